@@ -1,0 +1,68 @@
+# Townlet. `make run` shows it, `make test` proves it; both build .venv first.
+
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+# Name another interpreter with `make PYTHON=/path/to/python …`.
+PYTHON ?=
+CANDIDATES := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3 python
+RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# A stamp is newer than the files it was made from, so nothing is installed twice.
+RUN_STAMP := $(VENV)/.installed-run
+TEST_STAMP := $(VENV)/.installed-test
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-long check bench clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: $(RUN_STAMP) ## show the town alive in the terminal
+	$(BIN)/townlet play town
+
+test: check ## check, and run the quick tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-long: $(TEST_STAMP) ## run the tests that take minutes
+	$(BIN)/python -m pytest -m long
+
+check: $(TEST_STAMP) ## ruff, mypy and the import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(RUN_STAMP) ## measure this machine
+	$(BIN)/python benchmarks/sim.py
+
+clean: ## remove the environment and all that tools left behind
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN_STAMP): pyproject.toml constraints.txt
+	$(call make_venv)
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(TEST_STAMP): pyproject.toml constraints.txt
+	$(call make_venv)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $(RUN_STAMP) $@
+
+# Keeps an environment that works, else makes one with the first interpreter that is recent enough.
+define make_venv
+	@if ! $(BIN)/python -c '$(RECENT)' 2>/dev/null; then \
+	  for p in $(CANDIDATES); do \
+	    if "$$p" -c '$(RECENT)' 2>/dev/null; then found="$$p"; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "Townlet needs Python 3.11 or newer, and none was found as: $(strip $(CANDIDATES))." >&2; \
+	    echo "Install one, or name yours: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; \
+	  fi; \
+	  echo "Making $(VENV) with $$("$$found" --version)"; \
+	  "$$found" -m venv --clear $(VENV) || { \
+	    echo "Could not make $(VENV). On Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 2; }; \
+	fi
+endef
