@@ -1,0 +1,170 @@
+"""A tree of nodes into a model: every mistake at once, each with its place, the value and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from townlet.config.merge import entry_name
+from townlet.config.scalar import shorten, show
+from townlet.config.shape import Kind, arm, below, below_choices, in_words, keys_of
+from townlet.config.yaml import MAX_MISTAKES, Node
+from townlet.errors import Mistake, Mistakes, did_you_mean
+
+M = TypeVar("M", bound=BaseModel)
+
+# These say only that a value is of the wrong sort; in a union the other arms may still say more.
+WRONG_SORT: Final = ("literal_error", "none_required", "model_attributes_type")
+
+
+@dataclass(frozen=True)
+class _Error:
+    """One of pydantic's errors, led back to the node and the type it is about."""
+
+    type: str
+    path: tuple[str | int, ...]
+    kinds: tuple[Kind, ...]  # allowed at the path
+    owner: tuple[Kind, ...]  # allowed one level above
+    union: tuple[str | int, ...] | None  # path of the union whose arm complains
+    value: Any
+    message: str
+    about_key: bool
+
+    @property
+    def wrong_sort(self) -> bool:
+        return self.path == self.union and (self.type.endswith("_type") or self.type in WRONG_SORT)
+
+
+def build(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
+    """The model of these values; raises Mistakes. `extra` are further top-level keys worth suggesting."""
+    try:
+        return model.model_validate(node.plain())
+    except ValidationError as error:
+        raw = error.errors(include_url=False)[: 4 * MAX_MISTAKES]
+    errors = [_locate(model, item, node) for item in raw if not _follows(item)]
+    mistakes = [_mistake(e, node, extra) for e in _without_other_arms(errors)]
+    raise Mistakes(Mistakes(mistakes).mistakes[:MAX_MISTAKES])
+
+
+def _follows(item: Any) -> bool:
+    """True for "too few entries" that only counts the good ones: the bad ones are reported already."""
+    return bool(item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"])
+
+
+def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
+    """Walk pydantic's location through the types; it holds names of union arms that are no keys."""
+    path: list[str | int] = []
+    kinds: tuple[Kind, ...] = (Kind(model),)
+    owner: tuple[Kind, ...] = ()
+    union: tuple[str | int, ...] | None = None
+    for step in item["loc"]:
+        if step == "[key]":
+            kinds = keys_of(owner[0])
+            break
+        if len(kinds) > 1:
+            union = tuple(path) if union is None else union
+            kinds = arm(kinds, str(step))
+        else:
+            path.append(step)
+            owner, kinds = kinds, below(kinds[0], step) if kinds else ()
+    found = _at(node, path)
+    value = item["input"] if found is None else found.plain()
+    message = str(item["msg"]).removeprefix("Value error, ")
+    return _Error(item["type"], tuple(path), kinds, owner, union, value, message, "[key]" in item["loc"])
+
+
+def _at(node: Node, path: Iterable[str | int]) -> Node | None:
+    found: Node | None = node
+    for item in path:
+        found = found.child(item) if found else None
+    return found
+
+
+def _without_other_arms(errors: list[_Error]) -> list[_Error]:
+    """In a union keep what the fitting arm says; where none fits, one error that allows the kinds of all."""
+    fitting = {e.union for e in errors if e.union is not None and not e.wrong_sort}
+    misfits: dict[tuple[str | int, ...], _Error] = {}
+    kept: list[_Error] = []
+    for e in errors:
+        if e.union is None or not e.wrong_sort:
+            kept.append(e)
+        elif e.union not in fitting:
+            before = misfits.get(e.union)
+            kinds = (*before.kinds, *e.kinds) if before else e.kinds
+            misfits[e.union] = _Error(e.type, e.path, kinds, e.owner, None, e.value, e.message, e.about_key)
+    return kept + list(misfits.values())
+
+
+def _mistake(e: _Error, node: Node, extra: Sequence[str]) -> Mistake:
+    """One error in words."""
+    where, label, last = node.where(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
+    inside = _label(e.path[:-1], node)
+    if e.type == "extra_forbidden":
+        known = [key for kind in e.owner if kind.model for key in kind.model.model_fields]
+        known += extra if len(e.path) == 1 else []
+        return Mistake(f"unknown key {show(last)}" + (f" in {inside}" if inside else ""), _near(last, known), where)
+    if e.type == "missing" and isinstance(last, str):
+        return Mistake(f"{inside or 'the file'} has no '{last}'", f"add {last}: {in_words(e.kinds)}", where)
+    if e.type == "missing":  # a list of a fixed length is too short
+        return _wrong_length(e.path[:-1], e.owner, e.value, node)
+    if e.type in ("too_short", "too_long"):
+        return _wrong_length(e.path, e.kinds, e.value, node)
+    if e.type in ("union_tag_invalid", "union_tag_not_found"):
+        return _wrong_name(e, node)
+    if e.type in ("value_error", "assertion_error"):
+        return Mistake(f"{label}: {e.message}" if label else e.message, "", where)
+    if e.about_key:
+        return Mistake(f"{inside} cannot have a key {show(last)}", f"write {in_words(e.kinds)}", where)
+    texts = any(kind.type is str or kind.choices for kind in e.kinds)
+    text = "the text " if isinstance(e.value, str) and not texts else ""
+    return Mistake(f"{label or 'the file'} cannot be {text}{show(e.value)}", _what_to_write(e), where)
+
+
+def _what_to_write(e: _Error) -> str:
+    """The nearest choice when a word was meant as one, else everything that is allowed."""
+    choices = [str(choice) for kind in e.kinds for choice in kind.choices]
+    near = _near(e.value, choices) if choices and isinstance(e.value, str) else ""
+    return near if near.startswith("did you mean") else f"write {in_words(e.kinds)}"
+
+
+def _wrong_length(path: tuple[str | int, ...], kinds: tuple[Kind, ...], value: Any, node: Node) -> Mistake:
+    found = _at(node, path)
+    count = len(value if found is None else found.plain())
+    what = f"{_label(path, node)} has {count} {'entry' if count == 1 else 'entries'}"
+    return Mistake(what, f"write {in_words(kinds)}", node.where(*path))
+
+
+def _wrong_name(e: _Error, node: Node) -> Mistake:
+    """An entry that is told apart from others by its `name` has none or an unknown one."""
+    names = [str(choice) for kind in e.kinds for choice in below_choices(kind, "name")]
+    path = (*e.path, "name")
+    if e.type == "union_tag_not_found":
+        return Mistake(
+            f"{_label(e.path, node)} has no 'name'", f"add name: one of {', '.join(names)}", node.where(*path)
+        )
+    name = e.value.get("name") if isinstance(e.value, dict) else e.value
+    return Mistake(f"{_label(path, node)} cannot be {show(name)}", _near(name, names), node.where(*path))
+
+
+def _near(word: object, known: Sequence[str]) -> str:
+    return did_you_mean(str(word)[:80], known)
+
+
+def _label(path: Sequence[str | int], node: Node) -> str:
+    """The path as an override writes it, with the names of entries; an index where the name itself is wrong."""
+    label = ""
+    current: Node | None = node
+    for depth, item in enumerate(path):
+        current = current.child(item) if current else None
+        if current is None and item == "name" and depth:
+            break  # a bare word stands for an entry with that name
+        if isinstance(item, int):
+            name = entry_name(current) if current and isinstance(current.value, dict) else None
+            wrong = path[depth + 1 : depth + 2] == ("name",)
+            label += f".{shorten(name)}" if name and not wrong else f"[{item}]"
+        else:
+            label += f".{shorten(item)}"
+    return label.removeprefix(".")

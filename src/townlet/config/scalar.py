@@ -1,0 +1,71 @@
+"""Single values of a file: plain words into YAML 1.2 scalars, and scalars into words for messages."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+from townlet.errors import Mark, TownletError
+
+Scalar = str | int | float | bool | None
+
+MAX_NUMBER: Final = 100  # characters; no honest number is longer
+NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
+BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+INT: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+# Control characters, halves of surrogate pairs, line breaks that editors do not count, and marks that turn
+# the direction of the text: each can make a person see another file than the program reads.
+HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+
+
+def resolve(text: str, where: Mark) -> Scalar:
+    """What an unquoted word means in the core schema of YAML 1.2."""
+    if text in NULL:
+        return None
+    if text in BOOL:
+        return BOOL[text]
+    if NOT_FINITE.fullmatch(text):
+        raise TownletError(f"{text} is not a finite number", "write a finite number", where)
+    if INT.fullmatch(text):
+        return _int(text, where)
+    if FLOAT.fullmatch(text):
+        return _float(text, where)
+    return text
+
+
+def _int(text: str, where: Mark) -> int:
+    # Python refuses to convert thousands of digits, so the length is looked at first.
+    number = 10**18 if len(text) > MAX_NUMBER else int(text, 0 if text[:2] in ("0o", "0x") else 10)
+    if abs(number) >= 10**18:
+        raise TownletError(f"{shorten(text)} has more than 18 digits", "write a smaller number or quote a text", where)
+    return number
+
+
+def _float(text: str, where: Mark) -> float:
+    number = math.inf if len(text) > MAX_NUMBER else float(text)
+    if math.isinf(number):
+        raise TownletError(f"{shorten(text)} is too large or too long for a number", "write a smaller number", where)
+    return number
+
+
+def shorten(text: str, length: int = 40) -> str:
+    """The text, or its beginning and an ellipsis."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def show(value: Any) -> str:
+    """A value as a file has it, short enough for a message."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}" if value else "an empty list"
+    if value is None:
+        return "empty (null)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(shorten(value)) if isinstance(value, str) else shorten(str(value))

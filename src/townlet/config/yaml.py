@@ -1,0 +1,286 @@
+"""Strict YAML 1.2 into a tree of nodes that remember where they stood.
+
+ruamel.yaml splits the text into events; the tree is built here without recursion, so that hostile files
+(deep nesting, alias bombs, huge numbers) end in a readable mistake instead of a long wait or a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml import events as ev
+from ruamel.yaml.error import MarkedYAMLError
+
+from townlet.config.scalar import HIDDEN, NULL, Scalar, resolve, shorten
+from townlet.config.syntax import explain
+from townlet.errors import Mark, Mistake, Mistakes, TownletError, did_you_mean
+
+# Far above any honest file, and low enough that the slowest text of this size is read in about a second.
+MAX_BYTES: Final = 128 * 1024
+MAX_DEPTH: Final = 32
+MAX_NODES: Final = 10_000
+MAX_MISTAKES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value with its place: a mapping, a list or a scalar; `key_mark` is where its key stands."""
+
+    value: dict[str, Node] | list[Node] | Scalar
+    mark: Mark
+    key_mark: Mark | None = None
+
+    def plain(self) -> Any:
+        """The value without places: dicts, tuples and scalars."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return tuple(node.plain() for node in self.value)
+        return self.value
+
+    def child(self, item: str | int) -> Node | None:
+        """The node under a key or a list index, if there is one."""
+        if isinstance(self.value, dict) and isinstance(item, str):
+            return self.value.get(item)
+        if isinstance(self.value, list) and isinstance(item, int) and 0 <= item < len(self.value):
+            return self.value[item]
+        return None
+
+    def where(self, *path: str | int) -> Mark:
+        """Where the value at the path stands (its key, if it has one), or its nearest ancestor that exists."""
+        node = self
+        for item in path:
+            below = node.child(item)
+            if below is None:
+                break
+            node = below
+        return node.key_mark or node.mark
+
+
+def parse(text: str | bytes, source: str) -> Node:
+    """The mapping written in this text; raises Mistakes with file, line and column."""
+    builder = _Builder(source)
+    decoded = _decode(text, source)
+    root = builder.run(decoded)
+    if root is None or root.value is None:
+        raise Mistakes([Mistake("there is nothing in it", "write at least one 'key: value'", Mark(source, 1, 1))])
+    if not isinstance(root.value, dict):
+        raise Mistakes([Mistake("the top level is not a mapping", "begin with 'key: value' lines", root.mark)])
+    return root
+
+
+def parse_value(text: str, source: str) -> Node:
+    """One value from the command line: a scalar, [a list] or {a: mapping}; it has a source but no lines."""
+    builder = _Builder(source, lines=False)
+    root = builder.run(_decode(text, source, lines=False))
+    if root is None or (root.value is None and text.strip() not in NULL - {""}):
+        fix = "write null for nothing, '' for an empty text, and quote a text that begins with #"
+        raise Mistakes([Mistake("there is no value", fix, Mark(source))])
+    return root
+
+
+def read(path: Path) -> Node:
+    """The mapping in this file; raises Mistakes, also when there is no such file."""
+    where = Mark(str(path))
+    try:
+        with path.open("rb") as file:
+            # One byte more than allowed tells that the file is too large without reading all of it.
+            text = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Mistakes([Mistake("there is no such file", _similar(path), where)]) from None
+    except IsADirectoryError:
+        raise Mistakes([Mistake("this is a directory", "name a YAML file in it", where)]) from None
+    except PermissionError:
+        raise Mistakes([Mistake("the file may not be read", "change its permissions", where)]) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Mistakes([Mistake(f"the file cannot be read: {reason}", "check the path", where)]) from None
+    return parse(text, str(path))
+
+
+def _similar(path: Path) -> str:
+    try:
+        siblings = sorted(p.name for p in path.parent.iterdir() if p.suffix in (".yaml", ".yml"))
+    except OSError:
+        return f"there is no directory {path.parent} either"
+    return did_you_mean(path.name, siblings) if siblings else f"there is no YAML file in {path.parent}"
+
+
+def _decode(text: str | bytes, source: str, lines: bool = True) -> str:
+    """Checked text with '\\n' line ends; too large, not UTF-8 or hidden characters are refused here."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if len(raw) > MAX_BYTES:
+        fix = f"split or shorten it to {MAX_BYTES // 1024} KiB"
+        raise Mistakes([Mistake(f"more than {MAX_BYTES // 1024} KiB of text", fix, Mark(source))])
+    try:
+        decoded = text if isinstance(text, str) else raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        place = _place(raw[: error.start].decode("utf-8"), source, lines)
+        fix = "save the file with UTF-8 encoding"
+        raise Mistakes([Mistake(f"byte 0x{raw[error.start]:02x} is not UTF-8 text", fix, place)]) from None
+    decoded = decoded.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    found = [
+        Mistake(f"hidden character U+{ord(m[0]):04X}", "delete it", _place(decoded[: m.start()], source, lines))
+        for m, _ in zip(HIDDEN.finditer(decoded), range(MAX_MISTAKES), strict=False)
+    ]
+    if found:
+        raise Mistakes(found)
+    return decoded
+
+
+def _place(before: str, source: str, lines: bool) -> Mark:
+    before = before.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return Mark(source, before.count("\n") + 1, len(before) - before.rfind("\n")) if lines else Mark(source)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or list whose end has not come yet; in a mapping, the key that waits for its value."""
+
+    node: Node
+    key: str | None = None
+    key_mark: Mark | None = None
+
+
+class _Builder:
+    """Turns events into nodes, collecting mistakes, with bounds on depth and number."""
+
+    def __init__(self, source: str, lines: bool = True) -> None:
+        self.source = source
+        self.lines = lines
+        self.mistakes: list[Mistake] = []
+        self.open: list[_Open] = []
+        self.root: Node | None = None
+        self.nodes = 0
+        self.documents = 0
+
+    def run(self, text: str) -> Node | None:
+        """The root node (None where there is none); raises all mistakes found."""
+        for event in self._events(text):
+            self._take(event)
+            if len(self.mistakes) >= MAX_MISTAKES:
+                break
+        if self.mistakes:
+            raise Mistakes(self.mistakes)
+        return self.root
+
+    def _events(self, text: str) -> Iterator[ev.Event]:
+        """ruamel's events; whatever it raises becomes the last mistake."""
+        try:
+            yield from YAML(typ="safe", pure=True).parse(text)
+        except MarkedYAMLError as error:
+            what, fix, mark = explain(error)
+            self._wrong(what, fix, Mark(self.source, 1, 1) if mark is None else self._mark(mark))
+        except Exception as error:  # the parser's own slips on odd input must not reach the user as a traceback
+            what = f"this is not valid YAML ({type(error).__name__})"
+            self._wrong(what, "look for odd quotes, escapes and directives", Mark(self.source))
+
+    def _mark(self, mark: Any) -> Mark:
+        return Mark(self.source, mark.line + 1, mark.column + 1) if self.lines else Mark(self.source)
+
+    def _wrong(self, what: str, fix: str, where: Mark) -> None:
+        self.mistakes.append(Mistake(what, fix, where))
+
+    def _stop(self, what: str, fix: str, where: Mark) -> None:
+        """A mistake after which reading on would be unsafe or useless."""
+        raise Mistakes([*self.mistakes, Mistake(what, fix, where)])
+
+    def _take(self, event: ev.Event) -> None:
+        mark = self._mark(event.start_mark)
+        if isinstance(event, ev.DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                self._stop("a second document begins here", "keep one document in a file; remove this '---'", mark)
+            if event.version not in (None, (1, 2)):
+                self._wrong("this is not YAML 1.2", "remove the %YAML line", mark)
+        elif isinstance(event, ev.NodeEvent):
+            self._count(mark)
+            self._plainness(event, mark)
+            if isinstance(event, ev.ScalarEvent):
+                self._put(Node(self._scalar(event, mark), mark))
+            elif isinstance(event, ev.CollectionStartEvent):
+                self._begin(event, mark)
+            else:  # an alias; its mistake is noted, an empty value keeps the tree in shape
+                self._put(Node(None, mark))
+        elif isinstance(event, ev.CollectionEndEvent):
+            self._put(self.open.pop().node)
+
+    def _count(self, mark: Mark) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            self._stop(f"more than {MAX_NODES} values", "split or shorten it", mark)
+
+    def _plainness(self, event: ev.NodeEvent, mark: Mark) -> None:
+        """Anchors, aliases and tags hide what a file says; none is accepted."""
+        if isinstance(event, ev.AliasEvent):
+            self._wrong(f"aliases are not accepted (*{shorten(event.anchor)})", "write the value out", mark)
+        elif event.anchor is not None:
+            self._wrong(
+                f"anchors are not accepted (&{shorten(event.anchor)})", "remove it and write the value twice", mark
+            )
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            shown = shorten(str(tag).replace("tag:yaml.org,2002:", "!!"))
+            self._wrong(f"tags are not accepted ({shown})", "remove it; the value alone says what it is", mark)
+
+    def _begin(self, event: ev.CollectionStartEvent, mark: Mark) -> None:
+        if len(self.open) >= MAX_DEPTH:
+            self._stop(f"nested deeper than {MAX_DEPTH} levels", "flatten it", mark)
+        if not self.lines and not event.flow_style:
+            self._stop(
+                "a list or mapping needs brackets here", "write [a, list] or {a: mapping}, or quote a text", mark
+            )
+        self.open.append(_Open(Node({} if isinstance(event, ev.MappingStartEvent) else [], mark)))
+
+    def _put(self, node: Node) -> None:
+        """Hand a finished node to the collection around it: as an entry, a key or a value."""
+        if not self.open:
+            self.root = node
+            return
+        around = self.open[-1]
+        if isinstance(around.node.value, list):
+            around.node.value.append(node)
+        elif isinstance(around.node.value, dict):
+            if around.key_mark is None:
+                around.key, around.key_mark = self._key(node, around.node.value), node.mark
+                return
+            if around.key is not None:
+                around.node.value[around.key] = Node(node.value, node.mark, around.key_mark)
+            around.key = around.key_mark = None
+
+    def _key(self, node: Node, known: dict[str, Node]) -> str | None:
+        """The text of a key; None when it is unusable, so that its value is dropped."""
+        key = node.value
+        if not isinstance(key, str):
+            shown = "this key" if isinstance(key, (dict, list)) else f"key {'null' if key is None else key}"
+            self._wrong(f"{shown} is not text", "put a word before the ':', or quote it", node.mark)
+            return None
+        if key in known:
+            first = known[key].key_mark
+            line = f", first in line {first.line}" if first and first.line else ""
+            self._wrong(f"key '{shorten(key)}' stands here twice{line}", "keep one of them", node.mark)
+            return None
+        return key
+
+    def _scalar(self, event: ev.ScalarEvent, mark: Mark) -> Scalar:
+        """The core schema of YAML 1.2 for plain scalars; quoted ones are text."""
+        text: str = event.value
+        if hidden := HIDDEN.search(text):
+            self._wrong(f"hidden character U+{ord(hidden[0]):04X} in a text", "remove the escape", mark)
+            return text
+        if event.style:
+            return text
+        if text == "<<" and self._expects_key():
+            self._wrong("merge keys are not accepted (<<)", "write the keys out", mark)
+        try:
+            return resolve(text, mark)
+        except TownletError as error:
+            self.mistakes.extend(error.mistakes)
+            return text
+
+    def _expects_key(self) -> bool:
+        return bool(self.open) and isinstance(self.open[-1].node.value, dict) and self.open[-1].key_mark is None

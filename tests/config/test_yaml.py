@@ -1,0 +1,202 @@
+"""Strict YAML: what is read, where it stood, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from townlet.config.scalar import HIDDEN
+from townlet.config.yaml import Node, parse, parse_value, read
+from townlet.errors import Mark, Mistake, Mistakes
+
+words = st.text(max_size=20).filter(lambda t: not HIDDEN.search(t))
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18) + 1, 10**18 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words
+)
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4), max_leaves=20
+)
+
+
+def tuples(value: Any) -> Any:
+    """Plain data with tuples for lists, as `plain` gives it."""
+    if isinstance(value, dict):
+        return {key: tuples(item) for key, item in value.items()}
+    return tuple(tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def messages(text: str | bytes) -> list[str]:
+    with pytest.raises(Mistakes) as caught:
+        parse(text, "w.yaml")
+    return [str(mistake) for mistake in caught.value.mistakes]
+
+
+@given(st.dictionaries(words, trees, min_size=1, max_size=5))
+def test_plain_data_comes_back_as_written(data: dict[str, Any]) -> None:
+    """JSON is a part of YAML 1.2, so Python's own JSON writer is an independent one."""
+    read_back = parse(json.dumps(data, ensure_ascii=False), "x").plain()
+    assert read_back == tuples(data)
+    assert repr(read_back) == repr(tuples(data))  # 1, 1.0 and True are equal but not the same
+
+
+@given(st.binary(max_size=200) | st.text("ab:-[]{}?,&*!|>'\"%@`#\n\t 01.~\\<=", max_size=120))
+def test_any_bytes_give_a_node_or_mistakes(text: bytes | str) -> None:
+    said: tuple[Mistake, ...] = ()
+    try:
+        plain = parse(text, "x").plain()
+    except Mistakes as mistakes:
+        said = mistakes.mistakes
+    assert said or isinstance(plain, dict)
+    assert all(m.where is not None and m.where.source == "x" and m.what and m.fix for m in said)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("", None), ("~", None), ("null", None), ("NULL", None), ("nULL", "nULL"),
+        ("true", True), ("False", False), ("yes", "yes"), ("no", "no"), ("on", "on"), ("off", "off"),
+        ("0", 0), ("-7", -7), ("+7", 7), ("010", 10), ("0o17", 15), ("0xFf", 255), ("1_000", "1_000"), ("0b1", "0b1"),
+        ("12:30", "12:30"), ("2024-01-02", "2024-01-02"), ("1.2.3", "1.2.3"),
+        (".5", 0.5), ("5.", 5.0), ("-.5", -0.5), ("1e-4", 1e-4), ("1E3", 1000.0), ("1e", "1e"), (".", "."),
+        ("'1'", "1"), ('"true"', "true"), ("''", ""), ('"a\\nb"', "a\nb"), ("NaN", "NaN"), ("a->b", "a->b"),
+        ("[1, [2, x], {y: }]", (1, (2, "x"), {"y": None})), ("{}", {}), ("[]", ()), ("|\n  a\n  b\n", "a\nb\n"),
+    ],
+)  # fmt: skip
+def test_scalars_follow_the_core_schema(written: str, value: object) -> None:
+    found = parse(f"key: {written}", "x").plain()["key"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_every_value_knows_its_place() -> None:
+    text = "map:\n  size: [8, 9]\nmeters:\n  - name: energy\n    decay: .1\n  - {name: mood}\n"
+    node = parse(text, "w.yaml")
+    assert node.where("map", "size") == Mark("w.yaml", 2, 3)
+    assert node.where("map", "size", 1) == Mark("w.yaml", 2, 13)
+    assert node.where("meters", 0, "decay") == Mark("w.yaml", 5, 5)
+    assert node.where("meters", 1) == Mark("w.yaml", 6, 5)
+    assert node.where("meters", 1, "decay", "deeper") == node.where("meters", 1)
+    assert node.where("meters", 7) == node.where("meters") == Mark("w.yaml", 3, 1)
+    assert node.where() == Mark("w.yaml", 1, 1)
+    assert node.where("map", 0) == node.where("map")
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_line_ends_and_byte_order_marks_do_not_move_places(end: str, bom: str) -> None:
+    text = f"{bom}a: 1{end}b: 2{end}b: 3{end}"
+    assert messages(text.encode()) == ["w.yaml:3:1: key 'b' stands here twice, first in line 2; keep one of them"]
+
+
+def test_all_mistakes_of_a_file_are_found_at_once() -> None:
+    text = "a: &x 1\nb: *x\na: .nan\nc: !!int 5\n1: x\n<<: {d: 1}\ne: [99999999999999999999, 1e999]\nf: {g: 1"
+    found = messages(text)
+    assert [line.split(": ", 1)[0] for line in found] == [
+        "w.yaml:1:4", "w.yaml:2:4", "w.yaml:3:1", "w.yaml:3:4", "w.yaml:4:4", "w.yaml:5:1", "w.yaml:6:1",
+        "w.yaml:7:5", "w.yaml:7:27", "w.yaml:8:4",
+    ]  # fmt: skip
+
+
+REFUSED: dict[str, tuple[str | bytes, str]] = {
+    "duplicate keys": ("a: 1\nb: {c: 1, c: 2}", "w.yaml:2:11: key 'c' stands here twice, first in line 2; keep one"),
+    "quoted duplicates": ("a: 1\n'a': 2", "w.yaml:2:1: key 'a' stands here twice"),
+    "anchors": ("a: &name 1", "w.yaml:1:4: anchors are not accepted (&name)"),
+    "aliases": ("a: *name", "w.yaml:1:4: aliases are not accepted (*name); write the value out"),
+    "merge keys": ("a: {<<: {b: 1}}", "w.yaml:1:5: merge keys are not accepted (<<)"),
+    "python tags": ("a: !!python/object/apply:os.system [ls]", "w.yaml:1:4: tags are not accepted (!!python/object"),
+    "own tags": ("a: !foo 1", "w.yaml:1:4: tags are not accepted (!foo)"),
+    "empty tags": ("a: ! 1", "w.yaml:1:4: tags are not accepted (!)"),
+    "unknown tag handles": ("a: !e!x 1", "w.yaml:1:4: tags are not accepted"),
+    "number keys": ("1: a", "w.yaml:1:1: key 1 is not text; put a word before the ':', or quote it"),
+    "null keys": (": a", "w.yaml:1:1: key null is not text"),
+    "list keys": ("? [a]\n: b", "w.yaml:1:3: this key is not text"),
+    "second documents": ("a: 1\n---\nb: 1", "w.yaml:2:1: a second document begins here"),
+    "infinity": ("a: -.inf", "w.yaml:1:4: -.inf is not a finite number"),
+    "nan": ("a: .NaN", "w.yaml:1:4: .NaN is not a finite number"),
+    "float overflow": ("a: 1e400", "w.yaml:1:4: 1e400 is too large or too long for a number"),
+    "endless floats": ("a: ." + "1" * 5000, "w.yaml:1:4: .11111"),
+    "19 digits": ("a: 1000000000000000000", "w.yaml:1:4: 1000000000000000000 has more than 18 digits"),
+    "5000 digits": ("a: -" + "9" * 5000, "w.yaml:1:4: -9999"),
+    "long hexadecimals": ("a: 0xde0b6b3a7640000", "w.yaml:1:4: 0xde0b6b3a7640000 has more than 18 digits"),
+    "nothing": ("", "w.yaml:1:1: there is nothing in it; write at least one 'key: value'"),
+    "only comments": ("# later\n", "w.yaml:1:1: there is nothing in it"),
+    "a list on top": ("- a", "w.yaml:1:1: the top level is not a mapping"),
+    "a word on top": ("word", "w.yaml:1:1: the top level is not a mapping"),
+    "control characters": ("a: 1\nbc: \x07", "w.yaml:2:5: hidden character U+0007; delete it"),
+    "turned text": ("a: \u202eb", "w.yaml:1:4: hidden character U+202E"),
+    "escaped control characters": ('a: "\\e[2J"', "w.yaml:1:4: hidden character U+001B in a text"),
+    "escaped half characters": ('a: "\\ud800"', "w.yaml:1:4: hidden character U+D800 in a text"),
+    "impossible characters": ('a: "\\U00110000"', "w.yaml: this is not valid YAML"),
+    "old versions": ("%YAML 1.1\n---\na: yes", "w.yaml:2:1: this is not YAML 1.2"),
+    "bytes that are no UTF-8": (b"a: 1\nb: \xc3\xa9\xff", "w.yaml:2:5: byte 0xff is not UTF-8 text; save the file"),
+    "UTF-16": ("a: 1".encode("utf-16"), "w.yaml:1:1: byte 0xff is not UTF-8 text"),
+    "tabs": ("a:\n\t- b", "w.yaml:2:1: a tab stands where only spaces may; indent with spaces"),
+    "two colons": ("a: b: c", "w.yaml:1:5: a ':' stands where no key can be"),
+    "open lists": ("a: 1\nb: [1, 2", "w.yaml:2:4: a list in [ ] lacks a comma or its ]; write [a, b, c]"),
+    "open mappings": ("b: {c: 1", "w.yaml:1:4: a mapping in { } lacks a comma or its }"),
+    "open quotes": ('a: 1\nb: "x', "w.yaml:2:4: a quoted text is never closed"),
+    "reserved characters": ("a: @x", "w.yaml:1:4: a plain text cannot begin with this character; put the text in quo"),
+    "lists on a key's line": ("a: - b", "w.yaml:1:4: a '- ' stands where no list can begin"),
+    "unknown escapes": ('a: "\\q"', "w.yaml:1:6: this escape is unknown"),
+    "wrong indentation": ("a:\n  b: 1\n c: 2", "w.yaml:3:2: this does not fit the lines above it"),
+    "lost brackets": ("a: ]", "w.yaml:1:4: a value is missing here"),
+    "trailing brackets": ("{a: 1}}", "w.yaml:1:7: something stands after the end of the content"),
+    "keys without colons": ("a: 1\nb\nc: 2", "w.yaml:2:1: this line has no ':' after its key; write 'key: value'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_at_its_place(name: str) -> None:
+    text, begins = REFUSED[name]
+    assert messages(text)[0].startswith(begins)
+
+
+def test_a_value_of_the_command_line_is_typed() -> None:
+    node = parse_value("[1, a, {b: .5}]", "command line: x=…")
+    assert node.plain() == (1, "a", {"b": 0.5})
+    assert node.where(2, "b") == Mark("command line: x=…")
+    assert isinstance(node.value, list)
+    assert all(isinstance(entry, Node) for entry in node.value)
+
+
+@pytest.mark.parametrize("text", ["", " ", "#x", "a: b", "- a", "[1", "*a", "!!str a", "1e400", "a\nb: c", "\x00", '"'])
+def test_a_value_that_is_no_value_is_refused_without_lines(text: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        parse_value(text, "here")
+    assert all(str(mistake).startswith("here: ") for mistake in caught.value.mistakes)
+
+
+def test_a_file_is_read_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "world.yaml"
+    path.write_text("icon: 🛏\n", encoding="utf-8")
+    assert read(path).plain() == {"icon": "🛏"}
+    assert read(path).where("icon") == Mark(str(path), 1, 1)
+
+
+def test_a_missing_file_suggests_its_siblings(tmp_path: Path) -> None:
+    (tmp_path / "town.yaml").write_text("a: 1")
+    (tmp_path / "notes.txt").write_text("a: 1")
+    for name, fix in (("twon.yaml", "did you mean 'town.yaml'?"), ("x", "known: town.yaml")):
+        with pytest.raises(Mistakes, match="there is no such file") as caught:
+            read(tmp_path / name)
+        assert caught.value.mistakes[0].fix == fix
+        assert caught.value.mistakes[0].where == Mark(str(tmp_path / name))
+    with pytest.raises(Mistakes, match="there is no directory"):
+        read(tmp_path / "nowhere" / "town.yaml")
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match="this is a directory"):
+        read(tmp_path)
+    for name in ("x" * 5000, "nul\0byte"):
+        with pytest.raises(Mistakes, match="cannot be read"):
+            read(tmp_path / name)

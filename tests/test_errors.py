@@ -1,0 +1,49 @@
+"""Messages that a person can act on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from townlet.errors import Mark, Mistake, Mistakes, TownletError, did_you_mean
+
+
+def test_a_place_shows_as_much_as_is_known() -> None:
+    assert str(Mark("a.yaml", 3, 7)) == "a.yaml:3:7"
+    assert str(Mark("a.yaml", 3)) == "a.yaml:3"
+    assert str(Mark("a.yaml")) == "a.yaml"
+
+
+def test_an_error_says_where_what_and_how_to_mend_it() -> None:
+    error = TownletError("size is 0", "write 1 or more", Mark("a.yaml", 2, 1))
+    assert str(error) == "a.yaml:2:1: size is 0; write 1 or more"
+    assert error.mistakes == (Mistake("size is 0", "write 1 or more", Mark("a.yaml", 2, 1)),)
+    assert str(TownletError("size is 0")) == "size is 0"
+
+
+def test_mistakes_are_one_error_in_the_order_of_lines_without_repeats() -> None:
+    late, early, tenth = (Mistake("x", "", Mark("a.yaml", line, 1)) for line in (2, 1, 10))
+    with pytest.raises(TownletError) as caught:
+        raise Mistakes([tenth, late, early, late, Mistake("no place")])
+    assert str(caught.value) == "no place\na.yaml:1:1: x\na.yaml:2:1: x\na.yaml:10:1: x"
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    names = ["energy", "Hygiene", "satiation"]
+    assert did_you_mean("enrgy", names) == "did you mean 'energy'?"
+    assert did_you_mean("HYGENE", names) == "did you mean 'Hygiene'?"
+    assert did_you_mean("zzz", names) == "known: energy, Hygiene, satiation"
+    assert did_you_mean("zzz", []) == "none is known here"
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    hint = did_you_mean("zzz", [f"name{i}" for i in range(100)])
+    assert hint.endswith("name11, …")
+
+
+@given(st.text(max_size=20), st.lists(st.text(min_size=1, max_size=20), max_size=5))
+def test_a_hint_comes_for_any_word(word: str, names: list[str]) -> None:
+    assert did_you_mean(word, names)
+    for name in names:
+        assert did_you_mean(name, [name]) == f"did you mean '{name}'?"
