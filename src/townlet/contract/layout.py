@@ -1,0 +1,77 @@
+"""The observation as named blocks: networks and pages ask by name, nobody slices by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from townlet.errors import TownletError, did_you_mean
+
+Array = TypeVar("Array")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One named part of the observation: where it starts, its shape and its range."""
+
+    name: str
+    start: int
+    shape: tuple[int, ...]
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.start, self.start + self.size)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All blocks of an observation, in order, without gaps."""
+
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, *parts: tuple[str, tuple[int, ...], float, float]) -> Layout:
+        """Lay out (name, shape, low, high) one after the other."""
+        blocks: list[Block] = []
+        for name, shape, low, high in parts:
+            start = blocks[-1].slice.stop if blocks else 0
+            blocks.append(Block(name, start, shape, low, high))
+        return cls(tuple(blocks))
+
+    @cached_property
+    def size(self) -> int:
+        return self.blocks[-1].slice.stop if self.blocks else 0
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(b.name for b in self.blocks)
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def block(self, name: str) -> Block:
+        """The block of that name; a clear error when there is none."""
+        for block in self.blocks:
+            if block.name == name:
+                return block
+        raise TownletError(f"the observation has no block '{name}'", did_you_mean(name, self.names))
+
+    def view(self, obs: Array, name: str) -> Array:
+        """The values of one block: obs [..., size] → [..., *block.shape], a view where possible."""
+        block = self.block(name)
+        part = obs[..., block.slice]  # type: ignore[index]
+        return part.reshape(*part.shape[:-1], *block.shape)  # type: ignore[no-any-return]
