@@ -1,0 +1,52 @@
+"""From a name, a path or a text to a compiled world: read, inherit, override, check shape, check sense, compile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from townlet.config.check import build
+from townlet.config.overrides import apply
+from townlet.config.yaml import Node, parse
+from townlet.errors import Mark, Mistake, Mistakes
+from townlet.world import sense
+from townlet.world.catalogue import find, read_world, shipped
+from townlet.world.compile import compile_world
+from townlet.world.inherit import inherit
+from townlet.world.limits import warnings
+from townlet.world.schema import WorldSpec
+from townlet.world.tables import World
+
+__all__ = ["from_spec", "from_text", "load", "shipped"]
+
+
+def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
+    """The world of a shipped name or of a file, with `key=value` overrides; raises Mistakes, all at once."""
+    path = find(name_or_path, Path())
+    return _finish(path.stem, read_world(path), path, overrides)
+
+
+def from_text(text: str | bytes, source: str = "<text>", overrides: Sequence[str] = ()) -> World:
+    """The world written in a text; what it extends is looked for beside `source`."""
+    return _finish(Path(source).stem.strip("<>"), parse(text, source), Path(source), overrides)
+
+
+def from_spec(spec: WorldSpec, name: str = "world") -> World:
+    """The world of a finished spec, with the same checks of sense."""
+    found = sense.check(spec, Node({}, Mark(name)))
+    if found:
+        raise Mistakes(found)
+    return compile_world(name, spec, tuple(warnings(spec)))
+
+
+def _finish(name: str, node: Node, path: Path, overrides: Sequence[str]) -> World:
+    found: list[Mistake] = []
+    try:
+        node = apply(inherit(node, path, found), overrides)
+        spec = build(WorldSpec, node)
+    except Mistakes as error:
+        raise Mistakes([*found, *error.mistakes]) from None
+    found += sense.check(spec, node)
+    if found:
+        raise Mistakes(found)
+    return compile_world(name, spec, tuple(warnings(spec)))
