@@ -1,0 +1,127 @@
+"""The CPU engine: N rows in arrays, stepped by Numba kernels on one thread or several."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.sim.cpu import kernel
+from townlet.sim.cpu.tables import Handle
+from townlet.sim.scene import Scene
+from townlet.sim.state import FIELDS, State, fresh, record
+from townlet.sim.view import scene_of
+from townlet.world.tables import World
+
+ROWS_PER_THREAD = 4096  # below this a second thread costs more than it brings
+
+
+class NumbaEngine:
+    """A town of N rows on the CPU. All arrays are written in place and reused at every step."""
+
+    name = "numba"
+
+    def __init__(self, world: World, rows: int, *, autoreset: bool = True, threads: int | None = None) -> None:
+        self.world, self.rows, self.autoreset = world, rows, autoreset
+        self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
+        self._pool = ThreadPoolExecutor(self.threads - 1, "town") if self.threads > 1 else None
+        self._w = Handle(world.tables)
+        self._key = 0
+        self._state = np.zeros(rows, record(len(world.meters)))
+        self._final = self._state.copy()
+        start = fresh(world, rows)
+        self._layout = (start["kind_at"], start["cell_of"])
+        self._final_kind_at: NDArray[Any] = start["kind_at"].copy() if world.tables.shuffled else start["kind_at"]
+        self._mix = start["reward_mix"]
+        self._actions = np.zeros(rows, np.int64)
+        self.obs = np.zeros((rows, world.layout.size), np.float32)
+        self.mask = np.zeros((rows, len(world.actions)), np.bool_)
+        self.reward = np.zeros(rows, np.float32)
+        self.components = np.zeros((rows, len(world.rewards)), np.float32)
+        self.terminated = np.zeros(rows, np.bool_)
+        self.truncated = np.zeros(rows, np.bool_)
+        self._call = (self._state, self._final, self._layout, self._final_kind_at, self._w)
+        self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
+        bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
+        self._chunks = list(pairwise(bounds))
+        self.restore(start)
+
+    def reset(self, key: int) -> None:
+        """Begin episode 0 of every row in the random stream `key`."""
+        self._key = key
+        self._state["episode"] = 0
+        self._begin(np.ones(self.rows, np.bool_))
+
+    def reset_rows(self, rows: NDArray[np.bool_]) -> None:
+        """Begin the next episode of the chosen rows."""
+        chosen = np.ascontiguousarray(rows, np.bool_)
+        self._state["episode"][chosen] += 1
+        self._begin(chosen)
+
+    def _begin(self, chosen: NDArray[np.bool_]) -> None:
+        kernel.begin_rows(self._state, self._layout, self._w, self._key, chosen, self.obs, self.mask)
+        for array in (self.reward, self.components, self.terminated, self.truncated):
+            array[chosen] = 0
+
+    def step(self, actions: NDArray[np.int64]) -> None:
+        """One step of every row."""
+        if actions.dtype != np.int64 or actions.shape != (self.rows,):
+            self._actions[:] = actions
+            actions = self._actions
+        if self._pool is None:
+            self._run(actions, 0, self.rows)
+            return
+        others = [self._pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
+        self._run(actions, *self._chunks[0])
+        for other in others:
+            other.result()
+
+    def _run(self, actions: NDArray[np.int64], first: int, last: int) -> None:
+        kernel.step_rows(*self._call, self._key, self._mix, self.autoreset, actions, *self._out, first, last)
+
+    def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Observation and mask, before their reset, of rows that ended in the last step."""
+        if rows is None:
+            rows = np.flatnonzero(self.terminated | self.truncated)
+        obs = np.empty((len(rows), self.obs.shape[1]), np.float32)
+        mask = np.empty((len(rows), self.mask.shape[1]), np.bool_)
+        last = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
+        kernel.observe_rows(*last, self._w, np.asarray(rows, np.int64), obs, mask)
+        return obs, mask
+
+    def peek(self) -> State:
+        """The state as live views, one array per field."""
+        kind_at, cell_of = self._layout
+        views: State = {name: self._state[name] for name in ("meters", *FIELDS)}
+        return views | {"reward_mix": self._mix, "kind_at": kind_at, "cell_of": cell_of}
+
+    def state(self) -> State:
+        """A copy of everything that decides what happens next."""
+        ends: State = {"terminated": self.terminated, "truncated": self.truncated, "key": np.array(self._key, np.int64)}
+        return {name: values.copy() for name, values in (self.peek() | ends).items()}
+
+    def restore(self, state: State) -> None:
+        """Take over the given fields, and show what follows from them."""
+        mine = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
+        for name, values in state.items():
+            if name == "key":
+                self._key = int(values)
+            else:
+                mine[name][...] = values
+        towns = mine["row"] * 0 if len(mine["kind_at"]) == 1 else np.arange(self.rows)
+        mine["here"][...] = mine["kind_at"][towns, mine["cell"]]
+        every = np.arange(self.rows)
+        kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
+
+    def scene(self, row: int, action: int | None = None) -> Scene:
+        """One row as people see it."""
+        return scene_of(self, row, action)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()

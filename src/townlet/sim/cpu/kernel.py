@@ -1,0 +1,118 @@
+"""The kernels of the CPU engine: each runs over a range of rows and releases Python's lock.
+
+Compiled code is kept on disk in a folder named after everything that went into it, since Numba itself
+looks only at the file of the kernel and would run old rules after an edit elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import njit
+
+import townlet.sim
+import townlet.world.tables
+from townlet.sim.cpu import scalar_ops  # noqa: F401  (teaches Numba the rule book's operations)
+from townlet.sim.cpu.observe import write_fresh, write_mask, write_obs
+from townlet.sim.starts import begin, shuffle
+from townlet.sim.step import live
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: TOWNLET_CACHE, else the user's cache folder, else a temporary one."""
+    digest = hashlib.sha256(f"{version('numba')} {platform.python_version()}".encode())
+    sources = [*Path(townlet.sim.__file__).parent.rglob("*.py"), Path(townlet.world.tables.__file__)]
+    for source in sorted(sources):
+        digest.update(source.read_bytes())
+    asked = os.environ.get("TOWNLET_CACHE")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "townlet"
+    spare = Path(tempfile.gettempdir()) / f"townlet-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
+    for root in [Path(asked)] if asked else [home, spare]:
+        folder = root / f"numba-{digest.hexdigest()[:16]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="townlet-numba-"))
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile at the first call, or read what an earlier process compiled."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder())
+    try:
+        compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+@njit
+def begin_row(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def]
+    """11. A new episode in one row, with a new layout where the world shuffles."""
+    begin(s, key, w)
+    if w.shuffled:
+        for a in range(w.none):
+            kind_at[town, cell_of[town, a]] = w.none
+        places = cell_of[town]
+        shuffle(places, places.copy(), s, key, kind_at.shape[1] - 1, w)
+        for a in range(w.none):
+            kind_at[town, places[a]] = a
+    s.here = kind_at[town, s.cell]
+
+
+@kernel
+def step_rows(  # type: ignore[no-untyped-def]
+    state, final, layout, final_kind_at, w, key, mix, autoreset, actions,
+    obs, mask, reward, components, terminated, truncated, first, last,
+):  # fmt: skip
+    """One step of the rows [first, last)."""
+    kind_at, cell_of = layout
+    for row in range(first, last):
+        if (terminated[row] or truncated[row]) and not autoreset:
+            reward[row] = 0.0
+            components[row] = 0.0
+            continue
+        s = state[row]
+        town = row if w.shuffled else 0
+        old_cell, old_here = s.cell, s.here
+        gain, dead, late = live(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
+        reward[row], terminated[row], truncated[row] = gain, dead, late
+        fresh = (dead or late) and autoreset
+        if fresh:
+            final[row] = s
+            if w.shuffled:
+                final_kind_at[row] = kind_at[row]
+            s.episode += 1
+            begin_row(s, key, kind_at, cell_of, town, w)
+        write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, town, w)
+        write_mask(mask, row, s, kind_at, town, w)
+
+
+@kernel
+def begin_rows(state, layout, w, key, chosen, obs, mask):  # type: ignore[no-untyped-def]
+    """A new episode in the chosen rows."""
+    kind_at, cell_of = layout
+    for row in range(len(state)):
+        if chosen[row]:
+            town = row if w.shuffled else 0
+            begin_row(state[row], key, kind_at, cell_of, town, w)
+            write_fresh(obs, mask, row, state[row], kind_at, town, w)
+
+
+@kernel
+def observe_rows(state, kind_at, w, rows, obs, mask):  # type: ignore[no-untyped-def]
+    """Observation and mask of some rows into obs [len(rows), D], from nothing."""
+    for k in range(len(rows)):
+        s = state[rows[k]]
+        write_fresh(obs, mask, k, s, kind_at, rows[k] if w.shuffled else 0, w)

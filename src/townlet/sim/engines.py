@@ -1,0 +1,86 @@
+"""Engines by name, and what every engine offers."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from townlet.errors import TownletError, did_you_mean
+from townlet.sim.scene import Scene
+from townlet.sim.state import State
+from townlet.world.tables import World
+
+ENGINES = ("auto", "numba", "torch", "compiled")
+
+
+class Engine(Protocol):
+    """N rows of one world. Arrays are NumPy's or torch's, by engine, and reused at every step.
+
+    obs [N, D] float32, mask [N, K] bool, reward [N] float32, components [N, R] float32 (they sum to the
+    reward), terminated and truncated [N] bool. An action that the mask forbids is legal and wasted.
+    """
+
+    name: str
+    world: World
+    rows: int
+    autoreset: bool
+    obs: Any
+    mask: Any
+    reward: Any
+    components: Any
+    terminated: Any
+    truncated: Any
+
+    def reset(self, key: int) -> None:
+        """Begin episode 0 of every row in the random stream `key`."""
+
+    def reset_rows(self, rows: Any) -> None:
+        """Begin the next episode of the chosen rows (bool [N])."""
+
+    def step(self, actions: Any) -> None:
+        """One step of every row; without autoreset an ended row stays as it is."""
+
+    def final(self, rows: Any = None) -> tuple[Any, Any]:
+        """Observation and mask, before their reset, of rows that ended in the last step."""
+
+    def peek(self) -> State:
+        """The state, one NumPy array per field; live views where the engine keeps such."""
+
+    def state(self) -> State:
+        """A copy of everything that decides what happens next."""
+
+    def restore(self, state: State) -> None:
+        """Take over the given fields, and show what follows from them."""
+
+    def scene(self, row: int, action: int | None = None) -> Scene:
+        """One row as people see it."""
+
+    def close(self) -> None:
+        """Give back threads and memory."""
+
+
+def make_engine(
+    world: World,
+    rows: int,
+    kind: str = "auto",
+    *,
+    autoreset: bool = True,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> Engine:
+    """An engine: "numba", "torch" (eager), "compiled" (torch.compile), or the best for the device."""
+    if kind not in ENGINES:
+        raise TownletError(f"there is no engine '{kind}'", did_you_mean(kind, ENGINES))
+    if rows < 1:
+        raise TownletError(f"a town needs at least one row, not {rows}", "give rows=1 or more")
+    if kind == "auto":
+        kind = "numba" if device == "cpu" and find_spec("numba") else "compiled" if device != "cpu" else "torch"
+    if kind == "numba":
+        if device != "cpu":
+            raise TownletError(f"the numba engine runs on the CPU, not on {device}", "use engine 'compiled'")
+        from townlet.sim.cpu.engine import NumbaEngine
+
+        return NumbaEngine(world, rows, autoreset=autoreset, threads=threads)
+    from townlet.sim.tensor.engine import TensorEngine
+
+    return TensorEngine(world, rows, autoreset=autoreset, device=device, compiled=kind == "compiled")

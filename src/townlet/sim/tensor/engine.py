@@ -1,0 +1,187 @@
+"""The tensor engine: state as tensors, the whole step as one function that torch can compile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from townlet.sim.scene import Scene
+from townlet.sim.starts import begin, shuffle
+from townlet.sim.state import FIELDS, State, fresh
+from townlet.sim.step import live
+from townlet.sim.tensor.observe import observe
+from townlet.sim.tensor.tables import tensor_tables
+from townlet.sim.view import scene_of
+from townlet.world.tables import World
+
+Tensors = dict[str, Tensor]
+EVERY = slice(None)
+
+
+class Row:
+    """The row of the rule book: each value a tensor [N], meters a list of such."""
+
+    def __init__(self, values: Tensors) -> None:
+        self.meters = list(values["meters"].unbind(0))
+        self.here, self.cell = values["here"], values["cell"]
+        for name in FIELDS:
+            setattr(self, name, values[name])
+
+    def values(self, like: Tensors) -> Tensors:
+        """Back to tensors, in the types of `like`."""
+        out = {name: getattr(self, name).to(like[name].dtype) for name in FIELDS}
+        return out | {"meters": torch.stack(self.meters)}
+
+
+def choose(chosen: Tensor, yes: Tensors, no: Tensors) -> Tensors:
+    """`yes` in the chosen rows, else `no`; rows lie last in meters and first elsewhere."""
+    out: Tensors = {}
+    for name in no:
+        rows = chosen.unsqueeze(1) if no[name].ndim == 2 and name != "meters" else chosen
+        out[name] = torch.where(rows, yes[name], no[name])
+    return out
+
+
+class TensorEngine:
+    """A town of N rows on any torch device. Each step makes new tensors; nothing is written in place."""
+
+    def __init__(
+        self, world: World, rows: int, *, autoreset: bool = True, device: str = "cpu", compiled: bool = False
+    ) -> None:
+        self.name = "compiled" if compiled else "torch"
+        self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
+        self._w = tensor_tables(world.tables, device)
+        self._town: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
+        self._key = torch.zeros((), dtype=torch.int64, device=device)
+        self._mix = torch.ones((rows, len(world.rewards)), device=device)
+        self.reward = torch.zeros(rows, device=device)
+        self.components = torch.zeros((rows, len(world.rewards)), device=device)
+        self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.truncated = torch.zeros(rows, dtype=torch.bool, device=device)
+        self._state: Tensors = {}
+        self._final: Tensors = {}
+        self._advance = torch.compile(self._step, fullgraph=True, dynamic=False) if compiled else self._step
+        self.restore(fresh(world, rows))
+
+    def reset(self, key: int) -> None:
+        """Begin episode 0 of every row in the random stream `key`."""
+        self._key.fill_(key)
+        self._state["episode"] = torch.zeros_like(self._state["episode"])
+        self._begin_chosen(torch.ones(self.rows, dtype=torch.bool, device=self.device))
+
+    def reset_rows(self, rows: Any) -> None:
+        """Begin the next episode of the chosen rows."""
+        chosen = torch.as_tensor(rows, device=self.device)
+        self._state["episode"] = self._state["episode"] + chosen.to(torch.int32)
+        self._begin_chosen(chosen)
+
+    def _begin_chosen(self, chosen: Tensor) -> None:
+        self._state = choose(chosen, self._begin(self._state), self._state)
+        alive = chosen.logical_not()
+        self.reward, self.components = self.reward * alive, self.components * alive.unsqueeze(1)
+        self.terminated, self.truncated = self.terminated & alive, self.truncated & alive
+        self._look()
+
+    def _begin(self, values: Tensors) -> Tensors:
+        """11. The first moment of every row's episode, with a new layout where the world shuffles."""
+        s = Row(values)
+        begin(s, self._key, self._w)
+        layout = self._shuffled(s) if self._w.shuffled else {}
+        s.here = self._kind_at(layout)[self._town, s.cell]
+        return s.values(values) | layout
+
+    def _kind_at(self, values: Tensors) -> Tensor:
+        """The layout of these rows: their own, or the one that all share."""
+        return values["kind_at"] if self._w.shuffled else self._w.kind_at
+
+    def _shuffled(self, s: Row) -> Tensors:
+        none, cells = self._w.none, self._w.next_cell.shape[1]
+        places: list[Any] = [None] * none
+        shuffle(places, list(places), s, self._key, cells, self._w)
+        cell_of = torch.stack(places, 1).to(torch.int32)
+        kind_at = torch.full((self.rows, cells + 1), none, dtype=torch.int32, device=self.device)
+        kind_at[:, cells] = none + 1
+        kinds = torch.arange(none, dtype=torch.int32, device=self.device).expand(self.rows, -1)
+        return {"kind_at": kind_at.scatter(1, cell_of.to(torch.int64), kinds), "cell_of": cell_of}
+
+    def _step(
+        self, values: Tensors, mix: Tensor, actions: Tensor, terminated: Tensor, truncated: Tensor
+    ) -> tuple[Tensors, Tensors, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The whole step of all rows: (state, last state, obs, mask, reward, components, terminated, truncated)."""
+        w, town, s = self._w, self._town, Row(values)
+        kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
+        components = torch.zeros_like(mix)
+        reward, dead, late = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
+        last = values | s.values(values)
+        if self.autoreset:
+            over = dead | late
+            start = self._begin(last | {"episode": last["episode"] + 1})
+            after = choose(over, start, last)
+        else:
+            ended = terminated | truncated
+            last = after = choose(ended, values, last)
+            reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
+            dead, late = torch.where(ended, terminated, dead), torch.where(ended, truncated, late)
+        obs, mask = observe(Row(after), self._kind_at(after), town, self.world, w)
+        return after, last, obs, mask, reward, components, dead, late
+
+    def step(self, actions: Any) -> None:
+        """One step of every row."""
+        actions = torch.as_tensor(actions, device=self.device).to(torch.int64)
+        after, last, *out = self._advance(self._state, self._mix, actions, self.terminated, self.truncated)
+        self._state, self._final = after, last
+        self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated = out
+
+    def _look(self) -> None:
+        self.obs, self.mask = observe(Row(self._state), self._kind_at(self._state), self._town, self.world, self._w)
+
+    def final(self, rows: Any = None) -> tuple[Tensor, Tensor]:
+        """Observation and mask, before their reset, of rows that ended in the last step."""
+        if rows is None:
+            rows = torch.nonzero(self.terminated | self.truncated).squeeze(1)
+        rows = torch.as_tensor(rows, device=self.device).to(torch.int64)
+        ended = {name: v[:, rows] if name == "meters" else v[rows] for name, v in self._final.items()}
+        town = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
+        return observe(Row(ended), self._kind_at(ended), town, self.world, self._w)
+
+    def peek(self) -> State:
+        """The state as NumPy arrays [N, ...]; copies."""
+        shared = {"kind_at": self._w.kind_at, "cell_of": self._w.cell_of, "reward_mix": self._mix}
+        out = {name: values.cpu().numpy() for name, values in (shared | self._state).items()}
+        out["meters"] = np.ascontiguousarray(out["meters"].T)
+        return out
+
+    def state(self) -> State:
+        """A copy of everything that decides what happens next."""
+        ends = {"terminated": self.terminated, "truncated": self.truncated, "key": self._key}
+        more: State = {name: values.cpu().numpy() for name, values in ends.items()}
+        return {name: values.copy() for name, values in (self.peek() | more).items()}
+
+    def restore(self, state: State) -> None:
+        """Take over the given fields, and show what follows from them."""
+        for name, values in state.items():
+            given = torch.from_numpy(np.array(values)).to(self.device)
+            if name == "meters":
+                self._state[name] = given.T.contiguous()
+            elif name == "reward_mix":
+                self._mix = given
+            elif name == "key":
+                self._key.copy_(given)
+            elif name in ("terminated", "truncated"):
+                setattr(self, name, given)
+            elif name in FIELDS:
+                self._state[name] = given if given.is_floating_point() else given.to(torch.int32)
+            elif self._w.shuffled:
+                self._state[name] = given.to(torch.int32)
+        self._state["here"] = self._kind_at(self._state)[self._town, self._state["cell"]]
+        self._look()
+
+    def scene(self, row: int, action: int | None = None) -> Scene:
+        """One row as people see it."""
+        return scene_of(self, row, action)
+
+    def close(self) -> None:
+        """Nothing to give back that Python does not."""

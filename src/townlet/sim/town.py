@@ -1,0 +1,79 @@
+"""The town as a batched environment (`contract.vec_env.VecEnv`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from townlet.contract.vec_env import Discrete, Ended, Seen, Step
+from townlet.errors import TownletError
+from townlet.rng import Streams
+from townlet.sim.engines import make_engine
+from townlet.sim.state import SETTINGS
+from townlet.world.tables import World
+
+
+class Town:
+    """N rows of one world as tensors. On the CPU they share memory with the engine and are reused."""
+
+    def __init__(
+        self, world: World, rows: int, *, engine: str = "auto", device: str = "cpu", threads: int | None = None
+    ) -> None:
+        self.world, self.rows, self.device = world, rows, device
+        self.engine = make_engine(world, rows, engine, device=device, threads=threads)
+        self.layout = world.layout
+        self.actions = Discrete(world.actions)
+        self.components = world.rewards
+        self._step = self._tensors()
+
+    def _tensors(self) -> Step:
+        e = self.engine
+        return Step(*map(torch.as_tensor, (e.obs, e.mask, e.reward, e.components, e.terminated, e.truncated)))
+
+    def _seen(self) -> Seen:
+        self._step = self._tensors()
+        return Seen(self._step.obs, self._step.mask)
+
+    def reset(self, seed: int) -> Seen:
+        """Begin anew; the same seed gives the same towns on every engine."""
+        self.engine.reset(Streams(seed).key("town"))
+        return self._seen()
+
+    def step(self, actions: Tensor) -> Step:
+        """Act in every row: actions [N] int64."""
+        if self.engine.name == "numba":  # the engine writes into the memory of the same tensors
+            self.engine.step(actions.numpy())
+            return self._step
+        self.engine.step(actions)
+        self._step = self._tensors()
+        return self._step
+
+    def ended(self) -> Ended:
+        """What rows that ended in the last step saw before their reset."""
+        rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
+        obs, mask = self.engine.final(rows if self.engine.name != "numba" else rows.numpy())
+        return Ended(rows, torch.as_tensor(obs), torch.as_tensor(mask))
+
+    def set(self, **settings: Any) -> None:
+        """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on."""
+        for name in settings:
+            if name not in SETTINGS:
+                raise TownletError(f"a town has no setting '{name}'", f"known: {', '.join(SETTINGS)}")
+        self.engine.restore({name: np.asarray(values) for name, values in settings.items()})
+
+    def state(self) -> Mapping[str, Any]:
+        """Everything that decides what happens next, by name."""
+        return self.engine.state()
+
+    def restore(self, state: Mapping[str, Any]) -> Seen:
+        """Go on exactly where `state` was taken."""
+        self.engine.restore(dict(state))
+        return self._seen()
+
+    def close(self) -> None:
+        """Give back the engine's threads."""
+        self.engine.close()
