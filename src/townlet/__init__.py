@@ -1,0 +1,64 @@
+"""Townlet: a deep-reinforcement-learning laboratory that you can watch.
+
+Importing it registers the Gymnasium ids by string and stays light: no torch, no Numba, no world is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.envs.registration import register, registry
+
+if TYPE_CHECKING:
+    from townlet.sim.town import Town
+    from townlet.world.tables import World
+
+__version__ = "0.1.0"
+__all__ = ["IDS", "__version__", "load_world", "make"]
+
+IDS = {
+    "Townlet/Town-v0": "town",
+    "Townlet/Town-L0-v0": "town-l0",
+    "Townlet/Town-L0-Dual-v0": "town-l0-dual",
+    "Townlet/Town-L1-v0": "town-l1",
+    "Townlet/Town-L2-v0": "town-l2",
+    "Townlet/Town-L3-v0": "town-l3",
+    "Townlet/Town-Shuffled-v0": "town-shuffled",
+    "Townlet/Town-Foggy-v0": "town-foggy",
+    "Townlet/Town-House-v0": "town-house",
+    "Townlet/Town-Aspatial-v0": "town-aspatial",
+    "Townlet/Town-Cascades-Weak-v0": "cascades-weak",
+    "Townlet/Town-Cascades-Strong-v0": "cascades-strong",
+}  # Gymnasium id → shipped world
+
+
+def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
+    """A world by name or file, changed by `key=value` overrides, checked and compiled."""
+    from townlet.world.load import load
+
+    return load(name_or_path, overrides)
+
+
+def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> Town:
+    """N rows of a world as one batched environment of tensors (see `townlet.sim.town.Town`)."""
+    from townlet.sim.town import Town
+    from townlet.world.tables import World
+
+    return Town(world if isinstance(world, World) else load_world(world), rows, **settings)
+
+
+def _register() -> None:
+    """The world truncates by itself, so no time limit is given; Gymnasium's order checks stay on."""
+    for name, world in IDS.items():
+        if name not in registry:
+            register(
+                id=name,
+                entry_point="townlet.envs.gym_town:TownEnv",
+                vector_entry_point="townlet.envs.gym_town:TownVectorEnv",
+                kwargs={"world": world},
+            )
+
+
+_register()
