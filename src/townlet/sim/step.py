@@ -30,3 +30,24 @@ def live(
     late = rules.run_out_of_time(s, dead, w)  # 9
     gain = reward(s, before, dead, late, cell_of, town, mix, components, row, w)  # 10
     return gain, dead, late
+
+
+def main() -> None:
+    """One life of an agent that only walks, told at every tenth step."""
+    import numpy as np
+
+    from townlet.sim.engines import make_engine
+    from townlet.world.load import load
+
+    engine = make_engine(load("town"), 1, autoreset=False)
+    engine.reset(0)
+    print("age", *engine.world.meters, sep="\t")
+    while not engine.terminated[0]:
+        engine.step(np.zeros(1, np.int64))
+        if (age := int(engine.peek()["age"][0])) % 10 == 0:
+            print(age, *(f"{value:.3f}" for value in engine.peek()["meters"][0]), sep="\t")
+    print(engine.scene(0).ended)
+
+
+if __name__ == "__main__":
+    main()

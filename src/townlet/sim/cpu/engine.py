@@ -44,7 +44,7 @@ class NumbaEngine:
         self.components = np.zeros((rows, len(world.rewards)), np.float32)
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
-        self._call = (self._state, self._final, self._layout, self._final_kind_at, self._w)
+        self._call = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
         self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
         bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
         self._chunks = list(pairwise(bounds))
@@ -63,7 +63,7 @@ class NumbaEngine:
         self._begin(chosen)
 
     def _begin(self, chosen: NDArray[np.bool_]) -> None:
-        kernel.begin_rows(self._state, self._layout, self._w, self._key, chosen, self.obs, self.mask)
+        kernel.begin_rows(self._state, *self._layout, self._w, self._key, chosen, self.obs, self.mask)
         for array in (self.reward, self.components, self.terminated, self.truncated):
             array[chosen] = 0
 

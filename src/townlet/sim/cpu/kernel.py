@@ -11,6 +11,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from townlet.sim.starts import begin, shuffle
 from townlet.sim.step import live
 
 
+@cache
 def cache_folder() -> Path:
     """Where compiled kernels are kept: TOWNLET_CACHE, else the user's cache folder, else a temporary one."""
     digest = hashlib.sha256(f"{version('numba')} {platform.python_version()}".encode())
@@ -73,11 +75,10 @@ def begin_row(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def
 
 @kernel
 def step_rows(  # type: ignore[no-untyped-def]
-    state, final, layout, final_kind_at, w, key, mix, autoreset, actions,
+    state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, actions,
     obs, mask, reward, components, terminated, truncated, first, last,
 ):  # fmt: skip
     """One step of the rows [first, last)."""
-    kind_at, cell_of = layout
     for row in range(first, last):
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
@@ -100,9 +101,8 @@ def step_rows(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def begin_rows(state, layout, w, key, chosen, obs, mask):  # type: ignore[no-untyped-def]
+def begin_rows(state, kind_at, cell_of, w, key, chosen, obs, mask):  # type: ignore[no-untyped-def]
     """A new episode in the chosen rows."""
-    kind_at, cell_of = layout
     for row in range(len(state)):
         if chosen[row]:
             town = row if w.shuffled else 0

@@ -21,7 +21,6 @@ from numba.extending import (
     lower_getattr_generic,
     models,
     register_model,
-    typeof_impl,
     unbox,
 )
 from numba.np.arrayobj import populate_array
@@ -66,11 +65,7 @@ class HandleType(types.Type):
 
 handle_type: Final = HandleType()
 register_model(HandleType)(models.OpaqueModel)
-
-
-@typeof_impl.register(Handle)
-def _typeof(value, context):
-    return handle_type
+Handle._numba_type_ = handle_type  # so that Numba finds it without a search at every call
 
 
 @unbox(HandleType)
