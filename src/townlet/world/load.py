@@ -43,7 +43,7 @@ def _finish(name: str, node: Node, path: Path, overrides: Sequence[str]) -> Worl
     found: list[Mistake] = []
     try:
         node = apply(inherit(node, path, found), overrides)
-        spec = build(WorldSpec, node)
+        spec = build(WorldSpec, node, ("extends", "remove"))
     except Mistakes as error:
         raise Mistakes([*found, *error.mistakes]) from None
     found += sense.check(spec, node)

@@ -166,11 +166,13 @@ class Proximity(Model):
     scale: Pay = 0.5
 
 
+Strategy = Milestone | Survival | Vitality | Potential | MeterBonus | Proximity
 Reward = Annotated[
-    Milestone | Survival | Vitality | Potential | MeterBonus | Proximity,
+    Strategy,
     Field(discriminator="name"),
-    BeforeValidator(_by_name),
+    BeforeValidator(_by_name, json_schema_input_type=str | Strategy),
 ]
+Block = Annotated[ObservationBlock, BeforeValidator(_by_name, json_schema_input_type=str | ObservationBlock)]
 
 
 class WorldSpec(Model):
@@ -189,7 +191,7 @@ class WorldSpec(Model):
     cascades: tuple[Cascade, ...] = Field((), max_length=256)
     affordances: tuple[Affordance, ...] = Field(min_length=1, max_length=64)
     mask_unaffordable: bool = Field(False, description="Mask INTERACT when the price cannot be paid.")
-    observation: Literal[PRESETS] | tuple[Annotated[ObservationBlock, BeforeValidator(_by_name)], ...] = Field(  # type: ignore[valid-type]
+    observation: Literal[PRESETS] | tuple[Block, ...] = Field(  # type: ignore[valid-type]
         "full", description="A preset (full, partial, shuffled, foggy) or a list of blocks."
     )
     rewards: tuple[Reward, ...] = Field((Milestone(name="milestone"),), min_length=1)

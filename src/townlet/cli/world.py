@@ -1,0 +1,96 @@
+"""`townlet world`: look at worlds, check them, and begin a new one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from townlet.cli.console import err, examples, out
+
+if TYPE_CHECKING:
+    from townlet.world.tables import World
+
+app = typer.Typer(
+    help="Worlds: list, check, show, explain, begin a new one.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in meters.energy.decay=.01")
+]
+
+
+def _load(name: str, overrides: list[str] | None) -> World:
+    from townlet.world.load import load
+
+    return load(name, overrides or ())
+
+
+def _warn(world: World) -> None:
+    for warning in world.warnings:
+        err().print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+@app.command("list", epilog=examples("townlet world list"))
+def list_() -> None:
+    """List the shipped worlds."""
+    from townlet.world.report import listing
+
+    out().print(listing())
+
+
+@app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
+def check(world: WorldName, overrides: Overrides = None) -> None:
+    """Say everything that is wrong with a world, or how long one can live in it."""
+    from townlet.sim.feasibility import report
+
+    compiled = _load(world, overrides)
+    _warn(compiled)
+    console = out()
+    console.print(report(compiled))
+    console.print(f"{compiled.name} is a valid world.", style="green", markup=False)
+
+
+@app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
+def show(world: WorldName, overrides: Overrides = None) -> None:
+    """Print the tables of a world for a person."""
+    from townlet.world.report import show as tables
+
+    out().print(tables(_load(world, overrides)))
+
+
+@app.command(epilog=examples("townlet world explain town energy", "townlet world explain town-l3 mood"))
+def explain(
+    world: WorldName,
+    meter: Annotated[str, typer.Argument(metavar="METER", help="The meter to explain.")],
+    overrides: Overrides = None,
+) -> None:
+    """Tell everything that moves one meter."""
+    from townlet.world.report import explain as story
+
+    out().print(story(_load(world, overrides), meter))
+
+
+@app.command(epilog=examples("townlet world new my-town", "townlet world new night-town --from town-l3 --to worlds"))
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new world.")],
+    parent: Annotated[str, typer.Option("--from", metavar="WORLD", help="The world to change.")] = "town",
+    folder: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where to write it.")] = Path(),
+) -> None:
+    """Begin a world of your own as a short YAML file. Nothing is ever overwritten."""
+    from townlet.world.template import new_world
+
+    file = new_world(name, parent, folder)
+    out().print(f"Wrote {file}. Edit it, then: townlet world check {file}", markup=False, soft_wrap=True)
+
+
+@app.command(epilog=examples("townlet world schema > world.schema.json"))
+def schema() -> None:
+    """Print the JSON Schema of world files, for editors that complete and check YAML."""
+    from townlet.world.template import schema as of_files
+
+    # Plain print: the schema is for programs, so neither colours nor wrapped lines.
+    print(json.dumps(of_files(), indent=2, ensure_ascii=False))
