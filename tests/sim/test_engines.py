@@ -132,6 +132,15 @@ def test_cells_and_layouts_are_drawn_uniformly() -> None:
     assert all(len(set(places)) == 15 for places in state["cell_of"][:500].tolist())
 
 
+@pytest.mark.parametrize("action", [-1, 6, 2**40])
+def test_action_that_does_not_exist_is_refused_and_nothing_happens(action: int) -> None:
+    engine = make_engine(load("town"), 3, "numba")
+    engine.reset(9)
+    with pytest.raises(TownletError, match="in row 1 is no action; give whole numbers from 0 to 5"):
+        engine.step(np.array([0, action, 0]))
+    assert engine.peek()["age"].tolist() == [0, 0, 0]
+
+
 def test_messages_name_the_fix() -> None:
     world = load("town")
     with pytest.raises(TownletError, match="did you mean 'numba'"):

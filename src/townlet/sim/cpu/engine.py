@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.errors import TownletError
 from townlet.sim.cpu import kernel
 from townlet.sim.cpu.tables import Handle
 from townlet.sim.scene import Scene
@@ -81,7 +82,11 @@ class NumbaEngine:
             other.result()
 
     def _run(self, actions: NDArray[np.int64], first: int, last: int) -> None:
-        kernel.step_rows(*self._call, self._key, self._mix, self.autoreset, actions, *self._out, first, last)
+        args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, first, last)
+        row = kernel.step_rows(*args)
+        if row >= 0:
+            top = len(self.world.actions) - 1
+            raise TownletError(f"{actions[row]} in row {row} is no action", f"give whole numbers from 0 to {top}")
 
     def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Observation and mask, before their reset, of rows that ended in the last step."""

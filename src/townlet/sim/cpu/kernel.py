@@ -78,7 +78,10 @@ def step_rows(  # type: ignore[no-untyped-def]
     state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, actions,
     obs, mask, reward, components, terminated, truncated, first, last,
 ):  # fmt: skip
-    """One step of the rows [first, last)."""
+    """One step of the rows [first, last); −1, or the row of an action that does not exist, and nothing is done."""
+    for row in range(first, last):  # an index out of range would read foreign memory
+        if actions[row] < 0 or actions[row] >= mask.shape[1]:
+            return row
     for row in range(first, last):
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
@@ -98,6 +101,7 @@ def step_rows(  # type: ignore[no-untyped-def]
             begin_row(s, key, kind_at, cell_of, town, w)
         write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, town, w)
         write_mask(mask, row, s, kind_at, town, w)
+    return -1
 
 
 @kernel
