@@ -1,0 +1,175 @@
+"""How fast the town is, beside its peers, in one run: `python benchmarks/sim.py --json results.json`.
+
+All that share a number of rows take turns in short rounds, so that a noisy moment of the machine hurts all
+alike; the best and the median round are told. Rates are agent-steps per second, with observation and mask
+written at every step; "CPU" counts the time of all threads, "wall" is the clock on the wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from peers import all_peers
+from townlet.sim.bench import Result, Subject, cores, draw_actions, engine_subject, interleave
+from townlet.sim.town import Town
+from townlet.world.load import load
+from townlet.world.tables import World
+
+WORLDS = ("town", "town-l2", "town-l3")
+ROWS = (1, 64, 1024, 16384, 262144)
+ENGINES = ("numba", "torch", "compiled")
+
+FIRST_CALL = """
+import sys, time
+began = time.perf_counter()
+from townlet.sim.engines import make_engine
+from townlet.world.load import load
+world = load("town")
+imported = time.perf_counter()
+engine = make_engine(world, 64, "numba")
+engine.reset(0)
+import numpy as np
+engine.step(np.zeros(64, np.int64))
+print(imported - began, time.perf_counter() - imported)
+"""
+
+
+def engines(world: World, rows: int, kinds: Sequence[str]) -> Iterable[Subject]:
+    """The engines asked for: numba on one thread and, where it uses more, on all cores."""
+    for kind in kinds:
+        yield engine_subject(world, rows, kind, threads=1)
+        if kind == "numba" and cores() > 1 and rows >= 16384:
+            yield engine_subject(world, rows, kind, threads=cores())
+
+
+def through_vec_env(world: World) -> Subject:
+    """One row through the interface that trainers use, with its records and checks."""
+    town = Town(world, 1)
+    town.reset(0)
+    batches = [torch.from_numpy(actions) for actions in draw_actions(1, len(world.actions))]
+
+    def play() -> int:
+        for actions in batches:
+            town.step(actions)
+        return len(batches)
+
+    return Subject(play, subject="VecEnv", world=world.name, engine="numba", rows=1)
+
+
+def first_calls(cached_runs: int = 3) -> dict[str, float]:
+    """Seconds from a loaded world to the first step, in fresh processes: without and with a filled cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {"TOWNLET_CACHE": cache}
+
+        def first_call() -> float:
+            command = [sys.executable, "-c", FIRST_CALL]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            return float(done.stdout.split()[1])
+
+        cold = first_call()
+        return {"cold_s": round(cold, 2), "cached_s": round(min(first_call() for _ in range(cached_runs)), 2)}
+
+
+def measure(options: argparse.Namespace) -> tuple[list[Result], list[str]]:
+    """All groups of equal rows, smallest first; and what was skipped."""
+    results: list[Result] = []
+    skipped: list[str] = []
+    for rows in options.rows:
+        for name in options.worlds:
+            world = load(name)
+            subjects = list(engines(world, rows, options.engines))
+            if rows == 1:
+                subjects.append(through_vec_env(world))
+            if name == options.worlds[0] and not options.no_peers:
+                for peer, reason in all_peers(rows):
+                    if peer:
+                        subjects.append(peer)
+                    elif reason not in skipped:
+                        skipped.append(reason)
+            print(f"{name}, {rows} rows: {len(subjects)} subjects", file=sys.stderr, flush=True)
+            results += interleave(subjects, options.seconds, options.rounds)
+    return results, skipped
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    model = platform.processor() or platform.machine()
+    about = Path("/proc/cpuinfo")
+    if about.exists():
+        names = [line.partition(":")[2].strip() for line in about.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    packages = {name: version(name) for name in ("townlet", "torch", "numba", "numpy", "gymnasium")}
+    # Others on the machine: with a load above the number of cores only the CPU columns mean much.
+    load_average = round(os.getloadavg()[0], 1)
+    return {"cpu": model, "cores": cores(), "load": load_average, "python": platform.python_version(), **packages}
+
+
+def as_markdown(report: dict[str, Any]) -> str:
+    """The report as text to paste into RESULTS.md."""
+    about = ", ".join(f"{k} {v}" for k, v in report["machine"].items())
+    lines = [f"Machine: {about}.", ""]
+    if report["first_call"]:
+        calls = report["first_call"]
+        lines += [f"First call of the numba engine: {calls['cold_s']} s cold, {calls['cached_s']} s cached.", ""]
+    lines += [
+        "| rows | world | what | threads | CPU best | CPU median | wall best | wall median | ready after |",
+        "|---:|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for r in report["results"]:
+        what = {"engine": "engine ", "VecEnv": "VecEnv over ", "peer": ""}[r["subject"]] + r["engine"]
+        keys = ("best_per_cpu_s", "median_per_cpu_s", "best_per_wall_s", "median_per_wall_s")
+        rates = " | ".join(short(r[k]) for k in keys)
+        lines.append(f"| {r['rows']} | {r['world']} | {what} | {r['threads']} | {rates} | {r['ready_s']:.1f} s |")
+    return "\n".join([*lines, *(f"\nSkipped: {reason}." for reason in report["skipped"])])
+
+
+def short(rate: float) -> str:
+    """1234567 → 1.23 M"""
+    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if rate >= size:
+            return f"{rate / size:.3g}{letter}"
+    return f"{rate:.0f}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--worlds", nargs="+", default=WORLDS, metavar="WORLD")
+    parser.add_argument("--rows", nargs="+", type=int, default=ROWS, metavar="N")
+    parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each subject, over all rounds")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--no-peers", action="store_true", help="measure only the town")
+    parser.add_argument("--no-first-call", action="store_true", help="leave out the cold start (about 20 s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse()
+    about = machine()
+    results, skipped = measure(options)
+    report = {
+        "machine": about,
+        "first_call": {} if options.no_first_call else first_calls(),
+        "results": [r.as_json() for r in results],
+        "skipped": skipped,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(as_markdown(report))
+
+
+if __name__ == "__main__":
+    main()

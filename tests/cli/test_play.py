@@ -1,0 +1,231 @@
+"""`townlet play`: in a pipe, at a terminal, and by hand."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from cli.program import Program
+from townlet.cli.keyboard import Keyboard, keys_of
+from townlet.cli.play import Seat, choose, legend, stage
+from townlet.rng import Streams
+from townlet.sim.engines import make_engine
+from townlet.sim.players import make_player
+from townlet.sim.scene import Scene
+from townlet.world.load import load
+from townlet.world.tables import World
+
+
+def scene_at(world: World, cell: int, hour: int = 0) -> Scene:
+    engine = make_engine(world, 1)
+    engine.reset(0)
+    engine.restore({"cell": np.array([cell], np.int32), "hour": np.array([hour], np.int16)})
+    return engine.scene(0)
+
+
+def test_a_pipe_gets_three_frames_of_each_player_and_the_table(townlet: Program) -> None:
+    done = townlet("play", "town", "--lives", "50")
+    assert done.code == 0
+    steps = {name: re.findall(rf"^{name}, step (\d+)$", done.out, re.MULTILINE) for name in ("random", "planner")}
+    assert len(steps["random"]) == 3
+    assert steps["planner"] == ["0", "250", "500"]
+    assert "died: no energy left" in done.out
+    assert "time ran out" in done.out
+    random, planner = (re.search(rf"{name} +│ +50 │ +(\d+) │", done.out) for name in ("random", "planner"))
+    assert random is not None
+    assert planner is not None
+    assert 80 < int(random[1]) < 150
+    assert int(planner[1]) == 500
+    assert f"A random agent lives about {random[1]} steps in town" in done.out
+
+
+def test_the_seed_decides_what_is_seen(townlet: Program) -> None:
+    first, again, other = (townlet("play", "town-l0", "--lives", "9", "--seed", seed).out for seed in ("1", "1", "2"))
+    assert first == again
+    assert first != other
+
+
+def test_overrides_and_modes_are_followed(townlet: Program) -> None:
+    done = townlet("play", "town", "max_steps=40", "--mode", "planner", "--lives", "5")
+    assert "age 40 of 40" in done.out
+    assert "random, step" not in done.out
+    assert "100% of 40" in done.out
+
+
+def test_fewer_steps_show_less(townlet: Program) -> None:
+    done = townlet("play", "town", "--mode", "planner", "--steps", "30", "--lives", "2")
+    assert re.findall(r"^planner, step (\d+)$", done.out, re.MULTILINE) == ["0", "15", "30"]
+
+
+def test_by_hand_needs_a_terminal(townlet: Program) -> None:
+    done = townlet("play", "--mode", "human")
+    assert done.code == 2
+    assert "needs a terminal" in done.err
+
+
+def test_a_wrong_world_is_the_users_mistake(townlet: Program) -> None:
+    done = townlet("play", "twon")
+    assert done.code == 2
+    assert "town" in done.err
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        ("\x1b[A\x1b[B", ["up", "down"]),
+        ("\x1bOC\x1bOD", ["right", "left"]),
+        ("w \x1b[Dq", ["w", " ", "left", "q"]),
+        ("\x1b[3~q", ["\x1b[3~", "q"]),  # Delete is one key, not four
+        ("<é.", ["<", "é", "."]),
+    ],
+)
+def test_keys_are_told_apart(sent: str, keys: list[str]) -> None:
+    assert keys_of(sent) == keys
+
+
+def test_the_keyboard_hears_single_keys_and_leaves_the_terminal_as_it_was() -> None:
+    far, near = pty.openpty()
+    try:
+        before = termios.tcgetattr(near)
+        with Keyboard(near) as keys:
+            assert keys.key(0) == ""
+            os.write(far, b"\x1b[Ae")
+            assert [keys.key(5), keys.key(5), keys.key(0)] == ["up", "e", ""]
+            assert termios.tcgetattr(near) != before
+        assert termios.tcgetattr(near) == before
+    finally:
+        os.close(far)
+        os.close(near)
+
+
+def test_keys_become_actions() -> None:
+    world = load("town")
+    scene = scene_at(world, 9)  # the Bed
+    names = {key: world.actions[choice] for key in ("up", "a", "s", "right", " ", "e", ".")
+             if isinstance(choice := choose(world, scene, key), int)}  # fmt: skip
+    assert names == {
+        "up": "UP", "a": "LEFT", "s": "DOWN", "right": "RIGHT", " ": "INTERACT", "e": "INTERACT", ".": "WAIT",
+    }  # fmt: skip
+
+
+def test_keys_that_cannot_be_followed_are_explained() -> None:
+    world = load("town")
+    corner = scene_at(world, 0)
+    assert choose(world, corner, "up") == "UP: the map ends here"
+    assert "nothing to use on this cell" in str(choose(world, corner, "e"))
+    assert legend(world) in str(choose(world, corner, "x"))
+    assert legend(world) in str(choose(world, corner, ">"))
+    timed = load("town-l3")
+    job = int(timed.tables.cell_of[0, timed.affordances.index("Job")])
+    assert choose(timed, scene_at(timed, job, hour=3), "e") == "Job is closed at hour 3"
+    assert choose(timed, scene_at(timed, job, hour=9), "e") == timed.actions.index("INTERACT")
+
+
+def test_a_purse_that_is_too_small_is_explained_where_it_is_masked() -> None:
+    world = load("town", ["mask_unaffordable=true", "meters.money.start=0"])
+    assert choose(world, scene_at(world, 9), "e") == "Bed costs more than you have"
+
+
+def test_levels_have_keys_in_a_house() -> None:
+    world = load("town-house")
+    scene = scene_at(world, 64)
+    assert [choose(world, scene, key) for key in "<>"] == [world.actions.index("BELOW"), world.actions.index("ABOVE")]
+    assert "< > levels" in legend(world)
+
+
+def test_without_a_map_every_place_has_its_key() -> None:
+    world = load("town-aspatial")
+    engine = make_engine(world, 1)
+    engine.reset(0)
+    scene = engine.scene(0)
+    assert choose(world, scene, "1") == world.actions.index("INTERACT Bed")
+    assert choose(world, scene, ".") == world.actions.index("WAIT")
+    assert "1 Bed" in legend(world)
+    assert isinstance(choose(world, scene, "up"), str)
+
+
+@pytest.mark.parametrize(("width", "height", "together"), [(200, 30, 2), (90, 60, 2), (90, 24, 1)])
+def test_towns_stand_where_there_is_room(width: int, height: int, together: int) -> None:
+    world = load("town")
+    seats = [Seat.at(world, make_player(name, world, Streams(0).numpy(name)), 0) for name in ("random", "planner")]
+    console = Console(width=width, height=height, no_color=True)
+    shown = []
+    for moment in (0.0, 4.5):
+        with console.capture() as capture:
+            console.print(stage(seats, console, "the keys", moment))
+        shown.append(capture.get())
+        assert "the keys" in shown[-1]
+    assert sum(name in shown[0] for name in (" random ", " planner ")) == together
+    assert all(any(name in s for s in shown) for name in (" random ", " planner "))  # nobody is left out
+
+
+def test_an_end_stays_on_show_and_then_a_new_life_begins() -> None:
+    world = load("town", ["max_steps=3"])
+    seat = Seat.at(world, make_player("passive", world, Streams(0).numpy("x")), 0)
+    ages = []
+    for _ in range(8):
+        seat.step(pause=2)
+        ages.append(seat.scene.age)
+    assert ages == [1, 2, 3, 3, 3, 0, 1, 2]
+    assert seat.caption() == "life 2 · last: 3 steps, time ran out · longest: 3"
+
+
+ON_A_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+
+
+def at_a_terminal(arguments: list[str], keys: list[str]) -> tuple[int, str]:
+    """Run the program at a terminal of its own and press keys once it is drawn; exit code and all it wrote."""
+    far, near = pty.openpty()
+    termios.tcsetwinsize(near, (40, 170))
+    command = [sys.executable, "-c", ON_A_TERMINAL, "-m", "townlet", "play", "--lives", "3", *arguments]
+    program = subprocess.Popen(command, stdin=near, env=os.environ | {"TERM": "xterm-256color"})
+    os.close(near)
+    seen, waiting, pressed = b"", list(keys), 0.0
+    deadline = time.monotonic() + 120
+    try:
+        while time.monotonic() < deadline:
+            if select.select([far], [], [], 0.1)[0]:
+                try:
+                    seen += os.read(far, 65536)
+                except OSError:  # the program has gone and its terminal with it
+                    break
+            if waiting and b"leave" in seen and time.monotonic() - pressed > 0.5:
+                os.write(far, waiting.pop(0).encode())
+                pressed = time.monotonic()
+        return program.wait(timeout=30), seen.decode(errors="replace")
+    finally:
+        program.kill()
+        program.wait()
+        os.close(far)
+
+
+def test_a_person_plays_at_a_terminal() -> None:
+    code, seen = at_a_terminal(["town", "--mode", "human", "--mode", "planner"], ["x", ".", ".", "q"])
+    assert code == 0
+    assert "'x' does nothing here" in seen
+    assert "age 2 of 500" in seen
+    assert "age 3 of 500" not in seen
+    assert "A random agent lives about" in seen
+
+
+def test_q_leaves_and_still_shows_the_table() -> None:
+    code, seen = at_a_terminal(["town", "--speed", "10"], ["q"])
+    assert code == 0
+    assert "A random agent lives about" in seen
+
+
+def test_interrupting_ends_with_130() -> None:
+    code, seen = at_a_terminal(["town"], ["\x03"])
+    assert code == 130
+    assert "A random agent lives about" not in seen
+    assert "Traceback" not in seen
