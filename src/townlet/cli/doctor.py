@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from townlet.cli.console import err, out
+from townlet.sim.engines import cpp_compiler
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def cache() -> Finding:
 
 
 def compiler() -> Finding:
-    found = next((c for c in (os.environ.get("CXX"), "g++", "clang++") if c and shutil.which(c)), None)
+    found = cpp_compiler()
     fix = "install one: apt install g++, or Xcode's command line tools"
     return Finding("C++ compiler", bool(found), found or "missing", "the compiled tensor engine on CPU", fix)
 

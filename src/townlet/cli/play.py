@@ -243,7 +243,7 @@ def meaning(world: World, lives: Sequence[Survival]) -> str:
 def play(
     world: Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")] = "town",
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE …", help="Changes to the world, as in max_steps=1000")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in max_steps=1000")
     ] = None,
     mode: Annotated[
         list[Mode] | None, typer.Option(help="Who plays; may be given again. By default random and planner.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -59,6 +61,11 @@ class Engine(Protocol):
         """Give back threads and memory."""
 
 
+def cpp_compiler() -> str | None:
+    """The C++ compiler that torch.compile would use on the CPU, if there is one."""
+    return next((c for c in (os.environ.get("CXX"), "g++", "clang++") if c and shutil.which(c)), None)
+
+
 def make_engine(
     world: World,
     rows: int,
@@ -81,6 +88,8 @@ def make_engine(
         from townlet.sim.cpu.engine import NumbaEngine
 
         return NumbaEngine(world, rows, autoreset=autoreset, threads=threads)
+    if kind == "compiled" and device == "cpu" and cpp_compiler() is None:
+        raise TownletError("the compiled engine needs a C++ compiler", "apt install g++, or use engine 'numba'")
     from townlet.sim.tensor.engine import TensorEngine
 
     return TensorEngine(world, rows, autoreset=autoreset, device=device, compiled=kind == "compiled")

@@ -26,8 +26,9 @@ def milestone(s: Any, dead: Any, w: Any) -> Any:
 
 @rule
 def survival(s: Any, ended: Any, w: Any) -> Any:
-    """At the end: the age, less what walking alone would have given."""
-    baseline = real(1.0) / (w.survival_decay * s.multiplier + w.survival_move)
+    """At the end: the age, less what walking alone would have given; the whole episode where that never kills."""
+    rate = w.survival_decay * s.multiplier + w.survival_move
+    baseline = real(1.0) / where(rate > real(0.0), rate, w.age_share)
     return real(ended) * (real(s.age) - baseline)
 
 
@@ -73,8 +74,9 @@ def way_to_cure(s: Any, m: Any, cell_of: Any, town: Any, w: Any) -> Any:
     """Distance / longest distance to the nearest place that raises meter m most; 1 when there is none."""
     share = real(1.0) + real(0.0) * s.meters[m]
     for a in range(w.none):
-        steps = real(w.steps_between[s.cell, cell_of[town, a]]) * w.proximity_reach
-        share = where((w.cures[m, a] == 1) & (steps < share), steps, share)
+        if w.cures[m][a] == 1:
+            steps = real(w.steps_between[s.cell, cell_of[town, a]]) * w.proximity_reach
+            share = where(steps < share, steps, share)
     return share
 
 

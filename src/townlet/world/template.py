@@ -55,7 +55,8 @@ def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(content)
-        (folder / SCHEMA_FILE).write_text(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        if not (folder / SCHEMA_FILE).exists():
+            (folder / SCHEMA_FILE).write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError:
         raise TownletError(f"{path} exists already", "choose another name or remove it first") from None
     except OSError as error:

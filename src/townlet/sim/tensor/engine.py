@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from townlet.world.tables import World
 
 Tensors = dict[str, Tensor]
 EVERY = slice(None)
+
+# The hash of `starts` uses each value twice in a row. Left to itself the compiler walks every path through
+# such a chain, which takes minutes; told to name results early, it fuses them again and is done in seconds.
+COMPILER: dict[str, str | int | bool | Callable[..., Any]] = {"realize_opcount_threshold": 4}
 
 
 class Row:
@@ -63,7 +68,9 @@ class TensorEngine:
         self.truncated = torch.zeros(rows, dtype=torch.bool, device=device)
         self._state: Tensors = {}
         self._final: Tensors = {}
-        self._advance = torch.compile(self._step, fullgraph=True, dynamic=False) if compiled else self._step
+        self._advance = self._step
+        if compiled:
+            self._advance = torch.compile(self._step, fullgraph=True, dynamic=False, options=COMPILER)
         self.restore(fresh(world, rows))
 
     def reset(self, key: int) -> None:
@@ -164,6 +171,8 @@ class TensorEngine:
         """Take over the given fields, and show what follows from them."""
         for name, values in state.items():
             given = torch.from_numpy(np.array(values)).to(self.device)
+            if given.is_floating_point():
+                given = given.to(torch.float32)
             if name == "meters":
                 self._state[name] = given.T.contiguous()
             elif name == "reward_mix":

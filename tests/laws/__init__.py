@@ -1,0 +1,12 @@
+"""Laws of the town as properties: what must hold in every world, not in one example."""
+
+from hypothesis import HealthCheck, settings
+
+# The same examples in every run and no clock: a law that fails, fails for everybody.
+law = settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)

@@ -1,0 +1,135 @@
+"""The engines do what the rules say: each beside the slow reference, and beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laws import law
+from laws.compare import any_actions, follow, plain, scatter
+from laws.worlds import compiled, documents
+from reference import shipped_document
+from townlet.sim.engines import Engine, cpp_compiler, make_engine
+from townlet.world.load import load, shipped
+
+DISCRETE = ("cell", "age", "hour", "progress", "using", "here", "episode", "kind_at", "cell_of")
+
+
+@law
+@given(documents(), st.integers(0, 2**32 - 1))
+def test_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
+    engine = make_engine(compiled(doc), 4, "torch")
+    engine.reset(seed)
+    chance = np.random.default_rng(seed)
+    scatter(engine, chance)
+    follow(engine, doc, any_actions(engine, 24, chance))
+
+
+def follow_shipped(world: str, kind: str) -> None:
+    engine = make_engine(load(world), 16, kind)
+    engine.reset(3)
+    chance = np.random.default_rng(3)
+    doc = shipped_document(world)
+    lives = follow(engine, doc, any_actions(engine, 150, chance))
+    scatter(engine, chance)
+    lives += follow(engine, doc, any_actions(engine, 150, chance))
+    assert lives > 16, "some lives must end, or nothing is known of endings"
+
+
+@pytest.mark.parametrize("kind", ["numba", "torch"])
+@pytest.mark.parametrize("world", shipped())
+def test_shipped_worlds_follow_the_reference(world: str, kind: str) -> None:
+    follow_shipped(world, kind)
+
+
+# The shipped worlds all pay milestones and stop at the edge; here the standard meters meet everything else.
+EVERYTHING: dict[str, Any] = {
+    "max_steps": 50,
+    "clock": {"temporal": True, "start": "random"},
+    "mask_unaffordable": True,
+    "rewards": ["milestone", "survival", "vitality", "potential", "meter_bonus", "proximity"],
+    "observation": [
+        "position_onehot", "position", {"name": "window", "size": 3}, {"name": "window_typed", "size": 3}, "map_typed",
+        "meters", "affordance_here", {"name": "clock", "encoding": "sincos"}, "progress", "age",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["numba", "torch"])
+@pytest.mark.parametrize(
+    "ground",
+    [
+        {"size": [16], "boundary": "bounce", "layout": "shuffled"},
+        {"size": [8, 8], "boundary": "wrap", "layout": "fixed"},
+        {"size": [4, 3, 2], "boundary": "clamp", "layout": "shuffled"},
+    ],
+    ids=["line", "grid", "cube"],
+)
+def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], kind: str) -> None:
+    doc = shipped_document("town") | EVERYTHING | {"map": ground}
+    engine = make_engine(compiled(doc), 8, kind)
+    engine.reset(13)
+    chance = np.random.default_rng(13)
+    scatter(engine, chance)
+    assert follow(engine, doc, any_actions(engine, 120, chance)) > 8
+
+
+@pytest.mark.skipif(cpp_compiler() is None, reason="torch.compile needs a C++ compiler, and there is none here")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, when its compiler is imported
+@pytest.mark.parametrize(
+    "world", [pytest.param(w, marks=() if w == "town-l3" else pytest.mark.long) for w in shipped()]
+)
+def test_compiled_engine_follows_the_reference(world: str) -> None:
+    follow_shipped(world, "compiled")
+
+
+def assert_same_towns(one: Engine, other: Engine) -> None:
+    a, b = one.peek(), other.peek()
+    for name in DISCRETE:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    np.testing.assert_allclose(plain(a["meters"]), plain(b["meters"]), rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(plain(one.mask), plain(other.mask))
+    np.testing.assert_allclose(plain(one.obs), plain(other.obs), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("world", shipped())
+def test_same_seed_same_towns_on_both_engines(world: str) -> None:
+    engines = [make_engine(load(world), 32, kind) for kind in ("numba", "torch")]
+    chance = np.random.default_rng(5)
+    for engine in engines:
+        engine.reset(2**40 + 17)
+    assert_same_towns(*engines)
+    for t, actions in enumerate(any_actions(engines[0], 500, chance)):
+        for engine in engines:
+            engine.step(actions)
+        np.testing.assert_array_equal(plain(engines[0].terminated), plain(engines[1].terminated))
+        np.testing.assert_array_equal(plain(engines[0].truncated), plain(engines[1].truncated))
+        np.testing.assert_allclose(plain(engines[0].reward), plain(engines[1].reward), rtol=1e-4, atol=1e-4)
+        if t % 5 == 4:
+            assert_same_towns(*engines)
+
+
+def test_another_seed_gives_another_town() -> None:
+    engine = make_engine(load("town-shuffled"), 64, "numba")
+    seen = []
+    for key in (1, 2):
+        engine.reset(key)
+        seen.append(engine.state())
+    assert (seen[0]["cell"] != seen[1]["cell"]).mean() > 0.8
+    assert (seen[0]["cell_of"] != seen[1]["cell_of"]).mean() > 0.8
+
+
+@pytest.mark.parametrize("field", ["cell", "first place", "last place"])
+def test_starts_and_layouts_are_uniform(field: str) -> None:
+    rows, cells = 64 * 400, 64
+    engine = make_engine(load("town-shuffled"), rows, "numba")
+    engine.reset(11)
+    state = engine.peek()
+    drawn = {"cell": state["cell"], "first place": state["cell_of"][:, 0], "last place": state["cell_of"][:, -1]}[field]
+    counts = np.bincount(drawn, minlength=cells)
+    chi_square = float(((counts - 400) ** 2 / 400).sum())
+    assert 30 < chi_square < 110, "63 degrees of freedom: 63 in the mean, beyond 110 once in 5000"

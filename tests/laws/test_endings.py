@@ -1,0 +1,100 @@
+"""How lives end: death is for good, time running out is not death, and exact money is enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from laws import law
+from laws.compare import any_actions, check_senses, check_state, plain, scatter, shadows, step_both
+from laws.worlds import compiled
+from reference import shipped_document
+from townlet.sim.engines import make_engine
+from townlet.world.load import load
+
+KINDS = ("numba", "torch")
+UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("world", ["town-l3", "town-shuffled"])
+def test_without_autoreset_an_ended_row_stays_as_it_is(world: str, kind: str) -> None:
+    chance = np.random.default_rng(2)
+    engine = make_engine(load(world), 16, kind, autoreset=False)
+    engine.reset(2)
+    scatter(engine, chance)
+    towns = shadows(shipped_document(world), engine)
+    for t, actions in enumerate(any_actions(engine, 220, chance)):
+        step_both(engine, towns, actions, f"at step {t}")
+        check_state(towns, engine, f"after step {t}")
+        check_senses(towns, engine.obs, engine.mask, f"after step {t}")
+    over = plain(engine.terminated)
+    assert over.sum() >= 8
+    engine.reset_rows(over)
+    assert not plain(engine.terminated).any()
+    assert engine.peek()["age"][over].tolist() == [0] * int(over.sum())
+    assert (engine.peek()["age"][~over] == 220).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("limit", "dies"), [(99, False), (100, True), (101, True)])
+def test_death_on_the_last_step_is_death(kind: str, limit: int, dies: bool) -> None:
+    engine = make_engine(load("town", [f"max_steps={limit}"]), 2, kind, autoreset=False)
+    engine.reset(0)
+    for _ in range(min(limit, 100)):
+        assert not plain(engine.terminated | engine.truncated).any()
+        engine.step(np.full(2, LEFT))
+    assert plain(engine.terminated).tolist() == [dies] * 2
+    assert plain(engine.truncated).tolist() == [not dies] * 2
+
+
+@law
+@given(price=st.integers(1, 90), earnings=st.integers(1, 60), first=st.integers(0, 5))
+def test_exact_money_is_enough_after_many_sums(price: int, earnings: int, first: int) -> None:
+    pay = price / 100 / earnings
+    assume(pay > 2e-4)
+    doc = {
+        "map": {"size": [3]},
+        "currency": "money",
+        "lethal": ["life"],
+        "meters": [{"name": "life", "move": 0.001}, {"name": "money", "start": first / 100}],
+        "affordances": [
+            {"name": "Job", "cell": [0], "each_tick": {"money": pay}},
+            {"name": "Shop", "cell": [1], "price": first / 100 + price / 100, "at_end": {"life": 0.5}},
+        ],
+        "mask_unaffordable": True,
+    }
+    engine = make_engine(compiled(doc), 1, "torch")
+    engine.reset(0)
+    interact = engine.world.actions.index("INTERACT")
+    for done in range(earnings + 1):
+        engine.restore({"cell": np.array([1], np.int32)})
+        assert bool(engine.mask[0, interact]) == (done == earnings), f"after {done} of {earnings} earnings"
+        engine.restore({"cell": np.array([0], np.int32)})
+        if done < earnings:
+            engine.step(np.array([interact]))
+    money = engine.peek()["meters"][0, 1]
+    engine.restore({"cell": np.array([1], np.int32), "meters": np.array([[0.2, money]], np.float32)})
+    engine.step(np.array([interact]))
+    assert engine.peek()["meters"][0].tolist() == pytest.approx([0.7, 0.0], abs=5e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_autoreset_begins_the_next_life_and_keeps_the_last_view(kind: str) -> None:
+    engine = make_engine(load("town"), 3, kind)
+    engine.reset(8)
+    for _ in range(99):
+        engine.step(np.full(3, LEFT))
+    energy = engine.world.layout.block("meters").start
+    assert (plain(engine.obs)[:, energy] > 5e-5).all()
+    engine.step(np.full(3, LEFT))
+    assert plain(engine.terminated).all()
+    assert plain(engine.reward).tolist() == [-100.0] * 3
+    assert plain(engine.obs)[:, energy] == pytest.approx(1.0)
+    final_obs, final_mask = engine.final()
+    assert plain(final_obs)[:, energy] == pytest.approx(0.0, abs=5e-5)
+    assert not plain(final_mask)[:, LEFT].any(), "three agents who walked left stand at the wall"
+    assert engine.peek()["episode"].tolist() == [1] * 3
+    assert plain(engine.final(np.array([1]))[0]).shape == (1, engine.world.layout.size)

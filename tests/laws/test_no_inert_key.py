@@ -1,0 +1,125 @@
+"""No key of a world is inert: change any of them and somebody notices."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from laws.compare import any_actions, plain, scatter
+from laws.keys import TURNS, WORLD, all_keys
+from laws.worlds import compiled
+from townlet.errors import TownletError
+from townlet.sim.engines import make_engine
+from townlet.world.report import show
+from townlet.world.tables import World
+
+Document = dict[str, Any]
+
+
+def turned(doc: Document, changes: Document) -> Document:
+    """A copy of the document with the values at some dotted paths replaced."""
+    out = deepcopy(doc)
+    for path, value in changes.items():
+        *way, last = path.split(".")
+        at: Any = out
+        for step in way:
+            at = at[int(step)] if isinstance(at, list) else at[step]
+        at[int(last) if isinstance(at, list) else last] = value
+    return out
+
+
+def played(world: World) -> list[bytes]:
+    """All that an agent can see, do and feel: an ordinary life of scripted steps, then some in all kinds of need."""
+    engine = make_engine(world, 4, "torch")
+    engine.reset(1)
+    chance = np.random.default_rng(1)
+    kinds = {"I": "INTERACT", "R": "RIGHT", "L": "LEFT", "W": "WAIT"}
+    script = [kinds[c] for c in "IIIRIIWLILIRRRR"] if "RIGHT" in world.actions else []
+    out = [repr(world.actions).encode(), plain(engine.obs).tobytes(), plain(engine.mask).tobytes()]
+
+    def step(actions: Any) -> None:
+        engine.step(actions)
+        for name in ("obs", "mask", "components", "terminated", "truncated"):
+            out.append(plain(getattr(engine, name)).tobytes())
+
+    for name in script:
+        step(np.full(4, world.actions.index(name)))
+    scatter(engine, chance)
+    for actions in any_actions(engine, 24, chance):
+        step(actions)
+    return out
+
+
+def shown(world: World) -> str:
+    """The world as it is printed for people, without the fingerprints that any change would move."""
+    console = Console(width=200, file=StringIO())
+    with console.capture() as text:
+        console.print(show(world))
+    return "\n".join(line for line in text.get().splitlines() if "content" not in line)
+
+
+def test_every_key_has_a_turn() -> None:
+    assert sorted(TURNS) == sorted(all_keys())
+
+
+@pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "played"])
+def test_an_agent_notices(key: str) -> None:
+    turn = TURNS[key]
+    before = turned(WORLD, turn.given)
+    assert played(compiled(before)) != played(compiled(turned(before, {turn.path: turn.value})))
+
+
+@pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "shown"])
+def test_a_reader_notices_and_an_agent_does_not(key: str) -> None:
+    turn = TURNS[key]
+    before, after = compiled(WORLD), compiled(turned(WORLD, {turn.path: turn.value}))
+    assert shown(before) != shown(after)
+    assert played(before) == played(after)
+
+
+@pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "refused"])
+def test_the_compiler_notices(key: str) -> None:
+    turn = TURNS[key]
+    before = turned(WORLD, turn.given)
+    compiled(before)
+    with pytest.raises(TownletError):
+        compiled(turned(before, {turn.path: turn.value}))
+
+
+NAMED = {
+    "Meter.name": "meters.{}.decay=0.03",
+    "Affordance.name": "affordances.{}.price=0.3",
+    "Modulation.name": "modulations.{}.base=0.03",
+    "Cascade.name": "cascades.{}.strength=0.03",
+}
+
+
+@pytest.mark.parametrize("key", [k for k, t in TURNS.items() if t.noticed == "by name"])
+def test_a_name_is_what_an_entry_answers_to(key: str) -> None:
+    turn = TURNS[key]
+    before = turned(WORLD, turn.given)
+    old = old_name(before, turn.path)
+    after = renamed(turned(before, {turn.path: turn.value}), old, turn.value)
+    for doc, known, unknown in ((before, old, turn.value), (after, turn.value, old)):
+        assert played(compiled(doc, NAMED[key].format(known))) != played(compiled(doc))
+        with pytest.raises(TownletError, match=unknown):
+            compiled(doc, NAMED[key].format(unknown))
+
+
+def old_name(doc: Document, path: str) -> str:
+    kind, number, _ = path.split(".")
+    return str(doc[kind][int(number)]["name"])
+
+
+def renamed(doc: Document, old: str, new: str) -> Document:
+    """The document with a meter's name changed wherever an affordance speaks of it."""
+    for place in doc["affordances"]:
+        for part in ("each_tick", "at_end"):
+            if old in place.get(part, {}):
+                place[part] = {new if m == old else m: v for m, v in place[part].items()}
+    return doc
