@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from townlet.cli.console import err, out
-from townlet.sim.engines import cpp_compiler
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,8 @@ def cache() -> Finding:
 
 
 def compiler() -> Finding:
+    from townlet.sim.engines import cpp_compiler
+
     found = cpp_compiler()
     fix = "install one: apt install g++, or Xcode's command line tools"
     return Finding("C++ compiler", bool(found), found or "missing", "the compiled tensor engine on CPU", fix)
