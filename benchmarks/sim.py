@@ -8,6 +8,7 @@ written at every step; "CPU" counts the time of all threads, "wall" is the clock
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from townlet.sim.town import Town
 from townlet.world.load import load
 from townlet.world.tables import World
 
-WORLDS = ("town", "town-l2", "town-l3")
+WORLDS = ("town", "town clock.temporal=true", "town-l2", "town-l3")  # full and partial, without and with time
 ROWS = (1, 64, 1024, 16384, 262144)
 ENGINES = ("numba", "torch", "compiled")
 
@@ -82,13 +83,19 @@ def first_calls(cached_runs: int = 3) -> dict[str, float]:
         return {"cold_s": round(cold, 2), "cached_s": round(min(first_call() for _ in range(cached_runs)), 2)}
 
 
-def measure(options: argparse.Namespace) -> tuple[list[Result], list[str]]:
-    """All groups of equal rows, smallest first; and what was skipped."""
+def changed(text: str) -> World:
+    """A world by name, followed by changes: "town clock.temporal=true"."""
+    name, *changes = text.split()
+    return dataclasses.replace(load(name, changes), name=text)
+
+
+def measure(options: argparse.Namespace) -> Iterable[tuple[list[Result], list[str]]]:
+    """All groups of equal rows, smallest first; after each, what was measured and what was skipped so far."""
     results: list[Result] = []
     skipped: list[str] = []
     for rows in options.rows:
         for name in options.worlds:
-            world = load(name)
+            world = changed(name)
             subjects = list(engines(world, rows, options.engines))
             if rows == 1:
                 subjects.append(through_vec_env(world))
@@ -100,7 +107,7 @@ def measure(options: argparse.Namespace) -> tuple[list[Result], list[str]]:
                         skipped.append(reason)
             print(f"{name}, {rows} rows: {len(subjects)} subjects", file=sys.stderr, flush=True)
             results += interleave(subjects, options.seconds, options.rounds)
-    return results, skipped
+            yield results, skipped
 
 
 def machine() -> dict[str, Any]:
@@ -158,16 +165,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    about = machine()
-    results, skipped = measure(options)
-    report = {
-        "machine": about,
-        "first_call": {} if options.no_first_call else first_calls(),
-        "results": [r.as_json() for r in results],
-        "skipped": skipped,
-    }
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    report: dict[str, Any] = {"machine": machine()}
+    report["first_call"] = {} if options.no_first_call else first_calls()
+    for results, skipped in measure(options):
+        report |= {"results": [r.as_json() for r in results], "skipped": skipped}
+        if options.json:  # whoever ends a long run early keeps what it found
+            options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(as_markdown(report))
 
 

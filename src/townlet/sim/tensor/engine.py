@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,15 @@ from townlet.world.tables import World
 Tensors = dict[str, Tensor]
 EVERY = slice(None)
 
-# The hash of `starts` uses each value twice in a row. Left to itself the compiler walks every path through
-# such a chain, which takes minutes; told to name results early, it fuses them again and is done in seconds.
-COMPILER: dict[str, str | int | bool | Callable[..., Any]] = {"realize_opcount_threshold": 4}
+COMPILER: dict[str, Any] = {
+    "fullgraph": True,
+    "dynamic": False,
+    # Else torch counts every further engine as a recompilation of the first one, and gives up at the ninth.
+    "isolate_recompiles": True,
+    # The hash of `starts` uses each value twice in a row. Left to itself the compiler walks every path through
+    # such a chain, which takes minutes; told to name results early, it fuses them again and is done in seconds.
+    "options": {"realize_opcount_threshold": 4},
+}
 
 
 class Row:
@@ -70,7 +75,7 @@ class TensorEngine:
         self._final: Tensors = {}
         self._advance = self._step
         if compiled:
-            self._advance = torch.compile(self._step, fullgraph=True, dynamic=False, options=COMPILER)
+            self._advance = torch.compile(self._step, **COMPILER)
         self.restore(fresh(world, rows))
 
     def reset(self, key: int) -> None:
