@@ -14,8 +14,8 @@ import numpy as np
 from townlet.world.tables import World
 
 # Enough different actions that nothing repeats soon, few enough that they stay small beside the town.
-DRAWN_ACTIONS = 1 << 22
-MIN_BATCHES, MAX_BATCHES = 8, 256
+DRAWN_ACTIONS = 1 << 19
+MIN_BATCHES, MAX_BATCHES = 2, 256
 
 
 def _at_once() -> None:
