@@ -23,6 +23,7 @@ import townlet.sim
 import townlet.world.tables
 from townlet.sim.cpu import scalar_ops  # noqa: F401  (teaches Numba the rule book's operations)
 from townlet.sim.cpu.observe import write_fresh, write_mask, write_obs
+from townlet.sim.cpu.prefetch import prefetch
 from townlet.sim.starts import begin, shuffle
 from townlet.sim.step import live
 
@@ -87,6 +88,7 @@ def step_rows(  # type: ignore[no-untyped-def]
             reward[row] = 0.0
             components[row] = 0.0
             continue
+        prefetch(obs, row)
         s = state[row]
         town = row if w.shuffled else 0
         old_cell, old_here = s.cell, s.here
