@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from townlet.errors import Mistakes
@@ -224,3 +226,32 @@ def test_money_that_runs_out_is_counted() -> None:
     assert load("town-l0", sleepy).spec.max_steps == 280
     with pytest.raises(Mistakes, match=r"owns and can earn buys too little.* of 400"):
         load("town-l0", ["meters.energy.decay=.0201", "max_steps=400"])
+
+
+def test_mistakes_of_shape_and_of_sense_come_together(tmp_path: Path) -> None:
+    path = tmp_path / "both.yaml"
+    path.write_text(
+        "extends: town\n"
+        "max_step: 400\n"
+        "meters:\n"
+        '  - {name: energy, decay: "fast"}\n'
+        "affordances:\n"
+        "  - {name: Gym, each_tick: {fitnes: .1}}\n"
+        "rewards: [milestones]\n"
+        "lethal: [energy, helth]\n"
+    )
+    with pytest.raises(Mistakes) as caught:
+        load(path)
+    assert [m.where.line for m in caught.value.mistakes if m.where] == [2, 4, 6, 7, 8]
+
+
+def test_changed_map_is_blamed_rather_than_the_places_it_inherits(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("extends: town\nmap: {size: [7, 8]}\n")
+    with pytest.raises(Mistakes) as caught:
+        load(path)
+    assert {str(m.where) for m in caught.value.mistakes} == {f"{path}:2:7"}
+    path.write_text("extends: town\nmap: {size: [8, 8, 2]}\n")
+    with pytest.raises(Mistakes, match="no affordance stands on such a cell") as caught:
+        load(path)
+    assert len(caught.value.mistakes) == 1

@@ -16,6 +16,8 @@ from townlet.errors import Mistake, Mistakes, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
 
+MENDS: Final = 3  # taking out a wrong value may uncover another
+
 # These say only that a value is of the wrong sort; in a union the other arms may still say more.
 WRONG_SORT: Final = ("literal_error", "none_required", "model_attributes_type")
 
@@ -40,13 +42,36 @@ class _Error:
 
 def build(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
     """The model of these values; raises Mistakes. `extra` are further top-level keys worth suggesting."""
+    built, errors = _validate(model, node)
+    if built is not None:
+        return built
+    mistakes = [_mistake(e, node, extra) for e in errors]
+    raise Mistakes(Mistakes(mistakes).mistakes[:MAX_MISTAKES])
+
+
+def mend(model: type[M], node: Node, droppable: Sequence[str] = ()) -> tuple[M, Node] | None:
+    """The model of what is left when wrong values are taken out, so that later checks can speak as well.
+
+    An entry whose `name` is wrong can be taken out of `droppable` lists only: of others too much hangs on it.
+    """
+    for _ in range(MENDS):
+        built, errors = _validate(model, node)
+        if built is not None:
+            return built, node
+        paths = {e.path[:-1] if e.path[-1:] == ("name",) and e.path[0] in droppable else e.path for e in errors}
+        if any(not path or path[-1] == "name" or _at(node, path) is None for path in paths):
+            return None  # something is missing, or too central
+        for path in sorted(paths, key=lambda path: [str(item).rjust(9, "0") for item in path], reverse=True):
+            node = node.without(*path)
+    return None
+
+
+def _validate(model: type[M], node: Node) -> tuple[M | None, list[_Error]]:
     try:
-        return model.model_validate(node.plain())
+        return model.model_validate(node.plain()), []
     except ValidationError as error:
         raw = error.errors(include_url=False)[: 4 * MAX_MISTAKES]
-    errors = [_locate(model, item, node) for item in raw if not _follows(item)]
-    mistakes = [_mistake(e, node, extra) for e in _without_other_arms(errors)]
-    raise Mistakes(Mistakes(mistakes).mistakes[:MAX_MISTAKES])
+    return None, _without_other_arms([_locate(model, item, node) for item in raw if not _follows(item)])
 
 
 def _follows(item: Any) -> bool:

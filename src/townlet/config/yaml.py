@@ -50,6 +50,20 @@ class Node:
             return self.value[item]
         return None
 
+    def without(self, *path: str | int) -> Node:
+        """The same tree less the value at the path."""
+        first, *rest = path
+        below = self.child(first)
+        if below is None:
+            return self
+        left = below.without(*rest) if rest else None
+        if isinstance(self.value, dict):
+            pairs = ((key, left if key == first else node) for key, node in self.value.items())
+            return Node({key: node for key, node in pairs if node is not None}, self.mark, self.key_mark)
+        entries = self.value if isinstance(self.value, list) else []
+        nodes = (left if place == first else node for place, node in enumerate(entries))
+        return Node([node for node in nodes if node is not None], self.mark, self.key_mark)
+
     def where(self, *path: str | int) -> Mark:
         """Where the value at the path stands (its key, if it has one), or its nearest ancestor that exists."""
         node = self

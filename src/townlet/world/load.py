@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from townlet.config.check import build
+from townlet.config.check import build, mend
 from townlet.config.overrides import apply
 from townlet.config.yaml import Node, parse
 from townlet.errors import Mark, Mistake, Mistakes
@@ -43,9 +43,14 @@ def _finish(name: str, node: Node, path: Path, overrides: Sequence[str]) -> Worl
     found: list[Mistake] = []
     try:
         node = apply(inherit(node, path, found), overrides)
-        spec = build(WorldSpec, node, ("extends", "remove"))
     except Mistakes as error:
         raise Mistakes([*found, *error.mistakes]) from None
+    try:
+        spec = build(WorldSpec, node, ("extends", "remove"))
+    except Mistakes as error:
+        found += error.mistakes
+        rest = mend(WorldSpec, node, ("rewards", "observation"))
+        raise Mistakes([*found, *(sense.check(*rest, feasible=False) if rest else ())]) from None
     found += sense.check(spec, node)
     if found:
         raise Mistakes(found)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from townlet.config.yaml import Node
-from townlet.errors import Mistake, did_you_mean
+from townlet.errors import Mark, Mistake, did_you_mean
 from townlet.world import sense_view
 from townlet.world.limits import bound
 from townlet.world.schema import Cascade, Modulation, Survival, Vitality, WorldSpec
@@ -14,22 +14,27 @@ from townlet.world.sessions import total
 
 
 class Say(Protocol):
-    """Report one mistake at a path of the file."""
+    """Report one mistake at a path of the file; at `rather`, if that was written nearer to the user."""
 
-    def __call__(self, what: str, fix: str, *path: str | int) -> None: ...
+    def __call__(self, what: str, fix: str, *path: str | int, rather: tuple[str, ...] = ()) -> None: ...
 
 
-def check(spec: WorldSpec, node: Node) -> list[Mistake]:
+def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Mistake]:
     """All mistakes of sense, each with the place in the file that holds the wrong value."""
     found: list[Mistake] = []
 
-    def say(what: str, fix: str, *path: str | int) -> None:
-        found.append(Mistake(what, fix, node.where(*path)))
+    def say(what: str, fix: str, *path: str | int, rather: tuple[str, ...] = ()) -> None:
+        where, cause = node.where(*path), node.where(*rather)
+        found.append(Mistake(what, fix, cause if rather and nearness(cause) > nearness(where) else where))
+
+    def nearness(mark: Mark) -> int:
+        """How near to the user something was written: in a parent, in the file itself, on the command line."""
+        return 2 if not mark.line else int(mark.source == node.mark.source)
 
     for rule in (_names, _references, _links, _affordances, _meters, _clock, _rewards):
         rule(spec, say)
     sense_view.check(spec, say)
-    if not found:  # the bound reads figures that the rules above have found sound
+    if feasible and not found:  # the bound reads figures that the rules above have found sound
         _feasible(spec, say)
     return found
 

@@ -59,6 +59,11 @@ def _map(spec: WorldSpec, say: Say) -> None:
 def _places(spec: WorldSpec, say: Say) -> None:
     """In a fixed layout every affordance stands on a cell of its own."""
     taken: dict[tuple[int, ...], str] = {}
+    lost = [a.name for a in spec.affordances if a.cell is not None and len(a.cell) != len(spec.map.size)]
+    if len(lost) == len(spec.affordances) > 1:  # the map was changed and not a single place followed
+        what = f"the map has {len(spec.map.size)} dimensions and no affordance stands on such a cell"
+        say(what, f"give each a `cell` of {len(spec.map.size)} numbers, or use `layout: shuffled`", "map", "size")
+        return
     for i, affordance in enumerate(spec.affordances):
         if affordance.cell is None:
             fix = "add `cell: [x, y]` with one number per dimension, or use `layout: shuffled`"
@@ -74,10 +79,10 @@ def _cell(spec: WorldSpec, say: Say, who: str, cell: tuple[int, ...], *path: str
     size = spec.map.size
     if len(cell) != len(size):
         what = f"{who} is on a cell of {len(cell)} coordinates and the map has {len(size)}"
-        say(what, f"give {len(size)}, in the order x, y, z", *path)
+        say(what, f"give {len(size)}, in the order x, y, z", *path, rather=("map", "size"))
     elif any(not 0 <= at < n for at, n in zip(cell, size, strict=True)):
         ranges = ", ".join(f"{axis} 0 to {n - 1}" for axis, n in zip("xyz", size, strict=False))
-        say(f"{who} is outside the map at {list(cell)}", f"the map has {ranges}", *path)
+        say(f"{who} is outside the map at {list(cell)}", f"the map has {ranges}", *path, rather=("map", "size"))
     else:
         return True
     return False
@@ -122,7 +127,7 @@ def _shown(spec: WorldSpec, say: Say) -> None:
     if spec.map.kind == "grid" and spec.map.layout == "shuffled" and hidden and not spec.map.allow_hidden_layout:
         what = "the layout is shuffled and the observation never shows the kind of an affordance from afar"
         fix = "use observation `shuffled` or `foggy`, add the block `window_typed` or `map_typed`, "
-        say(what, fix + "or set `map.allow_hidden_layout: true`", "observation")
+        say(what, fix + "or set `map.allow_hidden_layout: true`", "observation", rather=("map", "layout"))
 
 
 def _sizes(spec: WorldSpec, say: Say) -> None:
