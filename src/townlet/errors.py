@@ -51,10 +51,15 @@ class Mistakes(TownletError):
         Exception.__init__(self, "\n".join(str(m) for m in self.mistakes))
 
 
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """The name that was probably meant, if any is near."""
+    near = get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    return next(k for k in known if k.lower() == near[0]) if near else None
+
+
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """The nearest right name as a hint, or the list of names when none is near."""
-    near = get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    if near:
-        return f"did you mean '{next(k for k in known if k.lower() == near[0])}'?"
+    if near := nearest(word, known):
+        return f"did you mean '{near}'?"
     shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
     return f"known: {shown}" if known else "none is known here"

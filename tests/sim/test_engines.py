@@ -149,3 +149,8 @@ def test_messages_name_the_fix() -> None:
         make_engine(world, 0)
     with pytest.raises(TownletError, match="runs on the CPU"):
         make_engine(world, 1, "numba", device="cuda")
+
+
+def test_device_that_is_not_here_is_refused() -> None:
+    with pytest.raises(TownletError, match="torch has no device 'gpu' here"):
+        make_engine(load("town"), 1, "torch", device="gpu")

@@ -255,3 +255,16 @@ def test_changed_map_is_blamed_rather_than_the_places_it_inherits(tmp_path: Path
     with pytest.raises(Mistakes, match="no affordance stands on such a cell") as caught:
         load(path)
     assert len(caught.value.mistakes) == 1
+
+
+def test_misspelt_meter_of_a_child_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "typo.yaml"
+    path.write_text("extends: town\nmeters: [{name: enrgy, decay: .01}]\n")
+    assert [w for w in load(path).warnings if "'enrgy'" in w and "did you mean 'energy'?" in w]
+
+
+def test_misspelt_place_of_a_child_names_the_one_that_was_meant(tmp_path: Path) -> None:
+    path = tmp_path / "typo.yaml"
+    path.write_text("extends: town\naffordances: [{name: Bedd, price: .03}]\n")
+    with pytest.raises(Mistakes, match="did you mean 'Bed'"):
+        load(path)

@@ -73,12 +73,10 @@ def _print_table(results: list[Result]) -> None:
     from rich.table import Table
 
     first = results[0]
-    table = Table(
-        title=f"{first.world} · {first.engine} engine · {first.threads} thread(s) on {first.device} · agent-steps/s"
-    )
-    for heading in ("rows", "CPU time, best", "median", "wall time, best", "median", "ready after"):
+    table = Table(title=f"{first.world} · {first.engine} engine on {first.device} · agent-steps/s")
+    for heading in ("rows", "threads", "CPU time, best", "median", "wall time, best", "median", "ready after"):
         table.add_column(heading, justify="right")
     for r in results:
         rates = (r.best_per_cpu_s, r.median_per_cpu_s, r.best_per_wall_s, r.median_per_wall_s)
-        table.add_row(f"{r.rows:,}", *(f"{rate:,.0f}" for rate in rates), f"{r.ready_s:.1f} s")
+        table.add_row(f"{r.rows:,}", str(r.threads), *(f"{rate:,.0f}" for rate in rates), f"{r.ready_s:.1f} s")
     out().print(table)

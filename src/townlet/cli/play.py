@@ -126,7 +126,11 @@ def stage(seats: Sequence[Seat], console: Console, footer: str, moment: float) -
         return Group(grid, Text(footer))
     if high * len(panels) + 1 <= console.height:
         return Group(*panels, Text(footer))
-    return Group(panels[int(moment / TURN) % len(panels)], Text(footer))
+    if wide > console.width or high >= console.height:
+        footer = f"this window is too small for the town: it needs {wide}×{high + 1} · {footer}"
+    elif len(panels) > 1:
+        footer = f"shown in turn; {wide * len(panels)} columns have room for all · {footer}"
+    return Group(Text(footer, no_wrap=True), panels[int(moment / TURN) % len(panels)])
 
 
 def watch(seats: Sequence[Seat], console: Console, speed: float, steps: int) -> None:
@@ -168,6 +172,7 @@ def play_by_hand(seats: Sequence[Seat], human: Human, console: Console) -> None:
             choice = 0 if yours.scene.ended else choose(world, yours.scene, key)
             words = choice if isinstance(choice, str) else legend(world)
             if isinstance(choice, int):
+                words = unpaid(yours.scene, choice) or words
                 human.action = choice
                 for seat in seats:
                     seat.step()
@@ -178,6 +183,8 @@ def play_by_hand(seats: Sequence[Seat], human: Human, console: Console) -> None:
 def choose(world: World, scene: Scene, key: str) -> int | str:
     """The action behind a key, or why it cannot be taken now."""
     action = _action(world, key)
+    if key == "?":
+        return " · ".join(f"{a.icon or a.name[:1]} {a.name}" for a in world.spec.affordances)
     if action is None:
         return f"{key!r} does nothing here · {legend(world)}"
     if scene.mask[action]:
@@ -194,6 +201,16 @@ def choose(world: World, scene: Scene, key: str) -> int | str:
     )
 
 
+def unpaid(scene: Scene, action: int) -> str:
+    """Why an action that the mask allows will be wasted: the purse is too empty."""
+    world, t = scene.world, scene.world.tables
+    place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.none
+    if place == t.none or scene.meters[t.currency] >= t.price[place] - t.tolerance:
+        return ""
+    cost = f"${t.price[place] * world.spec.dollars:.2f}"
+    return f"{world.affordances[place]} costs {cost} and you have ${scene.dollars:.2f}: the step was wasted"
+
+
 def _action(world: World, key: str) -> int | None:
     if not world.size and key in PLACES[: len(world.affordances)]:
         return PLACES.index(key)
@@ -207,7 +224,7 @@ def legend(world: World) -> str:
         places = "  ".join(f"{key} {name}" for key, name in zip(PLACES, world.affordances, strict=False))
         return f"{places}  . wait  q leave"
     levels = "  < > levels" if "ABOVE" in world.actions else ""
-    return f"arrows or wasd move{levels}  space or e use  . wait  q leave"
+    return f"arrows or wasd move{levels}  space or e use  . wait  ? places  q leave"
 
 
 def print_frames(seats: Sequence[Seat], console: Console, steps: int) -> None:

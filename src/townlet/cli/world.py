@@ -45,12 +45,15 @@ def list_() -> None:
 @app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
 def check(world: WorldName, overrides: Overrides = None) -> None:
     """Say everything that is wrong with a world, or how long one can live in it."""
-    from townlet.sim.feasibility import report
+    from townlet.sim.feasibility import describe, study
 
     compiled = _load(world, overrides)
     _warn(compiled)
-    console = out()
-    console.print(report(compiled))
+    console, found = out(), study(compiled)
+    console.print(describe(found))
+    if not found.livable:
+        fix = "ease a decay, a cascade or a price, or lower max_steps; a cleverer agent may still find a way"
+        err().print(f"warning: nobody we know lives to max_steps here; {fix}", style="yellow", soft_wrap=True)
     console.print(f"{compiled.name} is a valid world.", style="green", markup=False)
 
 

@@ -271,7 +271,10 @@ class _Builder:
         key = node.value
         if not isinstance(key, str):
             shown = "this key" if isinstance(key, (dict, list)) else f"key {'null' if key is None else key}"
-            self._wrong(f"{shown} is not text", "put a word before the ':', or quote it", node.mark)
+            fix = "put a word before the ':', or quote it"
+            if isinstance(key, int | float):
+                fix += "; a decimal has a point and no comma, as in 0.03"
+            self._wrong(f"{shown} is not text", fix, node.mark)
             return None
         if key in known:
             first = known[key].key_mark

@@ -66,6 +66,17 @@ def cpp_compiler() -> str | None:
     return next((c for c in (os.environ.get("CXX"), "g++", "clang++") if c and shutil.which(c)), None)
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not have here."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).partition("\n")[0]
+        raise TownletError(f"torch has no device '{device}' here: {why}", "`townlet doctor` says what works") from None
+
+
 def make_engine(
     world: World,
     rows: int,
@@ -90,6 +101,7 @@ def make_engine(
         return NumbaEngine(world, rows, autoreset=autoreset, threads=threads)
     if kind == "compiled" and device == "cpu" and cpp_compiler() is None:
         raise TownletError("the compiled engine needs a C++ compiler", "apt install g++, or use engine 'numba'")
+    check_device(device)
     from townlet.sim.tensor.engine import TensorEngine
 
     return TensorEngine(world, rows, autoreset=autoreset, device=device, compiled=kind == "compiled")

@@ -212,7 +212,7 @@ def _money(found: Feasibility) -> str:
     income, price = f"${found.income * dollars:.2f}", f"${found.price * dollars:.2f}"
     day = f"A day of {int(found.world.tables.day)} steps earns {income} and costs {price}"
     if found.pays_for_ever:
-        return f"{day}: income can pay for ever."
+        return f"{day}: {'that is about even, and ' if found.income < found.price else ''}income can pay for ever."
     if found.long.reached >= 0.5:
         return f"{day}: income does not pay for ever."
     return f"{day}; the planner's lives end after {found.long.median:.0f} steps when the limit is lifted."

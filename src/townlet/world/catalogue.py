@@ -30,7 +30,10 @@ def find(world: str | Path, folder: Path, where: Mark | None = None) -> Path:
     name = str(world)
     if isinstance(world, Path) or name.endswith(ENDINGS) or os.path.dirname(name):
         raise Mistakes([Mistake(f"there is no file '{_short(name)}'", f"looked in {folder.absolute()}", where)])
-    fix = f"{did_you_mean(name, shipped())} Or give the path of a .yaml file."
+    beside = sorted(path.name for path in folder.glob("*.yaml"))
+    own = f"{name}.yaml"
+    fix = f"did you mean '{own}'?" if own in beside else f"{did_you_mean(name, [*shipped(), *beside])}"
+    fix += " (a shipped world, or the path of a .yaml file)"
     raise Mistakes([Mistake(f"there is no world '{_short(name)}'", fix, where)])
 
 

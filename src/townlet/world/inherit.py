@@ -27,7 +27,7 @@ def inherit(node: Node, path: Path, found: list[Mistake], chain: tuple[str, ...]
         return own
     chain = (*chain, os.path.abspath(path))
     parent_path = _parent(extends, path, chain)
-    parent = inherit(read_world(parent_path), parent_path, found, chain)
+    parent = inherit(read_world(parent_path), parent_path, found, chain).without("description")
     if remove is not None:
         parent = without(parent, _names_to_remove(remove, parent, found))
     return merge(parent, own, NAMED)

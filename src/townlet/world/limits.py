@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from townlet.world.schema import Meter, WorldSpec
+from townlet.errors import nearest
+from townlet.world.schema import Cascade, Meter, Modulation, WorldSpec
 from townlet.world.sessions import net_income, session, total
 from townlet.world.tables import TOLERANCE
 
@@ -55,6 +56,7 @@ def _falls(height: float, rate: float) -> int | None:
 
 def warnings(spec: WorldSpec) -> Iterator[str]:
     """What is allowed but probably not meant."""
+    yield from _idle_meters(spec)
     if spec.currency is None:
         return
     for affordance in spec.affordances:
@@ -71,3 +73,16 @@ def warnings(spec: WorldSpec) -> Iterator[str]:
             f"income cannot pay for ever: every cure of {' and '.join(costly)} costs {spec.currency} "
             "and no affordance leaves more of it than it takes"
         )
+
+
+def _idle_meters(spec: WorldSpec) -> Iterator[str]:
+    """Meters without any tie to the rest of the world, such as a misspelt change of an inherited one."""
+    names = [m.name for m in spec.meters]
+    tied = {*spec.lethal, spec.currency, *(name for a in spec.affordances for name in (*a.each_tick, *a.at_end))}
+    links: tuple[Modulation | Cascade, ...] = (*spec.modulations, *spec.cascades)
+    tied |= {name for link in links for name in (link.source, link.target)}
+    for name in names:
+        if name not in tied:
+            near = nearest(name, [other for other in names if other != name])
+            hint = f"; did you mean '{near}'?" if near else ""
+            yield f"nothing raises the meter '{name}' and it touches no other{hint}"

@@ -142,8 +142,8 @@ def _rewards(world: World) -> Table:
     for reward in world.spec.rewards:
         settings = reward.model_dump(exclude={"name", "weight"}, exclude_none=True)
         shown = ", ".join(f"{key} {value}" for key, value in settings.items())
-        rows.append((reward.name, f"{reward.weight:g}", shown))
-    return _table("Rewards", ["reward", "weight", "settings"], rows)
+        rows.append((reward.name, f"{reward.weight:g}", reward.__doc__, shown))
+    return _table("Rewards", ["reward", "weight", "what it pays for", "settings"], rows)
 
 
 def _nature(spec: WorldSpec, meter: Meter) -> str:

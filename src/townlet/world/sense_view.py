@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
+from townlet.errors import nearest
 from townlet.world.blocks import DEFAULT_WINDOW, PLACE_BLOCKS, TIME_BLOCKS, WINDOW_BLOCKS, blocks, layout, window_side
 from townlet.world.schema import MAX_CELLS, WorldSpec
 
@@ -66,7 +67,10 @@ def _places(spec: WorldSpec, say: Say) -> None:
         return
     for i, affordance in enumerate(spec.affordances):
         if affordance.cell is None:
-            fix = "add `cell: [x, y]` with one number per dimension, or use `layout: shuffled`"
+            others = [a.name for a in spec.affordances if a is not affordance]
+            near = nearest(affordance.name, others)
+            fix = f"did you mean '{near}'? " if near else ""
+            fix += "A new place needs `cell: [x, y]` with one number per dimension, or `layout: shuffled`"
             say(f"'{affordance.name}' has no cell and the layout is fixed", fix, "affordances", i)
         elif _cell(spec, say, f"'{affordance.name}'", affordance.cell, "affordances", i, "cell"):
             other = taken.setdefault(affordance.cell, affordance.name)
