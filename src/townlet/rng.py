@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -30,8 +30,11 @@ class Streams:
     path: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= MAX_SEED:
-            raise TownletError(f"seed cannot be {self.seed!r}", f"write a whole number from 0 to {MAX_SEED}")
+        given: Any = self.seed
+        whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
+        if not whole or not 0 <= given <= MAX_SEED:
+            raise TownletError(f"seed cannot be {given!r}", f"write a whole number from 0 to {MAX_SEED}")
+        object.__setattr__(self, "seed", int(given))
 
     def numpy(self, name: str) -> np.random.Generator:
         """A NumPy generator at the start of the stream."""

@@ -154,3 +154,105 @@ def test_messages_name_the_fix() -> None:
 def test_device_that_is_not_here_is_refused() -> None:
     with pytest.raises(TownletError, match="torch has no device 'gpu' here"):
         make_engine(load("town"), 1, "torch", device="gpu")
+
+
+@pytest.mark.parametrize("rows", [3, 8192])
+def test_copies_of_an_engine_live_on_their_own(rows: int) -> None:
+    import copy
+    import gc
+    import pickle
+
+    engine = make_engine(load("town"), rows, "numba")
+    engine.reset(10)
+    random_steps(engine, 5)
+    written = pickle.dumps(engine)
+    twin = copy.deepcopy(engine)
+    random_steps(engine, 20)
+    expected = engine.state()
+    engine.close()
+    del engine
+    gc.collect()
+    for other in (twin, pickle.loads(written)):  # noqa: S301  (bytes of our own making)
+        random_steps(other, 20)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(values, other.state()[name], err_msg=name)
+        other.close()
+
+
+def test_refused_step_on_threads_is_not_half_done() -> None:
+    engine = make_engine(load("town"), 16384, "numba", threads=2)
+    engine.reset(11)
+    actions = np.zeros(16384, np.int64)
+    actions[1] = 99
+    with pytest.raises(TownletError, match="99 in row 1 is no action"):
+        engine.step(actions)
+    assert not engine.peek()["age"].any()
+    engine.close()
+
+
+def test_threaded_engine_works_in_a_forked_process() -> None:
+    import os
+    import warnings
+
+    engine = make_engine(load("town"), 8192, "numba", threads=2)
+    engine.reset(12)
+    engine.step(np.zeros(8192, np.int64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: that is the point
+        child = os.fork()
+    if child == 0:
+        engine.step(np.zeros(8192, np.int64))
+        os._exit(0 if engine.peek()["age"].min() >= 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"hour": np.full(4, 60000)}, "'hour' has values that cannot be"),
+        ({"cell": np.full(4, 64)}, "'cell' has values that cannot be"),
+        ({"multiplier": np.full(4, np.nan, np.float32)}, "'multiplier' has values that cannot be"),
+        ({"multiplier": np.full(4, -1, np.float32)}, "'multiplier' has values that cannot be"),
+        ({"meters": np.zeros((1, 8), np.float32)}, r"'meters' has shape \(1, 8\)"),
+        ({"reward_mix": np.ones((4, 3), np.float32)}, "'reward_mix' has shape"),
+        ({"ages": np.zeros(4)}, "no field 'ages'; did you mean 'age'"),
+    ],
+)
+def test_state_that_cannot_be_is_refused(kind: str, state: dict[str, np.ndarray], message: str) -> None:
+    engine = make_engine(load("town"), 4, kind)
+    with pytest.raises(TownletError, match=message):
+        engine.restore(state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("actions", [np.zeros(1, np.int64), np.zeros(4), np.full(4, -1), np.full(4, 6)])
+def test_wrong_actions_are_refused(kind: str, actions: np.ndarray) -> None:
+    engine = make_engine(load("town"), 4, kind)
+    engine.reset(13)
+    with pytest.raises(TownletError, match="action"):
+        engine.step(actions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restored_town_has_no_ended_rows(kind: str) -> None:
+    import torch
+
+    one = Town(load("town", ["max_steps=2"]), 2, engine=kind)
+    one.reset(14)
+    for _ in range(2):
+        one.step(torch.zeros(2, dtype=torch.int64))
+    assert len(one.ended().rows) == 2
+    other = Town(one.world, 2, engine=kind)
+    assert len(other.ended().rows) == 0
+    other.restore(one.state())
+    assert len(other.ended().rows) == 0
+
+
+def test_actions_in_another_layout_are_taken() -> None:
+    engine = make_engine(load("town"), 4, "numba")
+    engine.reset(15)
+    engine.step(np.zeros((4, 2), np.int64)[:, 0])
+    engine.step(np.zeros(4, np.int32))
+    assert engine.peek()["age"].tolist() == [2] * 4

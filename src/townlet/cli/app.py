@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version as installed_version
@@ -51,6 +53,12 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `townlet` and leave with 0 (done), 2 (the user's mistake) or 130 (interrupted)."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (lives as long as we do)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without these letters still gets the rest
     try:
         app(arguments, prog_name="townlet")
     except TownletError as error:
@@ -58,3 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(MISTAKE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:  # a full disk, a device that is gone
+        print_mistakes(TownletError(f"cannot go on: {error}", "see that there is room and that it may be written"))
+        sys.exit(MISTAKE)

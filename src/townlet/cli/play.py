@@ -127,10 +127,10 @@ def stage(seats: Sequence[Seat], console: Console, footer: str, moment: float) -
     if high * len(panels) + 1 <= console.height:
         return Group(*panels, Text(footer))
     if wide > console.width or high >= console.height:
-        footer = f"this window is too small for the town: it needs {wide}×{high + 1} · {footer}"
+        footer = f"{footer} · this window is too small: the town needs {wide}×{high + 2}"
     elif len(panels) > 1:
-        footer = f"shown in turn; {wide * len(panels)} columns have room for all · {footer}"
-    return Group(Text(footer, no_wrap=True), panels[int(moment / TURN) % len(panels)])
+        footer = f"{footer} · in turn, as only {wide * len(panels)} columns have room for all"
+    return Group(Text(footer), panels[int(moment / TURN) % len(panels)])
 
 
 def watch(seats: Sequence[Seat], console: Console, speed: float, steps: int) -> None:

@@ -142,6 +142,7 @@ class TownVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode in every row; one seed serves all rows, each draws from a stream of its own."""
+        seed = int(seed) if isinstance(seed, np.integer) else seed
         if seed is not None and not isinstance(seed, int):
             raise TownletError("a town takes one seed for all its rows, not a list", "give reset(seed=0)")
         super().reset(seed=seed)

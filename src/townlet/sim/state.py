@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.errors import TownletError, did_you_mean
 from townlet.world.tables import World
 
 State = dict[str, NDArray[np.generic]]
@@ -25,6 +26,35 @@ FIELDS: Final[dict[str, str]] = {
     "here": "u2",
 }
 SETTINGS: Final = ("multiplier", "active", "reward_mix")  # driven from outside, by a curriculum
+
+
+def check_actions(actions: Any, rows: int) -> None:
+    """Refuse what is not one whole number for each row."""
+    kind = str(actions.dtype).removeprefix("torch.")
+    if tuple(actions.shape) != (rows,) or not kind.startswith(("int", "uint")):
+        what = f"actions have shape {tuple(actions.shape)} and type {kind}"
+        raise TownletError(what, f"give {rows} whole numbers, one for each row")
+
+
+def check_state(world: World, rows: int, state: State) -> None:
+    """Refuse fields of another world or number of rows, and values that would lead outside the tables."""
+    t, towns = world.tables, rows if world.tables.shuffled else 1
+    cells, rewards = t.next_cell.shape[1], len(world.rewards)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*FIELDS, "terminated", "truncated"), (rows,))
+    shapes |= {"meters": (rows, len(world.meters)), "reward_mix": (rows, rewards), "key": ()}
+    shapes |= {"kind_at": (towns, cells + 1), "cell_of": (towns, t.none)}
+    tops = {"cell": cells, "hour": t.day, "using": t.none + 1, "kind_at": t.none + 2, "cell_of": cells}
+    for name, given in state.items():
+        values: NDArray[Any] = np.asarray(given)
+        if name not in shapes:
+            raise TownletError(f"a town has no field '{name}'", did_you_mean(name, tuple(shapes)))
+        if values.shape != shapes[name]:
+            what = f"the field '{name}' has shape {values.shape} and this town needs {shapes[name]}"
+            raise TownletError(what, "take a state of the same world and number of rows")
+        low = -np.inf if name in ("reward_mix", "key") else 0
+        high = tops.get(name, np.inf)
+        if not (np.isfinite(values).all() and (values >= low).all() and (values < high).all()):
+            raise TownletError(f"the field '{name}' has values that cannot be", f"from {low}, below {high}, finite")
 
 
 def record(meters: int) -> np.dtype[np.void]:

@@ -41,6 +41,10 @@ def from_spec(spec: WorldSpec, name: str = "world") -> World:
 
 def _finish(name: str, node: Node, path: Path, overrides: Sequence[str]) -> World:
     found: list[Mistake] = []
+    for override in overrides:
+        if override.partition("=")[0].strip() in ("extends", "remove"):
+            where = Mark(f"command line: {override[:60]}")
+            raise Mistakes([Mistake("`extends` and `remove` stand only in a file", "begin one: world new", where)])
     try:
         node = apply(inherit(node, path, found), overrides)
     except Mistakes as error:

@@ -109,14 +109,15 @@ def _affordances(spec: WorldSpec, say: Say) -> None:
     for i, affordance in enumerate(spec.affordances):
         if affordance.price > 0 and spec.currency is None:
             what = f"'{affordance.name}' has a price, but the world has no currency"
-            say(what, "add `currency:` with the meter that pays, or set the price to 0", "affordances", i, "price")
+            fix = "add `currency:` with the meter that pays, or set the price to 0"
+            say(what, fix, "affordances", i, "price", rather=("currency",))
         if affordance.hours is None:
             continue
         opens, closes = affordance.hours
         if not (0 <= opens < day and 0 < closes <= day and opens != closes):
             what = f"'{affordance.name}' cannot be open from {opens} to {closes} in a day of {day} hours"
             fix = f"open is 0 to {day - 1}, close 1 to {day}, and they differ; without `hours` it never closes"
-            say(what, fix, "affordances", i, "hours")
+            say(what, fix, "affordances", i, "hours", rather=("clock", "day"))
 
 
 def _meters(spec: WorldSpec, say: Say) -> None:
@@ -127,7 +128,8 @@ def _meters(spec: WorldSpec, say: Say) -> None:
             what = f"'{meter.name}' is lethal and starts at {meter.start:g}: every agent is born dead"
             say(what, "let it start above 0.001", "meters", index[meter.name], "start")
     wait, move = sum(m.wait for m in lethal), sum(m.move for m in lethal)
-    if spec.map.kind == "grid" and lethal and not wait < move:
+    dearer = any(m.wait > m.move for m in lethal)
+    if spec.map.kind == "grid" and lethal and (dearer or not wait < move):
         worst = max(lethal, key=lambda m: m.wait - m.move)
         what = f"WAIT costs {wait:g} of the lethal meters and a move {move:g}: waiting must be cheaper"
         say(what, "lower `wait` or raise `move`", "meters", index[worst.name], "wait")

@@ -51,6 +51,8 @@ def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
         raise TownletError(f"'{name}' is the name of a shipped world", "choose another")
     path = folder / f"{name}.yaml"
     content = text(name, parent, folder)
+    if folder.exists() and not folder.is_dir():
+        raise TownletError(f"{folder} is a file, not a folder", "choose a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from townlet.errors import TownletError
 from townlet.sim.cpu import kernel
 from townlet.sim.cpu.tables import Handle
 from townlet.sim.scene import Scene
-from townlet.sim.state import FIELDS, State, fresh, record
+from townlet.sim.state import FIELDS, State, check_actions, check_state, fresh, record
 from townlet.sim.view import scene_of
 from townlet.world.tables import World
 
@@ -29,7 +29,8 @@ class NumbaEngine:
     def __init__(self, world: World, rows: int, *, autoreset: bool = True, threads: int | None = None) -> None:
         self.world, self.rows, self.autoreset = world, rows, autoreset
         self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
-        self._pool = ThreadPoolExecutor(self.threads - 1, "town") if self.threads > 1 else None
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_of = 0  # the process that the pool's threads live in
         self._w = Handle(world.tables)
         self._key = 0
         self._state = np.zeros(rows, record(len(world.meters)))
@@ -70,23 +71,40 @@ class NumbaEngine:
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """One step of every row."""
-        if actions.dtype != np.int64 or actions.shape != (self.rows,):
-            self._actions[:] = actions
+        if actions.dtype != np.int64 or actions.shape != (self.rows,) or not actions.flags.carray:
+            check_actions(actions, self.rows)
+            self._actions[:] = actions  # another layout would be compiled anew
             actions = self._actions
-        if self._pool is None:
+        if self.threads == 1:
             self._run(actions, 0, self.rows)
             return
-        others = [self._pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
+        self._check_range(actions)  # before any thread begins, so that a refused step is not half done
+        pool = self._threads()
+        others = [pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
         self._run(actions, *self._chunks[0])
         for other in others:
             other.result()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """The pool of this process; a fork has none, whatever its memory says."""
+        if self._pool is None or self._pool_of != os.getpid():
+            self._pool, self._pool_of = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
+        return self._pool
+
+    def _check_range(self, actions: NDArray[np.int64]) -> None:
+        wrong = np.flatnonzero((actions < 0) | (actions >= len(self.world.actions)))
+        if len(wrong):
+            self._refuse(actions, int(wrong[0]))
+
+    def _refuse(self, actions: NDArray[np.int64], row: int) -> NoReturn:
+        top = len(self.world.actions) - 1
+        raise TownletError(f"{actions[row]} in row {row} is no action", f"give whole numbers from 0 to {top}")
 
     def _run(self, actions: NDArray[np.int64], first: int, last: int) -> None:
         args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, first, last)
         row = kernel.step_rows(*args)
         if row >= 0:
-            top = len(self.world.actions) - 1
-            raise TownletError(f"{actions[row]} in row {row} is no action", f"give whole numbers from 0 to {top}")
+            self._refuse(actions, row)
 
     def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Observation and mask, before their reset, of rows that ended in the last step."""
@@ -111,12 +129,15 @@ class NumbaEngine:
 
     def restore(self, state: State) -> None:
         """Take over the given fields, and show what follows from them."""
+        check_state(self.world, self.rows, state)
         mine = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
         for name, values in state.items():
             if name == "key":
                 self._key = int(values)
             else:
                 mine[name][...] = values
+        if self.autoreset:  # what those rows saw last is not part of a state
+            self.terminated[:] = self.truncated[:] = False
         towns = mine["row"] * 0 if len(mine["kind_at"]) == 1 else np.arange(self.rows)
         mine["here"][...] = mine["kind_at"][towns, mine["cell"]]
         every = np.arange(self.rows)
@@ -127,6 +148,11 @@ class NumbaEngine:
         return scene_of(self, row, action)
 
     def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
+        """End the threads; a further step would start new ones."""
+        if self._pool is not None and self._pool_of == os.getpid():
             self._pool.shutdown()
+        self._pool = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Threads stay where they are; a copy starts its own."""
+        return self.__dict__ | {"_pool": None}

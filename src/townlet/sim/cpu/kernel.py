@@ -41,10 +41,13 @@ def cache_folder() -> Path:
     for root in [Path(asked)] if asked else [home, spare]:
         folder = root / f"numba-{digest.hexdigest()[:16]}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
+        # Compiled code is run: it must not lie where others may write.
+        ours = not hasattr(os, "getuid") or (root.stat().st_uid == os.getuid() and not root.is_symlink())
+        if ours and os.access(folder, os.W_OK):
             return folder
     return Path(tempfile.mkdtemp(prefix="townlet-numba-"))
 

@@ -44,6 +44,7 @@ class Handle:
     """Tables laid out for kernels; keeps alive what it points to."""
 
     def __init__(self, tables: Tables) -> None:
+        self._source = tables
         self.slots = np.zeros((len(tables), SLOT), np.int64)
         self.tables: list[object] = []
         for slot, (_, kind), value in zip(self.slots, FIELDS.values(), tables, strict=True):
@@ -54,6 +55,10 @@ class Handle:
             self.tables.append(array)
             slot[:] = array.ctypes.data, array.shape[0], array.shape[-1]
         self.address: int = self.slots.ctypes.data
+
+    def __reduce__(self) -> tuple[type[Handle], tuple[Tables]]:
+        """A copy lays its own tables out: addresses mean nothing elsewhere."""
+        return Handle, (self._source,)
 
 
 class HandleType(types.Type):

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from townlet.errors import TownletError
 from townlet.sim.scene import Scene
 from townlet.sim.starts import begin, shuffle
-from townlet.sim.state import FIELDS, State, fresh
+from townlet.sim.state import FIELDS, State, check_actions, check_state, fresh
 from townlet.sim.step import live
 from townlet.sim.tensor.observe import observe
 from townlet.sim.tensor.tables import tensor_tables
@@ -77,6 +78,7 @@ class TensorEngine:
         if compiled:
             self._advance = torch.compile(self._step, **COMPILER)
         self.restore(fresh(world, rows))
+        self._final = dict(self._state)
 
     def reset(self, key: int) -> None:
         """Begin episode 0 of every row in the random stream `key`."""
@@ -142,7 +144,11 @@ class TensorEngine:
 
     def step(self, actions: Any) -> None:
         """One step of every row."""
-        actions = torch.as_tensor(actions, device=self.device).to(torch.int64)
+        actions = torch.as_tensor(actions, device=self.device)
+        check_actions(actions, self.rows)
+        actions = actions.to(torch.int64)
+        if self.device == "cpu" and not bool(((actions >= 0) & (actions < len(self.world.actions))).all()):
+            raise TownletError("some action does not exist", f"give whole numbers from 0 to {self._w.wait}")
         after, last, *out = self._advance(self._state, self._mix, actions, self.terminated, self.truncated)
         self._state, self._final = after, last
         self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated = out
@@ -174,6 +180,7 @@ class TensorEngine:
 
     def restore(self, state: State) -> None:
         """Take over the given fields, and show what follows from them."""
+        check_state(self.world, self.rows, state)
         for name, values in state.items():
             given = torch.from_numpy(np.array(values)).to(self.device)
             if given.is_floating_point():
@@ -190,6 +197,8 @@ class TensorEngine:
                 self._state[name] = given if given.is_floating_point() else given.to(torch.int32)
             elif self._w.shuffled:
                 self._state[name] = given.to(torch.int32)
+        if self.autoreset:  # what those rows saw last is not part of a state
+            self.terminated, self.truncated = self.terminated & False, self.truncated & False
         self._state["here"] = self._kind_at(self._state)[self._town, self._state["cell"]]
         self._look()
 
