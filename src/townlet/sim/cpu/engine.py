@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,14 +76,16 @@ class NumbaEngine:
             self._actions[:] = actions  # another layout would be compiled anew
             actions = self._actions
         if self.threads == 1:
-            self._run(actions, 0, self.rows)
-            return
-        self._check_range(actions)  # before any thread begins, so that a refused step is not half done
-        pool = self._threads()
-        others = [pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
-        self._run(actions, *self._chunks[0])
-        for other in others:
-            other.result()
+            wrong = self._run(actions, 0, self.rows)
+        else:
+            pool = self._threads()
+            others = [pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
+            wrong = self._run(actions, *self._chunks[0])
+            for other in others:
+                other.result()
+        if wrong >= 0:
+            top = len(self.world.actions) - 1
+            raise TownletError(f"{actions[wrong]} in row {wrong} is no action", f"give whole numbers from 0 to {top}")
 
     def _threads(self) -> ThreadPoolExecutor:
         """The pool of this process; a fork has none, whatever its memory says."""
@@ -91,20 +93,9 @@ class NumbaEngine:
             self._pool, self._pool_of = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
         return self._pool
 
-    def _check_range(self, actions: NDArray[np.int64]) -> None:
-        wrong = np.flatnonzero((actions < 0) | (actions >= len(self.world.actions)))
-        if len(wrong):
-            self._refuse(actions, int(wrong[0]))
-
-    def _refuse(self, actions: NDArray[np.int64], row: int) -> NoReturn:
-        top = len(self.world.actions) - 1
-        raise TownletError(f"{actions[row]} in row {row} is no action", f"give whole numbers from 0 to {top}")
-
-    def _run(self, actions: NDArray[np.int64], first: int, last: int) -> None:
+    def _run(self, actions: NDArray[np.int64], first: int, last: int) -> int:
         args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, first, last)
-        row = kernel.step_rows(*args)
-        if row >= 0:
-            self._refuse(actions, row)
+        return int(kernel.step_rows(*args))
 
     def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Observation and mask, before their reset, of rows that ended in the last step."""

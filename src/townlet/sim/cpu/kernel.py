@@ -83,7 +83,8 @@ def step_rows(  # type: ignore[no-untyped-def]
     obs, mask, reward, components, terminated, truncated, first, last,
 ):  # fmt: skip
     """One step of the rows [first, last); −1, or the row of an action that does not exist, and nothing is done."""
-    for row in range(first, last):  # an index out of range would read foreign memory
+    # An index out of range would read foreign memory. Looking at all rows lets all threads refuse alike.
+    for row in range(len(actions)):
         if actions[row] < 0 or actions[row] >= mask.shape[1]:
             return row
     for row in range(first, last):

@@ -1,0 +1,33 @@
+"""Two threads against one: `python benchmarks/threads.py`. Paired rounds, since a noisy machine changes its pace.
+
+Each round measures the town on one thread and at once on all cores; what counts is the median of the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+from townlet.sim.bench import cores, engine_subject
+from townlet.world.load import load
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=16384)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of each half of a round")
+    options = parser.parse_args()
+    world = load("town")
+    one, all_cores = (engine_subject(world, options.rows, "numba", threads=n) for n in (1, cores()))
+    pairs = [(one.run(options.seconds), all_cores.run(options.seconds)) for _ in range(options.rounds)]
+    ratios = sorted(many.per_wall_s / single.per_wall_s for single, many in pairs)
+    low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
+    print(
+        f"town, {options.rows} rows: {cores()} threads are {statistics.median(ratios):.2f} × one "
+        f"(middle half of {options.rounds} rounds: {low:.2f} to {high:.2f})"
+    )
+
+
+if __name__ == "__main__":
+    main()
