@@ -80,7 +80,7 @@ def test_keys_use_all_their_bits() -> None:
 
 
 def test_torch_streams_follow_the_same_law() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     def rand(seed: int, name: str) -> list[float]:
         return torch.rand(4, generator=Streams(seed).torch(name)).tolist()  # type: ignore[no-any-return]

@@ -75,3 +75,27 @@ def _wait_until_busy(pid: int, seconds: float = 30) -> None:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     pytest.fail("the program did not begin to measure")
+
+
+def test_closed_output_is_no_crash() -> None:
+    done = subprocess.run(f"{sys.executable} -m townlet world list >&-", shell=True, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full to write to")
+def test_full_disk_is_one_message() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "townlet", "world", "list"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_terminal_without_our_letters_gets_the_rest() -> None:
+    command = [sys.executable, "-m", "townlet", "world", "show", "town"]
+    settings = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=settings)
+    assert done.returncode == 0
+    assert "satiation" in done.stdout

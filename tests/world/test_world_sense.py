@@ -268,3 +268,14 @@ def test_misspelt_place_of_a_child_names_the_one_that_was_meant(tmp_path: Path) 
     path.write_text("extends: town\naffordances: [{name: Bedd, price: .03}]\n")
     with pytest.raises(Mistakes, match="did you mean 'Bed'"):
         load(path)
+
+
+def test_one_lethal_meter_cannot_hide_behind_another() -> None:
+    with pytest.raises(Mistakes, match=r"WAIT costs 0\.01 of 'energy' and a move 0\.005: waiting must be cheaper"):
+        load("town", ["meters.energy.wait=.01", "meters.health.move=.02"])
+
+
+@pytest.mark.parametrize("override", ["extends=town-l3", "remove=[Bed]"])
+def test_inheritance_cannot_be_an_override(override: str) -> None:
+    with pytest.raises(Mistakes, match="stand only in a file"):
+        load("town", [override])

@@ -127,11 +127,10 @@ def _meters(spec: WorldSpec, say: Say) -> None:
         if meter.start <= 1e-3:
             what = f"'{meter.name}' is lethal and starts at {meter.start:g}: every agent is born dead"
             say(what, "let it start above 0.001", "meters", index[meter.name], "start")
-    wait, move = sum(m.wait for m in lethal), sum(m.move for m in lethal)
-    dearer = any(m.wait > m.move for m in lethal)
-    if spec.map.kind == "grid" and lethal and (dearer or not wait < move):
-        worst = max(lethal, key=lambda m: m.wait - m.move)
-        what = f"WAIT costs {wait:g} of the lethal meters and a move {move:g}: waiting must be cheaper"
+    worst = max(lethal, key=lambda m: m.wait - m.move, default=None)
+    cheaper = any(m.wait < m.move for m in lethal)
+    if spec.map.kind == "grid" and worst is not None and (worst.wait > worst.move or not cheaper):
+        what = f"WAIT costs {worst.wait:g} of '{worst.name}' and a move {worst.move:g}: waiting must be cheaper"
         say(what, "lower `wait` or raise `move`", "meters", index[worst.name], "wait")
     for i, name in enumerate(spec.lethal):
         if name in index and not any(total(a).get(name, 0.0) > 1e-9 for a in spec.affordances):
