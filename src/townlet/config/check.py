@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from townlet.config.merge import entry_name
 from townlet.config.scalar import shorten, show
-from townlet.config.shape import Kind, arm, below, below_choices, in_words, keys_of
+from townlet.config.shape import Kind, arm, below, below_choices, in_words, keys_in_file, keys_of
 from townlet.config.yaml import MAX_MISTAKES, Node
 from townlet.errors import Mistake, Mistakes, did_you_mean
 
@@ -90,7 +90,7 @@ def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
             kinds = keys_of(owner[0])
             break
         if len(kinds) > 1:
-            union = tuple(path) if union is None else union
+            union = tuple(path)  # the innermost: in a choice by name only the chosen arm speaks
             kinds = arm(kinds, str(step))
         else:
             path.append(step)
@@ -128,7 +128,7 @@ def _mistake(e: _Error, node: Node, extra: Sequence[str]) -> Mistake:
     where, label, last = node.where(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
     inside = _label(e.path[:-1], node)
     if e.type == "extra_forbidden":
-        known = [key for kind in e.owner if kind.model for key in kind.model.model_fields]
+        known = [key for kind in e.owner if kind.model for key in keys_in_file(kind.model)]
         known += extra if len(e.path) == 1 else []
         return Mistake(f"unknown key {show(last)}" + (f" in {inside}" if inside else ""), _near(last, known), where)
     if e.type == "missing" and isinstance(last, str):

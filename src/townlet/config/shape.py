@@ -30,6 +30,11 @@ class Kind:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
 
+def keys_in_file(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the keys that a file has for them."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
 def kinds_of(annotation: Any, limits: Mapping[str, Any] | None = None) -> tuple[Kind, ...]:
     """The types that an annotation allows, without None."""
     limits = limits or {}
@@ -45,7 +50,7 @@ def kinds_of(annotation: Any, limits: Mapping[str, Any] | None = None) -> tuple[
 def below(kind: Kind, item: str | int) -> tuple[Kind, ...]:
     """The types allowed under a key or index of a value of this kind; none when nothing may be there."""
     if kind.model is not None:
-        info = kind.model.model_fields.get(str(item))
+        info = keys_in_file(kind.model).get(str(item))
         return kinds_of(info.annotation, _limits(info.metadata)) if info else ()
     origin, args = get_origin(kind.type), get_args(kind.type)
     if origin is dict:
@@ -64,7 +69,7 @@ def keys_of(kind: Kind) -> tuple[Kind, ...]:
 
 def arm(kinds: Sequence[Kind], tag: str) -> tuple[Kind, ...]:
     """The arm of a union that pydantic calls by this tag: a discriminator's value or the name of a type."""
-    by_value = tuple(k for k in kinds if k.model and any(tag in below_choices(k, f) for f in k.model.model_fields))
+    by_value = tuple(k for k in kinds if k.model and any(tag in below_choices(k, f) for f in keys_in_file(k.model)))
     word = tag.split("[")[0].removeprefix("constrained-")
     by_type = tuple(k for k in kinds if _type_name(k) == word)
     by_part = tuple(k for k in kinds if _type_name(k) in tag)
@@ -86,7 +91,7 @@ def in_words(kinds: Sequence[Kind]) -> str:
 
 def _one_in_words(kind: Kind) -> str:
     if kind.model is not None:
-        keys = list(kind.model.model_fields)
+        keys = list(keys_in_file(kind.model))
         return "a mapping with the keys " + ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "")
     if kind.choices:
         return ("one of " if len(kind.choices) > 1 else "") + ", ".join(str(c) for c in kind.choices)

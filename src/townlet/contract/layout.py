@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from townlet.errors import TownletError, did_you_mean
 
 Array = TypeVar("Array")
 
+# values: numbers as they are. index: whole numbers low … high that name things and have no order, such as a
+# state's number. picture: [channels, height, width].
+Kind = Literal["values", "index", "picture"]
+Part = tuple[str, tuple[int, ...], float, float] | tuple[str, tuple[int, ...], float, float, Kind]
+
 
 @dataclass(frozen=True)
 class Block:
-    """One named part of the observation: where it starts, its shape and its range."""
+    """One named part of the observation: where it starts, its shape, its range and how to read its numbers."""
 
     name: str
     start: int
     shape: tuple[int, ...]
     low: float = 0.0
     high: float = 1.0
+    kind: Kind = "values"
 
     @property
     def size(self) -> int:
@@ -41,12 +47,12 @@ class Layout:
     blocks: tuple[Block, ...]
 
     @classmethod
-    def of(cls, *parts: tuple[str, tuple[int, ...], float, float]) -> Layout:
-        """Lay out (name, shape, low, high) one after the other."""
+    def of(cls, *parts: Part) -> Layout:
+        """Lay out (name, shape, low, high) or (name, shape, low, high, kind) one after the other."""
         blocks: list[Block] = []
-        for name, shape, low, high in parts:
+        for part in parts:
             start = blocks[-1].slice.stop if blocks else 0
-            blocks.append(Block(name, start, shape, low, high))
+            blocks.append(Block(part[0], start, *part[1:]))
         return cls(tuple(blocks))
 
     @cached_property
