@@ -1,0 +1,75 @@
+"""From observation to features: an encoder built from named blocks, and a memory where one is asked for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from townlet.contract.layout import Layout
+from townlet.nets.heads import Dueling, head, initialise
+from townlet.nets.keypoints import Keypoints
+from townlet.nets.layers import Parts, Stack, Take, readers, width
+from townlet.nets.pictures import Summed, make_cnn
+from townlet.nets.recurrent import make_core
+from townlet.nets.spatial import make_spatial
+from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, Network, NetworkSpec, Spatial
+
+__all__ = ["Body", "Dueling", "build_body", "head", "initialise"]
+
+
+class Body(nn.Module):
+    """Features of observations: `features` of them, with `hidden` numbers remembered per row, 0 without memory.
+
+    Weights are zero until `initialise` draws them or a state is loaded.
+    """
+
+    def __init__(self, encoder: nn.Module, spec: Network) -> None:
+        super().__init__()
+        self.encoder, memory = encoder, spec.recurrent
+        self.core = make_core(memory.kind, width(encoder), memory.size) if memory else None
+        self.after = Stack(memory.size, memory.after, spec.activation, spec.layer_norm) if memory else None
+        self.features = self.after.features if self.after is not None else width(encoder)
+        self.hidden = self.core.hidden if self.core is not None else 0
+        self.register_buffer("_nothing", torch.empty(0), persistent=False)  # knows the device
+
+    def start(self, rows: int) -> Tensor:
+        """What is remembered before the first step: zeros [rows, hidden]."""
+        return self.get_buffer("_nothing").new_zeros(rows, self.hidden)
+
+    def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One step obs [B, D] or a sequence [T, B, D] → features [.., B, F] and hidden [B, H] after the last step.
+
+        hidden [B, H] is what was remembered before the first step. Rows that are fresh ([B] or [T, B] bool)
+        forget everything before that step.
+        """
+        seen = self.encoder(obs if obs.dim() == 2 else obs.flatten(0, 1))
+        if obs.dim() == 3:
+            seen = seen.unflatten(0, obs.shape[:2])
+        if self.core is None or self.after is None:
+            return seen, hidden
+        remembered, hidden = self.core(seen, hidden, fresh)
+        return self.after(remembered), hidden
+
+
+def build_body(spec: NetworkSpec, layout: Layout) -> Body:
+    """The body that a recipe describes, for observations of this layout."""
+    return Body(_encoder(spec, layout), spec)
+
+
+def _encoder(spec: NetworkSpec, layout: Layout) -> nn.Module:
+    if isinstance(spec, CnnSpec):
+        return make_cnn(spec, layout)
+    if isinstance(spec, Spatial):
+        return make_spatial(spec, layout)
+    if isinstance(spec, KeypointsSpec):
+        keypoints = Keypoints(spec, layout)
+        return Summed(keypoints, Stack(keypoints.features, spec.widths, spec.activation, spec.layer_norm))
+    return _mlp(spec, layout)
+
+
+def _mlp(spec: MlpSpec, layout: Layout) -> nn.Module:
+    parts = readers(layout, spec)
+    if len(parts) == 1 and isinstance(parts[0], Take):  # numbers alone: the observation is used whole
+        return Stack(layout.size, spec.widths, spec.activation, spec.layer_norm)
+    joined = Parts(parts)
+    return Summed(joined, Stack(joined.features, spec.widths, spec.activation, spec.layer_norm))

@@ -1,0 +1,156 @@
+"""Laws that hold for every network over every observation it can read."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nets.layouts import draws, law, make, networks, observations
+from townlet.contract.layout import Layout
+from townlet.errors import TownletError
+from townlet.nets.body import build_body
+from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
+from townlet.world.load import load
+
+T, B = 5, 4
+Given = tuple[NetworkSpec, Layout]
+
+
+@law
+@given(networks())
+def test_shapes_are_as_promised(given: Given) -> None:
+    body, layout = make(*given), given[1]
+    start = body.start(B)
+    assert start.shape == (B, body.hidden)
+    assert not start.any()
+    features, hidden = body(observations(layout, B), start)
+    assert features.shape == (B, body.features)
+    assert hidden.shape == (B, body.hidden)
+    features, hidden = body(observations(layout, T, B), start)
+    assert features.shape == (T, B, body.features)
+    assert hidden.shape == (B, body.hidden)
+    assert features.isfinite().all()
+
+
+@law
+@given(networks(smooth=True))
+def test_every_weight_is_learned(given: Given) -> None:
+    body, layout = make(*given), given[1]
+    assume(any(True for _ in body.parameters()))
+    features, _ = body(observations(layout, T, B), draws(B, body.hidden))
+    (features * draws(T, B, body.features, seed=1)).sum().backward()  # any loss; squares of normed layers are constant
+    for name, weights in body.named_parameters():
+        assert weights.grad is not None, name
+        assert weights.grad.abs().max() > 0, name
+
+
+@law
+@given(networks(), st.integers(0, B - 1))
+def test_rows_do_not_meet(given: Given, row: int) -> None:
+    body, layout = make(*given), given[1]
+    obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden), draws(T, B) > 0.5
+    features, after = body(obs, hidden, fresh)
+    other_obs, other_hidden, other_fresh = obs.clone(), hidden.clone(), fresh.clone()
+    other_obs[:, row] = observations(layout, T, seed=1)
+    other_hidden[row] += 1
+    other_fresh[:, row] = ~fresh[:, row]
+    other, other_after = body(other_obs, other_hidden, other_fresh)
+    same = torch.arange(B) != row
+    torch.testing.assert_close(other[:, same], features[:, same], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(other_after[same], after[same], atol=1e-5, rtol=1e-5)
+
+
+@law
+@given(networks(), st.sampled_from((0.0, 0.1, 0.5)))
+def test_a_sequence_is_its_steps_one_by_one(given: Given, chance: float) -> None:
+    body, layout = make(*given), given[1]
+    obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden), (draws(T, B, seed=2) + 1) / 2 < chance
+    features, after = body(obs, hidden, fresh)
+    for t in range(T):
+        step, hidden = body(obs[t], hidden, fresh[t])
+        torch.testing.assert_close(step, features[t], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(hidden, after, atol=1e-5, rtol=1e-5)
+
+
+@law
+@given(networks(memory=True), st.integers(0, T - 1))
+def test_fresh_rows_remember_nothing(given: Given, at: int) -> None:
+    body, layout = make(*given), given[1]
+    obs, fresh = observations(layout, T, B), torch.zeros(T, B, dtype=torch.bool)
+    fresh[at, 1] = True
+    poisoned = draws(B, body.hidden)
+    poisoned[1] = 1e3 if at else torch.nan  # even a broken memory ends here
+    features, after = body(obs, poisoned, fresh)
+    alone, alone_after = body(obs[at:, 1:2], body.start(1))
+    torch.testing.assert_close(features[at:, 1:2], alone, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(after[1:2], alone_after, atol=1e-5, rtol=1e-5)
+
+
+@law
+@given(networks(memory=True))
+def test_what_was_seen_earlier_changes_what_is_felt_now(given: Given) -> None:
+    body, layout = make(*given), given[1]
+    obs = observations(layout, B)
+    one, _ = body(obs, body.start(B))
+    two, _ = body(obs, draws(B, body.hidden) * 3)
+    assert (one != two).any()
+
+
+@law
+@given(networks(), st.integers(0, 9))
+def test_the_same_stream_gives_the_same_weights(given: Given, seed: int) -> None:
+    before = torch.random.get_rng_state()
+    one, two, other = (make(*given, seed=s).state_dict() for s in (seed, seed, seed + 1))
+    assert torch.equal(torch.random.get_rng_state(), before)  # no global random state is used up
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    weights = [name for name in one if one[name].dim() > 1]
+    assert not weights or any(not torch.equal(one[name], other[name]) for name in weights)
+
+
+@law
+@given(networks())
+def test_weights_alone_carry_a_body_over(given: Given) -> None:
+    one, two = make(*given), build_body(*given)
+    two.load_state_dict(one.state_dict())
+    obs, hidden = observations(given[1], B), draws(B, one.hidden)
+    assert torch.equal(one(obs, hidden)[0], two(obs, hidden)[0])
+    assert set(one.state_dict()) == {name for name, _ in one.named_parameters()}
+
+
+def test_a_plain_network_is_what_it_says() -> None:
+    body = make(MlpSpec(), load("town").layout)
+    obs = observations(load("town").layout, 3)
+    first, second = (m for m in body.modules() if isinstance(m, torch.nn.Linear))
+    expected = torch.relu(second(torch.relu(first(obs))))
+    torch.testing.assert_close(body(obs, body.start(3))[0], expected)
+    assert (first.in_features, body.features, body.hidden) == (88, 128, 0)
+
+
+def test_memory_stands_between_the_layers_and_those_after_it() -> None:
+    spec = MlpSpec(hidden="tiny", recurrent=RecurrentSpec(kind="gru", size=16, after=(8,)))
+    body = make(spec, load("town").layout)
+    assert (body.features, body.hidden) == (8, 16)
+    both = make(MlpSpec(recurrent=RecurrentSpec(kind="lstm", size=16, after=())), load("town").layout)
+    assert (both.features, both.hidden) == (16, 32)
+
+
+def test_each_value_of_an_index_has_a_vector_of_its_own() -> None:
+    layout = Layout.of(("state", (), 0.0, 3.0, "index"), ("dice", (2,), 1.0, 6.0, "index"), ("x", (1,), 0.0, 1.0))
+    body = make(MlpSpec(hidden=(), embedding=5), layout)
+    obs = torch.tensor([[0.0, 1, 6, 0.5], [3.0, 6, 1, 0.25], [3.0, 1, 1, 0.0]])
+    features, _ = body(obs, body.start(3))
+    assert features.shape == (3, 5 + 2 * 5 + 1)
+    assert features[:, -1].tolist() == [0.5, 0.25, 0.0]
+    assert torch.equal(features[1, :5], features[2, :5])
+    assert not torch.equal(features[0, :5], features[1, :5])
+    assert torch.equal(features[0, 5:10], features[2, 5:10])  # the first die shows 1 twice
+    assert torch.equal(features[1, 10:15], features[2, 10:15])
+    assert not torch.equal(features[2, 5:10], features[2, 10:15])  # a 1 of the other die is another thing
+
+
+@pytest.mark.parametrize("high", [2.5, 1e9, float("inf")])
+def test_an_index_without_an_end_is_refused(high: float) -> None:
+    with pytest.raises(TownletError, match="'state' is an index from 0 to"):
+        build_body(MlpSpec(), Layout.of(("state", (), 0.0, high, "index")))

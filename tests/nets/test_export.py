@@ -1,0 +1,44 @@
+"""One step of a network can be handed to other programs."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from nets.layouts import draws, make, networks, observations
+from townlet.contract.layout import Layout
+from townlet.nets.spec import KeypointsSpec, NetworkSpec, RecurrentSpec
+from townlet.world.load import load
+
+
+@settings(max_examples=6, deadline=None)
+@given(networks())
+def test_one_step_is_one_graph_for_any_number_of_rows(given: tuple[NetworkSpec, Layout]) -> None:
+    body, layout = make(*given), given[1]
+    rows = torch.export.Dim("rows", min=1)
+    example = (observations(layout, 3), draws(3, body.hidden))
+    program = torch.export.export(body, example, dynamic_shapes=({0: rows}, {0: rows})).module()
+    obs, hidden = observations(layout, 5, seed=1), draws(5, body.hidden, seed=1)
+    for ours, theirs in zip(body(obs, hidden), program(obs, hidden), strict=True):
+        torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
+
+
+def test_onnx_gives_the_same_features_and_memory() -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    layout = load("town-foggy").layout
+    body = make(KeypointsSpec(hidden="tiny", recurrent=RecurrentSpec(size=16, after=(8,))), layout)
+    example = (observations(layout, 3), draws(3, body.hidden))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        program = torch.onnx.export(body, example, input_names=["obs", "hidden"], dynamo=True, verbose=False)
+    file = io.BytesIO()
+    assert program is not None
+    program.save(file)
+    session = runtime.InferenceSession(file.getvalue())
+    found = session.run(None, {"obs": example[0].numpy(), "hidden": example[1].numpy()})
+    for ours, theirs in zip(body(*example), found, strict=True):
+        torch.testing.assert_close(torch.from_numpy(theirs), ours, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,58 @@
+"""What a recipe may write about a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from townlet.nets.spec import (
+    CnnSpec,
+    KeypointsSpec,
+    MlpSpec,
+    NetworkSpec,
+    RecurrentSpec,
+    SpatialRecurrentSpec,
+    SpatialSpec,
+)
+
+ADAPTER: TypeAdapter[Any] = TypeAdapter(NetworkSpec)
+SPECS = (MlpSpec, KeypointsSpec, SpatialSpec, SpatialRecurrentSpec, CnnSpec)
+
+
+@pytest.mark.parametrize(
+    ("size", "widths"),
+    [("tiny", (64,)), ("small", (128, 128)), ("medium", (256, 256)), ("large", (512, 512)), ((7,), (7,))],
+)
+def test_sizes_have_names(size: Any, widths: tuple[int, ...]) -> None:
+    assert ADAPTER.validate_python({"name": "mlp", "hidden": size}).widths == widths
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_spec_is_found_by_its_name_and_survives_a_file(kind: Any) -> None:
+    spec = kind(recurrent=RecurrentSpec(kind="gru", size=32, after=()))
+    assert ADAPTER.validate_python(spec.model_dump()) == spec
+    assert ADAPTER.validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize("kind", [*SPECS, RecurrentSpec])
+def test_every_key_is_explained(kind: Any) -> None:
+    assert [name for name, info in kind.model_fields.items() if name != "name" and not info.description] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "mpl"},
+        {"name": "mlp", "hidden": "huge"},
+        {"name": "mlp", "hidden": (0,)},
+        {"name": "mlp", "channels": (3,)},
+        {"name": "mlp", "recurrent": {"kind": "rnn"}},
+        {"name": "nature", "channels": (8, 8)},
+        {"name": "impala", "channels": ()},
+    ],
+)
+def test_what_makes_no_network_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ADAPTER.validate_python(wrong)

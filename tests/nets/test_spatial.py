@@ -1,0 +1,81 @@
+"""The network for partial towns is the one that is written down, for every observation of the shipped worlds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nets.layouts import make, observations
+from townlet.contract.layout import Block, Layout
+from townlet.errors import TownletError
+from townlet.nets.pictures import Grid
+from townlet.nets.spec import MlpSpec, SpatialRecurrentSpec, SpatialSpec
+from townlet.world.load import load
+
+
+def weights(module: torch.nn.Module) -> int:
+    return sum(w.numel() for w in module.parameters())
+
+
+WINDOW = (9 * 1 * 16 + 16) + (9 * 16 * 32 + 32) + (25 * 32 * 128 + 128)
+SMALL = (2 * 32 + 32) + (8 * 32 + 32) + (16 * 32 + 32)  # position, meters, affordance_here
+AFTER = 256 * 128 + 128
+
+
+def lstm(inputs: int) -> int:
+    return 4 * 256 * (inputs + 256) + 2 * 4 * 256
+
+
+def test_spatial_recurrent_has_the_sizes_that_are_promised() -> None:
+    body = make(SpatialRecurrentSpec(), load("town-l2").layout)
+    assert weights(body) == WINDOW + SMALL + lstm(128 + 3 * 32) + AFTER
+    assert (body.features, body.hidden) == (128, 512)
+
+
+def test_clock_and_progress_share_one_encoder() -> None:
+    body = make(SpatialRecurrentSpec(), load("town-l3").layout)
+    assert {"clock", "progress"} <= set(load("town-l3").layout.names)
+    assert weights(body) == WINDOW + SMALL + (2 * 32 + 32) + lstm(128 + 4 * 32) + AFTER
+
+
+def test_kinds_of_a_typed_window_are_channels() -> None:
+    body = make(SpatialRecurrentSpec(), load("town-foggy").layout)
+    assert weights(body) == WINDOW + 9 * 15 * 16 + SMALL + lstm(128 + 3 * 32) + AFTER
+
+
+def test_blocks_nobody_knows_get_an_encoder_of_their_own() -> None:
+    known = Layout.of(("window", (5, 5), 0.0, 1.0))
+    more = Layout.of(("window", (5, 5), 0.0, 1.0), ("smell", (3,), 0.0, 1.0), ("age", (1,), 0.0, 1.0))
+    spec = SpatialSpec(hidden=())
+    assert weights(make(spec, more)) - weights(make(spec, known)) == (3 * 32 + 32) + (1 * 32 + 32)
+    assert make(spec, more).features == 128 + 2 * 32
+
+
+def test_spatial_without_memory_joins_its_parts() -> None:
+    body = make(SpatialSpec(), load("town-l2").layout)
+    assert (body.features, body.hidden) == (128, 0)
+
+
+def test_a_town_without_window_needs_another_network() -> None:
+    with pytest.raises(TownletError, match=r"has position_onehot, meters, affordance_here.*use mlp"):
+        make(SpatialSpec(), load("town").layout)
+
+
+def test_cells_and_kinds_are_where_they_belong() -> None:
+    obs = torch.arange(2.0 * 25).reshape(1, 50)
+    typed = Grid(Block("window_typed", 0, (5, 5, 2)))(obs)
+    assert typed.shape == (1, 2, 5, 5)
+    assert typed[0, 1, 3, 4] == (3 * 5 + 4) * 2 + 1
+    plain = Grid(Block("window", 3, (5, 5)))(obs)
+    assert plain.shape == (1, 1, 5, 5)
+    assert plain[0, 0, 2, 1] == 3 + 2 * 5 + 1
+    tower = Grid(Block("map_typed", 0, (2, 3, 4, 2)))(obs)  # levels, rows, columns, kinds
+    assert tower.shape == (1, 4, 3, 4)
+    assert tower[0, 1 * 2 + 1, 2, 3] == ((1 * 3 + 2) * 4 + 3) * 2 + 1
+
+
+def test_layers_that_are_normalised_do_not_care_for_scale() -> None:
+    layout = load("town").layout
+    body = make(MlpSpec(layer_norm=True), layout)
+    obs = observations(layout, 3)
+    torch.testing.assert_close(body(obs, body.start(3))[0], body(obs * 50, body.start(3))[0], atol=1e-3, rtol=1e-3)
