@@ -1,0 +1,159 @@
+"""Replay of single transitions: a ring of vector steps, n-step returns summed when they are drawn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from townlet.contract.state import State
+from townlet.errors import TownletError
+from townlet.memory.priority import Priorities, PrioritySpec
+from townlet.memory.storage import SAME, Storage, part, restore_generator
+
+
+class Batch(NamedTuple):
+    """B transitions over up to n steps: a target is reward + discount × value of next_obs."""
+
+    obs: Tensor  # [B, D]
+    actions: Tensor  # [B] int64
+    reward: Tensor  # [B], discounted sum of extrinsic + weight × intrinsic over the steps taken
+    next_obs: Tensor  # [B, D], after the last of them; the final observation where the episode ended
+    next_mask: Tensor  # [B, K]
+    discount: Tensor  # [B], γ^steps, 0 where terminated
+    index: Tensor  # type: ignore[assignment]  # [B] int64, for `reprioritize`; hides a method nobody calls
+    importance: Tensor  # [B], 1 without priorities
+
+
+class Ring:
+    """The newest `capacity` transitions, in whole steps of all rows: slots = capacity // rows, at least n_step + 1."""
+
+    def __init__(
+        self,
+        capacity: int,
+        rows: int,
+        obs_size: int,
+        actions: int,
+        *,
+        n_step: int,
+        gamma: float,
+        generator: torch.Generator,
+        priority: PrioritySpec | None = None,
+        device: str = "cpu",
+    ) -> None:
+        slots = max(capacity // rows, n_step + 1)
+        self.n_step, self._generator, self._device = n_step, generator, device
+        self._storage = Storage(
+            slots,
+            rows,
+            {
+                "obs": ((obs_size,), torch.float32),
+                "actions": ((), torch.int64),
+                "reward": ((), torch.float32),
+                "intrinsic": ((), torch.float32),
+                "next_obs": ((obs_size,), torch.float32),
+                "next_mask": ((actions,), torch.bool),
+                "terminated": ((), torch.bool),
+                "ended": ((), torch.bool),
+            },
+            device,
+        )
+        self._priorities = Priorities(priority, slots * rows, device) if priority else None
+        self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
+        self._ahead = torch.arange(n_step, device=device).unsqueeze(1)  # [n, 1]
+        self._further = self._powers[1:-1].unsqueeze(1)  # [n − 1, 1]: the discounts after the first step
+
+    def __len__(self) -> int:
+        """Transitions stored."""
+        return len(self._storage)
+
+    def add(
+        self,
+        obs: Tensor,
+        actions: Tensor,
+        reward: Tensor,
+        intrinsic: Tensor,
+        next_obs: Tensor,
+        next_mask: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+    ) -> None:
+        """One step of all rows, each [N, …]; next_obs and next_mask are the final ones where an episode ended."""
+        store = self._storage
+        store.put(obs=obs, actions=actions, reward=reward, intrinsic=intrinsic)
+        store.put(next_obs=next_obs, next_mask=next_mask, terminated=terminated, ended=terminated | truncated)
+        store.advance()
+        if self._priorities:
+            start = store.newest * store.rows
+            self._priorities.written(start, start + store.rows)
+
+    def sample(self, batch: int, weight: float = 0.0, beta: float = 1.0) -> Batch:
+        """Draw `batch` transitions with replacement, uniformly or by priority.
+
+        `weight` is that of the intrinsic reward now; `beta` that of the correction for priorities.
+        """
+        if not len(self):
+            raise TownletError("nothing can be drawn from an empty memory", "let agents act before they learn")
+        if self._priorities:
+            index, importance = self._priorities.draw(batch, beta, self._generator)
+        else:
+            index = torch.randint(len(self), (batch,), generator=self._generator, device=self._device)
+            importance = torch.ones(batch, device=self._device)
+        flat = self._storage.flat
+        reward, last, discount = self._returns(index, weight)
+        return Batch(
+            obs=flat["obs"].index_select(0, index),
+            actions=flat["actions"].index_select(0, index),
+            reward=reward,
+            next_obs=flat["next_obs"].index_select(0, last),
+            next_mask=flat["next_mask"].index_select(0, last),
+            discount=discount.masked_fill_(flat["terminated"].index_select(0, last), 0.0),
+            index=index,
+            importance=importance,
+        )
+
+    def reprioritize(self, index: Tensor, error: Tensor) -> None:
+        """The errors [B] of the transitions at `index` [B] of the last batch; without priorities nothing happens."""
+        if self._priorities:
+            self._priorities.update(index, error)
+
+    def _returns(self, index: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor]:
+        """From places [B]: the n-step reward [B], the place of the last step in it [B], and γ^steps [B]."""
+        store = self._storage
+        if self.n_step == 1:
+            return self._reward(index, weight), index, self._powers[1].repeat(len(index))
+        path = (index + self._ahead * store.rows) % (store.slots * store.rows)  # [n, B]
+        until_newest = (store.newest - index // store.rows) % store.slots
+        stops = store.flat["ended"].take(path) | (self._ahead >= until_newest)
+        goes_on = stops[:-1].logical_not_().cumprod(0)  # [n − 1, B]: step k + 1 is part of the return
+        reward = self._reward(path, weight)
+        reward[1:] *= goes_on * self._further
+        further = goes_on.sum(0)
+        last = path.gather(0, further.unsqueeze(0)).squeeze(0)
+        return reward.sum(0), last, self._powers.take(further + 1)
+
+    def _reward(self, place: Tensor, weight: float) -> Tensor:
+        """Extrinsic + weight × intrinsic. The two are stored apart, so that this is the only place of the weight."""
+        reward = self._storage.flat["reward"].take(place)
+        return reward.add_(self._storage.flat["intrinsic"].take(place), alpha=weight) if weight else reward
+
+    def state(self) -> State:
+        """What is stored, the priorities, and the random stream."""
+        priorities = self._priorities.state() if self._priorities else None
+        return {
+            "storage": self._storage.state(),
+            "priorities": priorities,
+            "generator": self._generator.get_state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on with the same transitions and the same draws."""
+        priorities = part(state, "priorities")
+        if (priorities is None) != (self._priorities is None):
+            kinds = ("with", "without") if self._priorities is None else ("without", "with")
+            raise TownletError(f"the saved memory is one {kinds[0]} priorities and this one {kinds[1]}", SAME)
+        self._storage.restore(part(state, "storage"))
+        if self._priorities:
+            self._priorities.restore(priorities)
+        restore_generator(self._generator, part(state, "generator"))

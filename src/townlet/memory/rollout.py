@@ -1,0 +1,178 @@
+"""The steps since the last update, in order: what policy-gradient agents learn from, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from townlet.contract.state import State
+from townlet.memory.storage import Storage, copy_exactly, part
+
+
+class Minibatch(NamedTuple):
+    """Steps of a rollout, [B, …], or whole rows of it, [T, B, …]."""
+
+    obs: Tensor  # [B, D]
+    mask: Tensor  # [B, K]
+    actions: Tensor  # [B]
+    log_prob: Tensor  # [B], of the action when it was chosen
+    value: Tensor  # [B], as estimated then
+    advantage: Tensor  # [B]
+    returns: Tensor  # [B]
+
+
+class RowBatch(NamedTuple):
+    """Whole rows of a rollout for a recurrent network."""
+
+    steps: Minibatch  # [T, B, …]
+    fresh: Tensor  # [T, B] bool, hidden is zeroed before this step
+    hidden: Tensor  # [B, H] before the first step
+
+
+class Rollout:
+    """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
+
+    A step is written in two halves, `acted` and `observed`, so that an agent need not keep the first half elsewhere.
+    """
+
+    def __init__(
+        self, steps: int, rows: int, obs_size: int, actions: int, *, hidden: int = 0, device: str = "cpu"
+    ) -> None:
+        number, flag = ((), torch.float32), ((), torch.bool)
+        self._storage = Storage(
+            steps,
+            rows,
+            {
+                "obs": ((obs_size,), torch.float32),
+                "mask": ((actions,), torch.bool),
+                "actions": ((), torch.int64),
+                **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), number),
+                **dict.fromkeys(("terminated", "truncated", "fresh"), flag),
+            },
+            device,
+        )
+        columns = self._storage.columns
+        self.obs, self.mask, self.actions = columns["obs"], columns["mask"], columns["actions"]
+        self.log_prob, self.value = columns["log_prob"], columns["value"]
+        self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
+        self.terminated, self.truncated, self.fresh = columns["terminated"], columns["truncated"], columns["fresh"]
+        self.hidden = torch.zeros((rows, hidden), device=device)
+        self._advantage, self._returns, self._trace = (torch.zeros_like(self.reward) for _ in range(3))
+
+    def __len__(self) -> int:
+        """Transitions stored."""
+        return len(self._storage)
+
+    @property
+    def steps(self) -> int:
+        """Complete steps of all rows; the index of the step that is written next."""
+        return self._storage.filled
+
+    @property
+    def full(self) -> bool:
+        """True when it is time to learn."""
+        return self._storage.filled == self._storage.slots
+
+    def clear(self, hidden: Tensor | None = None) -> None:
+        """Begin a new rollout, with the hidden state [N, H] that its first step is taken in."""
+        self._storage.clear()
+        if hidden is not None:
+            self.hidden.copy_(hidden)
+
+    def acted(self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, value: Tensor, fresh: Tensor) -> None:
+        """The first half of a step: what was seen, and what was done, each [N, …]."""
+        if self.full:
+            raise IndexError("the rollout is full: clear() it before the next step")
+        self._storage.put(obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, fresh=fresh)
+
+    def observed(
+        self, reward: Tensor, intrinsic: Tensor, terminated: Tensor, truncated: Tensor, bootstrap: Tensor
+    ) -> None:
+        """The second half: what came of it, each [N]. `bootstrap` is read where truncated."""
+        self._storage.put(
+            reward=reward, intrinsic=intrinsic, terminated=terminated, truncated=truncated, bootstrap=bootstrap
+        )
+        self._storage.advance()
+
+    def add(
+        self,
+        obs: Tensor,
+        mask: Tensor,
+        actions: Tensor,
+        log_prob: Tensor,
+        value: Tensor,
+        reward: Tensor,
+        intrinsic: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+        bootstrap: Tensor,
+        fresh: Tensor,
+    ) -> None:
+        """A whole step of all rows at once."""
+        self.acted(obs, mask, actions, log_prob, value, fresh)
+        self.observed(reward, intrinsic, terminated, truncated, bootstrap)
+
+    def advantages(
+        self, last_value: Tensor, gamma: float, gae_lambda: float, weight: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """GAE(λ) (Schulman et al. 2016, eq. 16) of reward + weight × intrinsic: advantage and returns, each [T, N].
+
+        `last_value` [N] is the value of what follows the last step. The tensors are reused by the next call.
+        """
+        t = self.steps
+        value, terminated, truncated = self.value[:t], self.terminated[:t], self.truncated[:t]
+        advantage, returns, trace = self._advantage[:t], self._returns[:t], self._trace[:t]
+
+        following = returns  # value of the next state; `returns` is free until the end
+        following[:-1].copy_(value[1:])
+        following[-1].copy_(last_value)
+        torch.where(truncated, self.bootstrap[:t], following, out=following)
+        following.masked_fill_(terminated, 0.0)
+
+        torch.add(self.reward[:t], following, alpha=gamma, out=advantage)  # TD errors first
+        if weight:
+            advantage.add_(self.intrinsic[:t], alpha=weight)
+        advantage.sub_(value)
+        trace.fill_(gamma * gae_lambda).masked_fill_(terminated | truncated, 0.0)
+        for step in range(t - 2, -1, -1):
+            advantage[step].addcmul_(trace[step], advantage[step + 1])
+        torch.add(advantage, value, out=returns)
+        return advantage, returns
+
+    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Every stored transition once, shuffled: indices [B ≤ size] for `gather`, of nearly equal length."""
+        return self._shuffled(len(self), size, generator)
+
+    def row_batches(self, rows_per_batch: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Every row once, shuffled: indices [B ≤ rows_per_batch] for `gather_rows`, of nearly equal length."""
+        return self._shuffled(self._storage.rows, rows_per_batch, generator)
+
+    def gather(self, index: Tensor) -> Minibatch:
+        """The transitions at `index` [B], with the advantages computed last."""
+        flat = self._storage.flat
+        stored = (flat[name].index_select(0, index) for name in Minibatch._fields[:5])
+        return Minibatch(*stored, *(t.flatten().index_select(0, index) for t in (self._advantage, self._returns)))
+
+    def gather_rows(self, index: Tensor) -> RowBatch:
+        """All stored steps of the rows at `index` [B], with the advantages computed last."""
+        columns, t = self._storage.columns, self.steps
+        stored = [columns[name] for name in Minibatch._fields[:5]] + [self._advantage, self._returns, self.fresh]
+        *steps, fresh = (column[:t].index_select(1, index) for column in stored)
+        return RowBatch(Minibatch(*steps), fresh, self.hidden.index_select(0, index))
+
+    def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+        # Nearly equal parts: a last batch of two or three would have an advantage normalised over nothing.
+        order = torch.randperm(count, generator=generator, device=self.obs.device)
+        return iter(order.tensor_split(-(-count // size)))
+
+    def state(self) -> State:
+        """The steps so far, and the hidden state before them."""
+        return {"storage": self._storage.state(), "hidden": self.hidden}
+
+    def restore(self, state: State) -> None:
+        """Go on in the middle of a rollout of the same shape."""
+        copy_exactly("hidden", self.hidden, part(state, "hidden"))
+        self._storage.restore(part(state, "storage"))

@@ -1,0 +1,99 @@
+"""Columns of steps, time-major and preallocated: what ring, sequences and rollout are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from townlet.contract.state import State
+from townlet.errors import TownletError
+
+SAME = "restore a state of a memory with the same settings, rows and environment"
+
+
+class Storage:
+    """Columns [slots, rows, …] filled slot by slot; when all are filled the oldest is written over.
+
+    `flat` shows the same memory as [slots × rows, …]: place p is row p % rows of slot p // rows, and the same row
+    one step later is rows further, around the end.
+    """
+
+    def __init__(
+        self, slots: int, rows: int, columns: Mapping[str, tuple[tuple[int, ...], torch.dtype]], device: str
+    ) -> None:
+        self.slots, self.rows = slots, rows
+        self.columns = {
+            name: torch.zeros((slots, rows, *shape), dtype=kind, device=device)
+            for name, (shape, kind) in columns.items()
+        }
+        self.flat = {name: column.flatten(0, 1) for name, column in self.columns.items()}
+        self.head = 0  # the slot that is written next
+        self.filled = 0
+
+    def __len__(self) -> int:
+        return self.filled * self.rows
+
+    @property
+    def newest(self) -> int:
+        """The slot written last."""
+        return (self.head - 1) % self.slots
+
+    def put(self, **values: Tensor) -> None:
+        """Copy values [rows, …] into the slot at the head."""
+        for name, value in values.items():
+            self.columns[name][self.head].copy_(value)
+
+    def advance(self) -> None:
+        """The slot at the head is complete."""
+        self.head = (self.head + 1) % self.slots
+        self.filled = min(self.filled + 1, self.slots)
+
+    def clear(self) -> None:
+        """Begin at the first slot again."""
+        self.head = self.filled = 0
+
+    def state(self) -> State:
+        """The filled slots, as views, and where to go on."""
+        columns = {name: column[: self.filled] for name, column in self.columns.items()}
+        return {"slots": self.slots, "head": self.head, "columns": columns}
+
+    def restore(self, state: State) -> None:
+        """Take over the filled slots of a storage of the same shape."""
+        slots, head, given = (part(state, name) for name in ("slots", "head", "columns"))
+        if slots != self.slots:
+            raise TownletError(f"the saved memory has {slots} slots and this one {self.slots}", SAME)
+        if not isinstance(given, Mapping) or set(given) != set(self.columns):
+            raise TownletError(f"the saved memory does not hold {', '.join(self.columns)}", SAME)
+        filled = min(len(next(iter(given.values()))), slots)
+        if not isinstance(head, int) or not (0 <= head < slots if filled == slots else head == filled):
+            raise TownletError(f"the saved memory cannot go on at slot {head!r}", SAME)
+        for name, column in self.columns.items():
+            copy_exactly(name, column[:filled], given[name])
+        self.head, self.filled = head, filled
+
+
+def part(state: State, name: str) -> Any:
+    """A part of a saved state; a clear error when it is missing."""
+    if name not in state:
+        raise TownletError(f"the saved memory has no '{name}'", SAME)
+    return state[name]
+
+
+def copy_exactly(name: str, into: Tensor, given: Any) -> None:
+    """Copy a saved tensor in place; one of another shape or type is refused."""
+    saved = torch.as_tensor(given)
+    if saved.shape != into.shape or saved.dtype != into.dtype:
+        what = f"saved '{name}' is {saved.dtype} {list(saved.shape)}, needed is {into.dtype} {list(into.shape)}"
+        raise TownletError(what, SAME)
+    into.copy_(saved)
+
+
+def restore_generator(generator: torch.Generator, given: Any) -> None:
+    """Go on with the draws of a saved generator."""
+    try:
+        generator.set_state(torch.as_tensor(given).cpu())
+    except (RuntimeError, TypeError) as wrong:
+        raise TownletError(f"the saved random stream cannot be used: {wrong}", SAME) from None

@@ -1,0 +1,155 @@
+"""Replay of windows: each lies in one episode, nothing of it is lost, and padding never counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory import law
+from memory.script import DIES, GOES_ON, TIME_OUT, Script, generator, mask_of, same, scripts, survivors, through_a_file
+from townlet.errors import TownletError
+from townlet.memory.sequence import Sequences, Windows
+
+GAMMA = 0.5
+
+
+def make(script: Script, slots: int, length: int = 4, burn_in: int = 2, seed: int = 1) -> Sequences:
+    sizes: dict[str, Any] = {"length": length, "burn_in": burn_in}
+    return Sequences(slots * script.rows, script.rows, 2, 3, gamma=GAMMA, generator=generator(seed), **sizes)
+
+
+def feed(sequences: Sequences, script: Script, start: int = 0, stop: int | None = None) -> Sequences:
+    for step in script.steps(start, stop):
+        sequences.add(**step)
+    return sequences
+
+
+def drawn(windows: Windows, burn_in: int) -> list[int]:
+    """The moment at which each window was drawn."""
+    return [int(m) for m in windows.obs[burn_in, :, 0].tolist()]
+
+
+@law
+@given(scripts(), st.integers(1, 6), st.integers(0, 4), st.integers(1, 14), st.sampled_from((0.0, 0.5)))
+def test_a_window_is_what_happened(script: Script, length: int, burn_in: int, slots: int, weight: float) -> None:
+    sequences = feed(make(script, slots, length, burn_in), script)
+    steps, kept = len(script.ends), max(slots, length + burn_in)
+    oldest = max(0, steps - kept)
+    assert len(sequences) == (steps - oldest) * script.rows
+    windows = sequences.sample(32, weight)
+    assert windows.obs.shape == (length + burn_in + 1, 32, 2)
+    assert windows.mask.shape == (length + burn_in + 1, 32, 3)
+    for b, moment in enumerate(drawn(windows, burn_in)):
+        t, row = script.place(moment)
+        first, last = t, t
+        while first > max(oldest, t - burn_in) and script.ends[first - 1][row] == GOES_ON:
+            first -= 1
+        while last < min(steps, t + length) - 1 and script.ends[last][row] == GOES_ON:
+            last += 1
+        check_window(script, windows, b, row, t - burn_in, (first, t, last), weight)
+
+
+def check_window(
+    script: Script, windows: Windows, b: int, row: int, start: int, span: tuple[int, int, int], weight: float
+) -> None:
+    """Window b, whose position 0 is step `start`: burn-in from span[0] on, learning from span[1] to span[2]."""
+    first, t, last = span
+    for k in range(len(windows.actions)):
+        step = start + k
+        assert windows.valid[k, b] == (t <= step <= last)
+        assert windows.fresh[k, b] == (step == first)
+        if first <= step <= last:
+            assert windows.obs[k, b, 0] == script.moment(step, row)
+            assert windows.obs[k + 1, b, 0] == script.next_moment(step, row)
+            assert windows.actions[k, b] == script.action(step, row)
+            assert windows.reward[k, b] == script.reward(step, row) + weight * script.intrinsic(step, row)
+            assert windows.discount[k, b] == (0.0 if script.ends[step][row] == DIES else GAMMA)
+            assert torch.equal(windows.mask[k : k + 2, b], mask_of(windows.obs[k : k + 2, b, 0]))
+    assert not windows.fresh[-1, b]
+    assert windows.lengths[b] == last - t + 1
+
+
+@law
+@given(scripts(max_steps=15))
+def test_padding_is_harmless(script: Script) -> None:
+    """It repeats a step of the same window, so values are finite and some action is always valid."""
+    windows = feed(make(script, 12, 5, 3), script).sample(16)
+    assert windows.mask.any(2).all()
+    own = windows.obs[3, :, 0]
+    for b in range(16):
+        reached = windows.obs[3 : 4 + int(windows.lengths[b]), b, 0].tolist()
+        assert set(windows.obs[4:, b, 0].tolist()) <= set(reached)
+        assert script.place(own[b].item())[1] in range(script.rows)
+
+
+def shown(windows: Windows, moment: int, burn_in: int) -> dict[str, list[float]]:
+    """The window drawn at a moment."""
+    b = drawn(windows, burn_in).index(moment)
+    return {name: field[:, b].tolist() for name, field in windows._asdict().items() if field.dim() == 2}
+
+
+def test_an_episode_out_of_time_is_drawn_like_one_that_ended_by_death() -> None:
+    late, dead = (Script([[0], [0], [end], [0], [0]]) for end in (TIME_OUT, DIES))
+    one, two = (feed(make(s, 6, 3, 2), s).sample(200) for s in (late, dead))
+    assert same(one[:4] + one[5:], two[:4] + two[5:]), "windows differ in the discount alone"
+    end = shown(one, 2, 2)
+    assert end["fresh"] == [True, False, False, False, False, False]
+    assert end["valid"] == [False, False, True, False, False]
+    assert end["discount"][2] == 0.5, "bootstraps"
+    assert one.obs[3, drawn(one, 2).index(2), 0] == -3.0, "from the final observation"
+    assert shown(two, 2, 2)["discount"][2] == 0.0
+    begin = shown(one, 3, 2)
+    assert begin["fresh"] == [False, False, True, False, False, False], "nothing of the life before"
+
+
+def test_every_stored_step_of_a_survivor_is_drawn_alike_and_nothing_grows() -> None:
+    script = survivors(300, 2)
+    sequences = make(script, 20, 4, 3)
+    sizes = set()
+    for step in script.steps():
+        sequences.add(**step)
+        sizes.add(len(sequences))
+    assert max(sizes) == 40
+    counts = Counter(m for _ in range(20) for m in drawn(sequences.sample(1000), 3))
+    assert set(counts) == set(range(280 * 2, 300 * 2)), "exactly the newest twenty steps, from the oldest on"
+    # 20 000 draws over 40 steps; χ² with 39 degrees of freedom lies below 72.1 in 99.9 % of cases
+    assert sum((n - 500) ** 2 / 500 for n in counts.values()) < 72.1
+    oldest = shown(sequences.sample(1000), 280 * 2, 3)
+    assert oldest["fresh"] == [False] * 3 + [True] + [False] * 4, "in the middle of a life: begins there"
+    newest = shown(sequences.sample(1000), 299 * 2, 3)
+    assert newest["valid"] == [False] * 3 + [True] + [False] * 3
+    assert newest["fresh"][0], "with all of its burn-in"
+
+
+def test_a_small_capacity_still_holds_a_whole_window() -> None:
+    script = survivors(50, 3)
+    sequences = feed(Sequences(1, 3, 2, 3, length=6, burn_in=2, gamma=GAMMA, generator=generator()), script)
+    assert len(sequences) == 8 * 3
+    assert sequences.sample(200).lengths.max() == 6
+
+
+@pytest.mark.parametrize("steps", [3, 10, 14], ids=["part", "full", "wrapped"])
+def test_restored_sequences_go_on_to_the_bit(steps: int) -> None:
+    script = Script([[(t + r) % 7 // 6 * (1 + t % 2) for r in range(3)] for t in range(30)])
+    one, two = (make(script, 10, seed=seed) for seed in (1, 2))
+    feed(one, script, stop=steps)
+    feed(two, script, stop=7)  # something else before
+    one.sample(5)
+    two.restore(through_a_file(one.state()))
+    for t in range(steps, 30):
+        assert same(one.sample(8, 0.3), two.sample(8, 0.3))
+        for sequences in (one, two):
+            feed(sequences, script, t, t + 1)
+
+
+def test_mistakes_are_named() -> None:
+    script = survivors(8, 2)
+    with pytest.raises(TownletError, match="empty memory"):
+        make(script, 8).sample(4)
+    with pytest.raises(TownletError, match="8 slots and this one 9"):
+        make(script, 9).restore(feed(make(script, 8), script).state())
