@@ -1,0 +1,1 @@
+"""Which stage of difficulty each row is in, and why it changed. Stages are data; the environment applies them."""

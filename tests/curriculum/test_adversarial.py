@@ -1,0 +1,257 @@
+"""The adversarial curriculum: scripted episodes drive rows on and back, each change with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from townlet.contract.episodes import Episodes
+from townlet.curriculum.adversarial import Adversarial
+from townlet.curriculum.curriculum import StageChange
+from townlet.curriculum.make import make_curriculum
+from townlet.curriculum.spec import AdversarialSpec, FixedSpec
+from townlet.errors import TownletError
+
+torch.set_num_threads(1)
+
+METERS = ("energy", "hygiene", "satiation", "money", "mood", "social", "health", "fitness")
+REWARDS = ("milestone", "potential")
+MAX_STEPS = 500
+
+
+def curriculum(rows: int = 1, **keys: object) -> Adversarial:
+    made = make_curriculum(AdversarialSpec.model_validate(keys), rows, MAX_STEPS, METERS, REWARDS)
+    assert isinstance(made, Adversarial)
+    return made
+
+
+def episodes(rows: Sequence[int], length: int, per_step: float = 0.1, entropy: float = 0.2) -> Episodes:
+    """Episodes of one kind that end together in these rows."""
+    ones = torch.ones(len(rows))
+    return Episodes(
+        torch.tensor(rows), ones.long() * length, ones * length * per_step, ones * 0, ones * entropy, ones.bool()
+    )
+
+
+def play(
+    c: Adversarial, times: int, length: int, per_step: float = 0.1, entropy: float = 0.2, row: int = 0
+) -> list[StageChange]:
+    return [change for _ in range(times) for change in c.finished(episodes([row], length, per_step, entropy))]
+
+
+def test_a_row_goes_through_all_stages_and_back() -> None:
+    c = curriculum(3)
+    seen = []
+    for _ in range(45):
+        seen += c.finished(episodes([1], 450))
+    assert [(s.row, s.from_stage, s.to_stage) for s in seen] == [(1, 1, 2), (1, 2, 3), (1, 3, 4), (1, 4, 5)]
+    assert c.stage.tolist() == [1, 5, 1]
+    back = []
+    for _ in range(60):
+        back += c.finished(episodes([1], 120))
+    assert [(s.from_stage, s.to_stage) for s in back] == [(5, 4), (4, 3), (3, 2), (2, 1)]
+    assert c.stage.tolist() == [1, 1, 1]
+
+
+def test_nothing_changes_before_enough_episodes_and_steps() -> None:
+    c = curriculum(steps=5000)
+    assert play(c, 9, 450) == []
+    assert play(c, 2, 450) == []  # 11 episodes, 4950 steps
+    assert [s.to_stage for s in play(c, 1, 450)] == [2]
+    assert [s.to_stage for s in play(curriculum(), 10, 450)] == [2]
+    assert play(curriculum(), 9, 500) == []  # 4500 steps, 9 episodes
+
+
+@pytest.mark.parametrize(
+    ("length", "per_step", "entropy", "goes_on"),
+    [
+        (351, 0.1, 0.49, True),
+        (350, 0.1, 0.2, False),  # survival must be above .7
+        (351, 0.1, 0.5, False),  # entropy must be below .5
+        (450, -0.2, 0.2, True),  # a level reward is no fall, whatever its size
+    ],
+)
+def test_going_on_needs_survival_and_a_sure_policy(length: int, per_step: float, entropy: float, goes_on: bool) -> None:
+    assert bool(play(curriculum(), 10, length, per_step, entropy)) is goes_on
+
+
+@pytest.mark.parametrize(("fall", "goes_on"), [(0.04, True), (0.06, False)])
+def test_a_small_fall_of_reward_is_put_up_with(fall: float, goes_on: bool) -> None:
+    c = curriculum()
+    assert play(c, 10, 450, per_step=0.3, entropy=0.9) == []  # the first ten, too unsure to go on
+    play(c, 9, 450, per_step=0.3 - fall, entropy=0.9)
+    changes = play(c, 1, 450, per_step=0.3 - fall)
+    assert changes == []  # the mean entropy is still high
+    changes = play(c, 9, 450, per_step=0.3 - fall)
+    assert bool(changes) is goes_on
+    for change in changes:
+        assert change.progress == pytest.approx(-fall)
+
+
+def test_a_perfect_row_is_not_locked_by_a_reward_that_cannot_rise() -> None:
+    assert [s.to_stage for s in play(curriculum(), 40, 500, per_step=0.11)] == [2, 3, 4, 5]
+
+
+def at_stage_two(**keys: object) -> Adversarial:
+    c = curriculum(**keys)
+    assert len(play(c, 10, 450)) == 1
+    return c
+
+
+@pytest.mark.parametrize(
+    ("length", "later", "goes_back"),
+    [
+        (149, 0.3, True),  # survival below .3
+        (150, 0.3, False),
+        (349, 0.24, True),  # a fall of .06 with survival below .7
+        (349, 0.26, False),  # a fall of .04 is put up with
+        (351, 0.24, False),  # a fall with survival above .7 neither advances nor retreats
+    ],
+)
+def test_going_back_is_for_failing_or_falling(length: int, later: float, goes_back: bool) -> None:
+    c = at_stage_two()
+    assert play(c, 10, length if length > 200 else 200, per_step=0.3, entropy=0.9) == []
+    changes = play(c, 10, length, per_step=later, entropy=0.9)
+    assert [s.to_stage for s in changes] == ([1] if goes_back else [])
+
+
+def test_going_back_needs_as_many_episodes_and_steps_as_going_on() -> None:
+    c = at_stage_two(steps=1000)
+    assert play(c, 19, 50) == []  # 950 steps
+    assert [s.to_stage for s in play(c, 1, 50)] == [1]
+    c = at_stage_two()
+    assert play(c, 9, 120) == []  # 1080 steps, 9 episodes
+    assert [s.to_stage for s in play(c, 1, 120)] == [1]
+
+
+def test_the_first_stage_has_no_way_back_and_the_last_none_on() -> None:
+    c = curriculum()
+    assert play(c, 50, 60) == []
+    assert c.stage.tolist() == [1]
+    c = curriculum(stages=({"active": ("energy",)}, {"active": ("energy",), "reward": "sparse"}))
+    assert len(play(c, 50, 450)) == 1
+    assert c.stage.tolist() == [2]
+
+
+def test_progress_weighs_an_episode_by_its_steps() -> None:
+    c = curriculum()
+    play(c, 10, 400, per_step=0.1, entropy=0.9)
+    play(c, 9, 500, per_step=0.2, entropy=0.55)
+    last = Episodes(*(torch.tensor([v]) for v in (0, 100, -100.0, 0.0, 0.0)), torch.tensor([True]))
+    (change,) = c.finished(last)
+    assert change.progress == pytest.approx((9 * 500 * 0.2 - 100) / 4600 - 0.1)
+    assert change.survival == pytest.approx(4600 / 10 / 500)
+    assert change.entropy == pytest.approx(0.495)
+
+
+def test_a_change_begins_the_window_anew() -> None:
+    c = at_stage_two()
+    assert play(c, 9, 450) == []
+    assert [s.to_stage for s in play(c, 1, 450)] == [3]
+
+
+def test_the_reason_tells_the_figures() -> None:
+    (on,) = play(curriculum(), 10, 412, entropy=0.31)
+    assert on.reason == (
+        "on to stage 2: lived 412 of 500 steps (0.82 > 0.7), reward per step +0.000 ≥ -0.05, "
+        "entropy 0.31 < 0.5, over the last 10 of 10 episodes and 4120 steps at stage 1"
+    )
+    (back,) = play(at_stage_two(), 12, 100)
+    assert "back to stage 1: lived 100 of 500 steps (0.20 < 0.3)" in back.reason
+    c = at_stage_two()
+    play(c, 10, 300, per_step=0.3)
+    (back,) = play(c, 10, 300, per_step=0.2)[:1]
+    assert "reward per step -0.060 < -0.05 and lived 300 of 500 steps (0.60 < 0.7)" in back.reason
+
+
+def test_rows_that_end_together_are_judged_apart() -> None:
+    c = curriculum(5)
+    for _ in range(10):
+        c.finished(episodes([0, 2, 3], 450))
+        c.finished(episodes([4], 100))
+    assert c.stage.tolist() == [2, 1, 2, 2, 1]
+    changes = []
+    for _ in range(10):
+        columns = zip(*(episodes([r], n) for r, n in ((0, 450), (2, 100), (3, 250))), strict=True)
+        changes += c.finished(Episodes(*(torch.cat(column) for column in columns)))
+    assert [(s.row, s.to_stage) for s in changes] == [(0, 3), (2, 1)]
+    assert c.stage.tolist() == [3, 1, 1, 2, 1]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 500), st.floats(-1, 1, width=16), st.floats(0, 1, width=16)),
+        max_size=40,
+    )
+)
+def test_the_rules_hold_against_a_plain_restatement(lives: list[tuple[int, int, float, float]]) -> None:
+    """Row by row with lists, as the rules are told."""
+    c = curriculum(3, episodes=2, steps=300, delta=0.1, entropy=0.6)
+    stage, past = [1, 1, 1], [[], [], []]  # type: ignore[var-annotated]
+    for row, length, per_step, entropy in lives:
+        c.finished(episodes([row], length, per_step, entropy))
+        past[row].append((length, length * per_step, entropy))
+        last, first = past[row][-2:], past[row][:2]
+        if len(last) == 2 and sum(p[0] for p in past[row]) >= 300:
+            survival = sum(p[0] for p in last) / 2 / MAX_STEPS
+            progress = sum(p[1] for p in last) / sum(p[0] for p in last)
+            progress -= sum(p[1] for p in first) / sum(p[0] for p in first)
+            unsure = sum(p[2] for p in last) / 2
+            if min(abs(progress + 0.1), abs(survival - 0.7), abs(survival - 0.3), abs(unsure - 0.6)) < 1e-4:
+                return  # too near a limit to tell apart by rounding
+            if stage[row] > 1 and (survival < 0.3 or (progress < -0.1 and survival < 0.7)):
+                stage[row], past[row] = stage[row] - 1, []
+            elif stage[row] < 5 and survival > 0.7 and progress >= -0.1 and unsure < 0.6:
+                stage[row], past[row] = stage[row] + 1, []
+        assert c.stage.tolist() == stage
+
+
+def test_a_restored_curriculum_goes_on_exactly() -> None:
+    one, two = curriculum(2), curriculum(2)
+    play(one, 17, 450, per_step=0.13, row=1)  # at stage 2, amid the first ten episodes there
+    two.restore(deepcopy(one.state()))
+    for length in (450, 400, 430, 440, 90, 90):
+        assert play(one, 3, length, row=1) == play(two, 3, length, row=1)
+        assert one.stage.tolist() == two.stage.tolist()
+    assert one.stage.tolist() != [1, 2]
+
+
+def test_a_state_of_another_curriculum_is_refused() -> None:
+    with pytest.raises(TownletError, match=r"curriculum\.stage.*\(3,\), not \(2,\)"):
+        curriculum(2).restore(curriculum(3).state())
+    with pytest.raises(TownletError, match=r"curriculum\.window"):
+        curriculum(2).restore(curriculum(2, episodes=5).state())
+    high = curriculum(2, stages="six")
+    high.stage[:] = 6
+    with pytest.raises(TownletError, match="outside 1 … 5"):
+        curriculum(2).restore(high.state())
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"retreat": 0.8}, "would send good rows back"),
+        ({"stages": ()}, "at least 1"),
+        ({"stages": ({"active": ("energy",), "reward": "dense"},)}, "'shaped', 'half' or 'sparse'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(keys: dict[str, object], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        AdversarialSpec.model_validate(keys)
+
+
+def test_a_fixed_curriculum_stays() -> None:
+    c = make_curriculum(FixedSpec(stage=4), 2, MAX_STEPS, METERS, REWARDS)
+    for _ in range(40):
+        assert c.finished(episodes([0, 1], 500)) == []
+    assert c.stage.tolist() == [4, 4]
+    c.restore(c.state())
+    with pytest.raises(ValidationError, match="there is no stage 6; the last is 5"):
+        FixedSpec(stage=6)

@@ -1,0 +1,187 @@
+"""What stages do to a real town: decay, prices, frozen meters and reward really change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import townlet
+from townlet.contract.episodes import Episodes
+from townlet.contract.vec_env import Step
+from townlet.curriculum.adversarial import Adversarial
+from townlet.curriculum.make import make_curriculum
+from townlet.curriculum.spec import STAGES, STAGES_SIX, AdversarialSpec, FixedSpec, StageSpec
+from townlet.errors import TownletError
+from townlet.sim.town import Town
+
+torch.set_num_threads(1)
+
+SHAPED = ["rewards=[milestone, potential]"]
+
+
+def adversarial(town: Town, spec: AdversarialSpec) -> Adversarial:
+    world = town.world
+    made = make_curriculum(spec, town.rows, world.spec.max_steps, world.meters, world.rewards)
+    assert isinstance(made, Adversarial)
+    return made
+
+
+def put(town: Town, place: str) -> None:
+    """Every agent onto one place."""
+    cell = int(town.world.tables.cell_of[0][town.world.affordances.index(place)])
+    town.restore({**town.state(), "cell": np.full(town.rows, cell)})
+
+
+def act(town: Town, action: str) -> Step:
+    return Step(*(t.clone() for t in town.step(torch.full((town.rows,), town.actions.names.index(action)))))
+
+
+def meter(town: Town, step: Step, name: str) -> list[float]:
+    return town.layout.view(step.obs, "meters")[:, town.world.meters.index(name)].tolist()
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    """Five rows, row i at stage i + 1, on places where nothing stands."""
+    made = townlet.make(townlet.load_world("town", SHAPED), rows=5)
+    made.reset(3)
+    curriculum = adversarial(made, AdversarialSpec())
+    curriculum.stage[:] = torch.arange(1, 6)
+    made.set(**curriculum.settings())
+    yield made
+    made.close()
+
+
+def test_decay_grows_from_stage_to_stage(town: Town) -> None:
+    step = act(town, "WAIT")  # costs .001 at every stage, decay is .005 and scaled
+    assert meter(town, step, "energy") == pytest.approx([0.998, 0.9965, 0.995, 0.994, 0.994], abs=1e-6)
+    assert meter(town, step, "health") == pytest.approx([1 - 0.0005 * m for m in (0.2, 0.5, 0.8, 1, 1)], abs=1e-5)
+
+
+def test_inactive_meters_rest_and_active_ones_move(town: Town) -> None:
+    for _ in range(30):
+        step = act(town, "UP")
+    moved = {name: [v < 0.999 for v in meter(town, step, name)] for name in town.world.meters if name != "money"}
+    assert moved == {
+        "energy": [True] * 5,
+        "hygiene": [True] * 5,
+        "satiation": [False, True, True, True, True],
+        "mood": [False, False, False, True, True],
+        "social": [False, False, False, True, True],
+        "health": [True] * 5,
+        "fitness": [True] * 5,
+    }
+
+
+def test_nothing_costs_or_pays_until_money_is_active(town: Town) -> None:
+    put(town, "Bed")  # five ticks at .01
+    assert meter(town, act(town, "INTERACT"), "money") == pytest.approx([0.5, 0.5, 0.45, 0.45, 0.45])
+    put(town, "Job")  # 22.50 dollars
+    assert meter(town, act(town, "INTERACT"), "money") == pytest.approx([0.5, 0.5, 0.675, 0.675, 0.675])
+
+
+def test_guidance_is_paid_until_the_last_stage(town: Town) -> None:
+    step = act(town, "WAIT")
+    guidance = step.components[:, town.components.index("potential")]
+    assert (guidance[:4] < 0).all()
+    assert guidance[4] == 0
+    for _ in range(9):
+        step = act(town, "WAIT")
+    assert step.components[:, town.components.index("milestone")].tolist() == [0.5] * 5
+
+
+def test_six_stages_pay_half_the_guidance_before_the_last() -> None:
+    town = townlet.make(townlet.load_world("town", SHAPED), rows=3)
+    town.reset(3)
+    curriculum = adversarial(town, AdversarialSpec(stages="six"))
+    curriculum.stage[:] = torch.tensor([4, 5, 6])
+    town.set(**curriculum.settings())
+    whole, half, none = act(town, "WAIT").components[:, 1].tolist()
+    assert whole < 0
+    assert half == pytest.approx(whole / 2)
+    assert none == 0
+    town.close()
+
+
+def test_a_row_that_goes_on_lives_its_next_life_by_the_new_rules() -> None:
+    world = townlet.load_world("town", [*SHAPED, "max_steps=20"])
+    town = townlet.make(world, rows=2)
+    town.reset(1)
+    curriculum = adversarial(town, AdversarialSpec(episodes=2, steps=40))
+    town.set(**curriculum.settings())
+    stages, first_loss = [], []
+    for step_number in range(200):
+        step = act(town, "WAIT")
+        if step_number % 20 == 0:
+            first_loss.append(round(1 - meter(town, step, "energy")[0], 4))
+            stages.append(int(curriculum.stage[0]))
+        if len(rows := town.ended().rows):
+            n = len(rows)
+            zeros = torch.zeros(n)
+            ended = Episodes(rows, torch.full((n,), 20), zeros, zeros, zeros, step.terminated[rows])
+            if changes := curriculum.finished(ended):
+                moved = torch.tensor([change.row for change in changes])
+                every, some = curriculum.settings(), curriculum.settings(moved)
+                assert all(torch.equal(every[name][moved], some[name]) for name in every)
+                town.set(**every)
+    assert stages == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert first_loss == [0.002, 0.002, 0.0035, 0.0035, 0.005, 0.005, 0.006, 0.006, 0.006, 0.006]
+    town.close()
+
+
+def test_the_shipped_stages_are_those_of_the_table() -> None:
+    rows = [(len(stage.active), stage.depletion, stage.reward) for stage in STAGES]
+    assert rows == [(2, 0.2, "shaped"), (3, 0.5, "shaped"), (4, 0.8, "shaped"), (6, 1.0, "shaped"), (6, 1.0, "sparse")]
+    assert [stage.reward for stage in STAGES_SIX] == ["shaped"] * 4 + ["half", "sparse"]
+
+
+def settings_of(spec: FixedSpec, meters: tuple[str, ...], rewards: tuple[str, ...]) -> dict[str, list[object]]:
+    return {name: t.tolist() for name, t in make_curriculum(spec, 2, 500, meters, rewards).settings().items()}
+
+
+def test_stages_of_ones_own_name_meters_and_rewards_of_the_world() -> None:
+    stage = StageSpec(active=("thirst",), depletion=0.5, reward={"vitality": 0.25})
+    spec = FixedSpec(stages=(stage,), always=("warmth",))
+    assert settings_of(spec, ("hunger", "thirst", "warmth"), ("milestone", "vitality")) == {
+        "multiplier": [0.5, 0.5],
+        "active": [0b110, 0b110],
+        "reward_mix": [[0.0, 0.25], [0.0, 0.25]],
+    }
+
+
+def test_shipped_stages_pass_over_meters_that_a_world_lacks() -> None:
+    assert settings_of(FixedSpec(stage=5), ("energy", "health"), ("milestone",))["active"] == [0b11, 0b11]
+    assert settings_of(FixedSpec(stage=1, stages=STAGES_SIX), ("health", "mood"), ("potential", "milestone")) == {
+        "multiplier": [pytest.approx(0.2)] * 2,
+        "active": [0b01, 0b01],
+        "reward_mix": [[1.0, 1.0]] * 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (FixedSpec(stages=(StageSpec(active=("enrgy",)),)), "stage 1 names a meter 'enrgy'; did you mean 'energy'"),
+        (FixedSpec(always=("helth",)), "always names a meter 'helth'; did you mean 'health'"),
+        (FixedSpec(stages=(StageSpec(active=("energy",), reward={"joy": 1.0}),)), "pays 'joy'"),
+    ],
+)
+def test_names_that_the_world_lacks_are_told(spec: FixedSpec, says: str) -> None:
+    with pytest.raises(TownletError, match=says):
+        settings_of(spec, ("energy", "health"), ("milestone", "potential"))
+
+
+def test_a_shaped_stage_asks_for_the_potential_reward() -> None:
+    with pytest.raises(
+        TownletError, match=r"stage 1 .* is shaped and pays 'potential'.*rewards=\[milestone, potential\]"
+    ):
+        make_curriculum(AdversarialSpec(), 2, 500, ("energy",), ("milestone",))
+    assert settings_of(FixedSpec(stage=5), ("energy",), ("milestone",))["reward_mix"] == [[1.0], [1.0]]
+
+
+def test_a_world_without_any_of_the_meters_is_refused() -> None:
+    with pytest.raises(TownletError, match="stage 1 has no active meter in this world; name some of warmth"):
+        settings_of(FixedSpec(), ("warmth",), ("milestone", "potential"))

@@ -1,0 +1,133 @@
+"""The weight of intrinsic reward: it fades only while life is steady and good."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from townlet.config.schedule import Schedule
+from townlet.contract.counters import Counters
+from townlet.contract.episodes import Episodes
+from townlet.errors import TownletError
+from townlet.explore.make import make_weight
+from townlet.explore.spec import AdaptiveWeight, FixedWeight
+from townlet.explore.weight import Weight
+
+torch.set_num_threads(1)
+
+
+def lived(*lengths: int) -> Episodes:
+    """Episodes of these lengths that ended together, in rows 0, 1, …"""
+    zeros = torch.zeros(len(lengths))
+    return Episodes(torch.arange(len(lengths)), torch.tensor(lengths), zeros, zeros, zeros, zeros.bool())
+
+
+def adaptive(**settings: float) -> Weight:
+    return make_weight(AdaptiveWeight.model_validate(settings), Counters(), max_steps=500)
+
+
+def test_a_fixed_weight_is_what_it_says() -> None:
+    clock = Counters(budget=100)
+    assert make_weight(FixedWeight(value=0.3), clock, 500).value == 0.3
+    fading = make_weight(FixedWeight(value=Schedule(start=1.0, end=0.5)), clock, 500)
+    clock.env_steps = 50
+    assert fading.value == 0.75
+
+
+def test_it_fades_from_the_hundredth_steady_and_good_episode_on() -> None:
+    weight = adaptive()
+    for _ in range(99):
+        weight.finished(lived(300))
+    assert weight.value == 1.0
+    weight.finished(lived(300))
+    assert weight.value == pytest.approx(0.99)
+    weight.finished(lived(300))
+    assert weight.value == pytest.approx(0.99**2)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "fades"),
+    [
+        ((60, 60), True),
+        ((40, 40), False),  # steady and bad
+        ((50, 50), False),  # the mean must be above 50
+        ((51, 51), True),
+        ((300, 500), False),  # good and unsteady
+        ((290, 310), False),  # a variance of exactly 100
+        ((291, 309), True),
+    ],
+)
+def test_it_fades_only_when_survival_is_steady_and_good(lengths: tuple[int, int], fades: bool) -> None:
+    weight = adaptive()
+    for _ in range(50):
+        for length in lengths:
+            weight.finished(lived(length))
+    assert (weight.value < 1.0) is fades
+
+
+def test_it_stops_fading_when_life_becomes_unsteady_again() -> None:
+    weight = adaptive(episodes=5)
+    for _ in range(6):
+        weight.finished(lived(300))
+    assert weight.value == pytest.approx(0.99**2)
+    for length in (20, 300, 300, 300, 300):
+        weight.finished(lived(length))  # the short life is looked back on five times
+    assert weight.value == pytest.approx(0.99**2)
+    weight.finished(lived(300))
+    assert weight.value == pytest.approx(0.99**3)
+
+
+def test_it_never_falls_below_the_minimum() -> None:
+    weight = adaptive(episodes=2, factor=0.5, minimum=0.2)
+    weight.finished(lived(*[300] * 50))
+    assert weight.value == 0.2
+
+
+def test_the_mean_may_be_a_share_of_the_longest_life() -> None:
+    for length, fades in ((200, False), (300, True)):
+        weight = adaptive(episodes=5, mean_share=0.5)
+        weight.finished(lived(*[length] * 5))
+        assert (weight.value < 1.0) is fades
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(1, 90), max_size=7), max_size=12))
+def test_episodes_that_end_together_count_one_after_the_other(calls: list[list[int]]) -> None:
+    spec: dict[str, float] = {"episodes": 4, "variance": 200.0, "mean": 40.0}
+    together, apart = adaptive(**spec), adaptive(**spec)
+    for call in calls:
+        together.finished(lived(*call))
+        for length in call:
+            apart.finished(lived(length))
+    assert together.value == pytest.approx(apart.value)
+    past = [length for call in calls for length in call]
+    judged = [torch.tensor(past[i - 3 : i + 1]).double() for i in range(3, len(past))]
+    calm = sum(bool(w.var(correction=0) < 200 and w.mean() > 40) for w in judged)
+    assert together.value == pytest.approx(0.99**calm)
+
+
+@pytest.mark.parametrize("before", [2, 5])
+def test_a_restored_weight_goes_on_exactly(before: int) -> None:
+    one, two = adaptive(episodes=4), adaptive(episodes=4)
+    one.finished(lived(*[60] * before))
+    two.restore(one.state())
+    for length in (61, 60, 60, 62, 10, 60):
+        one.finished(lived(length, 60))
+        two.finished(lived(length, 60))
+        assert one.value == two.value
+    assert one.value < 1.0
+
+
+def test_a_longer_look_back_is_refused() -> None:
+    one = adaptive(episodes=5)
+    one.finished(lived(*[60] * 5))
+    with pytest.raises(TownletError, match="looks back on 4 episodes"):
+        adaptive(episodes=4).restore(one.state())
+
+
+def test_a_minimum_above_the_start_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"`minimum` 0\.5 cannot be above 0\.2"):
+        AdaptiveWeight(start=0.2, minimum=0.5)
