@@ -1,0 +1,78 @@
+"""A policy and a value from observations: two heads on one body, or on one each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from townlet.contract.layout import Layout
+from townlet.nets.body import build_body
+from townlet.nets.heads import head, initialise
+from townlet.nets.spec import NetworkSpec
+
+POLICY_SCALE: Final = 0.01  # first policies are nearly uniform (Andrychowicz et al. 2021, §3.2)
+VALUE_SCALE: Final = 1.0
+
+
+class Branch(nn.Module):
+    """A body with one head, for one step or a whole sequence, see `nets.body.Body`."""
+
+    def __init__(self, spec: NetworkSpec, layout: Layout, outputs: int, scale: float) -> None:
+        super().__init__()
+        self.body = build_body(spec, layout)
+        self.head = head(self.body.features, outputs, scale)
+        self.hidden = self.body.hidden
+
+    def start(self, rows: int) -> Tensor:
+        """What the network remembers before the first step: [rows, H], H is 0 without memory."""
+        return self.body.start(rows)
+
+    def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """obs [B, D] or [T, B, D], hidden [B, H] → outputs [B, K] or [T, B, K], hidden after the last step."""
+        features, hidden = self.body(obs, hidden, fresh)
+        return self.head(features), hidden
+
+
+class ActorCritic(nn.Module):
+    """Logits and value. `actor` is all that acting needs; `critic` is a head on its body, or a branch of its own."""
+
+    def __init__(self, spec: NetworkSpec, layout: Layout, actions: int, shared: bool) -> None:
+        super().__init__()
+        self.actor = Branch(spec, layout, actions, POLICY_SCALE)
+        features = self.actor.body.features
+        self.critic = head(features, 1, VALUE_SCALE) if shared else Branch(spec, layout, 1, VALUE_SCALE)
+        self.hidden = self.actor.hidden * (1 if shared else 2)
+
+    def start(self, rows: int) -> Tensor:
+        """Hidden state [rows, H] before the first step; two branches keep theirs side by side."""
+        return self.actor.start(rows).repeat(1, 1 if isinstance(self.critic, nn.Linear) else 2)
+
+    def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """obs [B, D] or [T, B, D], hidden [B, H] → logits [.., B, K], value [.., B], hidden after the last step."""
+        if isinstance(self.critic, nn.Linear):
+            features, hidden = self.actor.body(obs, hidden, fresh)
+            return *_both(self.actor.head, self.critic, features), hidden
+        ours, theirs = hidden.chunk(2, -1)
+        logits, ours = self.actor(obs, ours, fresh)
+        value, theirs = self.critic(obs, theirs, fresh)
+        return logits, value.squeeze(-1), torch.cat((ours, theirs), -1)
+
+
+def _both(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Both heads in one product, actions first in memory: thin products and sums over few actions are slow."""
+    bias = torch.cat((policy.bias, value.bias)).unsqueeze(1)
+    flat = features.flatten(0, -2)
+    outputs = torch.addmm(bias, torch.cat((policy.weight, value.weight)), flat.t()).t()  # [.., K + 1]
+    outputs = outputs.view(*features.shape[:-1], -1)
+    return outputs[..., :-1], outputs[..., -1]
+
+
+def make_actor_critic(
+    spec: NetworkSpec, layout: Layout, actions: int, *, shared: bool, generator: torch.Generator, device: str
+) -> ActorCritic:
+    """A network whose weights are drawn on the CPU from the generator, so that every device begins alike."""
+    network = ActorCritic(spec, layout, actions, shared)
+    initialise(network, generator)
+    return network.to(device)

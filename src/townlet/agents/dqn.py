@@ -1,0 +1,101 @@
+"""DQN (Mnih et al. 2015) with its extensions, each a switch that changes one thing.
+
+Double (van Hasselt et al. 2016), dueling (Wang et al. 2016), prioritized replay (Schaul et al. 2016) and
+n-step returns (Sutton & Barto, ch. 7), over valid actions only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from townlet.agents.q_agent import QAgent, QSettings
+from townlet.agents.values import best_valid, pointwise_loss
+from townlet.config.schedule import Scheduled, value_at
+from townlet.contract.counters import Counters
+from townlet.contract.vec_env import Step, VecEnv
+from townlet.errors import TownletError
+from townlet.explore.spec import ExploreSpec
+from townlet.memory.priority import PrioritySpec
+from townlet.memory.ring import Batch, Ring
+from townlet.nets.spec import NetworkSpec
+from townlet.rng import Streams
+
+
+class DqnSettings(QSettings):
+    """Settings of `dqn`."""
+
+    name: Literal["dqn"] = "dqn"
+    lr: Scheduled = Field(2.5e-4, description=QSettings.model_fields["lr"].description)
+    batch_size: int = Field(64, ge=1, description="transitions in an update: raised, steadier gradients at more cost")
+    n_step: int = Field(
+        1, ge=1, description="rewards summed before bootstrapping: raised, news travels faster and noise grows"
+    )
+    prioritized: PrioritySpec | None = Field(None, description="draw transitions by their error; null draws uniformly")
+
+
+class Dqn(QAgent):
+    """Values of single observations, learned from single transitions."""
+
+    name = "dqn"
+    settings: DqnSettings
+    memory: Ring
+
+    def __init__(
+        self,
+        settings: DqnSettings,
+        network: NetworkSpec,
+        explore: ExploreSpec,
+        env: VecEnv,
+        counters: Counters,
+        streams: Streams,
+        max_steps: int,
+    ) -> None:
+        super().__init__(settings, network, explore, env, counters, streams, max_steps)
+        if self.network.hidden:
+            raise TownletError(
+                "dqn cannot train a recurrent network", "use drqn, or leave `recurrent` out of the network"
+            )
+        self._nothing = self.network.start(0)  # handed through by a network without memory
+        self.memory = Ring(
+            settings.replay,
+            env.rows,
+            env.layout.size,
+            env.actions.n,
+            n_step=settings.n_step,
+            gamma=settings.gamma,
+            generator=streams.torch("memory", env.device),
+            priority=settings.prioritized,
+            device=env.device,
+        )
+
+    def _evaluate(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.network(obs, self._nothing)[0]
+        return values
+
+    def _remember(self, next_obs: Tensor, next_mask: Tensor, step: Step) -> None:
+        before = self._obs, self._actions, self._reward, self.intrinsic
+        self.memory.add(*before, next_obs, next_mask, step.terminated, step.truncated)
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """What Q(s, a) should be [B]: y = r + discount · Q⁻(s′, argmax over valid a′), discount 0 after a death."""
+        values: Tensor = self.target(batch.next_obs, self._nothing)[0]
+        ranking = self._evaluate(batch.next_obs) if self.settings.double else values
+        return batch.reward + batch.discount * best_valid(ranking, values, batch.next_mask)
+
+    def _update(self, weight: float) -> tuple[Tensor, Tensor]:
+        s = self.settings
+        beta = value_at(s.prioritized.beta, self.counters) if s.prioritized else 1.0
+        batch = self.memory.sample(s.batch_size, weight, beta)
+        values = self._evaluate(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        error = values - self.targets(batch)
+        # Weights of importance undo the bias of drawing by priority (Schaul et al. 2016, §3.4); 1 without it.
+        loss = (batch.importance * pointwise_loss(error, s.loss)).mean()
+        norm = self._descend(loss)
+        off = error.detach().abs_()
+        self.memory.reprioritize(batch.index, off)
+        return torch.stack((loss.detach(), off.mean(), values.detach().mean(), norm)), batch.next_obs

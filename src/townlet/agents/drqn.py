@@ -1,0 +1,160 @@
+"""DRQN: the recurrent form of DQN (Hausknecht & Stone 2015), replaying windows of episodes with burn-in.
+
+Burn-in (Kapturowski et al. 2019, R2D2, §3): the first steps of a window only bring the hidden state to where
+it was; neither loss nor gradient comes from them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from townlet.agents.optimizers import copy_into
+from townlet.agents.q_agent import QAgent, QSettings
+from townlet.agents.q_network import QNetwork
+from townlet.agents.values import best_valid, pointwise_loss
+from townlet.config.schedule import Scheduled
+from townlet.contract.counters import Counters
+from townlet.contract.state import State
+from townlet.contract.vec_env import Ended, Step, VecEnv
+from townlet.explore.spec import ExploreSpec
+from townlet.memory.sequence import Sequences, Windows
+from townlet.nets.spec import NetworkSpec
+from townlet.rng import Streams
+
+
+class DrqnSettings(QSettings):
+    """Settings of `drqn`."""
+
+    name: Literal["drqn"] = "drqn"
+    lr: Scheduled = Field(1e-4, description=QSettings.model_fields["lr"].description)
+    batch_size: int = Field(64, ge=1, description="windows in an update: raised, steadier gradients at more cost")
+    sequence: int = Field(
+        32,
+        ge=1,
+        description="steps of a window that are learned from: raised, it learns to remember longer, at more cost",
+    )
+    burn_in: int = Field(
+        8,
+        ge=0,
+        description="steps before them that only fill the memory: raised, values suit long lives better; 0 is without",
+    )
+    n_step: int = Field(
+        1, ge=1, description="rewards before the value of what follows: raised, news of reward travel faster, with more noise"
+    )
+    bptt: bool = Field(True, description="gradients go back through time; off, what is remembered is left to luck")
+    carry: bool = Field(True, description="the memory lasts through a live episode; off, it is wiped before every step")
+
+
+class Drqn(QAgent):
+    """Values of histories. Without a recurrent part the network learns from windows but remembers nothing."""
+
+    name = "drqn"
+    settings: DrqnSettings
+    memory: Sequences
+
+    def __init__(
+        self,
+        settings: DrqnSettings,
+        network: NetworkSpec,
+        explore: ExploreSpec,
+        env: VecEnv,
+        counters: Counters,
+        streams: Streams,
+        max_steps: int,
+    ) -> None:
+        super().__init__(settings, network, explore, env, counters, streams, max_steps)
+        self.network.carry = settings.carry
+        self.memory = Sequences(
+            settings.replay,
+            env.rows,
+            env.layout.size,
+            env.actions.n,
+            length=settings.sequence,
+            burn_in=settings.burn_in,
+            gamma=settings.gamma,
+            generator=streams.torch("memory", env.device),
+            device=env.device,
+        )
+        self.hidden = self.network.start(env.rows)  # [N, H] of the live rows
+
+    def _evaluate(self, obs: Tensor) -> Tensor:
+        values: Tensor
+        values, self.hidden = self.network(obs, self.hidden)
+        return values
+
+    def observe(self, step: Step, ended: Ended) -> None:
+        """Store the step; rows whose episode ended forget it."""
+        super().observe(step, ended)
+        if ended.rows.shape[0]:
+            with torch.inference_mode():  # where the hidden state was made
+                self.hidden.index_fill_(0, ended.rows, 0.0)
+
+    def _remember(self, next_obs: Tensor, next_mask: Tensor, step: Step) -> None:
+        before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
+        self.memory.add(*before, next_obs, next_mask, step.terminated, step.truncated)
+
+    def unroll(self, network: QNetwork, windows: Windows) -> Tensor:
+        """Values [T + 1, B, K] of the steps after burn-in and of what the last one led to."""
+        burn_in = self.settings.burn_in
+        hidden = network.start(windows.obs.shape[1])
+        if burn_in:
+            with torch.no_grad():
+                _, hidden = network(windows.obs[:burn_in], hidden, windows.fresh[:burn_in])
+        # A window that begins at its episode's first step has no burn-in but padding: nothing of it may stay.
+        hidden = hidden.masked_fill(windows.fresh[burn_in].unsqueeze(1), 0.0)
+        values: Tensor
+        if self.settings.bptt:
+            values, _ = network(windows.obs[burn_in:], hidden)
+            return values
+        steps = []
+        for step in windows.obs[burn_in:].unsqueeze(1):
+            values, hidden = network(step, hidden.detach())
+            steps.append(values)
+        return torch.cat(steps)
+
+    @torch.no_grad()
+    def targets(self, windows: Windows, online: Tensor) -> Tensor:
+        """y = r + discount · Q⁻(h′, argmax over valid a′) [T, B]; `online` [T + 1, B, K] ranks when double.
+
+        Each further step of `n_step` puts the target of the next step in the place of its value, as far as the
+        episode and the window go.
+        """
+        burn_in = self.settings.burn_in
+        values = self.unroll(self.target, windows)[1:]
+        ranking = online[1:] if self.settings.double else values
+        following = best_valid(ranking, values, windows.mask[burn_in + 1 :])
+        reward, discount = windows.reward[burn_in:], windows.discount[burn_in:]
+        goes_on = windows.valid[burn_in + 1 :]
+        targets = reward + discount * following
+        for _ in range(self.settings.n_step - 1):
+            ahead = torch.where(goes_on, targets[1:], following[:-1])
+            targets = reward + discount * torch.cat((ahead, following[-1:]))
+        return targets
+
+    def _update(self, weight: float) -> tuple[Tensor, Tensor]:
+        s = self.settings
+        windows = self.memory.sample(s.batch_size, weight)
+        valid = windows.valid[s.burn_in :]
+        online = self.unroll(self.network, windows)
+        values = online[:-1].gather(2, windows.actions[s.burn_in :].unsqueeze(2)).squeeze(2)
+        error = (values - self.targets(windows, online.detach())) * valid  # padding counts for nothing
+        count = valid.sum()
+        loss = pointwise_loss(error, s.loss).sum() / count
+        norm = self._descend(loss)
+        mean_q = (values.detach() * valid).sum() / count
+        figures = torch.stack((loss.detach(), error.detach().abs().sum() / count, mean_q, norm))
+        return figures, windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0, :0]
+
+    def state(self) -> State:
+        """As of every agent, and what the live rows remember."""
+        return super().state() | {"hidden": self.hidden}
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken."""
+        super().restore(state)
+        self.hidden = self.network.start(self.hidden.shape[0])
+        copy_into({"hidden": self.hidden}, {"hidden": state["hidden"]}, self.name)

@@ -1,0 +1,309 @@
+"""PPO (Schulman et al. 2017): many steps of all rows, then a few epochs that keep near the policy that made them.
+
+Advantages are GAE(λ) (Schulman et al. 2016). The policy is recurrent where the network has a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, NamedTuple
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from townlet.agents import optimizers
+from townlet.agents.actor_critic import make_actor_critic
+from townlet.agents.distributions import Categorical
+from townlet.agents.losses import divergence, explained_variance, surrogate, value_error
+from townlet.agents.policy import Policy
+from townlet.config.model import Model
+from townlet.config.schedule import Scheduled, value_at
+from townlet.contract.counters import Counters
+from townlet.contract.episodes import Episodes
+from townlet.contract.state import State, Stateful
+from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
+from townlet.errors import TownletError
+from townlet.explore.choose import normalized_entropy
+from townlet.explore.make import make_bonus, make_weight
+from townlet.explore.spec import ExploreSpec, ends
+from townlet.memory.rollout import Minibatch, Rollout
+from townlet.nets.spec import NetworkSpec
+from townlet.rng import Streams
+
+TINY: Final = 1e-8
+# Steps that go through the network at once. What it keeps of them for the way back then stays in the processor's
+# caches and in memory that is reused: a minibatch of 131072 takes half of the time that it takes in one piece.
+AT_ONCE: Final = 8192
+ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
+FIGURES: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
+KL: Final = FIGURES.index("approx_kl")
+
+
+class PpoSettings(Model):
+    """Settings of `ppo`."""
+
+    name: Literal["ppo"] = "ppo"
+    lr: Scheduled = Field(2.5e-4, description="Learning rate. Raised, it learns faster until the policy breaks.")
+    gamma: float = Field(0.99, ge=0, le=1, description="Discount. Raised, it looks further ahead and learns slower.")
+    gae_lambda: float = Field(
+        0.95, ge=0, le=1, description="How far rewards are trusted over values. Raised, less bias and more noise."
+    )
+    n_steps: int = Field(128, ge=1, description="Steps of every row between updates. Raised, rarer and steadier ones.")
+    epochs: int = Field(4, ge=1, description="Passes over these steps. Raised, more is learned from each, less safely.")
+    batch_size: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, le=1)] = Field(
+        0.25,
+        description="Steps in a gradient step: a whole number, or with a point the share of all steps (1.0 is all). "
+        "Raised, fewer and steadier gradient steps. A recurrent policy takes whole rows, as near to it as they come.",
+    )
+    clip: Scheduled = Field(
+        0.2, description="How far probabilities may move from those that acted. Raised, faster and less safe."
+    )
+    value_clip: Scheduled | None = Field(
+        None, description="How far values may move in an update. Lowered, slower and steadier; null leaves them free."
+    )
+    entropy: Scheduled = Field(0.01, description="Bonus for undecided policies. Raised, it explores more and longer.")
+    value: float = Field(
+        0.5, ge=0, description="Weight of the value's loss. Raised, a shared body serves values more than the policy."
+    )
+    normalize_advantage: Literal["batch", "rollout", "none"] = Field(
+        "batch", description="Bring advantages to mean 0 and deviation 1 in each batch, once for all steps, or never."
+    )
+    max_grad_norm: float | None = Field(
+        0.5,
+        gt=0,
+        description="Longer gradients are scaled to this. Lowered, steadier and slower; null leaves them.",
+    )
+    target_kl: float | None = Field(
+        None,
+        gt=0,
+        description="No further epoch once the policy moved so far. Lowered, smaller updates; null: never.",
+    )
+    shared: bool = Field(True, description="One body for policy and value. Off, one each, at twice the cost.")
+    optimizer: optimizers.Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
+    reward_scale: float = Field(
+        1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."
+    )
+    bonus_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="Share of steps that a bonus gets used to. Raised, novelty fades sooner at a cost.",
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> PpoSettings:
+        for name in ("lr", "clip", "value_clip", "entropy"):
+            value = getattr(self, name)
+            if value is not None and min(ends(value)) < 0:
+                raise ValueError(f"`{name}` cannot be below 0")
+        return self
+
+
+class Aim(NamedTuple):
+    """The scheduled settings as they are in one update."""
+
+    clip: float
+    value_clip: float | None
+    entropy: float
+
+
+class Ppo:
+    """Acts in N rows by drawing from its policy; learns from the last `n_steps` steps of all of them."""
+
+    name = "ppo"
+
+    def __init__(
+        self,
+        settings: PpoSettings,
+        network: NetworkSpec,
+        explore: ExploreSpec,
+        env: VecEnv,
+        counters: Counters,
+        streams: Streams,
+        max_steps: int,
+    ) -> None:
+        self.settings, self.counters, self.round = settings, counters, settings.n_steps
+        rows, device, actions, size = env.rows, env.device, env.actions.n, env.layout.size
+        self.network = make_actor_critic(
+            network, env.layout, actions, shared=settings.shared, generator=streams.torch("network"), device=device
+        )
+        self._weights = list(self.network.parameters())
+        self.optimizer = optimizers.make_optimizer(settings.optimizer, self.network, value_at(settings.lr, counters))
+        self.rollout = Rollout(settings.n_steps, rows, size, actions, hidden=self.network.hidden, device=device)
+        self.bonus = make_bonus(explore.bonus, env.layout, streams.child("bonus"), device)
+        self.weight = make_weight(explore.weight, counters, max_steps)
+        self.intrinsic = torch.zeros(rows, device=device)
+        self._streams, self._generator = streams, streams.torch("choice", device)
+        self._hidden = self.network.start(rows)  # before the next step; zero for rows that begin
+        self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
+        self._last_value, self._bootstrap = (torch.zeros(rows, device=device) for _ in range(2))
+        self._reached = torch.zeros(rows if self.bonus else 0, size, device=device)
+
+    @torch.inference_mode()
+    def act(self, seen: Seen) -> Tensor:
+        """Actions [N] int64, drawn from the policy."""
+        logits, value, hidden = self.network(seen.obs, self._hidden)
+        self._hidden.copy_(hidden)
+        self._choice, self._mask = Categorical(logits, seen.mask), self.rollout.mask[self.rollout.steps]
+        actions = self._choice.sample(self._generator)
+        self.rollout.acted(seen.obs, seen.mask, actions, self._choice.log_prob(actions), value, self._fresh)
+        return actions
+
+    @torch.inference_mode()
+    def observe(self, step: Step, ended: Ended) -> None:
+        """Store what came of it. Episodes that time cut short go on in the value of what they saw last."""
+        self._bootstrap.zero_()
+        cut = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
+        if len(cut):
+            rows = ended.rows.index_select(0, cut)
+            _, value, _ = self.network(ended.obs.index_select(0, cut), self._hidden.index_select(0, rows))
+            self._bootstrap.index_copy_(0, rows, value)
+        if self.bonus:
+            reached = self._reached.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
+            self.intrinsic.copy_(self.bonus.reward(reached))
+        reward = step.reward * self.settings.reward_scale
+        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap)
+        torch.logical_or(step.terminated, step.truncated, out=self._fresh)
+        self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
+        if self.rollout.full:
+            self._last_value.copy_(self.network(step.obs, self._hidden)[1])
+
+    def finished(self, episodes: Episodes) -> None:
+        """Episodes that ended: the weight of the bonus may fade with them."""
+        self.weight.finished(episodes)
+
+    @torch.inference_mode()
+    def entropy(self) -> Tensor:
+        """Normalised entropy [N] of the policy at the last act."""
+        return normalized_entropy(self._choice.probs, self._mask)
+
+    def learn(self) -> dict[str, float] | None:
+        """Epochs of gradient steps on the steps since the last call: their mean figures, approx_kl of the last."""
+        if not self.rollout.full:
+            return None
+        s, now = self.settings, self.counters
+        value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
+        aim = Aim(value_at(s.clip, now), value_clip, value_at(s.entropy, now))
+        optimizers.set_lr(self.optimizer, value_at(s.lr, now))
+        advantage, returns = self.rollout.advantages(self._last_value, s.gamma, s.gae_lambda, self.weight.value)
+        explained = explained_variance(advantage, returns)
+        if s.normalize_advantage == "rollout":
+            std, mean = torch.std_mean(advantage, correction=0)
+            advantage.sub_(mean).div_(std + TINY)
+        epochs: list[Tensor] = []
+        for _ in range(s.epochs):
+            epochs.append(torch.stack([self._descend(i, advantage, aim) for i in self._minibatches()]).mean(0))
+            if s.target_kl is not None and float(epochs[-1][KL]) > s.target_kl:
+                break
+        novelty = self.bonus.learn(self._sample_obs()) if self.bonus else {}
+        figures = self._summary(epochs, explained, aim)
+        self.rollout.clear(self._hidden)
+        return figures | novelty | self.figures()
+
+    def _minibatches(self) -> Iterator[Tensor]:
+        """Indices of steps, or of whole rows for a recurrent policy: each once, shuffled."""
+        share, steps = self.settings.batch_size, len(self.rollout)
+        size = share if isinstance(share, int) else max(1, round(share * steps))
+        if self.network.hidden:
+            return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self._generator)
+        return self.rollout.minibatches(size, self._generator)
+
+    def _descend(self, index: Tensor, advantage: Tensor, aim: Aim) -> Tensor:
+        """One gradient step on the minibatch at `index`: FIGURES [6]. Its parts add up to the gradient of the whole."""
+        recurrent, s = self.network.hidden > 0, self.settings
+        chosen = advantage.index_select(1, index) if recurrent else advantage.view(-1).index_select(0, index)
+        std, mean = torch.std_mean(chosen, correction=0)
+        self.optimizer.zero_grad(set_to_none=True)
+        sums = torch.zeros(len(FIGURES) - 1, device=index.device)
+        at_once = max(ROWS_AT_ONCE, AT_ONCE // s.n_steps) if recurrent else AT_ONCE
+        for part in torch.split(index, at_once):
+            batch, log_prob, entropy, value = self._look_again(part)
+            gain = (batch.advantage - mean) / (std + TINY) if s.normalize_advantage == "batch" else batch.advantage
+            log_ratio = log_prob - batch.log_prob
+            policy_loss = surrogate(log_ratio, gain, aim.clip).mean()
+            value_loss = value_error(value, batch.value, batch.returns, aim.value_clip).mean()
+            undecided = entropy.mean()
+            share = len(part) / len(index)
+            loss = (policy_loss + s.value * value_loss - aim.entropy * undecided) * share
+            loss.backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                moved, clipped = divergence(log_ratio).mean(), (log_ratio.expm1().abs() > aim.clip).float().mean()
+                sums += torch.stack((policy_loss, value_loss, undecided, moved, clipped)) * share
+        norm = optimizers.clip(self._weights, s.max_grad_norm)
+        self.optimizer.step()
+        self.counters.updates += 1
+        return torch.cat((sums, norm.unsqueeze(0)))
+
+    def _look_again(self, part: Tensor) -> tuple[Minibatch, Tensor, Tensor, Tensor]:
+        """Stored steps [B] or [T, B], and what the network now says of them: log_prob, entropy and value."""
+        if self.network.hidden:
+            batch, fresh, hidden = self.rollout.gather_rows(part)
+            logits, value, _ = self.network(batch.obs, hidden, fresh)
+        else:
+            batch = self.rollout.gather(part)
+            logits, value, _ = self.network(batch.obs, self.network.start(len(part)))
+        choice = Categorical(logits, batch.mask)
+        return batch, choice.log_prob(batch.actions), choice.entropy(), value
+
+    def _sample_obs(self) -> Tensor:
+        """Observations of a share of the steps [B, D], for the bonus."""
+        steps = len(self.rollout)
+        count = max(1, round(self.settings.bonus_share * steps))
+        some = torch.randint(steps, (count,), generator=self._generator, device=self._fresh.device)
+        return self.rollout.obs.flatten(0, 1).index_select(0, some)
+
+    def _summary(self, epochs: list[Tensor], explained: Tensor, aim: Aim) -> dict[str, float]:
+        uniform = self.rollout.mask.sum(-1, dtype=torch.float32).log_().mean()  # entropy of blind choice
+        told = torch.cat((torch.stack(epochs).mean(0), torch.stack((epochs[-1][KL], explained, uniform))))
+        *means, moved, explained_share, most = told.tolist()  # the only wait for the device
+        figures = dict(zip(FIGURES, means, strict=True))
+        loss = figures["policy_loss"] + self.settings.value * figures["value_loss"] - aim.entropy * figures["entropy"]
+        return figures | {
+            "loss": loss,
+            "approx_kl": moved,
+            "explained_variance": explained_share,
+            "normalized_entropy": figures["entropy"] / most if most else 0.0,
+            "epochs_done": float(len(epochs)),
+        }
+
+    def policy(self) -> Policy:
+        """The policy; it shares the network. Unless greedy, it draws from a stream of its own, from its start."""
+        return Policy(self.network.actor, "logits", self._streams.torch("policy", str(self._fresh.device)))
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every weight by name, live."""
+        return dict(self.network.named_parameters())
+
+    def figures(self) -> dict[str, float]:
+        """What is scheduled or annealed, at this moment."""
+        now = {"lr": value_at(self.settings.lr, self.counters), "intrinsic_weight": self.weight.value}
+        return now | ({"novelty": float(self.intrinsic.mean())} if self.bonus else {})
+
+    def _parts(self) -> dict[str, Stateful]:
+        parts: dict[str, Stateful] = {"rollout": self.rollout, "weight": self.weight}
+        return parts | ({"bonus": self.bonus} if self.bonus else {})
+
+    def _rows(self) -> State:
+        return {"hidden": self._hidden, "fresh": self._fresh, "last_value": self._last_value}
+
+    def state(self) -> State:
+        """Network, optimizer, the rollout so far, exploration and the random stream."""
+        return {
+            "network": optimizers.weights(self.network),
+            "optimizer": optimizers.optimizer_state(self.optimizer, self.network),
+            "rows": self._rows(),
+            "generator": self._generator.get_state(),
+            **{name: part.state() for name, part in self._parts().items()},
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken."""
+        for name in {"network", "rows", "generator", *self._parts()} - state.keys():
+            raise TownletError(f"the saved ppo has no '{name}'", "resume with the recipe that it was saved with")
+        optimizers.restore_weights(self.network, state["network"])
+        optimizers.restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))  # sgd keeps nothing
+        optimizers.copy_into(self._rows(), state["rows"], "ppo")
+        for name, part in self._parts().items():
+            part.restore(state[name])
+        self._generator.set_state(torch.as_tensor(state["generator"]))

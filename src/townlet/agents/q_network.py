@@ -1,0 +1,46 @@
+"""Action values from observations: a body with a linear or a dueling head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from townlet.contract.layout import Layout
+from townlet.nets.body import build_body
+from townlet.nets.heads import Dueling, head, initialise
+from townlet.nets.spec import NetworkSpec
+
+
+class QNetwork(nn.Module):
+    """Q(s, ·) for one step or a whole sequence, see `nets.body.Body`.
+
+    With `carry` off nothing is handed on from one single step to the next; within a sequence memory stays.
+    """
+
+    carry = True
+
+    def __init__(self, spec: NetworkSpec, layout: Layout, actions: int, dueling: bool) -> None:
+        super().__init__()
+        self.body = build_body(spec, layout)
+        self.head: nn.Module = (
+            Dueling(self.body.features, actions) if dueling else head(self.body.features, actions, 1.0)
+        )
+        self.hidden = self.body.hidden
+
+    def start(self, rows: int) -> Tensor:
+        """What the network remembers before the first step: [rows, H], H is 0 without memory."""
+        return self.body.start(rows)
+
+    def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """obs [B, D] or [T, B, D], hidden [B, H] → values [B, K] or [T, B, K], hidden after the last step."""
+        features, hidden = self.body(obs, hidden, fresh)
+        return self.head(features), hidden if self.carry or obs.dim() == 3 else torch.zeros_like(hidden)
+
+
+def make_q_network(
+    spec: NetworkSpec, layout: Layout, actions: int, *, dueling: bool, generator: torch.Generator, device: str
+) -> QNetwork:
+    """A network whose weights are drawn on the CPU from the generator, so that every device begins alike."""
+    network = QNetwork(spec, layout, actions, dueling)
+    initialise(network, generator)
+    return network.to(device)

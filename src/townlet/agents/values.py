@@ -1,0 +1,37 @@
+"""The mathematics that value-based agents share: targets, errors, losses and networks that lag behind."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Loss = Literal["mse", "huber"]
+
+
+def best_valid(ranking: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """values [..., K] of the valid action that `ranking` [..., K] puts first: [...]. An invalid one never wins.
+
+    Q-learning ranks by the values themselves; double Q-learning (van Hasselt et al. 2016, eq. 4) ranks by
+    the online network what the target network values.
+    """
+    best = ranking.masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
+    return values.gather(-1, best).squeeze(-1)
+
+
+def pointwise_loss(error: Tensor, kind: Loss) -> Tensor:
+    """Loss of each temporal-difference error δ: δ² for mse; for huber δ²/2 within ±1, then |δ| − 1/2."""
+    if kind == "mse":
+        return error.square()
+    return functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=1.0)
+
+
+def follow(lagging: list[Tensor], leading: list[Tensor], share: float) -> None:
+    """Move the lagging weights by a share of the way to the leading ones; 1 copies them exactly."""
+    with torch.no_grad():
+        if share == 1:
+            torch._foreach_copy_(lagging, leading)
+        else:
+            torch._foreach_lerp_(lagging, leading, share)

@@ -1,0 +1,89 @@
+"""A training loop in a few lines, and a measure of what was learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from townlet.agents.agent import Agent
+from townlet.agents.policy import Policy
+from townlet.contract.counters import Counters
+from townlet.contract.episodes import Episodes
+from townlet.contract.vec_env import Seen, VecEnv
+
+
+class Life:
+    """An agent in an environment, that can be stopped and taken up elsewhere."""
+
+    def __init__(self, agent: Agent, env: VecEnv, counters: Counters, seed: int = 0) -> None:
+        self.agent, self.env, self.counters = agent, env, counters
+        self.seen = env.reset(seed)
+        self.length = torch.zeros(env.rows, dtype=torch.int64)
+        self.vector_steps = 0
+
+    def go_on(self, steps: int) -> list[dict[str, float]]:
+        """Live and learn for this many vector steps; the figures of each round."""
+        figures = []
+        for _ in range(steps):
+            step = self.env.step(self.agent.act(self.seen))
+            ended = self.env.ended()
+            self.agent.observe(step, ended)
+            self.length += 1
+            self.counters.env_steps += self.env.rows
+            if len(ended.rows):
+                self.agent.finished(self._episodes(ended.rows, step.reward, step.terminated))
+            self.seen = Seen(step.obs, step.mask)
+            self.vector_steps += 1
+            if self.vector_steps % self.agent.round == 0 and (learned := self.agent.learn()):
+                figures.append(learned)
+        return figures
+
+    def _episodes(self, rows: Tensor, reward: Tensor, terminated: Tensor) -> Episodes:
+        zeros = torch.zeros(len(rows))
+        found = Episodes(rows, self.length[rows], reward[rows], zeros, zeros, terminated[rows])
+        self.length[rows] = 0
+        self.counters.episodes += len(rows)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Everything, copied."""
+        parts = {"agent": self.agent.state(), "env": self.env.state(), "counters": self.counters.state()}
+        return copied(parts | {"length": self.length, "vector_steps": self.vector_steps})
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.agent.restore(state["agent"])
+        self.seen = self.env.restore(state["env"])
+        self.counters.restore(state["counters"])
+        self.length, self.vector_steps = state["length"].clone(), state["vector_steps"]
+
+
+def copied(tree: Any) -> Any:
+    """A deep copy of a state."""
+    if isinstance(tree, dict):
+        return {name: copied(value) for name, value in tree.items()}
+    return tree.clone() if isinstance(tree, Tensor) else tree
+
+
+def success(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> float:
+    """Share of episodes that ended with a reward above 0, acting greedily."""
+    seen = env.reset(seed)
+    policy.start(env.rows)
+    fresh = torch.ones(env.rows, dtype=torch.bool)
+    right, ends = 0, 0
+    for _ in range(steps):
+        step = env.step(policy.act(seen.obs, seen.mask, fresh))
+        fresh = step.terminated | step.truncated
+        right, ends = right + int((step.reward[fresh] > 0).sum()), ends + int(fresh.sum())
+        seen = Seen(step.obs, step.mask)
+    return right / ends
+
+
+def differences(a: Any, b: Any, path: str = "") -> list[str]:
+    """Names of the leaves that are not equal to the bit."""
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), path
+        return [odd for name in a for odd in differences(a[name], b[name], f"{path}/{name}")]
+    same = torch.equal(a, b) if isinstance(a, Tensor) else bool(a == b)
+    return [] if same else [path]

@@ -1,0 +1,91 @@
+"""Drawing actions from logits: only valid ones, as often as their probability says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from townlet.agents.distributions import Categorical
+
+torch.set_num_threads(1)
+LOG3 = math.log(3.0)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@st.composite
+def masked_logits(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
+    """Logits of any size, and a mask with at least one valid action."""
+    k = draw(st.integers(1, 7))
+    numbers = st.floats(-1e6, 1e6, width=32)
+    logits = torch.tensor(draw(st.lists(numbers, min_size=k, max_size=k)), dtype=torch.float32)
+    mask = torch.tensor(draw(st.lists(st.booleans(), min_size=k, max_size=k)))
+    mask[draw(st.integers(0, k - 1))] = True
+    return logits, mask
+
+
+@given(masked_logits(), st.integers(0, 2**31))
+def test_an_excluded_action_is_never_taken(case: tuple[Tensor, Tensor], seed: int) -> None:
+    logits, mask = case
+    choice = Categorical(logits.expand(64, -1), mask.expand(64, -1))
+    assert mask[choice.sample(generator(seed))].all()
+    edges = torch.tensor([0.0, 1 - 2**-24]).repeat(32)  # the lowest and the highest draw
+    assert mask[choice.at(edges)].all()
+    assert mask[choice.mode()].all()
+    assert (choice.probs[:, ~mask] == 0).all()
+
+
+def test_probabilities_logarithms_and_entropy_by_hand() -> None:
+    choice = Categorical(torch.tensor([[0.0, LOG3, 9.0], [1.0, 1.0, 1.0]]), torch.tensor([[True, True, False]] * 2))
+    torch.testing.assert_close(choice.probs, torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]]))
+    logs = choice.log_prob(torch.tensor([1, 0]))
+    torch.testing.assert_close(logs, torch.tensor([math.log(0.75), math.log(0.5)]))
+    first = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
+    torch.testing.assert_close(choice.entropy(), torch.tensor([first, math.log(2.0)]))
+    assert choice.mode().tolist() == [1, 0], "the first of equals"
+
+
+@pytest.mark.parametrize("rows_first", [True, False])
+def test_values_and_gradients_are_those_of_torch(rows_first: bool) -> None:
+    """Of torch's own distribution, for logits that lie in memory either way, over a sequence [T, B, K]."""
+    drawn = torch.randn(4, 3, 5, generator=generator(1))
+    logits = (drawn if rows_first else drawn.movedim(-1, 0).contiguous().movedim(0, -1)).requires_grad_()
+    mask = torch.rand(4, 3, 5, generator=generator(2)) > 0.4
+    mask[..., 2] = True
+    theirs = torch.distributions.Categorical(logits=logits.masked_fill(~mask, -1e30))
+    actions = theirs.probs.argmax(-1)
+    ours = Categorical(logits, mask)
+    torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions))
+    torch.testing.assert_close(ours.entropy(), theirs.entropy())
+    (wanted,) = torch.autograd.grad((2 * theirs.log_prob(actions) + 3 * theirs.entropy()).sum(), logits)
+    (found,) = torch.autograd.grad((2 * ours.log_prob(actions) + 3 * ours.entropy()).sum(), logits)
+    torch.testing.assert_close(found, wanted)
+    assert (found[~mask] == 0).all(), "what is excluded teaches nothing"
+
+
+def test_actions_are_drawn_as_often_as_their_probability_says() -> None:
+    n = 40_000
+    logits = torch.tensor([0.0, LOG3, 5.0, -1.0])
+    choice = Categorical(logits.expand(n, -1), torch.tensor([True, True, False, True]).expand(n, -1))
+    found = choice.sample(generator(3)).bincount(minlength=4) / n
+    torch.testing.assert_close(found, choice.probs[0], atol=4 * math.sqrt(0.25 / n), rtol=0)
+
+
+def test_no_draw_goes_past_the_last_action() -> None:
+    """Probabilities sum to a little less than 1 in many of these rows; the highest draw must still find an action."""
+    choice = Categorical(torch.randn(5000, 6, generator=generator(4)))
+    assert choice.at(torch.full((5000,), 1 - 2**-24)).max() == 5
+    assert choice.at(torch.zeros(5000)).max() == 0
+
+
+def test_the_same_stream_draws_the_same_actions() -> None:
+    choice = Categorical(torch.zeros(50, 6))
+    assert torch.equal(choice.sample(generator(5)), choice.sample(generator(5)))
+    assert not torch.equal(choice.sample(generator(5)), choice.sample(generator(6)))

@@ -1,0 +1,250 @@
+"""Every switch of dqn changes the update as its paper says: cases small enough to compute by hand.
+
+The network is a table: without layers below the head, column p of the head's weights is Q(p, ·) of the
+one-hot place p, up to the bias. With plain gradient descent one update moves one entry, and the bias.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from agents.toys import Chain
+from townlet.agents.dqn import Dqn, DqnSettings
+from townlet.agents.q_network import QNetwork
+from townlet.contract.counters import Counters
+from townlet.contract.vec_env import Ended, Seen, Step
+from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeight
+from townlet.memory.priority import PrioritySpec
+from townlet.memory.ring import Batch
+from townlet.nets.spec import MlpSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+LR = 0.125
+BACK, ON = 0, 1
+GREEDY = ExploreSpec(choose=EpsilonSpec(start=0.0, end=0.0))
+
+
+def table_agent(explore: ExploreSpec = GREEDY, rows: int = 1, **switches: Any) -> Dqn:
+    """An agent whose values are all zero, in both networks."""
+    plain = {"lr": LR, "gamma": 0.5, "batch_size": 4, "warmup": 1, "optimizer": "sgd", "max_grad_norm": None}
+    settings = DqnSettings(**(plain | {"double": False, "dueling": False, "target_every": 10**6} | switches))
+    agent = Dqn(settings, MlpSpec(hidden=()), explore, Chain(rows), Counters(), Streams(1), 20)
+    for network in (agent.network, agent.target):
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight.zero_()
+    return agent
+
+
+def head_of(network: QNetwork) -> tuple[Tensor, Tensor]:
+    weight, bias = network.head.parameters()
+    return weight, bias
+
+
+def write(network: QNetwork, place: int, values: list[float]) -> None:
+    """Set Q(place, ·)."""
+    with torch.no_grad():
+        head_of(network)[0][:, place] = torch.tensor(values)
+
+
+def q(network: QNetwork, place: int) -> list[float]:
+    """Read Q(place, ·)."""
+    found: Tensor = network(at(place), network.start(1))[0]
+    return found[0].tolist()
+
+
+def at(*places: int) -> Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(places), 8).float()
+
+
+def live(
+    agent: Dqn,
+    place: int,
+    action: int,
+    reward: float,
+    reached: int,
+    *,
+    end: str = "",
+    valid: tuple[bool, bool] = (True, True),
+) -> None:
+    """One transition of a single row; the end is "", "terminated" or "truncated". The next episode begins at 0."""
+    only = torch.tensor([[action == BACK, action == ON]])
+    assert agent.act(Seen(at(place), only)).tolist() == [action]
+    over, mask = torch.tensor([bool(end)]), torch.tensor([valid])
+    pay = torch.tensor([reward])
+    shown = at(0) if end else at(reached)
+    step = Step(
+        shown,
+        torch.ones_like(mask) if end else mask,
+        pay,
+        pay[:, None],
+        over & (end == "terminated"),
+        over & (end == "truncated"),
+    )
+    rows = torch.nonzero(over).squeeze(1)
+    agent.observe(step, Ended(rows, at(reached)[rows], mask[rows]))
+
+
+def batch_of(reward: float, reached: int, mask: list[bool], discount: float = 0.5, importance: float = 1.0) -> Batch:
+    return Batch(
+        obs=at(0),
+        actions=torch.tensor([ON]),
+        reward=torch.tensor([reward]),
+        next_obs=at(reached),
+        next_mask=torch.tensor([mask]),
+        discount=torch.tensor([discount]),
+        index=torch.tensor([0]),
+        importance=torch.tensor([importance]),
+    )
+
+
+@pytest.mark.parametrize(("double", "expected"), [(False, 1 + 0.5 * 5), (True, 1 + 0.5 * 3)])
+def test_double_lets_the_online_network_pick_and_the_target_value(double: bool, expected: float) -> None:
+    agent = table_agent(double=double)
+    write(agent.network, 2, [1.0, 2.0])  # picks ON
+    write(agent.target, 2, [5.0, 3.0])  # values it 3, its own best is 5
+    assert agent.targets(batch_of(1.0, 2, [True, True])).tolist() == [expected]
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_an_invalid_next_action_is_never_the_max(double: bool) -> None:
+    agent = table_agent(double=double)
+    write(agent.network, 2, [9.0, -2.0])
+    write(agent.target, 2, [7.0, -4.0])
+    assert agent.targets(batch_of(1.0, 2, [False, True])).tolist() == [1 - 0.5 * 4]
+
+
+@pytest.mark.parametrize(("end", "expected"), [("", 1 + 0.5 * 6), ("truncated", 1 + 0.5 * 6), ("terminated", 1.0)])
+def test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not(end: str, expected: float) -> None:
+    agent = table_agent()
+    write(agent.target, 3, [6.0, 2.0])
+    write(agent.target, 0, [100.0, 100.0])  # where the next episode begins: must not matter
+    live(agent, 2, ON, 1.0, 3, end=end)
+    assert agent.targets(agent.memory.sample(4)).tolist() == [expected] * 4
+
+
+def test_mask_of_the_last_observation_counts_where_an_episode_was_truncated() -> None:
+    agent = table_agent()
+    write(agent.target, 3, [6.0, 2.0])
+    live(agent, 2, ON, 1.0, 3, end="truncated", valid=(False, True))
+    assert agent.targets(agent.memory.sample(4)).tolist() == [1 + 0.5 * 2] * 4
+
+
+def test_one_update_moves_one_value_towards_its_target() -> None:
+    agent = table_agent()
+    write(agent.network, 2, [0.0, 1.0])
+    live(agent, 2, ON, 3.0, 3, end="terminated")
+    figures = agent.learn()
+    assert figures is not None
+    assert figures["loss"] == 4.0
+    assert figures["td_error"] == 2.0
+    assert figures["mean_q"] == 1.0
+    # δ = −2, ∂δ²/∂w = −4 for the entry and the same for the bias, each moved by LR · 4
+    assert figures["grad_norm"] == pytest.approx(32**0.5)
+    weight, bias = head_of(agent.network)
+    assert weight[ON, 2].item() == 1 + 4 * LR
+    assert bias.tolist() == [0.0, 4 * LR]
+    assert q(agent.network, 2) == [0.0, 1 + 8 * LR]
+
+
+def test_huber_limits_the_pull_of_a_large_error() -> None:
+    moved = {}
+    for loss in ("mse", "huber"):
+        agent = table_agent(loss=loss)
+        live(agent, 2, ON, 3.0, 3, end="terminated")
+        figures = agent.learn()
+        assert figures is not None
+        moved[loss] = (figures["loss"], head_of(agent.network)[0][ON, 2].item())
+    assert moved == {"mse": (9.0, 6 * LR), "huber": (2.5, 1 * LR)}
+
+
+def test_gradient_is_clipped_and_its_norm_reported_unclipped() -> None:
+    agent = table_agent(max_grad_norm=0.5)
+    live(agent, 2, ON, 3.0, 3, end="terminated")
+    figures = agent.learn()
+    assert figures is not None
+    assert figures["grad_norm"] == pytest.approx(72**0.5)
+    moved = torch.stack([head_of(agent.network)[0][ON, 2], head_of(agent.network)[1][ON]])
+    assert moved.norm().item() == pytest.approx(0.5 * LR, rel=1e-5)
+
+
+def test_target_is_copied_every_m_updates_and_stays_between() -> None:
+    agent = table_agent(target_every=3, lr=0.0625)
+    live(agent, 2, ON, 3.0, 3, end="terminated")
+    seen = []
+    for _ in range(6):
+        agent.learn()
+        seen.append((q(agent.target, 2)[ON], q(agent.network, 2)[ON]))
+    targets, values = zip(*seen, strict=True)
+    assert targets == (0.0, 0.0, values[2], values[2], values[2], values[5])
+    assert values[5] > values[2] > 0
+
+
+def test_polyak_follows_by_a_share_at_every_update() -> None:
+    agent = table_agent(polyak=0.25, target_every=1)
+    live(agent, 2, ON, 3.0, 3, end="terminated")
+    expected = 0.0
+    for _ in range(3):
+        agent.learn()
+        expected += 0.25 * (head_of(agent.network)[0][ON, 2].item() - expected)
+        assert head_of(agent.target)[0][ON, 2].item() == pytest.approx(expected, rel=1e-6)
+    assert expected > 0
+
+
+def test_n_step_sums_rewards_and_stops_at_an_episode_end() -> None:
+    agent = table_agent(n_step=2)
+    for place in range(8):
+        write(agent.target, place, [16.0, 16.0])
+    for place, reward, end in ((1, 1.0, ""), (2, 2.0, ""), (3, 4.0, "terminated"), (1, 8.0, ""), (2, 3.0, "truncated")):
+        live(agent, place, ON, reward, place + 1, end=end)
+    batch = agent.memory.sample(200)
+    found = {(p, y) for p, y in zip(batch.obs.argmax(1).tolist(), agent.targets(batch).tolist(), strict=True)}
+    assert found == {
+        (1, 1 + 0.5 * 2 + 0.25 * 16),
+        (2, 2 + 0.5 * 4),
+        (3, 4.0),
+        (1, 8 + 0.5 * 3 + 0.25 * 16),
+        (2, 3 + 0.5 * 16),
+    }
+
+
+def test_priorities_weigh_the_loss_and_follow_the_errors() -> None:
+    agent = table_agent(prioritized=PrioritySpec(alpha=1.0, beta=1.0), batch_size=64, lr=1e-9)
+    live(agent, 1, ON, 0.5, 2, end="terminated")
+    live(agent, 2, ON, 2.0, 3, end="terminated")
+    agent.learn()  # both are equally probable before their errors are known
+    twin = table_agent(prioritized=PrioritySpec(alpha=1.0, beta=1.0), batch_size=64)
+    twin.restore(agent.state())
+    batch = twin.memory.sample(64, 0.0, 1.0)
+    errors = torch.where(batch.obs[:, 1] == 1, 0.5, 2.0)
+    figures = agent.learn()
+    assert figures is not None
+    assert figures["loss"] == pytest.approx((batch.importance * errors.square()).mean().item(), rel=1e-5)
+    # drawn in the proportion of their errors, 4 : 1, and weighed 1 : 4 to make up for it
+    assert 0.65 < (errors == 2.0).float().mean() < 0.95
+    assert batch.importance[errors == 2.0].mean() == pytest.approx(0.25, rel=1e-3)
+    assert batch.importance[errors == 0.5].mean() == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("weight", [0.25, 2.0])
+def test_intrinsic_weight_is_applied_once(weight: float) -> None:
+    explore = ExploreSpec(choose=GREEDY.choose, bonus=CountsSpec(), weight=FixedWeight(value=weight))
+    agent = table_agent(explore, reward_scale=0.5)
+    live(agent, 2, ON, 3.0, 3, end="terminated")
+    assert agent.intrinsic.tolist() == [1.0]  # 1 / √1: the first visit
+    figures = agent.learn()
+    assert figures is not None
+    assert figures["td_error"] == pytest.approx(0.5 * 3 + weight * 1.0)
+    assert figures["intrinsic_weight"] == weight
+
+
+def test_dueling_is_the_value_plus_advantages_around_their_mean() -> None:
+    agent = table_agent(dueling=True)
+    with torch.no_grad():
+        head_of(agent.network)[1].copy_(torch.tensor([3.0, 1.0, 5.0]))  # V, A(back), A(on)
+    assert q(agent.network, 4) == [3 + 1 - 3, 3 + 5 - 3]

@@ -1,0 +1,229 @@
+"""drqn remembers a cue, dqn cannot; every part of its memory is needed; it goes on to the bit from its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from agents.lives import Life, differences, success
+from agents.toys import Chain, Corridor
+from townlet.agents.dqn import Dqn, DqnSettings
+from townlet.agents.drqn import Drqn, DrqnSettings
+from townlet.contract.counters import Counters
+from townlet.contract.vec_env import Seen
+from townlet.errors import TownletError
+from townlet.explore.make import make_bonus
+from townlet.explore.spec import AdaptiveWeight, EpsilonSpec, ExploreSpec, FixedWeight, RndSpec
+from townlet.memory.sequence import Windows
+from townlet.nets.spec import MlpSpec, RecurrentSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+LENGTH = 10
+EXPLORE = ExploreSpec(choose=EpsilonSpec(decay=0.97, end=0.05))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(episodes=2, mean=1.0))
+QUICK = {"lr": 5e-3, "gamma": 0.95, "batch_size": 16, "warmup": 200, "target_every": 20, "replay": 4000}
+WHOLE = {"sequence": LENGTH, "burn_in": 0}  # windows as long as an episode
+SHORT = {"sequence": LENGTH // 2, "burn_in": LENGTH}  # half as long, with all that came before
+UNEQUAL = (1.0, 0.5)
+LSTM = RecurrentSpec(size=16, after=())
+
+
+def life(
+    seed: int = 1, explore: ExploreSpec = EXPLORE, pays: tuple[float, float] = (1.0, 1.0), **switches: Any
+) -> Life:
+    env, counters = Corridor(16, LENGTH, pays), Counters()
+    settings, network = DrqnSettings(**(QUICK | switches)), MlpSpec(hidden=(16,), recurrent=LSTM)
+    return Life(Drqn(settings, network, explore, env, counters, Streams(seed), LENGTH), env, counters)
+
+
+def score(trained: Life, steps: int = 400) -> float:
+    """Share of right choices in 512 episodes after so many vector steps."""
+    trained.go_on(steps)
+    return success(trained.agent.policy(), Corridor(256, LENGTH), 2 * LENGTH)
+
+
+def agent_of(trained: Life) -> Drqn:
+    assert isinstance(trained.agent, Drqn)
+    return trained.agent
+
+
+def test_recurrent_agent_remembers_the_cue() -> None:
+    assert score(life(**WHOLE)) >= 0.95
+
+
+def test_feed_forward_agent_stays_at_chance() -> None:
+    env, counters = Corridor(16, LENGTH), Counters()
+    settings = DqnSettings(**(QUICK | {"batch_size": 64}))
+    agent = Dqn(settings, MlpSpec(hidden=(32,)), EXPLORE, env, counters, Streams(1), LENGTH)
+    assert 0.4 < score(Life(agent, env, counters)) < 0.6
+
+
+@pytest.mark.parametrize("switch", ["bptt", "carry"])
+def test_memory_is_lost_without(switch: str) -> None:
+    assert 0.4 < score(life(**WHOLE, **{switch: False})) < 0.6
+
+
+@pytest.mark.parametrize(("burn_in", "low", "high"), [(LENGTH, 0.95, 1.0), (0, 0.4, 0.6)])
+def test_windows_shorter_than_an_episode_need_burn_in(burn_in: int, low: float, high: float) -> None:
+    # With unequal pays values tell of the cue all the way, so that short windows can hand the news on.
+    assert low <= score(life(pays=UNEQUAL, sequence=5, burn_in=burn_in)) <= high
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 7))
+def test_memory_and_its_parts_over_seeds(seed: int) -> None:
+    assert score(life(seed, **WHOLE), 600) >= 0.95
+    assert score(life(seed, pays=UNEQUAL, **SHORT), 600) >= 0.95
+    assert score(life(seed, pays=UNEQUAL, sequence=5, burn_in=0), 600) < 0.6
+    assert score(life(seed, carry=False, **WHOLE), 600) < 0.6
+    assert score(life(seed, bptt=False, **WHOLE), 300) < 0.6
+
+
+def windows_of(trained: Life, batch: int = 12) -> Windows:
+    return agent_of(trained).memory.sample(batch)
+
+
+@pytest.mark.parametrize(("bptt", "reaches"), [(True, True), (False, False)])
+def test_gradient_goes_back_through_time_and_never_into_burn_in(bptt: bool, reaches: bool) -> None:
+    trained = life(sequence=5, burn_in=4, bptt=bptt)
+    trained.go_on(20)
+    windows = windows_of(trained)
+    obs = windows.obs.clone().requires_grad_()
+    agent = agent_of(trained)
+    values = agent.unroll(agent.network, windows._replace(obs=obs))
+    assert values.shape == (6, 12, 3)
+    values[-1].sum().backward()
+    assert obs.grad is not None
+    moved = obs.grad.abs().amax((1, 2)) > 0
+    assert moved.tolist() == [False] * 4 + [reaches] * 5 + [True]
+
+
+def test_burn_in_reaches_the_values_and_padding_before_it_does_not() -> None:
+    trained = life(sequence=3, burn_in=4)
+    trained.go_on(40)
+    agent, windows = agent_of(trained), windows_of(trained, 64)
+    first = windows.fresh.int().argmax(0)
+    assert set(first.tolist()) == {0, 1, 2, 3, 4}
+    values = agent.unroll(agent.network, windows)
+    for position in range(4):
+        obs = windows.obs.clone()
+        obs[position] += 1.0
+        changed = (agent.unroll(agent.network, windows._replace(obs=obs)) != values).flatten(2).any(2).any(0)
+        assert changed.tolist() == (first <= position).tolist()
+
+
+def one_by_one(agent: Drqn, network: Any, windows: Windows, row: int) -> list[Tensor]:
+    """Values after burn-in, from the first real step on, step by step."""
+    hidden, found = network.start(1), []
+    for k in range(int(windows.fresh[:, row].int().argmax()), len(windows.obs)):
+        values, hidden = network(windows.obs[k, row : row + 1], hidden)
+        found.append(values[0])
+    return found[-(agent.settings.sequence + 1) :]
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_targets_are_those_of_the_target_network_over_the_same_steps(double: bool) -> None:
+    trained = life(sequence=4, burn_in=5, double=double, explore=RND)
+    trained.go_on(60)
+    agent = agent_of(trained)
+    with torch.no_grad():
+        for weight in agent.target.parameters():  # the two networks disagree
+            weight.mul_(-1.5)
+        windows = agent.memory.sample(32, weight=0.5)
+        found = agent.targets(windows, agent.unroll(agent.network, windows))
+        for row in range(32):
+            online, target = (one_by_one(agent, network, windows, row) for network in (agent.network, agent.target))
+            for k in range(int(windows.lengths[row])):
+                mask = windows.mask[5 + k + 1, row]
+                valid = [a for a in range(3) if mask[a]]
+                ranking = online if double else target
+                best = max(valid, key=lambda a, at=ranking[k + 1]: at[a].item())
+                expected = windows.reward[5 + k, row] + windows.discount[5 + k, row] * target[k + 1][best]
+                assert found[k, row].item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_padding_counts_for_nothing_in_the_loss() -> None:
+    trained = life(sequence=6, burn_in=2, lr=1e-12, batch_size=64)
+    trained.go_on(60)
+    agent = agent_of(trained)
+    twin = agent_of(life(seed=5, sequence=6, burn_in=2, batch_size=64))
+    twin.restore(agent.state())
+    windows = twin.memory.sample(64)
+    with torch.no_grad():
+        online = twin.unroll(twin.network, windows)
+        targets = twin.targets(windows, online)
+        errors = []
+        for row in range(64):
+            for k in range(int(windows.lengths[row])):
+                errors.append(online[k, row, windows.actions[2 + k, row]] - targets[k, row])
+    assert len(errors) < 64 * 6  # some are padded
+    figures = agent.learn()
+    assert figures is not None
+    assert figures["loss"] == pytest.approx(torch.stack(errors).square().mean().item(), rel=1e-4)
+    assert figures["td_error"] == pytest.approx(torch.stack(errors).abs().mean().item(), rel=1e-4)
+
+
+def test_rows_that_end_forget_and_no_others() -> None:
+    env, counters = Chain(8), Counters()
+    agent = Drqn(DrqnSettings(), MlpSpec(hidden=(8,), recurrent=LSTM), EXPLORE, env, counters, Streams(1), 20)
+    seen, partial = env.reset(3), 0
+    expected = agent.network.start(8)
+    for _ in range(60):
+        with torch.no_grad():
+            _, expected = agent.network(seen.obs, expected)
+        step = env.step(agent.act(seen))
+        agent.observe(step, env.ended())
+        over = step.terminated | step.truncated
+        partial += int(over.any() and not over.all())
+        expected = expected.masked_fill(over.unsqueeze(1), 0.0)
+        assert torch.allclose(agent.hidden, expected, atol=1e-5)
+        assert not agent.hidden[~over].eq(0).all(1).any()
+        seen = Seen(step.obs, step.mask)
+    assert partial > 3
+
+
+@pytest.mark.parametrize("explore", [EXPLORE, RND], ids=["epsilon", "rnd"])
+def test_train_stop_and_resume_in_mid_episode_gives_the_same_bits(explore: ExploreSpec) -> None:
+    whole = life(explore=explore, sequence=5, burn_in=3, warmup=100)
+    whole.go_on(43)
+    saved = whole.state()
+    assert saved["agent"]["hidden"].abs().sum() > 0
+    figures = whole.go_on(40)
+    resumed = life(seed=99, explore=explore, sequence=5, burn_in=3, warmup=100)
+    resumed.go_on(6)
+    resumed.restore(saved)
+    assert resumed.go_on(40) == figures
+    assert len(figures) == 10
+    assert differences(whole.state(), resumed.state()) == []
+
+
+def test_intrinsic_reward_is_weighted_once() -> None:
+    bonus = RndSpec(hidden=(8,), embed=4, normalize_obs=False)  # all rows see the same, which would be nothing new
+    trained = life(explore=ExploreSpec(choose=EXPLORE.choose, bonus=bonus, weight=FixedWeight(value=0.5)))
+    agent, env = agent_of(trained), trained.env
+    twin = make_bonus(bonus, env.layout, Streams(1).child("bonus"))
+    assert twin is not None
+    step = env.step(agent.act(trained.seen))
+    agent.observe(step, env.ended())
+    unweighted = twin.reward(step.obs)
+    assert unweighted.min() > 0
+    assert torch.equal(agent.intrinsic, unweighted)
+    reward = agent.memory.sample(512, agent.weight.value).reward[agent.settings.burn_in]
+    assert set(reward.tolist()) == set((0.5 * unweighted).tolist())  # walking pays nothing else
+
+
+def test_state_of_other_rows_is_refused() -> None:
+    state = life().agent.state()
+    with pytest.raises(TownletError, match="'hidden' of drqn is saved as"):
+        life().agent.restore(state | {"hidden": state["hidden"][:3]})
+
+
+def test_every_setting_says_what_it_does() -> None:
+    described = {name: field.description for name, field in DrqnSettings.model_fields.items() if name != "name"}
+    assert all(described.values())
+    assert DrqnSettings().lr == 1e-4
+    assert DrqnSettings().sequence == 32

@@ -1,0 +1,88 @@
+"""The inference part of an agent: valid actions for any batch, with a memory of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from townlet.agents.policy import Policy
+from townlet.errors import TownletError
+
+torch.set_num_threads(1)
+
+
+class Echo(nn.Module):
+    """Its outputs are the observation; its memory counts the steps of each row and is added to the last output."""
+
+    def __init__(self, memory: bool = False) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def start(self, rows: int) -> Tensor:
+        return torch.zeros(rows, int(self.memory))
+
+    def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = hidden + 1
+        late = torch.cat((torch.zeros(len(obs), obs.shape[1] - 1), hidden), 1) if self.memory else 0.0
+        return obs + late, hidden
+
+
+ALL = torch.ones(1, 3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("kind", ["values", "logits"])
+def test_the_best_valid_action_is_taken_and_of_equals_the_first(kind: str) -> None:
+    policy = Policy(Echo(), kind)  # type: ignore[arg-type]
+    obs = torch.tensor([[9.0, 1.0, 2.0], [-5.0, -9.0, -7.0], [4.0, 4.0, 4.0]])
+    mask = torch.tensor([[False, True, True], [False, True, True], [True, True, True]])
+    assert policy.act(obs, mask).tolist() == [2, 2, 0]
+    assert policy.act(obs).tolist() == [0, 0, 0], "without a mask all are valid"
+
+
+def test_probabilities_are_of_valid_actions() -> None:
+    obs, mask = torch.tensor([[0.0, 50.0, 0.0]]), torch.tensor([[True, False, True]])
+    shown = Policy(Echo(), "logits").outputs(obs, mask)
+    torch.testing.assert_close(shown["probabilities"], torch.tensor([[0.5, 0.0, 0.5]]))
+    assert torch.equal(shown["logits"], obs)
+    shown = Policy(Echo(), "values").outputs(obs, mask)
+    assert shown["probabilities"].tolist() == [[1.0, 0.0, 0.0]]
+    assert torch.equal(shown["values"], obs)
+
+
+def test_not_greedy_it_draws_and_wants_a_stream() -> None:
+    obs = torch.zeros(3000, 3)
+    mask = torch.tensor([True, False, True]).expand(3000, 3)
+    drawn = Policy(Echo(), "logits", torch.Generator().manual_seed(1)).act(obs, mask, greedy=False)
+    counts = drawn.bincount(minlength=3)
+    assert counts[1] == 0
+    assert 1300 < counts[0] < 1700
+    with pytest.raises(TownletError, match="no random stream"):
+        Policy(Echo(), "logits").act(obs, mask, greedy=False)
+
+
+def test_without_memory_any_batch_will_do() -> None:
+    policy = Policy(Echo(), "values")
+    policy.start(2)
+    for rows in (1, 7, 2):
+        assert policy.act(torch.zeros(rows, 3)).shape == (rows,)
+
+
+def test_memory_is_kept_by_row_and_only_fresh_rows_forget() -> None:
+    policy = Policy(Echo(memory=True), "values")
+    policy.start(2)
+    obs = torch.tensor([[1.5, 0.0, 0.0]] * 2)
+    assert policy.act(obs).tolist() == [0, 0]
+    assert policy.outputs(obs)["values"][:, 2].tolist() == [2, 2]
+    assert policy.outputs(obs)["values"][:, 2].tolist() == [2, 2], "a look changes nothing"
+    assert policy.act(obs, fresh=torch.tensor([True, False])).tolist() == [0, 2]
+    assert policy.act(obs).tolist() == [2, 2]
+    policy.start(2)
+    assert policy.act(obs).tolist() == [0, 0]
+
+
+def test_with_memory_other_rows_must_be_started() -> None:
+    policy = Policy(Echo(memory=True), "values")
+    policy.act(torch.zeros(2, 3))
+    with pytest.raises(TownletError, match=r"remembers 2 rows and is shown 3; call start\(3\)"):
+        policy.act(torch.zeros(3, 3))

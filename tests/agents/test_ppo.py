@@ -1,0 +1,270 @@
+"""ppo: the parts of its update, each seen from outside."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from agents.lives import Life, differences, success
+from agents.toys import Chain, Toy
+from townlet.agents import ppo
+from townlet.agents.ppo import Ppo, PpoSettings
+from townlet.contract.counters import Counters
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Discrete, Seen, VecEnv
+from townlet.errors import TownletError
+from townlet.explore.spec import AdaptiveWeight, CountsSpec, ExploreSpec, FixedWeight, RndSpec
+from townlet.nets.spec import MlpSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+QUICK = {"lr": 1e-2, "gamma": 0.9, "n_steps": 16}
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(episodes=2, mean=1.0))
+
+
+class Treadmill(Toy):
+    """All moments look alike and pay 1; after five of them a life ends, by death or because time runs out."""
+
+    layout = Layout.of(("nothing", (1,), 0.0, 1.0))
+    actions = Discrete(("on",))
+
+    def __init__(self, rows: int, deadly: bool) -> None:
+        self.deadly = deadly
+        super().__init__(rows)
+
+    def _begin(self, rows: Tensor) -> None:
+        pass
+
+    def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        over, never = self._age == 5, torch.zeros(self.rows, dtype=torch.bool)
+        return torch.ones(self.rows), over if self.deadly else never, never if self.deadly else over
+
+    def _seen(self) -> Seen:
+        return Seen(torch.ones(self.rows, 1), torch.ones(self.rows, 1, dtype=torch.bool))
+
+
+def life(env: VecEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
+    env, counters = env or Chain(16), Counters(budget=10_000)
+    network = MlpSpec(hidden=(32,), activation="tanh")
+    agent = Ppo(PpoSettings(**(QUICK | settings)), network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
+    return Life(agent, env, counters)
+
+
+def filled(lived: Life) -> Ppo:
+    """The agent with a full rollout, before it learns from it."""
+    agent = lived.agent
+    assert isinstance(agent, Ppo)
+    agent.round = 10**9
+    lived.go_on(agent.settings.n_steps)
+    assert agent.rollout.full
+    return agent
+
+
+def weights(agent: Ppo) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in agent.parameters().items()}
+
+
+def test_chain_is_learned() -> None:
+    trained = life()
+    assert success(trained.agent.policy(), Chain(16)) < 0.9
+    figures = trained.go_on(16 * 25)
+    assert success(trained.agent.policy(), Chain(16)) == 1.0
+    assert figures[0]["normalized_entropy"] > 0.8 > 0.3 > figures[-1]["normalized_entropy"]
+    assert all(math.isfinite(value) for told in figures for value in told.values())
+
+
+@pytest.mark.parametrize("deadly", [True, False])
+def test_time_that_runs_out_is_no_death(deadly: bool) -> None:
+    """Cut short by time, life is worth 1 / (1 − γ) at every moment; ended by death, at most 1 + γ + … + γ⁴."""
+    env = Treadmill(8, deadly)
+    trained = life(env, gamma=0.8, max_grad_norm=None)
+    trained.go_on(16 * 40)
+    worth = filled(trained).rollout.value.mean().item()
+    assert (1.0 < worth < 3.36) if deadly else worth == pytest.approx(5.0, abs=0.25)
+
+
+def test_only_rows_cut_by_time_bootstrap_and_from_what_they_saw_last() -> None:
+    agent = filled(life(n_steps=40))
+    kept = agent.rollout
+    assert kept.truncated.any()
+    assert kept.terminated.any()
+    assert (kept.bootstrap[~kept.truncated] == 0).all()
+    # Time runs out at the place that the next step would begin from; the step before tells where that is.
+    place = kept.obs.argmax(-1) + 2 * kept.actions - 1
+    seen = torch.nn.functional.one_hot(place.clamp(0, 7), 8).float()
+    with torch.no_grad():
+        value = agent.network(seen.flatten(0, 1), agent.network.start(seen[..., 0].numel()))[1].view_as(kept.value)
+    torch.testing.assert_close(kept.bootstrap[kept.truncated], value[kept.truncated])
+
+
+def test_actions_are_valid_and_their_probabilities_those_of_the_policy() -> None:
+    agent = filled(life())
+    kept = agent.rollout
+    assert (~kept.mask).any()
+    assert kept.mask.gather(-1, kept.actions.unsqueeze(-1)).all()
+    shown = agent.policy().outputs(kept.obs.flatten(0, 1), kept.mask.flatten(0, 1))["probabilities"]
+    taken = shown.gather(1, kept.actions.view(-1, 1)).view_as(kept.log_prob)
+    torch.testing.assert_close(kept.log_prob, taken.log(), atol=1e-5, rtol=0)
+
+
+def test_before_the_first_step_the_policy_has_not_moved() -> None:
+    """One minibatch, one epoch: every ratio is 1, so the loss is minus the mean of advantages that have mean 0."""
+    told = life(epochs=1, batch_size=1.0).go_on(16 * 2)[-1]
+    assert told["approx_kl"] == pytest.approx(0, abs=1e-11)
+    assert told["clip_fraction"] == 0
+    assert told["policy_loss"] == pytest.approx(0, abs=1e-6)
+    moved = life(epochs=2, batch_size=1.0).go_on(16 * 2)[-1]
+    assert moved["approx_kl"] > 1e-6
+
+
+def test_epochs_stop_at_the_target_and_begin_anew_in_the_next_update() -> None:
+    def epochs(target: float | None) -> list[dict[str, float]]:
+        return life(epochs=6, target_kl=target).go_on(16 * 3)
+
+    free, soon = epochs(None), epochs(1e-9)
+    later = epochs(free[0]["approx_kl"] / 2)
+    assert [told["epochs_done"] for told in free] == [6, 6, 6]
+    assert [told["epochs_done"] for told in soon] == [1, 1, 1]
+    assert 1 < later[0]["epochs_done"] < 6
+    assert later[0]["approx_kl"] > free[0]["approx_kl"] / 2
+
+
+def test_the_size_of_minibatches() -> None:
+    """Adam's count tells how many gradient steps were made: 256 stored steps, two epochs."""
+    for size, steps in ((64, 8), (0.5, 4), (1.0, 2), (1, 512), (10_000, 2)):
+        agent = filled(life(epochs=2, batch_size=size))
+        agent.learn()
+        counts = {int(kept["step"]) for kept in agent.state()["optimizer"].values()}
+        assert counts == {steps}, size
+
+
+def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 100, "value_clip": 0.1}
+    whole, parts = filled(life(**settings)), filled(life(**settings))
+    told = whole.learn()
+    monkeypatch.setattr(ppo, "AT_ONCE", 7)
+    assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
+    for name, weight in weights(parts).items():
+        torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)
+
+
+def test_where_advantages_are_normalised() -> None:
+    def learned(way: str, scale: float = 1.0, **more: Any) -> dict[str, Tensor]:
+        plain = {"value": 0.0, "entropy": 0.0, "epochs": 1, "max_grad_norm": None, "optimizer": "sgd"}
+        agent = filled(life(normalize_advantage=way, reward_scale=scale, **(plain | more)))
+        with torch.no_grad():  # advantages are rewards alone, so that their size is that of the rewards
+            agent.rollout.value.zero_()
+            agent.rollout.bootstrap.zero_()
+            agent._last_value.zero_()
+        agent.learn()
+        return {name: weight for name, weight in weights(agent).items() if name.startswith("actor")}
+
+    def far(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+        return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+    assert far(learned("batch", batch_size=1.0), learned("rollout", batch_size=1.0)) < 1e-7
+    assert far(learned("batch", batch_size=0.25), learned("rollout", batch_size=0.25)) > 1e-6
+    assert far(learned("batch"), learned("batch", scale=10.0)) < 1e-6, "normalised, their size does not count"
+    assert far(learned("rollout"), learned("rollout", scale=10.0)) < 1e-6
+    assert far(learned("none"), learned("none", scale=10.0)) > 1e-5
+
+
+def test_apart_the_value_does_not_touch_the_policy() -> None:
+    def actor(shared: bool, value: float) -> dict[str, Tensor]:
+        agent = filled(life(shared=shared, value=value, epochs=1, max_grad_norm=None, optimizer="sgd"))
+        agent.learn()
+        return {name: weight for name, weight in weights(agent).items() if name.startswith("actor")}
+
+    assert differences(actor(False, 0.0), actor(False, 5.0)) == []
+    assert differences(actor(True, 0.0), actor(True, 5.0)) != []
+
+
+def test_the_bonus_for_entropy_keeps_the_policy_open() -> None:
+    def left(entropy: float) -> float:
+        return life(entropy=entropy, epochs=8).go_on(16 * 8)[-1]["normalized_entropy"]
+
+    assert left(20.0) > 0.97 > 0.8 > left(0.0)
+
+
+def test_entropy_is_one_while_all_is_open_and_zero_without_a_choice() -> None:
+    open_minded = life()
+    open_minded.go_on(1)
+    assert open_minded.agent.entropy().shape == (16,)
+    assert (open_minded.agent.entropy()[open_minded.agent.rollout.mask[0].all(1)] > 0.99).all()  # type: ignore[attr-defined]
+    narrow = life(Treadmill(4, True))
+    narrow.go_on(1)
+    assert narrow.agent.entropy().tolist() == [0, 0, 0, 0]
+
+
+def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
+    def learned(weight: float) -> tuple[Tensor, Tensor, dict[str, float]]:
+        agent = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeight(value=weight)), epochs=1))
+        stored = agent.rollout.intrinsic.clone()
+        assert torch.equal(stored[-1], agent.intrinsic)
+        value = agent.rollout.value.clone()
+        told = agent.learn()
+        assert told is not None
+        return stored, agent.rollout._returns - value, told
+
+    (little, small, _), (much, large, told) = learned(1e-9), learned(2.0)
+    assert torch.equal(little, much)
+    assert (much > 0).all()
+    assert told["intrinsic_weight"] == 2
+    assert told["rnd_loss"] > 0
+    # In a step that ends by death the advantage is reward − value, so the weight shows itself undisturbed.
+    dead = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeight(value=2.0)))).rollout.terminated
+    assert dead.any()
+    torch.testing.assert_close((large - small)[dead], 2 * much[dead], atol=1e-5, rtol=1e-5)
+    assert not life().agent.intrinsic.any()
+
+
+def test_novelty_is_that_of_what_was_reached_not_of_the_next_beginning() -> None:
+    """The goal is seen only by rows that end there. Reached for the first time it is new, the beginnings are old."""
+    counts = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=1.0))
+    kept = filled(life(Chain(1), explore=counts, n_steps=400)).rollout
+    first = kept.terminated[:, 0].nonzero()[0]
+    assert (kept.intrinsic[: int(first)] < 1).any()
+    assert kept.intrinsic[first] == 1
+
+
+@pytest.mark.parametrize(
+    ("explore", "settings"),
+    [
+        (None, {}),
+        (None, {"shared": False, "optimizer": "sgd", "value_clip": 0.2, "target_kl": 0.01, "batch_size": 50}),
+        (RND, {"lr": {"start": 1e-2, "end": 1e-4}, "optimizer": "adamw", "normalize_advantage": "rollout"}),
+    ],
+    ids=["default", "apart", "rnd"],
+)
+def test_train_stop_and_resume_gives_the_same_bits(explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
+    whole = life(explore=explore, **settings)
+    whole.go_on(16 * 2 + 5)
+    saved = whole.state()
+    figures = whole.go_on(16 * 2)
+    resumed = life(seed=99, explore=explore, **settings)
+    resumed.go_on(7)  # its own past must not shine through
+    resumed.restore(saved)
+    assert resumed.go_on(16 * 2) == figures
+    assert len(figures) == 2
+    assert differences(whole.state(), resumed.state()) == []
+
+
+def test_a_foreign_state_is_refused() -> None:
+    state = life().state()["agent"]
+    with pytest.raises(TownletError, match="the saved ppo has no 'rollout'"):
+        life().agent.restore({name: part for name, part in state.items() if name != "rollout"})
+    with pytest.raises(TownletError, match="critic"):
+        life(shared=False).agent.restore(state)
+    with pytest.raises(TownletError, match="'hidden' of ppo is saved as"):
+        life(Chain(5)).agent.restore(state)
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 1.5}, {"batch_size": 0}, {"clip": -0.1}, {"lr": "lin_-1"}])
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        PpoSettings(**wrong)

@@ -1,0 +1,121 @@
+"""ppo with a recurrent policy: what it remembers live, and what it sees again when it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from agents.lives import Life, differences, success
+from agents.toys import Corridor
+from townlet.agents import ppo
+from townlet.agents.distributions import Categorical
+from townlet.agents.ppo import Ppo, PpoSettings
+from townlet.contract.counters import Counters
+from townlet.explore.spec import ExploreSpec, FixedWeight, RndSpec
+from townlet.nets.spec import MlpSpec, RecurrentSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+QUICK = {"lr": 1e-2, "n_steps": 32}
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeight(value=0.1))
+KINDS = ("lstm", "gru")
+
+
+def life(kind: str | None, rows: int = 64, seed: int = 3, explore: ExploreSpec | None = None, **settings: Any) -> Life:
+    memory = RecurrentSpec(kind=kind, size=16, after=()) if kind else None  # type: ignore[arg-type]
+    env, counters = Corridor(rows), Counters()
+    network = MlpSpec(hidden=(32,), recurrent=memory)
+    agent = Ppo(PpoSettings(**(QUICK | settings)), network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
+    return Life(agent, env, counters)
+
+
+def filled(lived: Life, rounds: int) -> Ppo:
+    """The agent after some rounds of learning, with a full rollout that it has not learned from."""
+    agent = lived.agent
+    assert isinstance(agent, Ppo)
+    lived.go_on(rounds * agent.settings.n_steps)
+    agent.round = 10**9
+    lived.go_on(agent.settings.n_steps)
+    return agent
+
+
+def test_what_was_seen_only_at_the_start_is_used_at_the_end() -> None:
+    """The recurrent policy reads the cue of its first step; without memory half of the choices are wrong."""
+    trained = life("lstm")
+    trained.go_on(32 * 6)
+    assert success(trained.agent.policy(), Corridor(128)) >= 0.95
+    forgetful = life(None)
+    forgetful.go_on(32 * 20)
+    assert 0.4 < success(forgetful.agent.policy(), Corridor(128)) < 0.6
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_seen_again_the_rollout_is_as_it_was_lived(kind: str, shared: bool) -> None:
+    """Log-probabilities and values over whole rows equal those of acting, episodes beginning in their midst."""
+    agent = filled(life(kind, rows=12, n_steps=21, shared=shared), rounds=4)
+    kept = agent.rollout
+    assert kept.fresh[1:].any()
+    assert (kept.hidden.abs().sum(1) > 0).all(), "memory is carried from rollout to rollout"
+    with torch.no_grad():
+        logits, value, _ = agent.network(kept.obs, kept.hidden, kept.fresh)
+        log_prob = Categorical(logits, kept.mask).log_prob(kept.actions)
+        afresh, _, _ = agent.network(kept.obs, torch.zeros_like(kept.hidden), kept.fresh)
+    torch.testing.assert_close(log_prob, kept.log_prob, atol=1e-5, rtol=0)
+    torch.testing.assert_close(value, kept.value, atol=1e-5, rtol=0)
+    assert (afresh - logits).abs().max() > 1e-3, "the carried memory counts"
+
+
+def test_before_the_first_step_the_policy_has_not_moved() -> None:
+    for told in life("lstm", rows=12, n_steps=21, epochs=1, batch_size=1.0).go_on(21 * 4):
+        assert told["approx_kl"] == pytest.approx(0, abs=1e-10)
+        assert told["clip_fraction"] == 0
+
+
+def test_the_last_value_and_the_bootstrap_know_the_past() -> None:
+    """Values after the last step come from the memory of the rows, which is zero only where an episode ended."""
+    lived = life("gru", rows=12, n_steps=21)
+    agent = filled(lived, rounds=4)
+    kept = agent.rollout
+    with torch.no_grad():
+        _, _, after = agent.network(kept.obs, kept.hidden, kept.fresh)
+        over = (kept.terminated | kept.truncated)[-1]
+        _, value, _ = agent.network(lived.seen.obs, after.masked_fill(over.unsqueeze(1), 0.0))
+    torch.testing.assert_close(agent._last_value, value, atol=1e-5, rtol=0)
+
+
+def test_minibatches_are_whole_rows() -> None:
+    """12 rows of 21 steps: 63 steps are 3 rows, so 4 gradient steps an epoch; never less than a row."""
+    for size, steps in ((63, 4), (0.5, 2), (1, 12)):
+        agent = filled(life("gru", rows=12, n_steps=21, batch_size=size, epochs=1), rounds=0)
+        agent.learn()
+        assert {int(kept["step"]) for kept in agent.state()["optimizer"].values()} == {steps}, size
+
+
+def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 1.0, "rows": 12, "n_steps": 21}
+    whole, parts = (filled(life("lstm", **settings), rounds=1) for _ in range(2))
+    told = whole.learn()
+    monkeypatch.setattr(ppo, "AT_ONCE", 5 * 21)
+    monkeypatch.setattr(ppo, "ROWS_AT_ONCE", 1)
+    assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
+    for name, weight in parts.parameters().items():
+        torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("explore", [None, RND], ids=["plain", "rnd"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_train_stop_and_resume_gives_the_same_bits(explore: ExploreSpec | None, shared: bool) -> None:
+    settings = {"explore": explore, "shared": shared, "rows": 12, "n_steps": 21}
+    whole = life("lstm", **settings)
+    whole.go_on(21 * 2 + 5)
+    saved = whole.state()
+    figures = whole.go_on(21 * 2)
+    resumed = life("lstm", seed=99, **settings)
+    resumed.go_on(7)
+    resumed.restore(saved)
+    assert resumed.go_on(21 * 2) == figures
+    assert len(figures) == 2
+    assert differences(whole.state(), resumed.state()) == []
