@@ -1,0 +1,1 @@
+"""What a run leaves on disk: its folder, lock, checkpoints, metrics and report. Nothing here trains."""

@@ -1,0 +1,86 @@
+"""Every metric described once: for the console, the page, the alerts, the report and the docs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure. Outside the `healthy` range `advice` says what it may mean; `timed` ones depend on the clock."""
+
+    name: str
+    about: str
+    formula: str
+    unit: str = ""
+    healthy: tuple[float, float] | None = None
+    advice: str = ""
+    timed: bool = False
+
+
+_BIG: Final = 1e9
+_ALL: Final = (
+    # Lives
+    Metric("episode_length", "how long an episode lasted", "steps from reset to its end", "steps"),
+    Metric("episode_return", "what an episode paid in all", "Σ (extrinsic + weight × intrinsic)", "reward"),
+    Metric("extrinsic", "what the environment paid in an episode", "Σ reward", "reward"),
+    Metric("intrinsic", "novelty met in an episode, unweighted", "Σ bonus", "reward"),
+    Metric("stage", "the curriculum's stage, mean over rows", "mean stage", "stage"),
+    # Evaluation: no exploration, fresh episodes
+    Metric("evaluation_length", "how long a life lasts without exploration", "mean length of evaluated lives", "steps"),
+    Metric("evaluation_return", "what a life pays without exploration", "mean Σ reward of evaluated lives", "reward"),
+    Metric("survived", "share of evaluated lives that reached the limit", "truncated / episodes", "share", (0, 1)),
+    Metric("works", "share of evaluated lives that earned money", "lives with a gain of money / lives", "share", (0, 1),
+           "at 0 every life is spent from its inheritance: a longer limit would end it"),
+    # Exploration
+    Metric("epsilon", "share of random actions, mean over rows", "ε", "share", (0, 1)),
+    Metric("intrinsic_weight", "weight of novelty in the reward", "w", "", (0, 10)),
+    Metric("novelty", "mean novelty of what was reached, unweighted", "mean bonus", "reward", (0, 100),
+           "it should fall while a place becomes known"),
+    Metric("rnd_loss", "error of the predictor of random features", "mean (f̂(s) − f(s))²", "", (0, 100),
+           "where it does not fall, novelty tells nothing"),
+    Metric("entropy", "how undecided the policy is", "−Σ p log p", "nats", (0.001, 10),
+           "near 0 the policy has stopped exploring: raise the entropy bonus"),
+    Metric("temperature", "Boltzmann's temperature", "T", "", (0, 100)),
+    # Learning from values
+    Metric("loss", "what the optimizer minimises", "mean loss of the update", "", (0, 1e4),
+           "where it grows without end, lower lr or scale the reward"),
+    Metric("td_error", "how far estimates are from their targets", "mean |target − Q|", "reward", (0, 1e3),
+           "where it grows without end, estimates run away: use a target network, lower lr"),
+    Metric("mean_q", "mean estimate of the actions taken", "mean Q(s, a)", "reward", (-1e4, 1e4),
+           "far above any possible return, estimates run away: use double, lower lr"),
+    Metric("grad_norm", "length of the gradient before clipping", "‖∇‖₂", "", (1e-8, 1e3),
+           "at 0 nothing is learned; far above the clip every step is as long as the clip"),
+    Metric("lr", "learning rate", "lr", "", (1e-8, 1)),
+    # Learning a policy
+    Metric("policy_loss", "the clipped surrogate", "−mean min(r A, clip(r) A)", "", (-10, 10)),
+    Metric("value_loss", "error of the value estimate", "mean (V − return)²", "", (0, 1e4),
+           "where it grows without end, scale the reward"),
+    Metric("approx_kl", "how far the policy moved in one update", "mean (r − 1 − log r)", "nats", (0, 0.05),
+           "above this, updates are too large: lower lr, epochs or clip"),
+    Metric("clip_fraction", "share of samples beyond the clip", "mean |r − 1| > clip", "share", (0, 0.4),
+           "above this, updates are too large: lower lr or epochs"),
+    Metric("explained_variance", "how much of the returns the value explains", "1 − Var(return − V) / Var(return)", "",
+           (0, 1), "below 0 the value is worse than a constant"),
+    # The machine
+    Metric("steps_per_second", "speed of the whole loop", "Δ env_steps / Δ time", "steps/s", (1, _BIG), timed=True),
+    Metric("updates_per_second", "speed of learning", "Δ updates / Δ time", "1/s", timed=True),
+    Metric("checkpoint_seconds", "time to write a checkpoint", "t", "s", (0, 30),
+           "training waits so long: save less often, or to a faster disk", timed=True),
+    Metric("memory_mb", "memory of the process", "resident set", "MB", timed=True),
+)  # fmt: skip
+
+METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}
+
+
+def unhealthy(name: str, value: float) -> str | None:
+    """Why a value should worry, in words; None when it is healthy or nobody knows what healthy is."""
+    metric = METRICS.get(name)
+    if metric is None or metric.healthy is None:
+        return None
+    low, high = metric.healthy
+    if low <= value <= high:
+        return None
+    words = f"{name} is {value:.4g}, outside {low:g} to {high:g}"
+    return f"{words}: {metric.advice}" if metric.advice else words

@@ -1,0 +1,232 @@
+"""Checkpoints: whole or refused by name. Loading reads tensors and JSON and runs nothing.
+
+A checkpoint is a folder `step-000001234567` with `state.safetensors`, `manifest.json` and `manifest.sha256`. It is
+written under another name, fsynced, and renamed: the rename is the commit. There is no pointer that could disagree
+with what is on disk: the last checkpoint is the one with the highest step, the best the one whose own manifest
+records the highest `score`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from townlet.contract.state import State
+from townlet.errors import Mark, TownletError
+from townlet.runs import content, disk
+from townlet.runs.tree import flatten, plain, unflatten
+
+NAME: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
+NEW, GONE = ".new-", ".gone-"  # being written, being removed: never a checkpoint
+
+# Every instant of a commit at which a crash leaves something different on disk, in order.
+POINTS: Final = (
+    "begun",
+    "folder made",
+    "state written",
+    "state synced",
+    "manifest written",
+    "digest written",
+    "files synced",
+    "folder synced",
+    "renamed",
+    "committed",
+    "replaced set aside",
+    "replaced removed",
+    "pruning begun",
+    "pruned set aside",
+    "pruned removed",
+    "pruning ended",
+)
+
+
+def _go_on(point: str) -> None:
+    """Nothing happens at a point, outside tests of crashes."""
+
+
+at: Callable[[str], None] = _go_on  # called at every one of POINTS
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A committed checkpoint and what its manifest says of it (env_steps, updates, hashes, score, …)."""
+
+    path: Path
+    info: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    @property
+    def env_steps(self) -> int:
+        """The moment at which it was taken."""
+        return order(self.path)[0]
+
+
+def name_at(env_steps: int) -> str:
+    """The name of the checkpoint of that moment."""
+    return f"step-{env_steps:012d}"
+
+
+def order(path: Path) -> tuple[int, int]:
+    """(env_steps, serial) of a checkpoint: a moment that is saved again gets the next serial."""
+    return _parsed(path.name)
+
+
+def listing(folder: Path) -> list[Path]:
+    """The folders of all committed checkpoints, oldest first; leftovers of a crash are not among them."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = [e.name for e in entries if NAME.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+    return sorted((folder / name for name in names), key=order)
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The last checkpoint, or None. Only reads, so that a viewer may ask while a commit goes on."""
+    found = listing(folder)
+    return Checkpoint(found[-1], content.open_manifest(found[-1]).info) if found else None
+
+
+def best(folder: Path) -> Checkpoint | None:
+    """The checkpoint with the highest `score` in its info, the earliest of equals; None where none has one."""
+    scored = []
+    for path in listing(folder):
+        try:
+            info = content.open_manifest(path).info
+        except TownletError:
+            continue  # a damaged one is refused when it is read; it does not hide the others
+        if isinstance(info.get("score"), int | float):
+            scored.append(Checkpoint(path, info))
+    return max(scored, key=lambda c: (c.info["score"], -c.env_steps), default=None)
+
+
+def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
+    """Commit a state. When it fails the older checkpoints are untouched, and the message says why."""
+    leaves, facts = flatten(state), _facts(info)
+    content.check_types(leaves)
+    _parsed(name)  # refuses what is not a name, before anything is touched
+    at("begun")
+    fresh, older = folder / f"{NEW}{secrets.token_hex(8)}", listing(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tidy(folder)
+        content.fill(fresh, leaves, facts, at)
+        target = _free(folder / name, older)
+        os.rename(fresh, target)
+        at("renamed")
+        disk.sync_folder(folder)
+        at("committed")
+    except OSError as error:
+        then = f"then go on from {older[-1].name}" if older else "then begin again"
+        raise disk.explained(error, f"cannot write the checkpoint {name} in {folder}", then) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    for path in older:
+        if order(path)[0] == order(target)[0]:
+            _remove(path, "replaced")
+    return Checkpoint(target, facts)
+
+
+def read(path: Path) -> tuple[State, dict[str, Any]]:
+    """The state and the info of a checkpoint; leaves are tensors on the CPU and JSON values.
+
+    Everything is checked first: names, kinds and sizes of files, digests, and each leaf against the manifest.
+    """
+    manifest = content.open_manifest(path)
+    leaves = content.load(path, manifest)
+    try:
+        return unflatten(leaves), manifest.info
+    except TownletError as error:
+        raise content.damaged(path, error.mistakes[0].what) from None
+
+
+def verify(path: Path) -> Checkpoint:
+    """Check every byte of a checkpoint without taking its tensors into memory."""
+    manifest = content.open_manifest(path)
+    content.check(path, manifest)
+    return Checkpoint(path, manifest.info)
+
+
+def require(checkpoint: Checkpoint, **facts: Any) -> None:
+    """Refuse a checkpoint of another world, recipe or agent: each fact must be in its info, with this value."""
+    for name, wanted in facts.items():
+        if (found := checkpoint.info.get(name)) != wanted:
+            what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, and this run {str(wanted)[:80]}"
+            raise TownletError(what, "resume it with what it was trained with", Mark(str(checkpoint.path)))
+
+
+def prune(folder: Path, keep_every: int = 0) -> None:
+    """Remove all but the last, the best, and the first in every `keep_every` env_steps (0: none of these)."""
+    at("pruning begun")
+    found = listing(folder)
+    kept = {*found[-1:], *([champion.path] if (champion := best(folder)) else [])}
+    stretches = set()
+    for path in found if keep_every > 0 else []:
+        if (stretch := order(path)[0] // keep_every) and stretch not in stretches:
+            stretches.add(stretch)
+            kept.add(path)
+    for path in found:
+        if path not in kept:
+            _remove(path, "pruned")
+    at("pruning ended")
+
+
+def rewind(folder: Path, env_steps: int) -> None:
+    """Remove the checkpoints after a moment: a run that goes on from there will write its own."""
+    for path in reversed(listing(folder)):
+        if order(path)[0] > env_steps:
+            _remove(path, "pruned")
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a crash left half written or half removed. Only for the one who may write."""
+    if not folder.is_dir():
+        return
+    for entry in list(os.scandir(folder)):
+        if entry.name.startswith((NEW, GONE)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
+
+
+def _parsed(name: str) -> tuple[int, int]:
+    found = NAME.fullmatch(name)
+    if not found:
+        raise TownletError(f"'{name}' is not the name of a checkpoint", "it is like step-000001234567")
+    return int(found[1]), int(found[2] or 0)
+
+
+def _facts(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The info as JSON; tensors have no place in it."""
+    return {name: plain(value, name) for name, value in info.items()}
+
+
+def _free(path: Path, older: list[Path]) -> Path:
+    """The path itself, or with the next serial where that moment is saved already.
+
+    A checkpoint is never replaced in place: between two renames there would be none.
+    """
+    serials = [order(p)[1] for p in older if order(p)[0] == order(path)[0]]
+    return path.with_name(f"{name_at(order(path)[0])}.{max(serials) + 1}") if serials else path
+
+
+def _remove(path: Path, why: str) -> None:
+    """Take a checkpoint out of sight in one instant, then remove its files."""
+    aside = path.with_name(f"{GONE}{secrets.token_hex(8)}")
+    try:
+        os.rename(path, aside)
+    except OSError as error:
+        raise disk.explained(error, f"cannot remove the checkpoint {path}") from error
+    at(f"{why} set aside")
+    shutil.rmtree(aside, ignore_errors=True)
+    at(f"{why} removed")

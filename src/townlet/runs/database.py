@@ -1,0 +1,115 @@
+"""SQLite as the store needs it: opened for one writer or many readers, and its troubles in words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from townlet.errors import Mark, TownletError
+from townlet.runs.schema import APPLICATION, VERSION, statements
+
+MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the log
+DAMAGED: Final = ("the metrics are damaged or foreign", "move the file away, or take it from a backup")
+
+# beginning of SQLite's name of an error → (what is wrong, how to mend it)
+WORDS: Final = (
+    ("SQLITE_FULL", "the disk is full", "free some space, then go on from the last checkpoint"),
+    ("SQLITE_READONLY", "the metrics cannot be written", "change the permissions of the run's folder"),
+    ("SQLITE_CANTOPEN", "the metrics cannot be opened", "look whether the file is there and may be read"),
+    ("SQLITE_BUSY", "another process writes the metrics", "wait until it ends, or stop it"),
+    ("SQLITE_IOERR", "the disk reports an error", "look at the space and the health of the disk"),
+    ("SQLITE_NOTADB", *DAMAGED),
+    ("SQLITE_CORRUPT", *DAMAGED),
+)
+
+
+@contextmanager
+def in_words(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explained(error, path) from error
+
+
+def explained(error: sqlite3.Error, path: Path) -> TownletError:
+    """What an error of SQLite means, and what to do."""
+    name = getattr(error, "sqlite_errorname", "")
+    for begin, what, fix in WORDS:
+        if name.startswith(begin):
+            return TownletError(f"{what} ({error})", fix, Mark(str(path)))
+    return TownletError(f"the metrics cannot be used ({error})", DAMAGED[1], Mark(str(path)))
+
+
+def connect(path: Path, read_only: bool) -> sqlite3.Connection:
+    """A connection whose file has our tables and nothing else; a new file gets them when it may be written."""
+    with in_words(path):
+        connection = _reader(path) if read_only else _writer(path)
+        try:
+            _prepare(connection, path, read_only)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _writer(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+    for setting in (
+        "trusted_schema=OFF",
+        "journal_mode=WAL",
+        "synchronous=NORMAL",
+        f"journal_size_limit={MAX_WAL}",
+        "temp_store=MEMORY",
+    ):
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """Where nobody can write and no log waits, as on a read-only disk, the file is read as it lies."""
+    frozen = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    mode = "mode=ro&immutable=1" if frozen else "mode=ro"
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?{mode}", uri=True, isolation_level=None, timeout=10.0
+    )
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    """Make or check the tables. A file with other tables, views or triggers is not read further."""
+    if not read_only and not _shape(connection):
+        _create(connection)
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION:
+        raise TownletError("this is not a metrics store of Townlet", "name the folder of a run", Mark(str(path)))
+    if version != VERSION:
+        what = f"the metrics have format version {version} and this Townlet reads {VERSION}"
+        raise TownletError(what, "use the release of Townlet that wrote them", Mark(str(path)))
+    with sqlite3.connect(":memory:", isolation_level=None) as ours:
+        _create(ours)
+        wanted = _shape(ours)
+    ours.close()
+    if _shape(connection) != wanted:
+        raise TownletError(*DAMAGED, Mark(str(path)))
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in statements():
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id={APPLICATION}")
+    connection.execute(f"PRAGMA user_version={VERSION}")
+    connection.execute("COMMIT")
+
+
+def _shape(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    return list(connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name"))

@@ -1,0 +1,83 @@
+"""Files that are whole or absent, and what a failing disk means in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from townlet.errors import Mark, TownletError
+
+# errno → (what is wrong, how to mend it)
+WORDS: Final = {
+    errno.ENOSPC: ("the disk is full", "free some space there"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space there"),
+    errno.EFBIG: ("a file may not grow that large here", "raise the limit on file sizes (ulimit -f)"),
+    errno.EROFS: ("the disk is read-only", "mount it writable, or choose another folder"),
+    errno.EACCES: ("permission is denied", "change the owner or the permissions of the folder"),
+    errno.EPERM: ("permission is denied", "change the owner or the permissions of the folder"),
+    errno.EIO: ("the disk reports an error", "look at the health of the disk before going on"),
+    errno.ENOENT: ("it is not there", "look whether it was moved or removed"),
+    errno.ELOOP: ("it is a symbolic link", "put the file itself there"),
+}
+
+
+def explained(error: OSError, doing: str, then: str = "") -> TownletError:
+    """The error for people: what could not be done, why, and what to do (`then` follows the remedy)."""
+    number = error.errno or 0
+    what, fix = WORDS.get(number, (os.strerror(number) if number else str(error), "look at the disk"))
+    return TownletError(f"{doing}: {what}", f"{fix}{', ' + then if then else ''}")
+
+
+def sync_folder(path: Path) -> None:
+    """Make names in a folder survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that must not exist yet."""
+    with open(path, "xb") as file:
+        file.write(data)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file in one instant: readers and crashes see the old bytes or the new ones, never a mixture."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        write_new(fresh, data)
+        sync_file(fresh)
+        os.replace(fresh, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise explained(error, f"cannot write {path}") from error
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file of at most `limit` bytes; links, pipes and devices are refused unopened."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise TownletError(f"{path.name} is not a plain file", "put the file itself there", Mark(str(path)))
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise explained(error, f"cannot read {path}") from error
+    if len(data) > limit:
+        raise TownletError(f"{path.name} has more than {limit} bytes", "it is damaged or foreign", Mark(str(path)))
+    return data

@@ -1,0 +1,209 @@
+"""Plots as SVG that suit a dark and a light page: text and lines take the colour of the text around them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from townlet.runs.catalogue import METRICS
+from townlet.runs.curves import Floats, Lives, Stretches, mean_of
+
+INK: Final = "#0a0b0c"  # stands for the colour of the text until the SVG is written
+# Okabe and Ito's colours without black: told apart by nearly everyone, on white and on black.
+COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999933", "#888888")
+LABEL: Final = 20  # letters
+SETTINGS: Final[Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # names may contain "$"
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+    "grid.color": INK,
+    "grid.alpha": 0.15,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture with its name (of the file), what it shows, and its SVG."""
+
+    name: str
+    about: str
+    svg: str
+
+    def standalone(self) -> bytes:
+        """The SVG as a file of its own, which chooses its ink by the reader's preference."""
+        style = "<style>svg{color:#222}@media(prefers-color-scheme:dark){svg{color:#ddd}}</style>"
+        opening, rest = self.svg.split(">", 1)
+        return f'<?xml version="1.0" encoding="utf-8"?>\n{opening}>{style}{rest}'.encode()
+
+
+def draw(name: str, about: str, size: tuple[float, float], paint: Callable[[Figure], None]) -> Plot:
+    """A plot painted on a fresh figure; no state is shared with any other figure."""
+    page = io.StringIO()
+    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
+        figure = Figure(figsize=size, layout="constrained")
+        paint(figure)
+        figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
+    svg = page.getvalue()
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    # Several plots share one page: their names must not meet.
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    return Plot(name, about, svg)
+
+
+def survival(lives: Lives, part: Stretches, evaluations: Mapping[str, list[Any]], random: float | None) -> Plot:
+    """Lengths of lives over env_steps, with evaluations and the yardstick of a random agent."""
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        mean = part.means(lives.length, lives.count)
+        low, high = part.quantile(0.1, lives), part.quantile(0.9, lives)
+        there = np.isfinite(mean)
+        axes.fill_between(part.middle[there], low[there], high[there], color=COLOURS[0], alpha=0.2, linewidth=0)
+        axes.plot(part.middle[there], mean[there], color=COLOURS[0], label="while training (band: 10–90 %)")
+        if evaluations["env_steps"]:
+            axes.plot(
+                evaluations["env_steps"], evaluations["length"], "o-", color=COLOURS[3], label="evaluated, greedy"
+            )
+        if random is not None:
+            axes.axhline(random, color=COLOURS[7], linestyle="--", label=f"a random agent: {random:.0f}")
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("length of a life in steps")
+        axes.legend(loc="best")
+        _moments(axes)
+
+    return draw("survival", "length of lives over env_steps", (8.0, 3.8), paint)
+
+
+def shares(name: str, about: str, part: Stretches, found: dict[str, Floats]) -> Plot:
+    """Shares of labels over env_steps, one above the other; rare labels are put together."""
+    few = len(COLOURS) - 1
+    shown = dict(list(found.items())[:few])
+    if rest := list(found.values())[few:]:
+        shown["others"] = np.sum(rest, axis=0)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        some = np.sum(list(shown.values()), axis=0) > 0
+        # A label that begins with "_" would be left out of the legend, so the legend is told its labels.
+        layers = axes.stackplot(part.middle[some], [values[some] for values in shown.values()], alpha=0.8)
+        axes.legend(layers, list(map(_short, shown)), loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.set_ylim(0, 1)
+        axes.set_ylabel("share of episodes")
+        _moments(axes)
+
+    return draw(name, about, (8.0, 3.2), paint)
+
+
+def final_meters(lives: Lives) -> Plot:
+    """Meters at the end of life, in the first and the last tenth of the episodes."""
+    tenth = max(1, len(lives.meters) // 10)
+    first, last = mean_of(lives.meters[:tenth]), mean_of(lives.meters[-tenth:])
+    names = list(dict.fromkeys([*first, *last]))
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        place = np.arange(len(names))
+        for shift, values, label in ((-0.2, first, "first tenth"), (0.2, last, "last tenth")):
+            axes.barh(place + shift, [values.get(name, 0.0) for name in names], 0.38, label=label)
+        axes.set_yticks(place, list(map(_short, names)))
+        axes.invert_yaxis()
+        axes.set_xlim(left=0)
+        axes.set_xlabel("mean at the end of an episode")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+    return draw("meters", "meters at the end of life", (8.0, 1.2 + 0.35 * len(names)), paint)
+
+
+def transitions(counts: Mapping[tuple[str, str], int]) -> Plot:
+    """How often one affordance followed another."""
+    names = sorted({name for pair in counts for name in pair})
+    grid = np.full((len(names), len(names)), np.nan)
+    for (before, after), count in counts.items():
+        grid[names.index(before), names.index(after)] = count or np.nan
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        _heat(figure, axes, grid, "times")
+        labels = list(map(_short, names))
+        axes.set_xticks(range(len(names)), labels, rotation=60, ha="right")
+        axes.set_yticks(range(len(names)), labels)
+        axes.set_xlabel("to")
+        axes.set_ylabel("from")
+
+    side = 2.5 + 0.28 * len(names)
+    return draw("transitions", "from which affordance to which", (side + 0.8, side), paint)
+
+
+def cells(counts: Mapping[int, float], size: Sequence[int], name: str, unit: str) -> Plot:
+    """A value for each cell of the map: x to the right, y downwards; other maps are shown as one line."""
+    width, height = (size[0], size[1]) if len(size) == 2 else (max(counts) + 1, 1)
+    grid = np.full(width * height, np.nan)
+    for cell, count in counts.items():
+        if 0 <= cell < grid.size:
+            grid[cell] = count or np.nan
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        _heat(figure, axes, grid.reshape(height, width), unit)
+
+    return draw(name, f"{unit} by cell", (5.2, 4.2 if height > 1 else 1.6), paint)
+
+
+def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
+    """Small plots of the figures of updates."""
+    columns = 3
+    rows = -(-len(series) // columns)
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+        for axes, (name, (moments, values)) in zip(grid, series.items(), strict=False):
+            axes.plot(moments, values, linewidth=1.2, marker="." if len(values) < 3 else "")
+            unit = METRICS[name].unit if name in METRICS else ""
+            axes.set_title(f"{name} ({unit})" if unit else _short(name), fontsize=9)
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.tick_params(labelsize=8)
+        for axes in grid[len(series) :]:
+            axes.set_visible(False)
+
+    return draw("learning", "figures of learning over env_steps", (9.0, 1.9 * rows), paint)
+
+
+def _short(label: str) -> str:
+    """A label that leaves room for the plot."""
+    return label if len(label) <= LABEL else f"{label[: LABEL - 1]}…"
+
+
+def _moments(axes: Axes) -> None:
+    axes.set_xlabel("env_steps")
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _heat(figure: Figure, axes: Axes, grid: Floats, unit: str) -> None:
+    """A heat map as cells, not as an embedded bitmap; where nothing happened the page shows through."""
+    height, width = grid.shape
+    edges = np.arange(width + 1) - 0.5, np.arange(height + 1) - 0.5
+    drawn = axes.pcolormesh(*edges, np.ma.masked_invalid(grid), cmap="viridis")
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
+    axes.grid(False)
+    figure.colorbar(drawn, ax=axes, label=unit, shrink=0.8)

@@ -1,0 +1,142 @@
+"""What was measured, for those who only read: charts, pages, reports, comparisons. Reads go on while a run writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from townlet.errors import Mark, TownletError, did_you_mean
+from townlet.runs.catalogue import METRICS
+from townlet.runs.database import DAMAGED, connect, in_words
+from townlet.runs.schema import TABLES, WALL
+
+Columns = dict[str, list[Any]]
+TIMED: Final = tuple(name for name, metric in METRICS.items() if metric.timed)
+
+
+class Reader:
+    """The metrics of one run, read-only; columns come as lists by name."""
+
+    read_only = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection = connect(path, self.read_only)
+
+    def flush(self) -> None:
+        """Nothing waits in a reader."""
+
+    def content_digest(self) -> str:
+        """A sha256 over all that does not depend on the clock: equal for two runs that did the same."""
+        self.flush()
+        digest, marks = hashlib.sha256(), ", ".join("?" * len(TIMED))
+        with in_words(self.path):
+            for table, columns in TABLES.items():
+                names = ", ".join(f'"{column}"' for column in columns if column != WALL)
+                timed = f"WHERE coalesce(name, '') NOT IN ({marks})" if table == "updates" else ""
+                digest.update(table.encode())
+                rows = self._connection.execute(
+                    f'SELECT {names} FROM "{table}" {timed} ORDER BY rowid', TIMED if timed else ()
+                )
+                for row in rows:
+                    digest.update(repr(row).encode())
+        return digest.hexdigest()
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] = (),
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        last: int | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Columns:
+        """Columns of rows in the order they were added: those with since < env_steps ≤ until, the `last` few."""
+        self.flush()
+        types = known(table, (*columns, *(where or {})))
+        names = tuple(columns) or tuple(types)
+        tests: list[str] = ["1"]
+        values: list[Any] = []
+        for test, value in (('"env_steps" > ?', since), ('"env_steps" <= ?', until)):
+            if value is not None:
+                tests.append(test)
+                values.append(value)
+        for name, value in (where or {}).items():
+            tests.append(f'"{name}" IS ?')
+            values.append(value)
+        shown = ", ".join(f'"{name}"' for name in names)
+        select = f'SELECT {shown} FROM "{table}" WHERE {" AND ".join(tests)} ORDER BY rowid'
+        rows = self._fetch(f"{select} DESC LIMIT ?", (*values, last))[::-1] if last else self._fetch(select, values)
+        lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+        return {name: self._decoded(types[name], column) for name, column in zip(names, lists, strict=True)}
+
+    def names(self) -> list[str]:
+        """The figures of updates that were recorded."""
+        self.flush()
+        return [row[0] for row in self._fetch('SELECT DISTINCT "name" FROM "updates" ORDER BY "name"')]
+
+    def series(self, name: str, points: int = 0) -> tuple[list[int], list[float]]:
+        """A figure over env_steps; with `points` at most so many, each the mean over a stretch."""
+        self.flush()
+        if not points:
+            rows = self._fetch('SELECT "env_steps", "value" FROM "updates" WHERE "name" = ? ORDER BY rowid', (name,))
+        else:
+            span = 'SELECT min("env_steps") AS low, max("env_steps") AS high FROM "updates" WHERE "name" = :name'
+            stretch = '("env_steps" - low) * :points / (high - low + 1)'
+            rows = self._fetch(
+                f'SELECT max("env_steps"), avg("value") FROM "updates", ({span}) WHERE "name" = :name '
+                f"GROUP BY {stretch} ORDER BY 1",
+                {"name": name, "points": points},
+            )
+        there = [(moment, value) for moment, value in rows if value is not None]
+        return [moment for moment, _ in there], [value for _, value in there]
+
+    def totals(self, table: str, by: Sequence[str], since: int = -1) -> dict[tuple[Any, ...], int]:
+        """The sum of `count` after a moment, for each combination of the columns `by`."""
+        self.flush()
+        known(table, (*by, "count"))
+        keys = ", ".join(f'"{name}"' for name in by)
+        rows = self._fetch(
+            f'SELECT {keys}, sum("count") FROM "{table}" WHERE "env_steps" > ? GROUP BY {keys} ORDER BY {keys}',
+            (since,),
+        )
+        return {tuple(row[:-1]): int(row[-1] or 0) for row in rows}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _fetch(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        with in_words(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    def _decoded(self, kind: str, values: list[Any]) -> list[Any]:
+        if kind != "JSON":
+            return values
+        try:
+            return [None if value is None else json.loads(value) for value in values]
+        except (ValueError, TypeError, RecursionError):
+            raise TownletError(*DAMAGED, Mark(str(self.path))) from None
+
+
+def known(table: str, columns: Sequence[str] = ()) -> dict[str, str]:
+    """The columns of a table with their types; unknown names are refused with the nearest right one."""
+    if table not in TABLES:
+        raise TownletError(f"there is no table '{table}'", did_you_mean(table, tuple(TABLES)))
+    for name in columns:
+        if name not in TABLES[table]:
+            raise TownletError(f"'{table}' has no column '{name}'", did_you_mean(name, tuple(TABLES[table])))
+    return TABLES[table]

@@ -1,0 +1,126 @@
+"""`kill -9` inside a commit: what is found afterwards is a whole checkpoint, the old one or the new one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from townlet.runs import checkpoint
+from townlet.runs.checkpoint import POINTS, best, name_at, newest, prune, read, verify, write
+
+
+def state_of(env_steps: int) -> dict[str, object]:
+    return {"x": torch.full((50_000,), float(env_steps)), "env_steps": env_steps}
+
+
+def put(folder: Path, env_steps: int) -> None:
+    score = {"score": 5.0} if env_steps == 100 else {}
+    write(folder, name_at(env_steps), state_of(env_steps), {"env_steps": env_steps, **score})
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run in a child process; returns its process id at once."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def killed(work: Callable[[], None]) -> bool:
+    """Whether the child was killed before its work was done."""
+    _, status = os.waitpid(in_child(work), 0)
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def assert_whole(folder: Path, allowed: set[int]) -> int:
+    """The newest checkpoint is whole and one of those allowed; the best is still there."""
+    found, champion = newest(folder), best(folder)
+    assert found is not None
+    assert champion is not None
+    assert verify(champion.path).env_steps == 100
+    state, _ = read(found.path)
+    assert found.env_steps in allowed
+    assert torch.equal(state["x"], torch.full((50_000,), float(found.env_steps)))
+    return found.env_steps
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_a_point_of_the_commit(point: str, tmp_path: Path) -> None:
+    for moment in (100, 150, 200):
+        put(tmp_path, moment)
+
+    def commit() -> None:
+        def crash(here: str) -> None:
+            if here == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        checkpoint.at = crash
+        put(tmp_path, 200)
+        put(tmp_path, 300)
+        prune(tmp_path)
+
+    assert killed(commit)  # every point is passed
+    reached = assert_whole(tmp_path, {200, 300})
+    after = POINTS.index(point) >= POINTS.index("pruning begun")
+    assert reached == (300 if after else 200)
+    put(tmp_path, reached)
+    put(tmp_path, 300)
+    prune(tmp_path)
+    assert assert_whole(tmp_path, {300}) == 300
+    assert len(list(tmp_path.iterdir())) == 2  # best and last: nothing is left of the crash
+
+
+def test_the_points_are_passed_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, 100)
+    put(tmp_path, 150)
+    put(tmp_path, 200)
+    passed: list[str] = []
+    monkeypatch.setattr(checkpoint, "at", passed.append)
+    put(tmp_path, 200)
+    prune(tmp_path)
+    assert tuple(passed) == POINTS
+
+
+def kill_at_random(folder: Path, times: int) -> None:
+    chance = random.Random(7)
+    begin = time.perf_counter()
+    put(folder, 100)
+    took = time.perf_counter() - begin  # whatever the machine is doing beside us
+    moment = 100
+    for _ in range(times):
+        ready, started = os.pipe()
+
+        def train(first: int = moment + 1, started: int = started) -> None:
+            os.write(started, b"!")
+            for step in range(first, first + 10_000):
+                put(folder, step)
+                prune(folder)
+
+        child = in_child(train)
+        os.read(ready, 1)
+        time.sleep(chance.uniform(0.0, 4 * took))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(started)
+        moment = assert_whole(folder, set(range(moment, moment + 10_000)))
+    assert moment > 100
+
+
+def test_killed_at_random_instants(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, 20)
+
+
+@pytest.mark.long
+def test_killed_at_many_random_instants(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, 400)

@@ -1,0 +1,82 @@
+"""A disk that is full, read-only or limited: a clear message, the old checkpoint intact, nothing half written."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from townlet.errors import TownletError
+from townlet.runs.checkpoint import name_at, read, write
+from townlet.runs.disk import read_bounded, replace_file
+
+SCRIPT = Path(__file__).with_name("small_disk.py")
+
+
+def may_mount() -> bool:
+    """Whether this machine lets us mount a disk of our own where nobody else sees it."""
+    if not shutil.which("unshare"):
+        return False
+    probe = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none "$1"', "sh", "/mnt"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
+def test_a_full_and_a_read_only_disk_are_named_and_leave_what_was_there(tmp_path: Path) -> None:
+    command = ["unshare", "-rm", sys.executable, str(SCRIPT), str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert "the disk is full; free some space there, then go on from step-000000000001" in said["checkpoint"]
+    assert "the disk is full" in said["metrics"]
+    for name in ("read-only checkpoint", "read-only run", "read-only lock"):
+        assert "the disk is read-only" in said[name]
+
+
+def test_a_limit_on_file_sizes_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path, name_at(1), {"x": torch.ones(3)}, {})
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            write(tmp_path, name_at(2), {"x": torch.zeros(1_000_000)}, {})
+        except TownletError as error:
+            os._exit(7 if "may not grow" in str(error) and "ulimit" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert [path.name for path in tmp_path.iterdir()] == [name_at(1)]
+    assert read(tmp_path / name_at(1))[0]["x"].tolist() == [1, 1, 1]
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "meta.json"
+    replace_file(path, b"old")
+
+    def failing(descriptor: int) -> None:
+        raise OSError(28, "injected")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(TownletError, match=r"meta\.json: the disk is full"):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_plain_files_of_a_known_size_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    assert read_bounded(path, 5) == b"12345"
+    with pytest.raises(TownletError, match="more than 4 bytes"):
+        read_bounded(path, 4)
+    with pytest.raises(TownletError, match="not a plain file"):
+        read_bounded(tmp_path, 5)
+    with pytest.raises(TownletError, match="not there"):
+        read_bounded(tmp_path / "none", 5)

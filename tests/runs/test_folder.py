@@ -1,0 +1,104 @@
+"""Run folders: made whole, found by what people type."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from townlet.errors import TownletError
+from townlet.runs.folder import Run
+
+
+def make(root: Path, env: str = "town", variant: str = "dqn", **meta: Any) -> Run:
+    return Run.create(root, env, variant, "agent: dqn\n", "agent: dqn  # default\n", meta)
+
+
+def test_a_new_run_has_its_files_and_is_the_latest(tmp_path: Path) -> None:
+    first = make(tmp_path, seed=3)
+    second = make(tmp_path, variant="ppo")
+    assert re.fullmatch(r"town-dqn-\d{8}T\d{6}Z-[0-9a-f]{6}", first.name)
+    assert first.recipe_file.read_text() == "agent: dqn\n"
+    assert first.resolved_file.read_text() == "agent: dqn  # default\n"
+    assert first.meta()["seed"] == 3
+    assert first.checkpoints.is_dir()
+    assert Run.open("latest", tmp_path).path.samefile(second.path)
+    assert Run.open("latest", tmp_path).name == second.name
+    assert [run.name for run in Run.list(tmp_path)] == [first.name, second.name]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["latest", first.name, second.name])
+
+
+def test_a_run_is_found_by_path_name_and_beginning(tmp_path: Path) -> None:
+    dqn, ppo = make(tmp_path), make(tmp_path, variant="ppo")
+    for word in (dqn.path, str(dqn.path), f"{dqn.path}/", dqn.name, "town-d", dqn.name[:-2]):
+        assert Run.open(word, tmp_path).path == dqn.path
+    assert Run.open("town-p", tmp_path) == ppo
+
+
+def test_what_is_not_found_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(TownletError, match=r"no run 'x' in .*; train one first"):
+        Run.open("x", tmp_path)
+    with pytest.raises(TownletError, match="no run 'latest'"):
+        Run.open("latest", tmp_path / "nowhere")
+    made = [make(tmp_path), make(tmp_path)]
+    with pytest.raises(TownletError, match="2 runs begin with 'town-'") as caught:
+        Run.open("town-", tmp_path)
+    assert all(run.name in str(caught.value) for run in made)
+    with pytest.raises(TownletError, match=f"did you mean '{made[0].name}'"):
+        Run.open(made[0].name.replace("town", "towm"), tmp_path)
+    with pytest.raises(TownletError, match="no run ''"):
+        Run.open("", tmp_path)
+
+
+def test_the_latest_is_found_without_its_link(tmp_path: Path) -> None:
+    make(tmp_path)
+    last = make(tmp_path)
+    (tmp_path / "latest").unlink()
+    assert Run.open("latest", tmp_path) == last
+    (tmp_path / "latest").symlink_to("gone")
+    assert Run.open("latest", tmp_path) == last
+
+
+def test_a_folder_called_latest_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    (tmp_path / "latest" / "mine").write_text("precious")
+    run = make(tmp_path)
+    assert (tmp_path / "latest" / "mine").read_text() == "precious"
+    assert {p.name for p in tmp_path.iterdir()} == {"latest", run.name}
+    assert Run.open("latest", tmp_path) == run
+
+
+@pytest.mark.parametrize(("env", "variant"), [("ALE/Pong-v5", "dqn"), ("../..", "/etc"), ("", ".."), ("a b\n", "ü:*")])
+def test_names_never_lead_out_of_the_root(env: str, variant: str, tmp_path: Path) -> None:
+    run = make(tmp_path / "runs", env, variant)
+    assert run.path.parent == tmp_path / "runs"
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]+", run.name)
+    assert Run.list(tmp_path / "runs") == [run]
+
+
+def test_half_made_runs_and_strangers_are_not_listed(tmp_path: Path) -> None:
+    (tmp_path / ".town-dqn-x").mkdir()
+    (tmp_path / ".town-dqn-x" / "meta.json").write_text("{}")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "file").write_text("x")
+    assert Run.list(tmp_path) == []
+
+
+def test_facts_can_be_added(tmp_path: Path) -> None:
+    run = make(tmp_path, seed=1)
+    run.note(ended="2026-01-01T00:00:00+00:00", seed=2)
+    assert run.meta()["seed"] == 2
+    assert run.meta()["ended"].startswith("2026")
+    with pytest.raises(TownletError, match="is nan"):
+        run.note(score=float("nan"))
+    assert "score" not in run.meta()
+
+
+def test_a_damaged_meta_is_named(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    run.meta_file.write_text('{"seed": NaN}')
+    assert Run.list(tmp_path) == [run]
+    with pytest.raises(TownletError, match=r"meta\.json cannot be read: NaN"):
+        run.meta()

@@ -1,0 +1,121 @@
+"""One writer for each run; the dead hold nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from townlet.errors import TownletError
+from townlet.runs.lock import FILE, Lock, holder
+
+
+def hold_in_child(folder: Path) -> int:
+    """A child that holds the lock until it is killed."""
+    child = os.fork()
+    if not child:
+        Lock(folder).acquire()
+        wait_for_the_end()
+    deadline = time.monotonic() + 10
+    while not holder(folder):
+        if time.monotonic() > deadline:
+            end(child)
+            pytest.fail("the child does not hold the lock")
+        time.sleep(0.005)
+    return child
+
+
+def wait_for_the_end() -> None:
+    """A child waits to be killed, but never outlives a test that went wrong."""
+    signal.alarm(60)
+    signal.pause()
+    os._exit(0)
+
+
+def end(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    child = hold_in_child(tmp_path)
+    try:
+        with pytest.raises(TownletError) as caught:
+            Lock(tmp_path).acquire()
+        assert f"process {child} on {socket.gethostname()}, since 2" in str(caught.value)
+        who = holder(tmp_path)
+        assert who is not None
+        assert who["pid"] == child
+    finally:
+        end(child)
+
+
+def test_a_lock_whose_holder_was_killed_is_taken_over(tmp_path: Path) -> None:
+    end(hold_in_child(tmp_path))
+    assert (tmp_path / FILE).read_text()  # the note of the dead is still there
+    assert holder(tmp_path) is None
+    with Lock(tmp_path):
+        who = holder(tmp_path)
+        assert who is not None
+        assert who["pid"] == os.getpid()
+
+
+def test_a_stopped_holder_still_holds(tmp_path: Path) -> None:
+    child = hold_in_child(tmp_path)
+    try:
+        os.kill(child, signal.SIGSTOP)
+        with pytest.raises(TownletError, match=f"process {child}"):
+            Lock(tmp_path).acquire()
+    finally:
+        end(child)
+
+
+def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
+    with Lock(tmp_path), pytest.raises(TownletError, match="another process writes this run"):
+        Lock(tmp_path).acquire()
+    with Lock(tmp_path):
+        pass
+    assert holder(tmp_path) is None
+
+
+def test_an_orphan_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
+    ready, orphan = os.pipe()
+    child = os.fork()
+    if not child:
+        Lock(tmp_path).acquire()
+        grandchild = os.fork()
+        if not grandchild:
+            wait_for_the_end()
+        os.write(orphan, str(grandchild).encode())
+        wait_for_the_end()
+    grandchild = int(os.read(ready, 20))
+    end(child)
+    try:
+        with Lock(tmp_path):
+            pass
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+        os.close(ready)
+        os.close(orphan)
+
+
+@pytest.mark.parametrize("note", [b"", b"{", b"[1]", b"\xff" * 9000])
+def test_a_spoilt_note_hurts_nobody(note: bytes, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(note)
+    assert holder(tmp_path) is None
+    with Lock(tmp_path):
+        (tmp_path / FILE).write_bytes(note)
+        with pytest.raises(TownletError, match="it has not left its name"):
+            Lock(tmp_path).acquire()
+
+
+def test_a_link_as_a_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / FILE).symlink_to(tmp_path / "other")
+    with pytest.raises(TownletError, match="symbolic link"):
+        Lock(tmp_path).acquire()
+    assert (tmp_path / "other").read_text() == "precious"

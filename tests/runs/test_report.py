@@ -1,0 +1,190 @@
+"""The report says what came of a run, shows what was recorded, and trusts no text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from townlet.runs import report
+from townlet.runs.catalogue import METRICS, unhealthy
+from townlet.runs.curves import lives, stretches
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+from townlet.runs.store import Store
+
+EVIL = '<script>alert("x")</script> | `a` *b* $c$ [d](e) & _x'
+
+
+def make(root: Path, **meta: Any) -> Run:
+    return Run.create(root, "town", "ppo", "", "agent: ppo  # default\n", meta)
+
+
+def fill(store: Store) -> None:
+    """A small run in which everything was recorded, under names made to hurt."""
+    store.add("evaluations", {"env_steps": 0, "policy": "random", "length": 116.4})
+    for moment, length in ((500, 200.0), (1000, 484.0)):
+        greedy = {"policy": "greedy", "episodes": 100, "limit": 500, "length": length, "survived": 0.25, "works": 0.0}
+        store.add("evaluations", {"env_steps": moment, **greedy})
+    count = 60
+    store.add(
+        "episodes",
+        {
+            "env_steps": list(range(10, 10 + 16 * count, 16)),
+            "length": list(range(count)),
+            "stage": [1 + i // 30 for i in range(count)],
+            "cause": [EVIL if i % 3 else "time" for i in range(count)],
+            "meters": [{EVIL: i / count} for i in range(count)],
+        },
+    )
+    store.add("updates", {"env_steps": list(range(0, 1000, 100)), "name": "loss", "value": 0.5})
+    store.add("updates", {"env_steps": 1000, "name": EVIL, "value": 0.5})
+    store.add("affordance_transitions", {"env_steps": 1000, "from": "Bed", "to": [EVIL, "Job"], "count": 3})
+    store.add("cell_visits", {"env_steps": 1000, "cell": [0, 63], "count": 5, "novelty": [0.5, 0.25]})
+    store.add("alerts", {"env_steps": 900, "name": "loss", "message": EVIL})
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = make(
+        tmp_path_factory.mktemp("runs"), command=EVIL, seeds=[1, 2], machine={"cores": 2}, size=[8, 8], note=None
+    )
+    run.note(created="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:03:05+00:00")
+    with Store(run.metrics_file) as store:
+        fill(store)
+    report.write(run)
+    return run
+
+
+def test_the_result_is_told_in_words(full: Run) -> None:
+    text = full.report_md.read_text()
+    assert "A random agent lives 116 steps. This agent lives 484 of 500 steps, greedy over 100 episodes" in text
+    assert "25 % of its lives reached the limit. It lives on its inheritance: no evaluated life earned money." in text
+    assert "| duration | 3 min 5 s |" in text
+    assert "| machine cores | 2 |" in text
+    assert "| seeds | 1, 2 |" in text
+
+
+@pytest.mark.parametrize(
+    ("works", "words"),
+    [(1.0, "Every evaluated life works"), (0.4, "40 % of the evaluated lives work"), (None, "lives 99")],
+)
+def test_work_is_told_as_it_is(works: float | None, words: str, tmp_path: Path) -> None:
+    run = make(tmp_path)
+    with Store(run.metrics_file) as store:
+        store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0], "works": works})
+    text = report.write(run)[0].read_text()
+    assert words in text
+    assert ("money" in text) == (works is not None)
+    assert r"It was better before: 200 steps at 1 env\_steps." in text
+
+
+def test_every_plot_is_there_and_reads_as_xml(full: Run) -> None:
+    names = {"survival", "meters", "stages", "causes", "transitions", "cells", "novelty", "learning"}
+    assert {path.stem for path in full.plots.iterdir()} == names
+    page, text = full.report_html.read_text(), full.report_md.read_text()
+    assert page.count("<svg") == page.count("</svg>") == len(names)
+    for name in names:
+        assert f"(plots/{name}.svg)" in text
+        ElementTree.fromstring((full.plots / f"{name}.svg").read_bytes())
+
+
+def test_no_text_of_the_run_becomes_markup(full: Run) -> None:
+    page, text = full.report_html.read_text(), full.report_md.read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert" in page
+    assert not re.search(r"(?<!\\)<script", text)
+    assert not re.search(r"(?<!\\)\[d", text)
+    rows = [line for line in text.splitlines() if line.startswith("| 900 |")]
+    assert len(re.findall(r"(?<!\\)\|", rows[0])) == 4  # three cells, whatever the message contains
+
+
+def test_the_page_needs_nothing_else_and_suits_dark_and_light(full: Run) -> None:
+    page = full.report_html.read_text()
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme: dark" in page
+    assert not re.search(r'(src|href)="(?!#|data:)', re.sub(r'xmlns(:\w+)?="[^"]*"', "", page))
+    assert "#0a0b0c" not in page
+    assert "currentColor" in page
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
+
+
+def test_the_same_run_gives_the_same_report(full: Run) -> None:
+    before = full.report_html.read_bytes(), full.report_md.read_bytes()
+    report.write(full)
+    assert (full.report_html.read_bytes(), full.report_md.read_bytes()) == before
+
+
+def test_an_empty_run_has_only_what_is_known(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    Store(run.metrics_file).close()
+    markdown, page = report.write(run)
+    assert re.findall(r"^## (.*)$", markdown.read_text(), re.M) == ["Result", "What was trained", "Settings"]
+    assert "The agent was not evaluated." in markdown.read_text()
+    assert "<svg" not in page.read_text()
+
+
+def test_training_without_evaluation_is_told(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    with Store(run.metrics_file) as store:
+        store.add("episodes", {"env_steps": list(range(100)), "length": [10] * 90 + [70] * 10})
+    assert "The last lives while training lasted 70 steps on average." in report.write(run)[0].read_text()
+
+
+def test_a_map_of_unknown_size_is_still_shown(tmp_path: Path) -> None:
+    for size in (None, [8], "8", [-1, 3], [10**9, 10**9]):
+        run = make(tmp_path, size=size)
+        with Store(run.metrics_file) as store:
+            store.add("cell_visits", {"env_steps": 1, "cell": [0, 5], "count": 2})
+        assert "plots/cells.svg" in report.write(run)[0].read_text()
+
+
+def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
+    with Store(tmp_path / "metrics.db") as store:
+        interval = {"count": 4, "length_mean": 10.0, "length_p10": 5.0, "length_p90": 20.0, "causes": {"energy": 4}}
+        store.add("episode_intervals", {"env_steps": 200, "start": 100, **interval})
+        store.add("episodes", {"env_steps": [100, 150, 200, 201], "length": [1, 10, 10, 30], "cause": "time"})
+    with Reader(tmp_path / "metrics.db") as reader:
+        found = lives(reader)
+    assert found.moment.tolist() == [100, 200, 201]
+    assert found.count.tolist() == [1, 4, 1]
+    assert found.length.tolist() == [1, 10, 30]
+    assert found.causes == [{"time": 1}, {"energy": 4}, {"time": 1}]
+    part = stretches(found.moment, 1)
+    assert part.means(found.length, found.count).tolist() == [pytest.approx(71 / 6)]
+    assert part.shares(found.causes)["energy"].tolist() == [pytest.approx(4 / 6)]
+
+
+def test_the_band_of_single_lives_is_their_quantiles(tmp_path: Path) -> None:
+    with Store(tmp_path / "metrics.db") as store:
+        store.add("episodes", {"env_steps": [1] * 100 + [10] * 100, "length": [*range(1, 101), *range(201, 301)]})
+        part = stretches((found := lives(store)).moment, 2)
+    assert np.allclose(part.quantile(0.1, found), [10, 210], atol=1)
+    assert np.allclose(part.quantile(0.9, found), [90, 290], atol=1)
+
+
+def test_every_metric_is_described() -> None:
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert metric.about
+        assert metric.formula
+        if metric.healthy:
+            assert metric.healthy[0] < metric.healthy[1]
+    columns = {"episode_length", "episode_return", "extrinsic", "intrinsic", "epsilon", "stage", "novelty", "works"}
+    assert columns <= set(METRICS)
+
+
+def test_an_unhealthy_value_is_explained() -> None:
+    assert unhealthy("approx_kl", 0.01) is None
+    assert unhealthy("approx_kl", 0.3) == (
+        "approx_kl is 0.3, outside 0 to 0.05: above this, updates are too large: lower lr, epochs or clip"
+    )
+    assert unhealthy("loss", float("nan")) is not None
+    assert unhealthy("episode_length", -1.0) is None
+    assert unhealthy("a figure of one's own", 1e30) is None
