@@ -7,7 +7,11 @@ import shutil
 from importlib.util import find_spec
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from townlet.errors import TownletError, did_you_mean
+from townlet.sim.exploring import StartsSpec
 from townlet.sim.scene import Scene
 from townlet.sim.state import State
 from townlet.world.tables import World
@@ -19,7 +23,9 @@ class Engine(Protocol):
     """N rows of one world. Arrays are NumPy's or torch's, by engine, and reused at every step.
 
     obs [N, D] float32, mask [N, K] bool, reward [N] float32, components [N, R] float32 (they sum to the
-    reward), terminated and truncated [N] bool. An action that the mask forbids is legal and wasted.
+    reward), terminated and truncated [N] bool. used [N] tells what the last step really used: 2a for an
+    inner tick at affordance a, 2a + 1 for the last one of a session, 2A for nothing. An action that the mask
+    forbids is legal and wasted.
     """
 
     name: str
@@ -32,6 +38,7 @@ class Engine(Protocol):
     components: Any
     terminated: Any
     truncated: Any
+    used: Any
 
     def reset(self, key: int) -> None:
         """Begin episode 0 of every row in the random stream `key`."""
@@ -45,14 +52,20 @@ class Engine(Protocol):
     def final(self, rows: Any = None) -> tuple[Any, Any]:
         """Observation and mask, before their reset, of rows that ended in the last step."""
 
-    def peek(self) -> State:
-        """The state, one NumPy array per field; live views where the engine keeps such."""
+    def final_meters(self, rows: Any) -> NDArray[np.float32]:
+        """Meters, before their reset, of rows that ended in the last step [k, M]."""
+
+    def peek(self, *names: str) -> State:
+        """The state, one NumPy array per field, or the named fields; live views where the engine keeps such."""
 
     def state(self) -> State:
         """A copy of everything that decides what happens next."""
 
     def restore(self, state: State) -> None:
         """Take over the given fields, and show what follows from them."""
+
+    def set(self, settings: State, rows: Any = None) -> None:
+        """Give some rows (all by default) other settings, one value for each of them."""
 
     def scene(self, row: int, action: int | None = None) -> Scene:
         """One row as people see it."""
@@ -85,8 +98,12 @@ def make_engine(
     autoreset: bool = True,
     device: str = "cpu",
     threads: int | None = None,
+    starts: StartsSpec | None = None,
 ) -> Engine:
-    """An engine: "numba", "torch" (eager), "compiled" (torch.compile), or the best for the device."""
+    """An engine: "numba", "torch" (eager), "compiled" (torch.compile), or the best for the device.
+
+    With `starts` a share of its episodes begins elsewhere than the world says.
+    """
     if kind not in ENGINES:
         raise TownletError(f"there is no engine '{kind}'", did_you_mean(kind, ENGINES))
     if rows < 1:
@@ -98,10 +115,11 @@ def make_engine(
             raise TownletError(f"the numba engine runs on the CPU, not on {device}", "use engine 'compiled'")
         from townlet.sim.cpu.engine import NumbaEngine
 
-        return NumbaEngine(world, rows, autoreset=autoreset, threads=threads)
+        return NumbaEngine(world, rows, autoreset=autoreset, threads=threads, starts=starts)
     if kind == "compiled" and device == "cpu" and cpp_compiler() is None:
         raise TownletError("the compiled engine needs a C++ compiler", "apt install g++, or use engine 'numba'")
     check_device(device)
     from townlet.sim.tensor.engine import TensorEngine
 
-    return TensorEngine(world, rows, autoreset=autoreset, device=device, compiled=kind == "compiled")
+    compiled = kind == "compiled"
+    return TensorEngine(world, rows, autoreset=autoreset, device=device, compiled=compiled, starts=starts)

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.sim.causes import cause_codes, cause_names
 from townlet.sim.engines import Engine, make_engine
-from townlet.sim.players import PassivePlayer, PlannerPlayer, Player, array
+from townlet.sim.players import PassivePlayer, PlannerPlayer, Player
+from townlet.sim.state import array
 from townlet.world.tables import World
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ class Purse:
 
     def content(self) -> NDArray[np.float32]:
         """What each row owns [N]."""
-        return np.array(self.engine.peek()["meters"][:, self.engine.world.tables.currency])
+        return np.array(self.engine.peek("meters")["meters"][:, self.engine.world.tables.currency])
 
     def book(self, before: NDArray[np.float32], alive: NDArray[np.bool_]) -> None:
         """Note one step: what was owned before it, and which rows it was played by."""
@@ -139,10 +141,8 @@ def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tupl
 
 def _causes(engine: Engine) -> tuple[str, ...]:
     """The empty meter of each dead row, the first where several are; "" for the living."""
-    world, t = engine.world, engine.world.tables
-    first = (engine.peek()["meters"][:, t.lethal] < t.tolerance).argmax(axis=1)
-    dead = array(engine.terminated).tolist()
-    return tuple(world.meters[t.lethal[k]] if gone else "" for k, gone in zip(first.tolist(), dead, strict=True))
+    names = (*cause_names(engine.world)[:-1], "")
+    return tuple(names[code] for code in cause_codes(engine.world, engine.peek("meters")["meters"]).tolist())
 
 
 def study(world: World, rows: int = 64, seed: int = 0) -> Feasibility:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError, did_you_mean
+from townlet.sim.state import array
 from townlet.world.tables import TOLERANCE, World
 
 if TYPE_CHECKING:
@@ -39,11 +40,6 @@ class Player(Protocol):
 
     def act(self, engine: Engine) -> Actions:
         """One action for each row [N]."""
-
-
-def array(values: Any) -> NDArray[Any]:
-    """An engine's array as NumPy's, also when it is a tensor on some device."""
-    return np.asarray(values.cpu() if hasattr(values, "cpu") else values)
 
 
 class RandomPlayer:

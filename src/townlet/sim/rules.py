@@ -51,8 +51,11 @@ def can_pay(s: Any, kind: Any, w: Any) -> Any:
 
 
 @rule
-def interact(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> None:
-    """3. One tick of a session, if the place is open and can be paid; anything else ends the session."""
+def interact(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> Any:
+    """3. One tick of a session, if the place is open and can be paid; anything else ends the session.
+
+    Gives what was used, as the row of `effect`: 2a for an inner tick at affordance a, 2a + 1 for the last, 2A for none.
+    """
     s.here = kind_at[town, s.cell]
     tick = where(s.using == s.here, s.progress, 0) + 1
     welcome = (w.open_at[s.here, s.hour] == 1) & can_pay(s, s.here, w)
@@ -66,6 +69,7 @@ def interact(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> None:
     goes_on = happens & (tick < w.ticks[s.here])
     s.progress = where(goes_on, tick, 0)
     s.using = where(goes_on, s.here, w.none)
+    return where(happens, row, w.none * 2)
 
 
 @rule

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from townlet.sim.ops import fill, rule, where, wide
+from townlet.sim.exploring import LOW, SHARE, SPAN
+from townlet.sim.ops import fill, real, rule, unit, where, wide
+from townlet.sim.rules import active
 
 WORD: Final = 0xFFFFFFFF
 CELL: Final = 0
 HOUR: Final = 1
+EXPLORES: Final = 2  # whether this episode begins elsewhere
 PLACE: Final = 16  # and on: one draw for each affordance
+METER: Final = 4096  # and on: one draw for each meter, far behind the places
 
 
 @rule
@@ -39,6 +43,12 @@ def below(bits: Any, n: Any) -> Any:
 
 
 @rule
+def fraction(bits: Any) -> Any:
+    """A number in [0, 1) from 32 random bits: the upper 24, which float32 holds exactly."""
+    return real(bits >> 8) * real(2.0**-24)
+
+
+@rule
 def begin(s: Any, key: Any, w: Any) -> None:
     """The first moment of an episode: fresh meters, a random cell, the morning."""
     choice = below(draw(key, s.row, s.episode, CELL), len(w.start_cells))
@@ -51,6 +61,15 @@ def begin(s: Any, key: Any, w: Any) -> None:
     s.using = fill(s.using, w.none)
     for m in range(len(s.meters)):
         s.meters[m] = fill(s.meters[m], w.start[m])
+
+
+@rule
+def explore(s: Any, key: Any, starts: Any) -> None:
+    """Exploring starts, after `begin`: in a share of the episodes every meter in play begins anywhere in its range."""
+    elsewhere = fraction(draw(key, s.row, s.episode, EXPLORES)) < starts[SHARE][0]
+    for m in range(len(s.meters)):
+        value = unit(starts[LOW][m] + starts[SPAN][m] * fraction(draw(key, s.row, s.episode, METER + m)))
+        s.meters[m] = where(elsewhere & (active(s, m) > real(0.5)), value, s.meters[m])
 
 
 @rule

@@ -57,6 +57,32 @@ def check_state(world: World, rows: int, state: State) -> None:
             raise TownletError(f"the field '{name}' has values that cannot be", f"from {low}, below {high}, finite")
 
 
+def choose_rows(chosen: Any, rows: int) -> NDArray[np.int64]:
+    """Rows by their numbers, in any order, or by truth values [N], as an index [k]; all of them for None."""
+    if chosen is None:
+        return np.arange(rows)
+    index = array(chosen)
+    if index.dtype == np.bool_ and index.shape == (rows,):
+        return np.flatnonzero(index)
+    whole = index.ndim == 1 and (np.issubdtype(index.dtype, np.integer) or not len(index))
+    if not whole or (index < 0).any() or (index >= rows).any():
+        raise TownletError("rows are chosen that do not exist", f"give whole numbers from 0 to {rows - 1}")
+    return index.astype(np.int64)
+
+
+def check_settings(world: World, rows: int, settings: State) -> None:
+    """Refuse what is no setting of so many rows, or cannot be."""
+    for name in settings:
+        if name not in SETTINGS:
+            raise TownletError(f"a town has no setting '{name}'", f"known: {', '.join(SETTINGS)}")
+    check_state(world, rows, settings)
+
+
+def array(values: Any) -> NDArray[Any]:
+    """An engine's array as NumPy's, also when it is a tensor on some device."""
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+
+
 def record(meters: int) -> np.dtype[np.void]:
     """The record of one row."""
     return np.dtype([("meters", "f4", (meters,)), *FIELDS.items()])

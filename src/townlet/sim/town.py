@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from townlet.contract.vec_env import Discrete, Ended, Seen, Step
-from townlet.errors import TownletError
 from townlet.rng import Streams
+from townlet.sim.causes import cause_codes, cause_names
 from townlet.sim.engines import make_engine
-from townlet.sim.state import SETTINGS
+from townlet.sim.exploring import StartsSpec
+from townlet.sim.state import array
 from townlet.world.tables import World
 
 
@@ -21,13 +21,21 @@ class Town:
     """N rows of one world as tensors. On the CPU they share memory with the engine and are reused."""
 
     def __init__(
-        self, world: World, rows: int, *, engine: str = "auto", device: str = "cpu", threads: int | None = None
+        self,
+        world: World,
+        rows: int,
+        *,
+        engine: str = "auto",
+        device: str = "cpu",
+        threads: int | None = None,
+        starts: StartsSpec | None = None,
     ) -> None:
         self.world, self.rows, self.device = world, rows, device
-        self.engine = make_engine(world, rows, engine, device=device, threads=threads)
+        self.engine = make_engine(world, rows, engine, device=device, threads=threads, starts=starts)
         self.layout = world.layout
         self.actions = Discrete(world.actions)
         self.components = world.rewards
+        self.cause_names = cause_names(world)
         self._step = self._tensors()
 
     def _tensors(self) -> Step:
@@ -58,12 +66,24 @@ class Town:
         obs, mask = self.engine.final(rows if self.engine.name != "numba" else rows.numpy())
         return Ended(rows, torch.as_tensor(obs), torch.as_tensor(mask))
 
-    def set(self, **settings: Any) -> None:
-        """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on."""
-        for name in settings:
-            if name not in SETTINGS:
-                raise TownletError(f"a town has no setting '{name}'", f"known: {', '.join(SETTINGS)}")
-        self.engine.restore({name: np.asarray(values) for name, values in settings.items()})
+    def final_meters(self, ended: Ended) -> Tensor:
+        """The meters of rows that ended in the last step, before their reset [k, M], on the CPU."""
+        return torch.from_numpy(self.engine.final_meters(array(ended.rows)))
+
+    def causes(self, ended: Ended) -> Tensor:
+        """Why rows ended in the last step [k] int64, on the CPU: places in `cause_names`."""
+        return torch.from_numpy(cause_codes(self.world, self.engine.final_meters(array(ended.rows))))
+
+    def set(self, rows: Any = None, **settings: Any) -> Seen:
+        """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on.
+
+        With `rows` [k], whole numbers, only those rows change, and each setting has k values. Gives what all
+        rows see now: in a world with `mask_unaffordable` the mask follows the meters in play; with exploring
+        starts a row that has not stepped yet begins its life anew, with the meters that are now in play.
+        """
+        self.engine.set({name: array(values) for name, values in settings.items()}, rows)
+        self._step = self._step._replace(obs=torch.as_tensor(self.engine.obs), mask=torch.as_tensor(self.engine.mask))
+        return Seen(self._step.obs, self._step.mask)
 
     def state(self) -> Mapping[str, Any]:
         """Everything that decides what happens next, by name."""

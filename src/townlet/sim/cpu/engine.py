@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from townlet.errors import TownletError
 from townlet.sim.cpu import kernel
 from townlet.sim.cpu.tables import Handle
+from townlet.sim.exploring import SHARE, StartsSpec, start_table
 from townlet.sim.scene import Scene
-from townlet.sim.state import FIELDS, State, check_actions, check_state, fresh, record
+from townlet.sim.state import FIELDS, State, check_actions, check_settings, check_state, choose_rows, fresh, record
 from townlet.sim.view import scene_of
 from townlet.world.tables import World
 
@@ -26,12 +27,22 @@ class NumbaEngine:
 
     name = "numba"
 
-    def __init__(self, world: World, rows: int, *, autoreset: bool = True, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        rows: int,
+        *,
+        autoreset: bool = True,
+        threads: int | None = None,
+        starts: StartsSpec | None = None,
+    ) -> None:
         self.world, self.rows, self.autoreset = world, rows, autoreset
         self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
         self._pool: ThreadPoolExecutor | None = None
         self._pool_of = 0  # the process that the pool's threads live in
         self._w = Handle(world.tables)
+        self._starts = start_table(world, starts)
+        self._explores = bool(self._starts[SHARE].any())
         self._key = 0
         self._state = np.zeros(rows, record(len(world.meters)))
         self._final = self._state.copy()
@@ -46,8 +57,9 @@ class NumbaEngine:
         self.components = np.zeros((rows, len(world.rewards)), np.float32)
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
+        self.used = np.full(rows, 2 * world.tables.none, np.uint8)  # at most 64 affordances
         self._call = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
-        self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
+        self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated, self.used)
         bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
         self._chunks = list(pairwise(bounds))
         self.restore(start)
@@ -56,18 +68,30 @@ class NumbaEngine:
         """Begin episode 0 of every row in the random stream `key`."""
         self._key = key
         self._state["episode"] = 0
-        self._begin(np.ones(self.rows, np.bool_))
+        self._begin(np.arange(self.rows))
 
     def reset_rows(self, rows: NDArray[np.bool_]) -> None:
         """Begin the next episode of the chosen rows."""
-        chosen = np.ascontiguousarray(rows, np.bool_)
+        chosen = np.flatnonzero(rows)
         self._state["episode"][chosen] += 1
         self._begin(chosen)
 
-    def _begin(self, chosen: NDArray[np.bool_]) -> None:
-        kernel.begin_rows(self._state, *self._layout, self._w, self._key, chosen, self.obs, self.mask)
+    def _begin(self, rows: NDArray[np.int64]) -> None:
+        self._wake(rows)
         for array in (self.reward, self.components, self.terminated, self.truncated):
-            array[chosen] = 0
+            array[rows] = 0
+        self.used[rows] = 2 * self.world.tables.none
+
+    def _wake(self, rows: NDArray[np.int64]) -> None:
+        """Put rows at the first moment of the episode that they count."""
+        kernel.begin_rows(self._state, *self._layout, self._w, self._key, rows, self.obs, self.mask)
+        self._explore(rows)
+
+    def _explore(self, rows: NDArray[np.int64]) -> None:
+        """Where starts are explored, let rows at the first moment of an episode begin elsewhere."""
+        if self._explores and len(rows):
+            kind_at = self._layout[0]
+            kernel.explore_rows(self._state, kind_at, self._w, self._starts, self._key, rows, self.obs, self.mask)
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """One step of every row."""
@@ -86,6 +110,8 @@ class NumbaEngine:
         if wrong >= 0:
             top = len(self.world.actions) - 1
             raise TownletError(f"{actions[wrong]} in row {wrong} is no action", f"give whole numbers from 0 to {top}")
+        if self._explores and self.autoreset:
+            self._explore(np.flatnonzero(self.terminated | self.truncated))
 
     def _threads(self) -> ThreadPoolExecutor:
         """The pool of this process; a fork has none, whatever its memory says."""
@@ -101,17 +127,30 @@ class NumbaEngine:
         """Observation and mask, before their reset, of rows that ended in the last step."""
         if rows is None:
             rows = np.flatnonzero(self.terminated | self.truncated)
+        index = np.asarray(rows, np.int64)
+        if self.autoreset:
+            return self._look(self._final, self._final_kind_at, index)
+        return self._look(self._state, self._layout[0], index)
+
+    def _look(
+        self, state: NDArray[Any], kind_at: NDArray[Any], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         obs = np.empty((len(rows), self.obs.shape[1]), np.float32)
         mask = np.empty((len(rows), self.mask.shape[1]), np.bool_)
-        last = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
-        kernel.observe_rows(*last, self._w, np.asarray(rows, np.int64), obs, mask)
+        kernel.observe_rows(state, kind_at, self._w, rows, obs, mask)
         return obs, mask
 
-    def peek(self) -> State:
-        """The state as live views, one array per field."""
+    def final_meters(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
+        meters: NDArray[np.float32] = (self._final if self.autoreset else self._state)["meters"][rows]
+        return meters
+
+    def peek(self, *names: str) -> State:
+        """The state as live views, one array per field; only the named ones where names are given."""
         kind_at, cell_of = self._layout
-        views: State = {name: self._state[name] for name in ("meters", *FIELDS)}
-        return views | {"reward_mix": self._mix, "kind_at": kind_at, "cell_of": cell_of}
+        others: State = {"reward_mix": self._mix, "kind_at": kind_at, "cell_of": cell_of}
+        wanted = names or ("meters", *FIELDS, *others)
+        return {name: others[name] if name in others else self._state[name] for name in wanted}
 
     def state(self) -> State:
         """A copy of everything that decides what happens next."""
@@ -133,6 +172,20 @@ class NumbaEngine:
         mine["here"][...] = mine["kind_at"][towns, mine["cell"]]
         every = np.arange(self.rows)
         kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
+
+    def set(self, settings: State, rows: Any = None) -> None:
+        """Give some rows (all by default) other settings, one value for each of them."""
+        chosen = choose_rows(rows, self.rows)
+        check_settings(self.world, len(chosen), settings)
+        mine = self.peek(*settings)
+        for name, values in settings.items():
+            mine[name][chosen] = values
+        if "active" not in settings:
+            return  # nothing that is seen or allowed follows from the others
+        if self._explores:  # a life that has not begun yet begins with the meters that are now in play
+            self._wake(chosen[self._state["age"][chosen] == 0])
+        if self.world.tables.mask_unaffordable:
+            self.obs[chosen], self.mask[chosen] = self._look(self._state, self._layout[0], chosen)
 
     def scene(self, row: int, action: int | None = None) -> Scene:
         """One row as people see it."""

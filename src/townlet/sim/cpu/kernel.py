@@ -24,7 +24,7 @@ import townlet.world.tables
 from townlet.sim.cpu import scalar_ops  # noqa: F401  (teaches Numba the rule book's operations)
 from townlet.sim.cpu.observe import write_fresh, write_mask, write_obs
 from townlet.sim.cpu.prefetch import prefetch
-from townlet.sim.starts import begin, shuffle
+from townlet.sim.starts import begin, explore, shuffle
 from townlet.sim.step import live
 
 
@@ -80,7 +80,7 @@ def begin_row(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def
 @kernel
 def step_rows(  # type: ignore[no-untyped-def]
     state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, actions,
-    obs, mask, reward, components, terminated, truncated, first, last,
+    obs, mask, reward, components, terminated, truncated, used, first, last,
 ):  # fmt: skip
     """One step of the rows [first, last); −1, or the row of an action that does not exist, and nothing is done."""
     # An index out of range would read foreign memory. Looking at all rows lets all threads refuse alike.
@@ -91,12 +91,13 @@ def step_rows(  # type: ignore[no-untyped-def]
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
             components[row] = 0.0
+            used[row] = 2 * w.none
             continue
         prefetch(obs, row)
         s = state[row]
         town = row if w.shuffled else 0
         old_cell, old_here = s.cell, s.here
-        gain, dead, late = live(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
+        gain, dead, late, used[row] = live(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
         reward[row], terminated[row], truncated[row] = gain, dead, late
         fresh = (dead or late) and autoreset
         if fresh:
@@ -111,13 +112,20 @@ def step_rows(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def begin_rows(state, kind_at, cell_of, w, key, chosen, obs, mask):  # type: ignore[no-untyped-def]
-    """A new episode in the chosen rows."""
-    for row in range(len(state)):
-        if chosen[row]:
-            town = row if w.shuffled else 0
-            begin_row(state[row], key, kind_at, cell_of, town, w)
-            write_fresh(obs, mask, row, state[row], kind_at, town, w)
+def begin_rows(state, kind_at, cell_of, w, key, rows, obs, mask):  # type: ignore[no-untyped-def]
+    """The episode of some rows from its first moment."""
+    for row in rows:
+        town = row if w.shuffled else 0
+        begin_row(state[row], key, kind_at, cell_of, town, w)
+        write_fresh(obs, mask, row, state[row], kind_at, town, w)
+
+
+@kernel
+def explore_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: ignore[no-untyped-def]
+    """Exploring starts of rows whose episode has just begun; apart, so that nobody else pays for them."""
+    for row in rows:
+        explore(state[row], key, starts)
+        write_fresh(obs, mask, row, state[row], kind_at, row if w.shuffled else 0, w)
 
 
 @kernel

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.errors import TownletError
+from townlet.sim.exploring import SHARE, StartsSpec, start_table
 from townlet.sim.scene import Scene
-from townlet.sim.starts import begin, shuffle
-from townlet.sim.state import FIELDS, State, check_actions, check_state, fresh
+from townlet.sim.starts import begin, explore, shuffle
+from townlet.sim.state import FIELDS, State, check_actions, check_settings, check_state, choose_rows, fresh
 from townlet.sim.step import live
 from townlet.sim.tensor.observe import observe
-from townlet.sim.tensor.tables import tensor_tables
+from townlet.sim.tensor.tables import tensor_tables, unrolled
 from townlet.sim.view import scene_of
 from townlet.world.tables import World
 
@@ -60,11 +62,19 @@ class TensorEngine:
     """A town of N rows on any torch device. Each step makes new tensors; nothing is written in place."""
 
     def __init__(
-        self, world: World, rows: int, *, autoreset: bool = True, device: str = "cpu", compiled: bool = False
+        self,
+        world: World,
+        rows: int,
+        *,
+        autoreset: bool = True,
+        device: str = "cpu",
+        compiled: bool = False,
+        starts: StartsSpec | None = None,
     ) -> None:
         self.name = "compiled" if compiled else "torch"
         self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
         self._w = tensor_tables(world.tables, device)
+        self._starts = unrolled(start_table(world, starts).tolist())
         self._town: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
         self._key = torch.zeros((), dtype=torch.int64, device=device)
         self._mix = torch.ones((rows, len(world.rewards)), device=device)
@@ -72,6 +82,7 @@ class TensorEngine:
         self.components = torch.zeros((rows, len(world.rewards)), device=device)
         self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
         self.truncated = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.used = torch.full((rows,), 2 * self._w.none, dtype=torch.int32, device=device)
         self._state: Tensors = {}
         self._final: Tensors = {}
         self._advance = self._step
@@ -97,12 +108,15 @@ class TensorEngine:
         alive = chosen.logical_not()
         self.reward, self.components = self.reward * alive, self.components * alive.unsqueeze(1)
         self.terminated, self.truncated = self.terminated & alive, self.truncated & alive
+        self.used = torch.where(chosen, 2 * self._w.none, self.used)
         self._look()
 
     def _begin(self, values: Tensors) -> Tensors:
         """11. The first moment of every row's episode, with a new layout where the world shuffles."""
         s = Row(values)
         begin(s, self._key, self._w)
+        if self._starts[SHARE][0] > 0:
+            explore(s, self._key, self._starts)
         layout = self._shuffled(s) if self._w.shuffled else {}
         s.here = self._kind_at(layout)[self._town, s.cell]
         return s.values(values) | layout
@@ -123,12 +137,12 @@ class TensorEngine:
 
     def _step(
         self, values: Tensors, mix: Tensor, actions: Tensor, terminated: Tensor, truncated: Tensor
-    ) -> tuple[Tensors, Tensors, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The whole step of all rows: (state, last state, obs, mask, reward, components, terminated, truncated)."""
+    ) -> tuple[Tensors, Tensors, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The step of all rows: (state, last state, obs, mask, reward, components, terminated, truncated, used)."""
         w, town, s = self._w, self._town, Row(values)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
         components = torch.zeros_like(mix)
-        reward, dead, late = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
+        reward, dead, late, used = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
         last = values | s.values(values)
         if self.autoreset:
             over = dead | late
@@ -139,8 +153,9 @@ class TensorEngine:
             last = after = choose(ended, values, last)
             reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
             dead, late = torch.where(ended, terminated, dead), torch.where(ended, truncated, late)
+            used = torch.where(ended, 2 * w.none, used)
         obs, mask = observe(Row(after), self._kind_at(after), town, self.world, w)
-        return after, last, obs, mask, reward, components, dead, late
+        return after, last, obs, mask, reward, components, dead, late, used.to(torch.int32)
 
     def step(self, actions: Any) -> None:
         """One step of every row."""
@@ -151,7 +166,7 @@ class TensorEngine:
             raise TownletError("some action does not exist", f"give whole numbers from 0 to {self._w.wait}")
         after, last, *out = self._advance(self._state, self._mix, actions, self.terminated, self.truncated)
         self._state, self._final = after, last
-        self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated = out
+        self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated, self.used = out
 
     def _look(self) -> None:
         self.obs, self.mask = observe(Row(self._state), self._kind_at(self._state), self._town, self.world, self._w)
@@ -165,11 +180,19 @@ class TensorEngine:
         town = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
         return observe(Row(ended), self._kind_at(ended), town, self.world, self._w)
 
-    def peek(self) -> State:
-        """The state as NumPy arrays [N, ...]; copies."""
+    def final_meters(self, rows: Any) -> NDArray[np.float32]:
+        """The meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
+        rows = torch.as_tensor(rows, device=self.device).to(torch.int64)
+        meters: NDArray[np.float32] = self._final["meters"][:, rows].T.contiguous().cpu().numpy()
+        return meters
+
+    def peek(self, *names: str) -> State:
+        """The state as NumPy arrays [N, ...], copies; only the named fields where names are given."""
         shared = {"kind_at": self._w.kind_at, "cell_of": self._w.cell_of, "reward_mix": self._mix}
-        out = {name: values.cpu().numpy() for name, values in (shared | self._state).items()}
-        out["meters"] = np.ascontiguousarray(out["meters"].T)
+        fields = shared | self._state
+        out = {name: fields[name].cpu().numpy() for name in names or fields}
+        if "meters" in out:
+            out["meters"] = np.ascontiguousarray(out["meters"].T)
         return out
 
     def state(self) -> State:
@@ -200,6 +223,25 @@ class TensorEngine:
         if self.autoreset:  # what those rows saw last is not part of a state
             self.terminated, self.truncated = self.terminated & False, self.truncated & False
         self._state["here"] = self._kind_at(self._state)[self._town, self._state["cell"]]
+        self._look()
+
+    def set(self, settings: State, rows: Any = None) -> None:
+        """Give some rows (all by default) other settings, one value for each of them."""
+        chosen = torch.from_numpy(choose_rows(rows, self.rows)).to(self.device)
+        check_settings(self.world, len(chosen), settings)
+        for name, values in settings.items():
+            now = self._mix if name == "reward_mix" else self._state[name]
+            given = torch.from_numpy(np.array(values)).to(self.device, now.dtype)
+            changed = now.index_put((chosen,), given)
+            if name == "reward_mix":
+                self._mix = changed
+            else:
+                self._state[name] = changed
+        if "active" not in settings:
+            return  # nothing that is seen or allowed follows from the others
+        if self._starts[SHARE][0] > 0:  # a life that has not begun yet begins with the meters that are now in play
+            young = torch.zeros_like(self.terminated).index_fill(0, chosen, True) & (self._state["age"] == 0)
+            self._state = choose(young, self._begin(self._state), self._state)
         self._look()
 
     def scene(self, row: int, action: int | None = None) -> Scene:
