@@ -227,3 +227,44 @@ def test_every_setting_says_what_it_does() -> None:
     assert all(described.values())
     assert DrqnSettings().lr == 1e-4
     assert DrqnSettings().sequence == 32
+
+
+def by_hand(windows: Windows, following: Tensor, burn_in: int, n: int, k: int, b: int) -> float:
+    """The n-step target of position k of window b, step by step."""
+    total, factor = 0.0, 1.0
+    for ahead in range(n):
+        t = burn_in + k + ahead
+        total += factor * windows.reward[t, b].item()
+        factor *= windows.discount[t, b].item()
+        if ahead == n - 1 or t + 1 >= len(windows.valid) or not windows.valid[t + 1, b]:
+            return total + factor * following[k + ahead, b].item()
+    raise AssertionError("never here")
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_n_step_targets_end_with_the_episode_and_with_the_window(n: int) -> None:
+    trained = life(sequence=6, burn_in=2, n_step=n, double=False)
+    trained.go_on(60)
+    agent, windows = agent_of(trained), windows_of(trained, 40)
+    with torch.no_grad():
+        values = agent.unroll(agent.target, windows)
+        following = values[1:].masked_fill(~windows.mask[3:], -torch.inf).amax(-1)
+        targets = agent.targets(windows, values)
+    for b in range(40):
+        for k in range(int(windows.lengths[b])):
+            assert targets[k, b].item() == pytest.approx(by_hand(windows, following, 2, n, k, b), abs=1e-5)
+
+
+def test_stored_memory_is_what_a_burn_in_of_the_whole_episode_would_bring() -> None:
+    never = {"warmup": 10**9, "sequence": 3}
+    stored, burnt = life(burn_in=0, stored=True, **never), life(burn_in=LENGTH, **never)
+    values = []
+    for trained in (stored, burnt):
+        trained.go_on(60)
+        with torch.no_grad():
+            values.append(agent_of(trained).unroll(agent_of(trained).network, windows_of(trained, 64)))
+    torch.testing.assert_close(values[0], values[1])
+    agent, windows = agent_of(stored), windows_of(stored, 64)
+    assert (
+        agent.unroll(agent.network, windows._replace(hidden=windows.hidden * 0)) - agent.unroll(agent.network, windows)
+    ).any()

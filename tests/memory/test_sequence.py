@@ -16,6 +16,7 @@ from townlet.errors import TownletError
 from townlet.memory.sequence import Sequences, Windows
 
 GAMMA = 0.5
+TIMED = ("actions", "reward", "discount", "valid", "fresh")  # columns [L, B]
 
 
 def make(script: Script, slots: int, length: int = 4, burn_in: int = 2, seed: int = 1) -> Sequences:
@@ -90,7 +91,7 @@ def test_padding_is_harmless(script: Script) -> None:
 def shown(windows: Windows, moment: int, burn_in: int) -> dict[str, list[float]]:
     """The window drawn at a moment."""
     b = drawn(windows, burn_in).index(moment)
-    return {name: field[:, b].tolist() for name, field in windows._asdict().items() if field.dim() == 2}
+    return {name: field[:, b].tolist() for name, field in windows._asdict().items() if name in TIMED}
 
 
 def test_an_episode_out_of_time_is_drawn_like_one_that_ended_by_death() -> None:
@@ -153,3 +154,17 @@ def test_mistakes_are_named() -> None:
         make(script, 8).sample(4)
     with pytest.raises(TownletError, match="8 slots and this one 9"):
         make(script, 9).restore(feed(make(script, 8), script).state())
+
+
+@law
+@given(scripts(), st.integers(1, 4), st.integers(0, 3))
+def test_a_window_begins_with_what_was_remembered_there(script: Script, length: int, burn_in: int) -> None:
+    """Hidden is stored as the moment itself: a window that reaches back to position 0 must bring that moment's."""
+    sizes: dict[str, Any] = {"length": length, "burn_in": burn_in, "hidden": 1}
+    sequences = Sequences(20 * script.rows, script.rows, 2, 3, gamma=GAMMA, generator=generator(), **sizes)
+    for step in script.steps():
+        sequences.add(**step, hidden=step["obs"][:, :1])
+    windows = sequences.sample(32)
+    assert not windows.fresh[0].any()
+    whole = ~windows.fresh.any(0)
+    assert torch.equal(windows.hidden[whole, 0], windows.obs[0, whole, 0])

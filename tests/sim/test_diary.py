@@ -136,6 +136,19 @@ def test_what_did_nothing_is_no_use(kind: str) -> None:
     assert diary.take().uses[BAR] == 1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("actions", [[-1, 0, 0], [0, 99, 0], [INTERACT]])
+def test_watched_town_refuses_wrong_actions_as_ever(kind: str, actions: list[int]) -> None:
+    town = placed("town", [BED_CELL] * 3, kind)
+    diary = Diary(town)
+    with pytest.raises(TownletError, match="action"):
+        town.step(act(*actions))
+    assert town.engine.peek()["age"].tolist() == [0, 0, 0]
+    town.step(act(INTERACT, WAIT, INTERACT))
+    diary.note()
+    assert diary.take().uses[BED] == 2
+
+
 def test_a_new_life_has_no_place_behind_it() -> None:
     town = Town(load("town-aspatial", ["max_steps=2"]), 1)
     town.reset(0)

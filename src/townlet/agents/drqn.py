@@ -43,7 +43,14 @@ class DrqnSettings(QSettings):
         description="steps before them that only fill the memory: raised, values suit long lives better; 0 is without",
     )
     n_step: int = Field(
-        1, ge=1, description="rewards before the value of what follows: raised, news of reward travel faster, with more noise"
+        1,
+        ge=1,
+        description="rewards before the value of what follows: raised, news of reward travel faster, with more noise",
+    )
+    stored: bool = Field(
+        False,
+        description="windows begin with what was remembered when they were lived; off, with nothing. On, it needs less "
+        "burn_in, and suits a memory that hardly changes while it is learned",
     )
     bptt: bool = Field(True, description="gradients go back through time; off, what is remembered is left to luck")
     carry: bool = Field(True, description="the memory lasts through a live episode; off, it is wiped before every step")
@@ -77,12 +84,14 @@ class Drqn(QAgent):
             burn_in=settings.burn_in,
             gamma=settings.gamma,
             generator=streams.torch("memory", env.device),
+            hidden=self.network.hidden if settings.stored else 0,
             device=env.device,
         )
-        self.hidden = self.network.start(env.rows)  # [N, H] of the live rows
+        self.hidden = self._before = self.network.start(env.rows)  # [N, H] of the live rows, now and a step earlier
 
     def _evaluate(self, obs: Tensor) -> Tensor:
         values: Tensor
+        self._before = self.hidden
         values, self.hidden = self.network(obs, self.hidden)
         return values
 
@@ -95,15 +104,16 @@ class Drqn(QAgent):
 
     def _remember(self, next_obs: Tensor, next_mask: Tensor, step: Step) -> None:
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
-        self.memory.add(*before, next_obs, next_mask, step.terminated, step.truncated)
+        hidden = self._before if self.settings.stored else None
+        self.memory.add(*before, next_obs, next_mask, step.terminated, step.truncated, hidden)
 
     def unroll(self, network: QNetwork, windows: Windows) -> Tensor:
         """Values [T + 1, B, K] of the steps after burn-in and of what the last one led to."""
         burn_in = self.settings.burn_in
-        hidden = network.start(windows.obs.shape[1])
+        hidden = windows.hidden if self.settings.stored else network.start(windows.obs.shape[1])
         if burn_in:
             with torch.no_grad():
-                _, hidden = network(windows.obs[:burn_in], hidden, windows.fresh[:burn_in])
+                hidden = network.remember(windows.obs[:burn_in], hidden, windows.fresh[:burn_in])
         # A window that begins at its episode's first step has no burn-in but padding: nothing of it may stay.
         hidden = hidden.masked_fill(windows.fresh[burn_in].unsqueeze(1), 0.0)
         values: Tensor

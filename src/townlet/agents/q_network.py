@@ -31,6 +31,10 @@ class QNetwork(nn.Module):
         """What the network remembers before the first step: [rows, H], H is 0 without memory."""
         return self.body.start(rows)
 
+    def remember(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
+        """hidden [B, H] after a sequence [T, B, D], without its values."""
+        return self.body.remember(obs, hidden, fresh)
+
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → values [B, K] or [T, B, K], hidden after the last step."""
         features, hidden = self.body(obs, hidden, fresh)

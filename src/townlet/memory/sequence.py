@@ -27,6 +27,7 @@ class Windows(NamedTuple):
     valid: Tensor  # [L, B] bool, counts in the loss: neither burn-in nor padding
     lengths: Tensor  # [B] int64, how many count
     fresh: Tensor  # [L + 1, B] bool, true at the first step of each window: hidden is zeroed before it
+    hidden: Tensor  # [B, H] what was remembered before position 0, where that is stored; those windows are not fresh
 
 
 class Sequences:
@@ -47,6 +48,7 @@ class Sequences:
         burn_in: int = 8,
         gamma: float,
         generator: torch.Generator,
+        hidden: int = 0,
         device: str = "cpu",
     ) -> None:
         self.length, self.burn_in, self.gamma = length, burn_in, gamma
@@ -65,6 +67,7 @@ class Sequences:
                 "next_mask": mask,
                 "terminated": ((), torch.bool),
                 "ended": ((), torch.bool),
+                "hidden": ((hidden,), torch.float32),
             },
             device,
         )
@@ -85,9 +88,15 @@ class Sequences:
         next_mask: Tensor,
         terminated: Tensor,
         truncated: Tensor,
+        hidden: Tensor | None = None,
     ) -> None:
-        """One step of all rows, each [N, …]; next_obs and next_mask are the final ones where an episode ended."""
+        """One step of all rows, each [N, …]; next_obs and next_mask are the final ones where an episode ended.
+
+        hidden [N, H] is what was remembered before it, for a memory that stores it.
+        """
         store = self._storage
+        if hidden is not None:
+            store.put(hidden=hidden)
         store.put(obs=obs, mask=mask, actions=actions, reward=reward, intrinsic=intrinsic)
         store.put(next_obs=next_obs, next_mask=next_mask, terminated=terminated, ended=terminated | truncated)
         store.advance()
@@ -109,6 +118,9 @@ class Sequences:
         discount = torch.full_like(reward, self.gamma).masked_fill_(flat["terminated"].take(place), 0.0)
         fresh = torch.zeros((len(place) + 1, batch), dtype=torch.bool, device=self._device)
         fresh.scatter_(0, first.unsqueeze(0), True)
+        hidden = flat["hidden"].index_select(0, place[0])
+        if hidden.shape[1]:  # a shorter window begins with its episode, where nothing is remembered
+            fresh[0] = False
         return Windows(
             obs=self._seen("obs", place, first),
             mask=self._seen("mask", place, first),
@@ -118,6 +130,7 @@ class Sequences:
             valid=(self._position >= self.burn_in) & (self._position < self.burn_in + lengths),
             lengths=lengths,
             fresh=fresh,
+            hidden=hidden,
         )
 
     def _place(self, drawn: Tensor, position: Tensor) -> Tensor:

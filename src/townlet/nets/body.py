@@ -10,9 +10,10 @@ from townlet.nets.heads import Dueling, head, initialise
 from townlet.nets.keypoints import Keypoints
 from townlet.nets.layers import Parts, Stack, Take, readers, width
 from townlet.nets.pictures import Summed, make_cnn
-from townlet.nets.recurrent import make_core
+from townlet.nets.places import Glance, Notebook
+from townlet.nets.recurrent import Core, make_core
 from townlet.nets.spatial import make_spatial
-from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, Network, NetworkSpec, Spatial
+from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, PlacesSpec, Spatial
 
 __all__ = ["Body", "Dueling", "build_body", "head", "initialise"]
 
@@ -23,13 +24,11 @@ class Body(nn.Module):
     Weights are zero until `initialise` draws them or a state is loaded.
     """
 
-    def __init__(self, encoder: nn.Module, spec: Network) -> None:
+    def __init__(self, encoder: nn.Module, core: Core | Notebook | None = None, after: Stack | None = None) -> None:
         super().__init__()
-        self.encoder, memory = encoder, spec.recurrent
-        self.core = make_core(memory.kind, width(encoder), memory.size) if memory else None
-        self.after = Stack(memory.size, memory.after, spec.activation, spec.layer_norm) if memory else None
-        self.features = self.after.features if self.after is not None else width(encoder)
-        self.hidden = self.core.hidden if self.core is not None else 0
+        self.encoder, self.core, self.after = encoder, core, after
+        self.features = after.features if after is not None else width(encoder)
+        self.hidden = core.hidden if core is not None else 0
         self.register_buffer("_nothing", torch.empty(0), persistent=False)  # knows the device
 
     def start(self, rows: int) -> Tensor:
@@ -42,21 +41,35 @@ class Body(nn.Module):
         hidden [B, H] is what was remembered before the first step. Rows that are fresh ([B] or [T, B] bool)
         forget everything before that step.
         """
-        seen = self.encoder(obs if obs.dim() == 2 else obs.flatten(0, 1))
-        if obs.dim() == 3:
-            seen = seen.unflatten(0, obs.shape[:2])
+        seen = self._look(obs)
         if self.core is None or self.after is None:
             return seen, hidden
         remembered, hidden = self.core(seen, hidden, fresh)
         return self.after(remembered), hidden
 
+    def remember(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
+        """hidden [B, H] after the steps, as from a call, without what is only needed for features."""
+        return hidden if self.core is None else self.core(self._look(obs), hidden, fresh)[1]
+
+    def _look(self, obs: Tensor) -> Tensor:
+        seen: Tensor = self.encoder(obs if obs.dim() == 2 else obs.flatten(0, 1))
+        return seen if obs.dim() == 2 else torch.unflatten(seen, 0, obs.shape[:2])
+
 
 def build_body(spec: NetworkSpec, layout: Layout) -> Body:
     """The body that a recipe describes, for observations of this layout."""
-    return Body(_encoder(spec, layout), spec)
+    if isinstance(spec, PlacesSpec):
+        glance = Glance(spec, layout)
+        notebook = Notebook(glance)
+        return Body(glance, notebook, Stack(notebook.features, spec.widths, spec.activation, spec.layer_norm))
+    encoder, memory = _encoder(spec, layout), spec.recurrent
+    if memory is None:
+        return Body(encoder)
+    after = Stack(memory.size, memory.after, spec.activation, spec.layer_norm)
+    return Body(encoder, make_core(memory.kind, width(encoder), memory.size), after)
 
 
-def _encoder(spec: NetworkSpec, layout: Layout) -> nn.Module:
+def _encoder(spec: MlpSpec | KeypointsSpec | Spatial | CnnSpec, layout: Layout) -> nn.Module:
     if isinstance(spec, CnnSpec):
         return make_cnn(spec, layout)
     if isinstance(spec, Spatial):

@@ -53,6 +53,11 @@ class Network(Model):
         None, description="A memory of earlier steps. Add it when one moment does not show enough to decide."
     )
 
+    @property
+    def remembers(self) -> bool:
+        """Whether earlier steps can still count."""
+        return self.recurrent is not None
+
 
 class Layered(Network):
     """A network that ends in plain layers."""
@@ -79,6 +84,18 @@ class KeypointsSpec(Layered):
     """Plain layers over where things are as seen from the agent, so that what is learned holds on other maps."""
 
     name: Literal["keypoints"] = "keypoints"
+
+
+class PlacesSpec(Layered):
+    """Plain layers over what is seen and where each kind of thing was last seen: a memory that need not be learned."""
+
+    name: Literal["places"] = "places"
+    recurrent: None = Field(None, description="The notebook is the memory; there is no other.")
+
+    @property
+    def remembers(self) -> bool:
+        """It does, by itself."""
+        return True
 
 
 class Spatial(Layered):
@@ -145,5 +162,5 @@ class CnnSpec(Network):
 
 
 NetworkSpec = Annotated[
-    MlpSpec | KeypointsSpec | SpatialSpec | SpatialRecurrentSpec | CnnSpec, Field(discriminator="name")
+    MlpSpec | KeypointsSpec | PlacesSpec | SpatialSpec | SpatialRecurrentSpec | CnnSpec, Field(discriminator="name")
 ]

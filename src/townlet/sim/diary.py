@@ -1,6 +1,6 @@
 """What people do in a town: a diary over some rows for metrics, and the sums of whole lives for evaluations.
 
-Both read what the engine says was really used (`Engine.used`), after every step; neither changes the town.
+Both read what was really used (`Town.used`) after every step, and change nothing in the town.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class Diary:
     """Counts what the first `watched` rows do. Call `note` after every step, `take` whenever the counts are wanted."""
 
     def __init__(self, town: Town, watched: int = 256) -> None:
-        self._engine = town.engine
+        self._town, self._engine = town, town.engine
         self.watched = min(watched, town.rows)
+        town.watch(self.watched)
         places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
         self._places = places
         self._rows = slice(0, self.watched)
@@ -66,7 +67,7 @@ class Diary:
         """Write down the last step."""
         engine, rows, last, none = self._engine, self._rows, self._last, self._places
         seen = engine.peek("cell", "meters")
-        used = array(engine.used[rows]).astype(np.int64)
+        used = self._town.used[rows]
         place = used >> 1
         self._steps += self.watched
         self._uses += np.bincount(place, minlength=none + 1)
@@ -118,7 +119,8 @@ class Lives:
     """Sums over every row's present life. Make it after a reset, call `note` after every step."""
 
     def __init__(self, town: Town) -> None:
-        self._engine, self._world = town.engine, town.world
+        self._town, self._engine, self._world = town, town.engine, town.world
+        town.watch(town.rows)
         self._work = workplaces(town.world)
         self._uses = np.zeros((town.rows, len(town.world.affordances)), np.int64)
         self._earned = np.zeros(town.rows, np.float64)
@@ -132,7 +134,7 @@ class Lives:
 
     def note(self) -> Lived:
         """Add the last step; gives the lives that it ended and begins their sums anew."""
-        used = array(self._engine.used).astype(np.int64)
+        used = self._town.used
         active = np.flatnonzero(used < 2 * len(self._work))
         self._uses[active, used[active] >> 1] += 1
         over = np.flatnonzero(array(self._engine.terminated | self._engine.truncated))

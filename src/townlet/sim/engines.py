@@ -23,9 +23,7 @@ class Engine(Protocol):
     """N rows of one world. Arrays are NumPy's or torch's, by engine, and reused at every step.
 
     obs [N, D] float32, mask [N, K] bool, reward [N] float32, components [N, R] float32 (they sum to the
-    reward), terminated and truncated [N] bool. used [N] tells what the last step really used: 2a for an
-    inner tick at affordance a, 2a + 1 for the last one of a session, 2A for nothing. An action that the mask
-    forbids is legal and wasted.
+    reward), terminated and truncated [N] bool. An action that the mask forbids is legal and wasted.
     """
 
     name: str
@@ -38,7 +36,6 @@ class Engine(Protocol):
     components: Any
     terminated: Any
     truncated: Any
-    used: Any
 
     def reset(self, key: int) -> None:
         """Begin episode 0 of every row in the random stream `key`."""
@@ -48,6 +45,13 @@ class Engine(Protocol):
 
     def step(self, actions: Any) -> None:
         """One step of every row; without autoreset an ended row stays as it is."""
+
+    def foretell(self, actions: Any, rows: int) -> NDArray[np.int64]:
+        """What the first `rows` rows will really use when these actions [N] are stepped [rows].
+
+        2a for an inner tick at affordance a, 2a + 1 for the last one of a session, 2A for nothing. Asked apart
+        from the step, so that only who wants to know pays for it.
+        """
 
     def final(self, rows: Any = None) -> tuple[Any, Any]:
         """Observation and mask, before their reset, of rows that ended in the last step."""

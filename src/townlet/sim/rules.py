@@ -51,15 +51,24 @@ def can_pay(s: Any, kind: Any, w: Any) -> Any:
 
 
 @rule
-def interact(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> Any:
-    """3. One tick of a session, if the place is open and can be paid; anything else ends the session.
+def happens_at(s: Any, action: Any, here: Any, w: Any) -> Any:
+    """Whether an action is an INTERACT that succeeds on this place: it is open and can be paid."""
+    welcome = (w.open_at[here, s.hour] == 1) & can_pay(s, here, w)
+    return (action >= w.first_interact) & (action < w.wait) & welcome
 
-    Gives what was used, as the row of `effect`: 2a for an inner tick at affordance a, 2a + 1 for the last, 2A for none.
-    """
+
+@rule
+def tick_at(s: Any, here: Any) -> Any:
+    """Which tick of a session comes next at this place: 1 unless one is under way there."""
+    return where(s.using == here, s.progress, 0) + 1
+
+
+@rule
+def interact(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> None:
+    """3. One tick of a session, if the place is open and can be paid; anything else ends the session."""
     s.here = kind_at[town, s.cell]
-    tick = where(s.using == s.here, s.progress, 0) + 1
-    welcome = (w.open_at[s.here, s.hour] == 1) & can_pay(s, s.here, w)
-    happens = (action >= w.first_interact) & (action < w.wait) & welcome
+    tick = tick_at(s, s.here)
+    happens = happens_at(s, action, s.here, w)
     last = tick >= w.ticks[s.here]
     row = s.here * 2 + where(last, 1, 0)
     times = real(happens)
@@ -69,7 +78,17 @@ def interact(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> Any:
     goes_on = happens & (tick < w.ticks[s.here])
     s.progress = where(goes_on, tick, 0)
     s.using = where(goes_on, s.here, w.none)
-    return where(happens, row, w.none * 2)
+
+
+@rule
+def foretell(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> Any:
+    """What rule 3 will use, told before the step, as the row of `effect` (an INTERACT has no other price, rule 2).
+
+    2a for an inner tick at affordance a, 2a + 1 for the last one of a session, 2A for nothing.
+    """
+    here = kind_at[town, w.next_cell[action, s.cell]]
+    last = tick_at(s, here) >= w.ticks[here]
+    return where(happens_at(s, action, here, w), here * 2 + where(last, 1, 0), w.none * 2)
 
 
 @rule

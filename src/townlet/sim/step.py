@@ -16,12 +16,12 @@ from townlet.sim.rewards import hope, reward
 @rule
 def live(
     s: Any, action: Any, kind_at: Any, cell_of: Any, town: Any, mix: Any, components: Any, row: Any, w: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Rules 1–10 for one row: (reward, terminated, truncated, what was used)."""
+) -> tuple[Any, Any, Any]:
+    """Rules 1–10 for one row: (reward, terminated, truncated)."""
     before = hope(s, w)
     rules.move(s, action, w)  # 1
     rules.pay_for_action(s, action, w)  # 2
-    used = rules.interact(s, action, kind_at, town, w)  # 3
+    rules.interact(s, action, kind_at, town, w)  # 3
     rules.decay(s, w)  # 4
     rules.modulate(s, w)  # 5
     rules.cascade(s, w)  # 6
@@ -29,7 +29,7 @@ def live(
     rules.grow_older(s, w)  # 8
     late = rules.run_out_of_time(s, dead, w)  # 9
     gain = reward(s, before, dead, late, cell_of, town, mix, components, row, w)  # 10
-    return gain, dead, late, used
+    return gain, dead, late
 
 
 def main() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.contract.vec_env import Discrete, Ended, Seen, Step
@@ -36,6 +38,8 @@ class Town:
         self.actions = Discrete(world.actions)
         self.components = world.rewards
         self.cause_names = cause_names(world)
+        self._watched = 0
+        self.used: NDArray[np.int64] = np.zeros(0, np.int64)
         self._step = self._tensors()
 
     def _tensors(self) -> Step:
@@ -51,8 +55,14 @@ class Town:
         self.engine.reset(Streams(seed).key("town"))
         return self._seen()
 
+    def watch(self, rows: int) -> None:
+        """From now on every step notes in `used` [rows] what the first rows really use (see `Engine.foretell`)."""
+        self._watched = max(self._watched, rows)
+
     def step(self, actions: Tensor) -> Step:
         """Act in every row: actions [N] int64."""
+        if self._watched:
+            self.used = self.engine.foretell(actions, self._watched)
         if self.engine.name == "numba":  # the engine writes into the memory of the same tensors
             self.engine.step(actions.numpy())
             return self._step

@@ -57,9 +57,8 @@ class NumbaEngine:
         self.components = np.zeros((rows, len(world.rewards)), np.float32)
         self.terminated = np.zeros(rows, np.bool_)
         self.truncated = np.zeros(rows, np.bool_)
-        self.used = np.full(rows, 2 * world.tables.none, np.uint8)  # at most 64 affordances
         self._call = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
-        self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated, self.used)
+        self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
         bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
         self._chunks = list(pairwise(bounds))
         self.restore(start)
@@ -80,7 +79,6 @@ class NumbaEngine:
         self._wake(rows)
         for array in (self.reward, self.components, self.terminated, self.truncated):
             array[rows] = 0
-        self.used[rows] = 2 * self.world.tables.none
 
     def _wake(self, rows: NDArray[np.int64]) -> None:
         """Put rows at the first moment of the episode that they count."""
@@ -122,6 +120,13 @@ class NumbaEngine:
     def _run(self, actions: NDArray[np.int64], first: int, last: int) -> int:
         args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, first, last)
         return int(kernel.step_rows(*args))
+
+    def foretell(self, actions: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+        """What the first `rows` rows will really use by these actions."""
+        check_actions(actions, self.rows)
+        used = np.empty(rows, np.int64)
+        kernel.foretell_rows(self._state, self._layout[0], self._w, np.ascontiguousarray(actions, np.int64), used)
+        return used
 
     def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Observation and mask, before their reset, of rows that ended in the last step."""

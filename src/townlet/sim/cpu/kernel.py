@@ -24,6 +24,7 @@ import townlet.world.tables
 from townlet.sim.cpu import scalar_ops  # noqa: F401  (teaches Numba the rule book's operations)
 from townlet.sim.cpu.observe import write_fresh, write_mask, write_obs
 from townlet.sim.cpu.prefetch import prefetch
+from townlet.sim.rules import foretell
 from townlet.sim.starts import begin, explore, shuffle
 from townlet.sim.step import live
 
@@ -80,7 +81,7 @@ def begin_row(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def
 @kernel
 def step_rows(  # type: ignore[no-untyped-def]
     state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, actions,
-    obs, mask, reward, components, terminated, truncated, used, first, last,
+    obs, mask, reward, components, terminated, truncated, first, last,
 ):  # fmt: skip
     """One step of the rows [first, last); −1, or the row of an action that does not exist, and nothing is done."""
     # An index out of range would read foreign memory. Looking at all rows lets all threads refuse alike.
@@ -91,13 +92,12 @@ def step_rows(  # type: ignore[no-untyped-def]
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
             components[row] = 0.0
-            used[row] = 2 * w.none
             continue
         prefetch(obs, row)
         s = state[row]
         town = row if w.shuffled else 0
         old_cell, old_here = s.cell, s.here
-        gain, dead, late, used[row] = live(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
+        gain, dead, late = live(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
         reward[row], terminated[row], truncated[row] = gain, dead, late
         fresh = (dead or late) and autoreset
         if fresh:
@@ -126,6 +126,14 @@ def explore_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: igno
     for row in rows:
         explore(state[row], key, starts)
         write_fresh(obs, mask, row, state[row], kind_at, row if w.shuffled else 0, w)
+
+
+@kernel
+def foretell_rows(state, kind_at, w, actions, used):  # type: ignore[no-untyped-def]
+    """What the first rows will use by these actions into used [n]."""
+    for row in range(len(used)):
+        action = min(max(actions[row], 0), w.wait)  # a wrong one is refused by the step
+        used[row] = foretell(state[row], action, kind_at, row if w.shuffled else 0, w)
 
 
 @kernel

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from townlet.errors import TownletError
 from townlet.sim.exploring import SHARE, StartsSpec, start_table
+from townlet.sim.rules import foretell
 from townlet.sim.scene import Scene
 from townlet.sim.starts import begin, explore, shuffle
 from townlet.sim.state import FIELDS, State, check_actions, check_settings, check_state, choose_rows, fresh
@@ -82,7 +83,6 @@ class TensorEngine:
         self.components = torch.zeros((rows, len(world.rewards)), device=device)
         self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
         self.truncated = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.used = torch.full((rows,), 2 * self._w.none, dtype=torch.int32, device=device)
         self._state: Tensors = {}
         self._final: Tensors = {}
         self._advance = self._step
@@ -108,7 +108,6 @@ class TensorEngine:
         alive = chosen.logical_not()
         self.reward, self.components = self.reward * alive, self.components * alive.unsqueeze(1)
         self.terminated, self.truncated = self.terminated & alive, self.truncated & alive
-        self.used = torch.where(chosen, 2 * self._w.none, self.used)
         self._look()
 
     def _begin(self, values: Tensors) -> Tensors:
@@ -137,12 +136,12 @@ class TensorEngine:
 
     def _step(
         self, values: Tensors, mix: Tensor, actions: Tensor, terminated: Tensor, truncated: Tensor
-    ) -> tuple[Tensors, Tensors, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The step of all rows: (state, last state, obs, mask, reward, components, terminated, truncated, used)."""
+    ) -> tuple[Tensors, Tensors, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The whole step of all rows: (state, last state, obs, mask, reward, components, terminated, truncated)."""
         w, town, s = self._w, self._town, Row(values)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
         components = torch.zeros_like(mix)
-        reward, dead, late, used = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
+        reward, dead, late = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
         last = values | s.values(values)
         if self.autoreset:
             over = dead | late
@@ -153,9 +152,8 @@ class TensorEngine:
             last = after = choose(ended, values, last)
             reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
             dead, late = torch.where(ended, terminated, dead), torch.where(ended, truncated, late)
-            used = torch.where(ended, 2 * w.none, used)
         obs, mask = observe(Row(after), self._kind_at(after), town, self.world, w)
-        return after, last, obs, mask, reward, components, dead, late, used.to(torch.int32)
+        return after, last, obs, mask, reward, components, dead, late
 
     def step(self, actions: Any) -> None:
         """One step of every row."""
@@ -166,7 +164,17 @@ class TensorEngine:
             raise TownletError("some action does not exist", f"give whole numbers from 0 to {self._w.wait}")
         after, last, *out = self._advance(self._state, self._mix, actions, self.terminated, self.truncated)
         self._state, self._final = after, last
-        self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated, self.used = out
+        self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated = out
+
+    def foretell(self, actions: Any, rows: int) -> NDArray[np.int64]:
+        """What the first `rows` rows will really use by these actions."""
+        check_actions(actions, self.rows)
+        chosen = torch.as_tensor(actions, device=self.device)[:rows].to(torch.int64)
+        s = Row({name: v[:, :rows] if name == "meters" else v[:rows] for name, v in self._state.items()})
+        town = self._town[:rows] if self._w.shuffled else 0
+        # A wrong action is refused by the step.
+        used = foretell(s, chosen.clamp(0, self._w.wait), self._kind_at(self._state), town, self._w)
+        return np.asarray(used.to(torch.int64).cpu().numpy())
 
     def _look(self) -> None:
         self.obs, self.mask = observe(Row(self._state), self._kind_at(self._state), self._town, self.world, self._w)

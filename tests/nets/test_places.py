@@ -1,0 +1,91 @@
+"""The notebook knows where things were last seen, and nothing of another life."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from townlet import load_world
+from townlet.contract.layout import Layout
+from townlet.errors import TownletError
+from townlet.nets.body import build_body, initialise
+from townlet.nets.places import Glance, Notebook
+from townlet.nets.spec import PlacesSpec
+
+SPEC = PlacesSpec(hidden=(8,))
+KINDS, SIDE = 3, 5
+LAYOUT = Layout.of(
+    ("window_typed", (SIDE, SIDE, KINDS + 1), 0.0, 1.0), ("position", (2,), 0.0, 1.0), ("meters", (2,), 0.0, 1.0)
+)
+
+
+def look(x: int, y: int, things: dict[int, tuple[int, int]], size: int = 9) -> torch.Tensor:
+    """What an agent at (x, y) of a square map sees of things at their cells: [1, D]."""
+    window = torch.zeros(SIDE, SIDE, KINDS + 1)
+    window[..., KINDS] = 1.0
+    for kind, (tx, ty) in things.items():
+        dx, dy = tx - x + SIDE // 2, ty - y + SIDE // 2
+        if 0 <= dx < SIDE and 0 <= dy < SIDE:
+            window[dy, dx] = 0.0
+            window[dy, dx, kind] = 1.0
+    return torch.cat([window.flatten(), torch.tensor([x / (size - 1), y / (size - 1)]), torch.ones(2)]).unsqueeze(0)
+
+
+def reckoned(told: torch.Tensor, size: int = 9) -> dict[int, tuple[int, int]]:
+    """From what the notebook tells: each kind's offset from the agent now, in cells."""
+    notes = told[0, -KINDS * 5 :].view(KINDS, 5)
+    found = {}
+    for kind, (flag, ox, oy, wx, wy) in enumerate(notes.tolist()):
+        if flag:
+            found[kind] = (round(ox * SIDE - wx * (size - 1)), round(oy * SIDE - wy * (size - 1)))
+    return found
+
+
+def test_a_thing_out_of_sight_is_where_it_was() -> None:
+    glance = Glance(SPEC, LAYOUT)
+    notebook = Notebook(glance)
+    things = {0: (1, 1), 2: (8, 8)}
+    told, hidden = notebook(glance(look(2, 2, things)), torch.zeros(1, notebook.hidden))
+    assert reckoned(told) == {0: (-1, -1)}
+    for x in range(3, 8):
+        told, hidden = notebook(glance(look(x, 2, things)), hidden)
+        assert reckoned(told) == {0: (1 - x, -1)}
+    told, hidden = notebook(glance(look(7, 7, things)), hidden)
+    assert reckoned(told) == {0: (-6, -6), 2: (1, 1)}
+
+
+def test_a_fresh_row_has_an_empty_notebook() -> None:
+    glance = Glance(SPEC, LAYOUT)
+    notebook = Notebook(glance)
+    _, hidden = notebook(glance(look(2, 2, {0: (1, 1)})), torch.zeros(1, notebook.hidden))
+    told, _ = notebook(glance(look(8, 8, {})), hidden, torch.tensor([True]))
+    assert reckoned(told) == {}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 6), st.integers(1, 4), st.floats(0, 0.5))
+def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float) -> None:
+    chance = torch.Generator().manual_seed(seed)
+    body = build_body(SPEC, LAYOUT)
+    initialise(body, torch.Generator().manual_seed(1))
+    obs = torch.zeros(steps, rows, LAYOUT.size)
+    for t in range(steps):
+        for row in range(rows):
+            x, y, *cells = torch.randint(0, 9, (2 + 2 * KINDS,), generator=chance).tolist()
+            obs[t, row] = look(x, y, {k: (cells[2 * k], cells[2 * k + 1]) for k in range(KINDS)})
+    fresh = torch.rand(steps, rows, generator=chance) < share
+    hidden = torch.rand(rows, body.hidden, generator=chance)
+    whole, after = body(obs, hidden, fresh)
+    for t in range(steps):
+        single, hidden = body(obs[t], hidden, fresh[t])
+        torch.testing.assert_close(whole[t], single)
+    torch.testing.assert_close(after, hidden)
+    torch.testing.assert_close(body.remember(obs, torch.zeros_like(hidden), fresh), body(obs, hidden * 0, fresh)[1])
+
+
+def test_the_foggy_town_can_be_noted_and_the_standard_town_not() -> None:
+    assert build_body(PlacesSpec(), load_world("town-foggy").layout).hidden == 15 * 5
+    with pytest.raises(TownletError, match="window_typed"):
+        build_body(PlacesSpec(), load_world("town").layout)
