@@ -1,4 +1,4 @@
-# Townlet. `make run` shows it, `make test` proves it; both build .venv first.
+# Townlet. `make run` trains an agent, `make test` proves it; both build .venv first.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,8 +19,8 @@ TEST_STAMP := $(VENV)/.installed-test
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-run: $(RUN_STAMP) ## show the town alive in the terminal
-	$(BIN)/townlet play town
+run: $(RUN_STAMP) ## train an agent in the town and say what it has learned
+	$(BIN)/townlet train town:dqn
 
 test: check ## check, and run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

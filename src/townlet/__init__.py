@@ -5,18 +5,21 @@ Importing it registers the Gymnasium ids by string and stays light: no torch, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium.envs.registration import register, registry
 
 if TYPE_CHECKING:
+    from townlet.runs.folder import Run
     from townlet.sim.town import Town
+    from townlet.train.api import TrainedRun
+    from townlet.train.policies import TrainedPolicy
     from townlet.world.tables import World
 
 __version__ = "0.1.0"
-__all__ = ["IDS", "__version__", "load_world", "make"]
+__all__ = ["IDS", "__version__", "load", "load_world", "make", "train"]
 
 IDS = {
     "Townlet/Town-v0": "town",
@@ -47,6 +50,32 @@ def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> 
     from townlet.world.tables import World
 
     return Town(world if isinstance(world, World) else load_world(world), rows, **settings)
+
+
+def train(
+    recipe: str = "town:dqn",
+    *,
+    seed: int | None = None,
+    overrides: Mapping[str, Any] | Sequence[str] | str = (),
+    root: str | Path = "runs",
+    progress: bool = False,
+) -> TrainedRun:
+    """Train ENV:VARIANT from nothing, with changes as {"agent.lr": 1e-3} or ["agent.lr=1e-3"]; gives the run.
+
+    Quiet unless `progress`. Ctrl-C saves the run and then interrupts the program as usual.
+    """
+    from townlet.train.api import train
+
+    return train(recipe, seed=seed, overrides=overrides, root=root, progress=progress)
+
+
+def load(
+    run: str | Path | Run, which: Literal["best", "last"] = "best", *, root: str | Path = "runs", seed: int = 0
+) -> TrainedPolicy:
+    """What a run learned, ready to act: `load("latest").act(obs, mask)`. `seed` is for actions that are drawn."""
+    from townlet.train.api import load
+
+    return load(run, which, root=root, seed=seed)
 
 
 def _register() -> None:

@@ -35,7 +35,9 @@ class Mistake:
 
 
 class TownletError(Exception):
-    """The user's mistake. The command line prints it without a traceback and exits with 2."""
+    """The user's mistake. The command line prints it without a traceback and exits with `exit_code`."""
+
+    exit_code = 2
 
     def __init__(self, what: str, fix: str = "", where: Mark | None = None) -> None:
         self.mistakes: tuple[Mistake, ...] = (Mistake(what, fix, where),)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from cli.program import Done, Program
+from small import SMALL
 from townlet.cli.app import main
 
 
@@ -23,3 +27,15 @@ def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         return Done(code if isinstance(code, int) else 0, printed.out, printed.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of each kind of agent, the recurrent one last; only to be read."""
+    from townlet.train.api import train
+
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("trained") / "runs"
+    for recipe in ("town-l0:dqn", "town:ppo", "town-l2:drqn"):
+        train(recipe, overrides=SMALL[recipe], root=root)
+    return root

@@ -15,9 +15,15 @@ import pytest
 from cli.program import Program
 
 COMMANDS = [
+    ["train"],
+    ["eval"],
     ["play"],
+    ["export"],
+    ["recipes"],
     ["doctor"],
     ["bench", "sim"],
+    ["bench", "train"],
+    *(["runs", verb] for verb in ("list", "show", "compare", "export", "prune")),
     *(["world", verb] for verb in ("list", "check", "show", "explain", "new", "schema")),
 ]
 

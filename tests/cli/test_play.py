@@ -16,8 +16,9 @@ import pytest
 from rich.console import Console
 
 from cli.program import Program
+from townlet.cli.by_hand import choose, legend
 from townlet.cli.keyboard import Keyboard, keys_of
-from townlet.cli.play import Seat, choose, legend, stage
+from townlet.cli.stage import Seat, stage
 from townlet.rng import Streams
 from townlet.sim.engines import make_engine
 from townlet.sim.players import make_player

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from townlet.train.load import load
 from townlet.world.load import from_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,12 +22,22 @@ def blocks(document: Path, language: str) -> list[str]:
 
 
 WORLDS = [text for d in DOCUMENTS for text in blocks(d, "yaml")]
+RECIPES = [text for d in DOCUMENTS for text in blocks(d, "yaml recipe")]
 SCRIPTS = [(d.name, text) for d in DOCUMENTS for text in blocks(d, "python")]
 
 
 @pytest.mark.parametrize("text", WORLDS, ids=lambda text: text.splitlines()[0])
 def test_worlds_in_the_documents_are_valid(text: str) -> None:
     assert from_text(text if "extends:" in text else f"extends: town\n{text}").warnings == ()
+
+
+def test_recipes_in_the_documents_are_valid(tmp_path: Path) -> None:
+    assert RECIPES
+    for text in RECIPES:
+        file = tmp_path / "my-recipe.yaml"
+        file.write_text(text, encoding="utf-8")
+        (variant,) = re.findall(r"^  (\w[\w-]*):$", text, re.MULTILINE)
+        assert load(f"{file}:{variant}").recipe.variant == variant
 
 
 def test_python_in_the_documents_runs(tmp_path: Path) -> None:

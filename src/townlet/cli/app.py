@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from townlet.cli import bench, doctor, play, world
+from townlet.cli import bench, doctor, evaluate, export, play, recipes, runs, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.errors import TownletError
 
-MISTAKE = 2
+MISTAKE = 2  # and 3 where training diverged: each error knows its own
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -28,11 +28,44 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(
+    "train",
+    epilog=examples(
+        "townlet train",
+        "townlet train town:dqn --seed 1",
+        "townlet train town:ppo agent.lr=1e-3 rows=256 --minutes 2",
+        "townlet train town-l0:dqn --seeds 3",
+        "townlet train --resume latest budget.env_steps=4e7",
+    ),
+)(train.train)
+app.command(
+    "eval",
+    epilog=examples(
+        "townlet eval latest",
+        "townlet eval town:ppo max_steps=2000 --episodes 500",
+        "townlet eval latest --layout shuffled",
+        "townlet eval town-ppo-2026 --world cascades-strong --json",
+    ),
+)(evaluate.evaluate)
+app.command(
     "play",
     epilog=examples("townlet play", "townlet play town-l3 --mode human", "townlet play my-town.yaml max_steps=1000"),
 )(play.play)
+app.add_typer(runs.app, name="runs")
+app.command(
+    "export",
+    epilog=examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx"),
+)(export.export)
 app.add_typer(world.app, name="world")
 app.add_typer(bench.app, name="bench")
+app.command(
+    "recipes",
+    epilog=examples(
+        "townlet recipes",
+        "townlet recipes memory",
+        "townlet recipes town:ppo agent.lr=1e-3",
+        "townlet recipes --schema > recipe.schema.json",
+    ),
+)(recipes.recipes)
 app.command("doctor", epilog=examples("townlet doctor"))(doctor.doctor)
 
 
@@ -52,7 +85,7 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `townlet` and leave with 0 (done), 2 (the user's mistake) or 130 (interrupted)."""
+    """Run `townlet` and leave with 0 (done), 2 (the user's mistake), 3 (diverged) or 130 (interrupted)."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started us
@@ -63,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(arguments, prog_name="townlet")
     except TownletError as error:
         print_mistakes(error)
-        sys.exit(MISTAKE)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except OSError as error:  # a full disk, a device that is gone

@@ -13,10 +13,12 @@ from townlet.errors import TownletError
 
 if TYPE_CHECKING:
     from townlet.sim.bench import Result
+    from townlet.train.bench import Comparison
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True, rich_markup_mode="rich")
 
 ROUNDS = 5
+TRAINING_ROUNDS = 3  # fewer and longer: one pass of a peer takes seconds
 
 
 class Engine(StrEnum):
@@ -27,9 +29,11 @@ class Engine(StrEnum):
     COMPILED = "compiled"
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps `sim` a word of its own while it is the only one."""
+class Agent(StrEnum):
+    """Who learns."""
+
+    PPO = "ppo"
+    DQN = "dqn"
 
 
 @app.command(
@@ -80,3 +84,54 @@ def _print_table(results: list[Result]) -> None:
         rates = (r.best_per_cpu_s, r.median_per_cpu_s, r.best_per_wall_s, r.median_per_wall_s)
         table.add_row(f"{r.rows:,}", str(r.threads), *(f"{rate:,.0f}" for rate in rates), f"{r.ready_s:.1f} s")
     out().print(table)
+
+
+@app.command(
+    epilog=examples(
+        "townlet bench train",
+        "townlet bench train town-l2 --agent ppo --rows 256 --threads 1",
+        "townlet bench train --seconds 60 --json",
+        "townlet bench train --no-peers",
+    )
+)
+def train(
+    world: Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world with a Gymnasium id.")] = "town",
+    agent: Annotated[list[Agent] | None, typer.Option(help="Who learns; may be given again. By default all.")] = None,
+    rows: Annotated[int, typer.Option(min=2, help="Towns side by side, for ours and theirs alike.")] = 128,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of both; all cores by default.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time to measure for each agent of each library.")] = 12.0,
+    peers: Annotated[bool, typer.Option(help="Measure Stable-Baselines3 as well, where it is installed.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure training beside Stable-Baselines3 on the same town with equal settings, in turns; about a minute."""
+    from townlet.train.bench import AGENTS, compare
+
+    agents = [a.value for a in dict.fromkeys(agent)] if agent else AGENTS
+    with err().status(f"{world}, {rows} rows, {', '.join(agents)}"):
+        found = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, peers)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=2))
+    else:
+        _print_training(found)
+
+
+def _print_training(found: Comparison) -> None:
+    from rich.table import Table
+
+    first = next(r for both in found.results.values() for r in both.values())
+    about = f"{first.world} · {first.rows} rows · {first.threads} threads · steps of all rows/s"
+    table = Table(title=about, title_justify="left")
+    table.add_column("agent")
+    table.add_column("library")
+    for heading in ("best", "median", "median, CPU time"):
+        table.add_column(heading, justify="right")
+    for both in found.results.values():
+        for r in both.values():
+            rates = (r.best_per_wall_s, r.median_per_wall_s, r.median_per_cpu_s)
+            table.add_row(r.subject, r.engine, *(f"{rate:,.0f}" for rate in rates))
+    console = out()
+    console.print(table)
+    for name, ratio in found.ratios.items():
+        console.print(f"{name}: {ratio:.2f} times as many steps a second as Stable-Baselines3, by the median.")
+    for reason in found.skipped:
+        console.print(f"Only ours was measured: {reason}", markup=False)

@@ -64,40 +64,42 @@ class Notebook(nn.Module):
 
         Rows that are fresh ([B] or [T, B] bool) forget everything before that step.
         """
-        one = x.dim() == 2
-        glances = x.unsqueeze(0) if one else x
-        begins = None if fresh is None else fresh.unsqueeze(0) if one else fresh
-        notes = self._recall(self._notes(glances), self._flags(glances), hidden, begins)
-        told = torch.cat([glances, self._told(notes, self._position(glances))], -1)
-        return told.squeeze(0) if one else told, notes[-1].flatten(1)
+        before = torch.unflatten(hidden, -1, (self.kinds, self.note))
+        if x.dim() == 2:
+            if fresh is not None:
+                before = before.masked_fill(fresh.view(-1, 1, 1), 0.0)
+            notes = last = torch.where(self._flags(x).unsqueeze(-1), self._notes(x), before)
+        else:
+            notes = self._recall(self._notes(x), self._flags(x), before, fresh)
+            last = notes[-1]
+        return torch.cat([x, self._told(notes, self._position(x))], -1), last.flatten(1)
 
     def _flags(self, x: Tensor) -> Tensor:
-        """Whether each kind is in sight [T, B, kinds]."""
+        """Whether each kind is in sight [.., B, kinds]."""
         return x[..., self.seen : self.place] > 0
 
     def _position(self, x: Tensor) -> Tensor:
-        """Where the agent stands [T, B, 1, axes], in shares of the map."""
+        """Where the agent stands [.., B, 1, axes], in shares of the map."""
         return x[..., self.place : self.place + self.axes].unsqueeze(-2)
 
     def _notes(self, x: Tensor) -> Tensor:
-        """What would be noted of each kind now [T, B, kinds, note]."""
+        """What would be noted of each kind now [.., B, kinds, note]."""
         offset = torch.unflatten(x[..., : self.seen], -1, (self.axes, self.kinds)).transpose(-1, -2)
         here = self._position(x).expand_as(offset)
         return torch.cat([torch.ones_like(offset[..., :1]), offset, here], -1)
 
-    def _recall(self, notes: Tensor, flags: Tensor, hidden: Tensor, fresh: Tensor | None) -> Tensor:
-        """The last note of each kind at every step [T, B, kinds, note]; what was known before is note 0."""
+    def _recall(self, notes: Tensor, flags: Tensor, before: Tensor, fresh: Tensor | None) -> Tensor:
+        """The last note of each kind at every step [T, B, kinds, note]; what was known before is the note of time 0."""
         steps, rows = flags.shape[:2]
         clock = torch.arange(1, steps + 1, device=notes.device).view(-1, 1, 1)
         last = (flags * clock).cummax(0).values
-        before = torch.unflatten(hidden, -1, (self.kinds, self.note)).unsqueeze(0)
-        known = torch.cat([before, notes]).gather(0, last.unsqueeze(-1).expand(-1, -1, -1, self.note))
+        known = torch.cat([before.unsqueeze(0), notes]).gather(0, last.unsqueeze(-1).expand(-1, -1, -1, self.note))
         if fresh is None:
             return known
         begun = (fresh.unsqueeze(-1) * clock).cummax(0).values.expand(steps, rows, self.kinds)
         return known.masked_fill((last < begun).unsqueeze(-1), 0.0)
 
     def _told(self, notes: Tensor, position: Tensor) -> Tensor:
-        """Flag, offset when seen, and the way since then, of each kind [T, B, H]; zeros for what was never seen."""
+        """Flag, offset when seen, and the way since then, of each kind [.., B, H]; zeros for what was never seen."""
         flag, offset, stood = torch.split(notes, [1, self.axes, self.axes], -1)
         return torch.cat([flag, offset, (position - stood) * flag], -1).flatten(-2)

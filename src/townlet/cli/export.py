@@ -1,0 +1,46 @@
+"""`townlet export`: the part of a run that acts, as one file for other programs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from townlet.cli.console import err, out
+from townlet.cli.evaluate import Root, RunName, Which
+from townlet.cli.opening import open_run
+
+
+class Format(StrEnum):
+    """Kinds of files."""
+
+    SAFETENSORS = "safetensors"
+    ONNX = "onnx"
+
+
+def export(
+    run: RunName,
+    form: Annotated[
+        Format, typer.Option("--format", help="safetensors: weights to rebuild; onnx: a graph that runs anywhere.")
+    ] = Format.SAFETENSORS,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default policy.* in the run's folder.")
+    ] = None,
+    which: Annotated[Which, typer.Option(help="Which checkpoint of the run.")] = Which.BEST,
+    root: Root = Path("runs"),
+) -> None:
+    """Write the part of a run that acts, with all that another program must know of it."""
+    from townlet.train.export import export as write
+    from townlet.train.policies import load_policy
+
+    opened = open_run(run, root)
+    with err().status("exporting"):
+        trained = load_policy(opened, which.value)
+        path = write(trained, form.value, to)
+    size, needs = path.stat().st_size, "obs, mask and hidden" if trained.hidden else "obs and mask"
+    console = out()
+    console.print(f"Wrote {path} ({size / 1024:.0f} kB).", markup=False, soft_wrap=True)
+    console.print(f"It takes {needs} and gives {trained.kind} of {len(trained.actions)} actions.")
+    console.print("Its metadata says the rest: blocks of the observation, names of actions, network, readme.")

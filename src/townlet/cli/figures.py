@@ -1,0 +1,48 @@
+"""Figures and plain tables for a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def plain_table(*headings: str) -> Table:
+    """A table without lines; a heading that ends in ">" stands over figures. The first column stays whole."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(headings):
+        table.add_column(heading.rstrip(">"), overflow="fold", no_wrap=place == 0)
+        table.columns[-1].justify = "right" if heading.endswith(">") else "left"
+    return table
+
+
+def figure(value: float | None) -> str:
+    """A number, or a dash where there is none."""
+    return "–" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def share(value: float | None) -> str:
+    """A share in per cent."""
+    return "–" if value is None else f"{value:.0%}"
+
+
+def short(count: int) -> str:
+    """20000000 as 20M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{letter}"
+    return str(count)
+
+
+def setting(value: Any) -> str:
+    """A value of a recipe in one line."""
+    return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def runs_in_words(count: int) -> str:
+    """1 run, 2 runs."""
+    return f"{count} run" + "s" * (count != 1)

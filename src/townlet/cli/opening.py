@@ -1,0 +1,50 @@
+"""From a word on the command line to a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from townlet.errors import TownletError, did_you_mean
+
+if TYPE_CHECKING:
+    from townlet.runs.folder import Run
+
+
+def open_run(word: str, root: Path) -> Run:
+    """A run by name, by how its name begins, by path, as latest; or the newest of the recipe ENV:VARIANT."""
+    from townlet.runs.folder import Run
+
+    if ":" not in word or Path(word).exists():
+        return Run.open(word, root)
+    runs = [run for run in reversed(Run.list(root)) if _recipe(run) == word]
+    if not runs:
+        raise TownletError(f"there is no run of {word} in {root}", f"train it: townlet train {word}")
+    return runs[0]
+
+
+def find_run(word: str, root: Path) -> Run | None:
+    """The run behind a word that may also be a world: a name that is a world's stands for the world."""
+    from townlet.world.catalogue import ENDINGS, shipped
+
+    if word in shipped() or word.endswith(ENDINGS) or Path(word).is_file():
+        return None
+    from townlet.runs.folder import LATEST, Run
+
+    names = [run.name for run in Run.list(root)]
+    if ":" in word or word == LATEST or (root / word).is_dir() or Path(word).is_dir():
+        return open_run(word, root)
+    if any(name.startswith(word) for name in names):
+        return Run.open(word, root)
+    beside = sorted(path.name for path in Path().glob("*.yaml"))
+    own = f"{word}.yaml"
+    hint = f"did you mean '{own}'?" if own in beside else did_you_mean(word, [*shipped(), *beside, *names])
+    raise TownletError(f"there is no world and no run '{word[:60]}'", hint)
+
+
+def _recipe(run: Run) -> str:
+    """What a run trained; nothing when its meta.json is damaged."""
+    try:
+        return str(run.meta().get("recipe", ""))
+    except TownletError:
+        return ""

@@ -1,0 +1,93 @@
+"""Runs side by side: in which settings they differ, and their curves in one picture."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from townlet.config.overrides import apply
+from townlet.config.yaml import read
+from townlet.errors import TownletError
+from townlet.runs import disk, page, plots
+from townlet.runs.folder import Run
+from townlet.runs.overview import Overview
+
+ABOUT: Final = ("description", "result", "tuned")  # words for people, not settings
+SIZE: Final = (8.0, 4.5)  # inches
+ENDINGS: Final = (".png", ".svg", ".html")
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """Every setting of a run by its path, as in agent.lr."""
+    flat: dict[str, Any] = {}
+
+    def add(path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, below in value.items():
+                add(f"{path}.{key}" if path else key, below)
+        else:
+            flat[path] = "null" if value is None else value  # as YAML says it; None is left for keys that are not there
+
+    whole = apply(read(run.resolved_file), run.meta().get("resumed_with", ())).plain()
+    add("", {key: value for key, value in whole.items() if key not in ABOUT})
+    return flat
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Settings that are not the same in all runs, each with its values; None where a run has no such key."""
+    found = [settings(run) for run in runs]
+    keys = dict.fromkeys(key for one in found for key in one)
+    values = {key: [one.get(key) for one in found] for key in keys}
+    return {key: these for key, these in values.items() if any(value != these[0] for value in these)}
+
+
+def write_curves(runs: Mapping[str, Overview], path: Path) -> None:
+    """The evaluations of all runs over env_steps, by label, as PNG, SVG or HTML."""
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise TownletError(f"cannot draw a '{path.name}'", f"name a file that ends in {', '.join(ENDINGS)}", None)
+    if not path.parent.is_dir():
+        raise TownletError(f"there is no folder {path.parent}", "make it first, or write elsewhere")
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        for label, one in runs.items():
+            title = f"{label} {one.recipe} seed {one.seed}"
+            axes.plot(one.evaluations["env_steps"], one.evaluations["length"], "o-", markersize=3, label=title)
+        axes.set_xlabel("env_steps")
+        axes.set_ylabel("length of a life in steps, evaluated")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.legend(loc="best")
+
+    if ending == ".png":
+        disk.replace_file(path, _png(paint))
+        return
+    plot = plots.draw("compare", "evaluations over env_steps", SIZE, paint)
+    if ending == ".svg":
+        disk.replace_file(path, plot.standalone())
+        return
+    rows = [(label, one.run.name, one.recipe, str(one.seed), _figure(one.best)) for label, one in runs.items()]
+    section = page.Section("Evaluations", header=("", "run", "recipe", "seed", "best"), rows=rows, plots=[plot])
+    disk.replace_file(path, page.html("Runs side by side", [section]).encode("utf-8", "replace"))
+
+
+def _png(paint: Any) -> bytes:
+    """A picture on white paper: PNG cannot follow the colour of a page."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({"axes.prop_cycle": plots.SETTINGS["axes.prop_cycle"], "text.parse_math": False}):
+        figure = Figure(figsize=SIZE, layout="constrained")
+        paint(figure)
+        figure.savefig(file, format="png", dpi=120)
+    return file.getvalue()
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"

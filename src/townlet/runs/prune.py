@@ -1,0 +1,62 @@
+"""Which runs can go, and letting them go. A run that is being written is never touched."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from townlet.errors import TownletError
+from townlet.runs import disk
+from townlet.runs.folder import LATEST
+from townlet.runs.lock import Lock
+from townlet.runs.overview import Overview, by_score
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A run that can go, and why."""
+
+    one: Overview
+    why: str
+
+
+def candidates(runs: Sequence[Overview], keep: int | None = None) -> list[Leaving]:
+    """Runs without a checkpoint, with `keep` also all but the best few of each recipe; none that runs or is damaged."""
+    found, seen = [], Counter[str]()
+    for one in by_score(runs):
+        if one.state in ("running", "damaged"):
+            continue
+        if not one.checkpoints:
+            found.append(Leaving(one, "it has no checkpoint"))
+            continue
+        seen[one.recipe] += 1
+        if keep is not None and seen[one.recipe] > keep:
+            found.append(Leaving(one, f"not among the best {keep} of {one.recipe}"))
+    return found
+
+
+def remove(leaving: Leaving, root: Path) -> bool:
+    """Remove a run's folder; False when somebody began to write in it meanwhile."""
+    path = leaving.one.run.path
+    try:
+        with Lock(path):
+            aside = path.with_name(f".gone-{secrets.token_hex(6)}")  # out of sight in one instant
+            path.rename(aside)
+            shutil.rmtree(aside)
+    except TownletError:
+        return False
+    except OSError as error:
+        raise disk.explained(error, f"cannot remove {path}") from error
+    link = root / LATEST
+    if link.is_symlink() and not link.exists():
+        link.unlink()
+    return True
+
+
+def size_of(path: Path) -> int:
+    """Bytes in a folder."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())

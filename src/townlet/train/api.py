@@ -1,0 +1,85 @@
+"""Training and loading for programs of one's own: `townlet.train` and `townlet.load`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from townlet.runs.folder import Run
+from townlet.train.launch import Outcome, start
+from townlet.train.load import load as load_recipe
+from townlet.train.policies import TrainedPolicy, Which, load_policy
+from townlet.train.recipe import Recipe
+from townlet.train.sinks import Bar, Lines, Sink
+
+Overrides = Mapping[str, Any] | Sequence[str] | str
+
+
+@dataclass(frozen=True)
+class TrainedRun(Run):
+    """A run with what came of it."""
+
+    score: float | None  # of the evaluation at its end, by the recipe's metric
+    outcome: Outcome = field(repr=False, compare=False)
+
+    @property
+    def summary(self) -> list[str]:
+        """What was learned and what was not, in sentences."""
+        return self.outcome.summary.sentences() if self.outcome.summary else []
+
+    def load(self, which: Which = "best") -> TrainedPolicy:
+        """What it learned."""
+        return load_policy(self, which)
+
+
+def load(run: str | Path | Run, which: Which = "best", *, root: str | Path = "runs", seed: int = 0) -> TrainedPolicy:
+    """The policy of a run: by path, by name below `root`, as "latest", or the run itself."""
+    return load_policy(run if isinstance(run, Run) else Run.open(run, Path(root)), which, seed)
+
+
+def train(
+    recipe: str = "town:dqn",
+    *,
+    seed: int | None = None,
+    overrides: Overrides = (),
+    root: str | Path = "runs",
+    progress: bool = False,
+) -> TrainedRun:
+    """Train a recipe from nothing. Ctrl-C saves the run and then interrupts the program as usual."""
+    words = as_words(overrides)
+    if seed is not None:
+        words.append(f"seed={seed}")
+    loaded = load_recipe(recipe, words)
+    outcome = start(loaded, Path(root), sinks=[_console(loaded.recipe)] if progress else ())
+    if outcome.ending.why == "interrupted":
+        raise KeyboardInterrupt
+    last = outcome.ending.last
+    score = None if last is None else last.score(loaded.recipe.evaluation.metric)
+    return TrainedRun(outcome.run.path, score, outcome)
+
+
+def as_words(overrides: Overrides) -> list[str]:
+    """`key=value` of each change; a mapping may have any value that JSON can write."""
+    if isinstance(overrides, str):
+        return [overrides]
+    if isinstance(overrides, Mapping):
+        return [f"{key}={json.dumps(value, default=_plain, ensure_ascii=False)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy and torch as Python's, paths as text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _console(recipe: Recipe) -> Sink:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal or console.is_jupyter:
+        return Bar(console, recipe.title, recipe.budget.env_steps or 0)
+    return Lines(sys.stderr)

@@ -1,0 +1,171 @@
+"""How fast training is here, beside Stable-Baselines3 with equal settings: collecting and learning, nothing else.
+
+Both sides have the same town, rows, network, batch, rounds of learning and threads. Theirs goes through Gymnasium, as
+its users have it; ours has the town as a batch. Rates count steps of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+import torch
+
+from townlet import IDS
+from townlet.contract.episodes import Episodes
+from townlet.contract.vec_env import Ended
+from townlet.curriculum.curriculum import StageChange
+from townlet.errors import TownletError, did_you_mean
+from townlet.sim.bench import Result, Subject, cores, interleave
+from townlet.train.api import as_words
+from townlet.train.build import build
+from townlet.train.collect import collect
+from townlet.train.load import load
+from townlet.world.load import load as load_world
+
+AGENTS: Final = ("ppo", "dqn")
+OURS, THEIRS = "townlet", "stable-baselines3"
+HIDDEN: Final = (64, 64)
+LR, GAMMA = 2.5e-4, 0.99
+# PPO: one pass is one rollout and its update.
+STEPS, EPOCHS, BATCHES, GAE, CLIP, ENTROPY, VALUE, PPO_NORM = 128, 4, 4, 0.95, 0.2, 0.01, 0.5, 0.5
+# DQN: one pass is so many steps of all rows, with one update after each.
+PASS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
+
+
+class Silent:
+    """Hears of everything and writes nothing down."""
+
+    def stepped(self) -> None:
+        """Not kept."""
+
+    def episodes(self, over: Episodes, ended: Ended) -> None:
+        """Not kept."""
+
+    def stages(self, changes: list[StageChange]) -> None:
+        """Not kept."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was measured, in pairs of the same agent, and why something is missing."""
+
+    results: dict[str, dict[str, Result]]  # agent → townlet or its peer
+    skipped: tuple[str, ...]
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Our median rate over theirs, for each agent with a peer."""
+        pairs = {agent: found for agent, found in self.results.items() if THEIRS in found}
+        return {
+            agent: found[OURS].median_per_wall_s / found[THEIRS].median_per_wall_s for agent, found in pairs.items()
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it for programs, with the settings."""
+        results = [r.as_json() for found in self.results.values() for r in found.values()]
+        ratios = {agent: round(ratio, 3) for agent, ratio in self.ratios.items()}
+        return {"settings": settings(), "results": results, "ratios": ratios, "skipped": list(self.skipped)}
+
+
+def settings() -> dict[str, dict[str, Any]]:
+    """What both sides share."""
+    both = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
+    ppo = {"n_steps": STEPS, "epochs": EPOCHS, "minibatches": BATCHES, "activation": "tanh"}
+    dqn = {"batch_size": BATCH, "replay": REPLAY, "updates_per_vector_step": 1, "target_every": TARGET}
+    return {"ppo": both | ppo, "dqn": both | dqn | {"activation": "relu", "double": False, "dueling": False}}
+
+
+def compare(
+    world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int, peers: bool = True
+) -> Comparison:
+    """Measure each agent beside its peer, in turn, `seconds` for each over all rounds."""
+    if world not in IDS.values():
+        raise TownletError(f"no Gymnasium id stands for the world '{world}'", did_you_mean(world, list(IDS.values())))
+    threads = threads or cores()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    missing = peers and find_spec("stable_baselines3") is None
+    results = {}
+    try:
+        for agent in agents:
+            subjects = [our_subject(world, agent, rows, threads)]
+            if peers and not missing:
+                subjects.append(their_subject(world, agent, rows, threads))
+            found = interleave(subjects, seconds, rounds)
+            results[agent] = dict(zip((OURS, THEIRS), found, strict=False))
+    finally:
+        torch.set_num_threads(before)
+    skipped = ("stable-baselines3 is not installed: pip install stable-baselines3",) if missing else ()
+    return Comparison(results, skipped)
+
+
+def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
+    """Our agent, built from a recipe as training does it."""
+    training = build(load(f"town:{agent}", _overrides(world, agent, rows, threads)))
+    ear, passes = Silent(), PASS if agent == "dqn" else 1
+
+    def play() -> int:
+        for _ in range(passes):
+            collect(training, training.agent.round, ear)
+            training.agent.learn()
+        return passes * training.agent.round
+
+    return Subject(play, subject=agent, world=world, engine=OURS, rows=rows, threads=threads)
+
+
+def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
+    """Every setting that decides the work to be done, so that recipes may change without changing this."""
+    paid = [reward.model_dump(mode="json", exclude_unset=True) for reward in load_world(world).spec.rewards]
+    both = {
+        "world": world, "change.rewards": paid, "rows": rows, "threads": threads, "seed": 0, "network.hidden": HIDDEN,
+        "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
+    }  # fmt: skip
+    ppo = {
+        "network.activation": "tanh", "agent.n_steps": STEPS, "agent.epochs": EPOCHS, "agent.batch_size": 1 / BATCHES,
+        "agent.gae_lambda": GAE, "agent.clip": CLIP, "agent.entropy": ENTROPY, "agent.value": VALUE,
+        "agent.max_grad_norm": PPO_NORM, "agent.shared": False,
+    }  # fmt: skip
+    dqn = {
+        "agent.batch_size": BATCH, "agent.replay": REPLAY, "agent.warmup": WARMUP, "agent.target_every": TARGET,
+        "agent.update_every": 1, "agent.updates": 1, "agent.n_step": 1, "agent.loss": "huber", "agent.double": False,
+        "agent.dueling": False, "agent.prioritized": None, "agent.max_grad_norm": DQN_NORM,
+        "explore.choose.schedule": EPSILON,
+    }  # fmt: skip
+    return as_words(both | (ppo if agent == "ppo" else dqn))
+
+
+def their_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
+    """The peer's agent with the peer's own loop, in one process."""
+    model, steps = their_model(world, agent, rows), STEPS if agent == "ppo" else PASS
+
+    def play() -> int:
+        model.learn(steps * rows, reset_num_timesteps=False)
+        return steps
+
+    return Subject(play, subject=agent, world=world, engine=THEIRS, rows=rows, threads=threads)
+
+
+def their_model(world: str, agent: str, rows: int) -> Any:
+    """The peer's agent on the Gymnasium id of the same world."""
+    from stable_baselines3 import DQN, PPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from torch import nn
+
+    name = next(key for key, value in IDS.items() if value == world)
+    towns = make_vec_env(name, n_envs=rows, seed=0)
+    both: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
+    if agent == "ppo":
+        return PPO(
+            "MlpPolicy", towns, n_steps=STEPS, n_epochs=EPOCHS, batch_size=rows * STEPS // BATCHES, gae_lambda=GAE,
+            clip_range=CLIP, ent_coef=ENTROPY, vf_coef=VALUE, max_grad_norm=PPO_NORM,
+            policy_kwargs={"net_arch": list(HIDDEN), "activation_fn": nn.Tanh}, **both,
+        )  # fmt: skip
+    return DQN(
+        "MlpPolicy", towns, batch_size=BATCH, buffer_size=REPLAY, learning_starts=WARMUP, train_freq=1,
+        gradient_steps=1, target_update_interval=TARGET * rows, exploration_initial_eps=EPSILON,
+        exploration_final_eps=EPSILON, max_grad_norm=DQN_NORM,
+        policy_kwargs={"net_arch": list(HIDDEN), "activation_fn": nn.ReLU}, **both,
+    )  # fmt: skip

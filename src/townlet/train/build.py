@@ -1,0 +1,85 @@
+"""From a recipe to live objects: the only place where names become classes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from townlet.agents.agent import Agent
+from townlet.agents.dqn import Dqn
+from townlet.agents.drqn import Drqn
+from townlet.agents.ppo import Ppo
+from townlet.contract.counters import Counters
+from townlet.contract.state import State
+from townlet.contract.vec_env import Seen
+from townlet.curriculum.curriculum import Curriculum
+from townlet.curriculum.make import make_curriculum
+from townlet.rng import Streams
+from townlet.sim.town import Town
+from townlet.train.load import Loaded
+from townlet.train.recipe import Recipe
+from townlet.train.tracker import Tracker
+from townlet.world.tables import World
+
+AGENTS: Final[dict[str, Any]] = {"dqn": Dqn, "drqn": Drqn, "ppo": Ppo}
+
+
+@dataclass
+class Training:
+    """All that lives while a run trains. Its `state` is what a checkpoint holds."""
+
+    recipe: Recipe
+    env: Town
+    agent: Agent
+    counters: Counters
+    tracker: Tracker
+    seen: Seen
+    curriculum: Curriculum | None = None
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"agent": self.agent, "counters": self.counters, "tracker": self.tracker}
+        return parts | ({"curriculum": self.curriculum} if self.curriculum else {})
+
+    def state(self) -> State:
+        """Everything that decides what happens next, part by part."""
+        return {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken."""
+        self.seen = self.env.restore(state["env"])
+        for name, part in self._parts().items():
+            part.restore(state[name])
+
+
+def build(loaded: Loaded) -> Training:
+    """A run at its beginning: the same recipe and seed give the same bits."""
+    recipe, world = loaded.recipe, loaded.worlds.training
+    threads = set_threads(recipe)
+    streams = Streams(recipe.seed)
+    counters = Counters(budget=recipe.budget.env_steps or 0)
+    rows, device = recipe.row_count, recipe.device
+    env = Town(world, rows, engine=recipe.engine, device=device, threads=threads, starts=recipe.starts)
+    seen = env.reset(streams.key("env"))
+    curriculum = None
+    if recipe.curriculum:
+        curriculum = make_curriculum(recipe.curriculum, rows, world.spec.max_steps, world.meters, world.rewards)
+        seen = env.set(**curriculum.settings())
+    agent = build_agent(recipe, env, counters, streams.child("agent"), world)
+    return Training(recipe, env, agent, counters, Tracker(rows, device), seen, curriculum)
+
+
+def build_agent(recipe: Recipe, env: Town, counters: Counters, streams: Streams, world: World) -> Agent:
+    """The agent that the recipe names, for the rows of this environment."""
+    make = AGENTS[recipe.agent.name]
+    agent: Agent = make(recipe.agent, recipe.network, recipe.explore, env, counters, streams, world.spec.max_steps)
+    return agent
+
+
+def set_threads(recipe: Recipe) -> int:
+    """Give torch the threads that the recipe asks for; sums over several may differ in their last bits."""
+    threads = (os.cpu_count() or 1) if recipe.threads == "auto" else recipe.threads
+    torch.set_num_threads(threads)
+    return threads

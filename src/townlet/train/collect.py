@@ -1,0 +1,49 @@
+"""Steps of all rows: act, step, observe, and tell of what ended."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from townlet.contract.episodes import Episodes
+from townlet.contract.vec_env import Ended, Seen
+from townlet.curriculum.curriculum import StageChange
+from townlet.train.build import Training
+from townlet.train.guards import check_reward
+
+
+class Listener(Protocol):
+    """Who is told of steps, episodes and stages."""
+
+    def stepped(self) -> None:
+        """A step of all rows was made."""
+
+    def episodes(self, over: Episodes, ended: Ended) -> None:
+        """Episodes that ended in the last step."""
+
+    def stages(self, changes: list[StageChange]) -> None:
+        """Rows that went on or back."""
+
+
+def collect(t: Training, steps: int, listener: Listener) -> None:
+    """That many steps of every row."""
+    asks_entropy = t.curriculum is not None and t.curriculum.needs_entropy
+    for _ in range(steps):
+        actions = t.agent.act(t.seen)
+        step = t.env.step(actions)
+        t.counters.env_steps += t.env.rows
+        check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
+        ended = t.env.ended()
+        t.agent.observe(step, ended)
+        listener.stepped()
+        over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if asks_entropy else None)
+        t.seen = Seen(step.obs, step.mask)
+        if len(over):
+            t.counters.episodes += len(over)
+            t.agent.finished(over)
+            listener.episodes(over, ended)
+            if t.curriculum and (changes := t.curriculum.finished(over)):
+                rows = torch.tensor([change.row for change in changes])
+                t.seen = t.env.set(rows, **t.curriculum.settings(rows))
+                listener.stages(changes)

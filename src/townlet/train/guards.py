@@ -1,0 +1,52 @@
+"""Nothing that is not a number goes on: the first such value stops the run and is named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from townlet.errors import TownletError
+
+FIX: Final = "lower agent.lr or agent.reward_scale; the last checkpoint is from before this and can be resumed"
+
+
+class Diverged(TownletError):
+    """Training met NaN or Inf; `tensor` names where."""
+
+    exit_code = 3
+
+    def __init__(self, tensor: str, value: float, when: str) -> None:
+        super().__init__(f"training diverged: {tensor} is {value} {when}", FIX)
+        self.tensor = tensor
+
+
+def check_reward(reward: Tensor, when: str) -> None:
+    """Refuse a reward [N] that is not finite. Their sum tells it in one look, unless finite ones overflow it."""
+    if math.isfinite(float(reward.sum())):
+        return
+    wrong = torch.isfinite(reward).logical_not().nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        raise Diverged(f"reward of row {row}", float(reward[row]), when)
+
+
+def check_figures(figures: Mapping[str, float], when: str) -> None:
+    """Refuse figures of an update that are not finite, the loss first."""
+    for name in sorted(figures, key=lambda name: "loss" not in name):
+        if not math.isfinite(figures[name]):
+            raise Diverged(name, figures[name], when)
+
+
+def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
+    """Refuse weights that are not finite. Norms of all tensors are taken at once."""
+    norms = torch.stack(torch._foreach_norm(list(weights.values())))
+    if bool(torch.isfinite(norms).all()):
+        return
+    for name, values in weights.items():
+        wrong = values[torch.isfinite(values).logical_not()]
+        if len(wrong):
+            raise Diverged(f"weight {name}", float(wrong[0]), when)

@@ -1,0 +1,225 @@
+"""What a run says of itself: gathered between marks, handed to the store and the sinks at each mark.
+
+Marks lie at fixed env_steps, so that two runs that do the same say the same, however fast they are; what was
+gathered since the last mark is part of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.contract.counters import Counters
+from townlet.contract.episodes import Episodes
+from townlet.contract.state import State
+from townlet.contract.vec_env import Ended
+from townlet.curriculum.curriculum import StageChange
+from townlet.runs.store import Store
+from townlet.sim.diary import Diary
+from townlet.train.build import Training
+from townlet.train.evaluate import Evaluated
+from townlet.train.sinks import Mark, Sink
+
+# One line for each finished episode; the meters at its end follow.
+COLUMNS: Final = (
+    "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
+)  # fmt: skip
+QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+WHOLE: Final = ("env_steps", "updates", "row", "start", "length", "stage")  # columns of whole numbers
+
+
+@dataclass
+class Sum:
+    """A figure since the last mark."""
+
+    total: float = 0.0
+    count: int = 0
+
+
+class Journal:
+    """Listens to one run. `every` is in env_steps; `whole` episodes of each interval are kept entire."""
+
+    def __init__(self, t: Training, every: int, whole: int, store: Store, sinks: Sequence[Sink]) -> None:
+        self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
+        self._diary = Diary(t.env)
+        self._lines: list[Tensor] = []
+        self._sums: dict[str, Sum] = {}
+        self._since = 0
+        self._last = (time.monotonic(), t.counters.env_steps)
+
+    @property
+    def _counters(self) -> Counters:
+        return self._t.counters
+
+    def stepped(self) -> None:
+        """A step of all rows was made."""
+        self._diary.note()
+
+    def episodes(self, over: Episodes, ended: Ended) -> None:
+        """Episodes that ended in the last step."""
+        t, now, k = self._t, self._counters, len(over)
+        figures = t.agent.figures()
+        weight, stage = figures.get("intrinsic_weight", 0.0), t.curriculum.stage[over.rows] if t.curriculum else None
+        lines = torch.zeros((k, len(COLUMNS) + len(t.env.world.meters)), dtype=torch.float64)
+        columns: dict[str, Any] = {
+            "env_steps": now.env_steps,
+            "updates": now.updates,
+            "row": over.rows,
+            "start": now.env_steps - over.length * t.env.rows,
+            "length": over.length,
+            "return": over.reward + weight * over.intrinsic,
+            "extrinsic": over.reward,
+            "intrinsic": over.intrinsic,
+            "stage": 0 if stage is None else stage,
+            "epsilon": figures.get("epsilon", 0.0),
+            "cause": t.env.causes(ended),
+        }
+        for place, name in enumerate(COLUMNS):
+            lines[:, place] = columns[name]
+        lines[:, len(COLUMNS) :] = t.env.final_meters(ended)
+        self._lines.append(lines)
+
+    def stages(self, changes: list[StageChange]) -> None:
+        """Rows that went on or back."""
+        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
+        self._store.add("stage_changes", [{**moment, **vars(change)} for change in changes])
+
+    def update(self, figures: Mapping[str, float]) -> None:
+        """Figures of one update."""
+        for name, value in figures.items():
+            known = self._sums.setdefault(name, Sum())
+            known.total += value
+            known.count += 1
+
+    def evaluated(self, found: Evaluated, policy: str = "greedy") -> None:
+        """An evaluation, of the agent or of a yardstick."""
+        columns = found.columns(policy, self._t.recipe.evaluation.metric)
+        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
+        self._store.add("evaluations", [{**moment, **columns}])
+        for sink in self._sinks:
+            sink.evaluated(self._counters, columns)
+
+    def alert(self, name: str, message: str, value: float | None = None) -> None:
+        """Something that a person should look at."""
+        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
+        self._store.add("alerts", [{**moment, "name": name, "message": message, "value": value}])
+        for sink in self._sinks:
+            sink.note(f"{name}: {message}")
+
+    def tick(self) -> None:
+        """After every round: the sinks may show progress, and a mark may be due."""
+        for sink in self._sinks:
+            sink.tick(self._counters)
+        if self._counters.env_steps // self._every > self._since // self._every:
+            self.mark()
+
+    def finish(self) -> None:
+        """The run is over: what was gathered since the last mark is not lost."""
+        if self._counters.env_steps > self._since:
+            self.mark()
+
+    def mark(self) -> None:
+        """Hand on what was gathered, and begin anew."""
+        now = self._counters
+        figures = {name: s.total / s.count for name, s in self._sums.items() if s.count}
+        figures |= self._write_episodes() | self._write_diary()
+        clock, env_steps = self._last
+        self._last = (time.monotonic(), now.env_steps)
+        figures["steps_per_second"] = (now.env_steps - env_steps) / max(1e-9, self._last[0] - clock)
+        moment = {"env_steps": now.env_steps, "updates": now.updates}
+        self._store.add("updates", {**moment, "name": list(figures), "value": list(figures.values())})
+        self._store.flush()
+        self._lines, self._sums, self._since = [], {}, now.env_steps
+        mark = Mark(now.env_steps, now.updates, now.episodes, figures, self._t.agent.parameters())
+        for sink in self._sinks:
+            sink.mark(mark)
+
+    def _write_episodes(self) -> dict[str, float]:
+        """Write the episodes of the interval; their means."""
+        if not self._lines:
+            return {}
+        table = torch.cat(self._lines).numpy()
+        meters, causes = self._t.env.world.meters, self._t.env.cause_names
+        by_name = {name: table[:, place] for place, name in enumerate(COLUMNS)}
+        final = table[:, len(COLUMNS) :]
+        kept = slice(0, self._whole)
+        whole: dict[str, Any] = {n: (v[kept].astype(np.int64) if n in WHOLE else v[kept]) for n, v in by_name.items()}
+        whole["cause"] = [causes[int(code)] for code in by_name["cause"][kept]]
+        whole["meters"] = [dict(zip(meters, line, strict=True)) for line in final[kept].round(4).tolist()]
+        if self._whole:
+            self._store.add("episodes", whole)
+        stages = by_name["stage"].astype(np.int64)
+        self._store.add("episode_intervals", [{
+            "env_steps": self._counters.env_steps,
+            "updates": self._counters.updates,
+            "start": self._since,
+            "count": len(table),
+            **_spread("length", by_name["length"]),
+            **_spread("return", by_name["return"]),
+            "extrinsic": by_name["extrinsic"].mean(),
+            "intrinsic": by_name["intrinsic"].mean(),
+            "causes": _counts(causes, by_name["cause"].astype(np.int64)),
+            "stages": {str(s): int(n) for s, n in zip(*np.unique(stages, return_counts=True), strict=True)},
+            "meters": dict(zip(meters, final.mean(0).round(4).tolist(), strict=True)),
+        }])  # fmt: skip
+        means = {
+            "episode_length": by_name["length"],
+            "episode_return": by_name["return"],
+            "extrinsic": by_name["extrinsic"],
+        }
+        if by_name["intrinsic"].any():
+            means["intrinsic"] = by_name["intrinsic"]
+        if self._t.curriculum:
+            means["stage"] = self._t.curriculum.stage.double().numpy()
+        return {name: float(values.mean()) for name, values in means.items()}
+
+    def _write_diary(self) -> dict[str, float]:
+        """Write where the watched rows were and what they used; their mean meters."""
+        page, world = self._diary.take(), self._t.env.world
+        places, moment = np.array(world.affordances), {"env_steps": self._counters.env_steps}
+        used = np.flatnonzero(page.uses)
+        self._store.add("affordance_visits", {**moment, "affordance": places[used].tolist(), "count": page.uses[used]})
+        begin, end = np.nonzero(page.transitions)
+        ways = {"from": places[begin].tolist(), "to": places[end].tolist(), "count": page.transitions[begin, end]}
+        self._store.add("affordance_transitions", {**moment, **ways})
+        cells = np.flatnonzero(page.cells)
+        if world.size:
+            self._store.add("cell_visits", {**moment, "cell": cells, "count": page.cells[cells]})
+        return {f"meter_{name}": float(value) for name, value in zip(world.meters, page.meters, strict=True)}
+
+    def state(self) -> State:
+        """What was gathered since the last mark."""
+        width = len(COLUMNS) + len(self._t.env.world.meters)
+        lines = torch.cat(self._lines) if self._lines else torch.zeros((0, width), dtype=torch.float64)
+        sums = {name: [s.total, s.count] for name, s in self._sums.items()}
+        return {"lines": lines, "sums": sums, "since": self._since, "diary": self._diary.state()}
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken."""
+        self._lines = [state["lines"]] if len(state["lines"]) else []
+        self._sums = {name: Sum(float(total), int(count)) for name, (total, count) in state["sums"].items()}
+        self._since = int(state["since"])
+        self._diary.restore(state["diary"])
+        self._last = (time.monotonic(), self._counters.env_steps)
+
+
+def _spread(name: str, values: NDArray[np.float64]) -> dict[str, float]:
+    quantiles = np.quantile(values, list(QUANTILES.values()))
+    figures = {
+        "mean": values.mean(),
+        "min": values.min(),
+        "max": values.max(),
+        **dict(zip(QUANTILES, quantiles, strict=True)),
+    }
+    return {f"{name}_{what}": float(value) for what, value in figures.items()}
+
+
+def _counts(names: Sequence[str], codes: NDArray[np.int64]) -> dict[str, int]:
+    return {names[code]: int(count) for code, count in zip(*np.unique(codes, return_counts=True), strict=True)}

@@ -1,0 +1,120 @@
+"""A trained agent beside a random one and one that plans, in the same towns: what `townlet eval` tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from townlet.errors import Mark, TownletError
+from townlet.rng import Streams
+from townlet.sim.diary import workplaces
+from townlet.train.change import changed_world, changes
+from townlet.train.evaluate import Evaluated, Planning, Uniform, evaluate
+from townlet.train.load import Loaded
+from townlet.train.policies import TrainedPolicy, require_interface
+from townlet.train.summary import MOST, about_money, deaths, in_share
+from townlet.world.load import load
+from townlet.world.tables import World
+
+LAYOUTS: Final = {
+    "fixed": ("map.layout=fixed",),
+    "shuffled": ("map.layout=shuffled", "map.allow_hidden_layout=true"),
+}
+QUARTILES: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
+ALIKE: Final = 0.9  # of the life at home: as good as at home
+LITTLE: Final = 1.25  # times a random life: hardly better than that
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The same towns lived by three; `home` is the agent on the map it knows, where this is another one."""
+
+    trained: Evaluated
+    random: Evaluated
+    planner: Evaluated
+    home: Evaluated | None = None
+
+    def by_name(self) -> dict[str, Evaluated]:
+        """Who was measured."""
+        home = {"at home": self.home} if self.home else {}
+        return {"trained": self.trained, **home, "random": self.random, "planner": self.planner}
+
+    def sentences(self) -> list[str]:
+        """What a person should know, the best and the worst of it."""
+        trained, limit = self.trained, self.trained.world.spec.max_steps
+        told = [
+            f"This agent lives {trained.mean:.0f} of {limit} steps; {in_share(trained.survived)} of its "
+            f"{len(trained.length)} lives reach the limit.",
+            f"A random agent lives {self.random.mean:.0f}, one that knows every rule {self.planner.mean:.0f}.",
+        ]
+        if trained.survived < MOST:
+            told.append(f"What ends its lives: {deaths(trained)}.")
+        told += about_money(trained)
+        return told + ([self._about_the_map(self.home)] if self.home else [])
+
+    def _about_the_map(self, home: Evaluated) -> str:
+        """The town, or only its map?"""
+        begin = f"On the map it was trained on it lives {home.mean:.0f}"
+        if home.mean <= LITTLE * self.random.mean:
+            return f"{begin}, hardly longer than at random: it has learned neither the town nor its map."
+        if self.trained.mean >= ALIKE * home.mean:
+            return f"{begin}, with the places moved {self.trained.mean:.0f}: it learned the town, not only its map."
+        if self.trained.mean <= LITTLE * self.random.mean:
+            return f"{begin}, with the places moved hardly longer than at random: it learned only its map."
+        return f"{begin}, with the places moved {self.trained.mean:.0f}: some of what it learned is its map."
+
+
+def world_for(loaded: Loaded, words: Sequence[str], name: str | None = None, layout: str | None = None) -> World:
+    """Where to measure: the world of the run's own evaluations, or the one of that name, with changes."""
+    words = [*words, *LAYOUTS[layout]] if layout else list(words)
+    if name is not None:
+        return load(name, words)
+    evaluation = loaded.node.child("evaluation")
+    own = [*changes(loaded.node.child("change")), *changes(evaluation.child("change") if evaluation else None)]
+    said = [(word, Mark(f"command line: {word}")) for word in words]
+    return changed_world(loaded.recipe, loaded.node, [*own, *said])
+
+
+def measure(
+    trained: TrainedPolicy, world: World, episodes: int, seed: int, *, greedy: bool = True, home: World | None = None
+) -> Measured:
+    """So many lives of each; `home` is measured as well where it is given."""
+    require_interface(trained, world)
+    if not greedy and trained.kind == "values":
+        name = trained.loaded.recipe.agent.name
+        raise TownletError(f"{name} learns values and has no probabilities to draw from", "leave out --sample")
+    random = Uniform(Streams(seed).torch("random"))
+    return Measured(
+        evaluate(trained.policy(), world, episodes, seed, greedy=greedy),
+        evaluate(random, world, episodes, seed),
+        evaluate(Planning(world), world, episodes, seed),
+        evaluate(trained.policy(), home, episodes, seed, greedy=greedy) if home else None,
+    )
+
+
+def figures(found: Evaluated) -> dict[str, Any]:
+    """All figures of whole lives, for programs."""
+    lived = np.quantile(found.length, list(QUARTILES.values())).tolist()
+    work = workplaces(found.world)
+    return {
+        "episodes": len(found.length),
+        "limit": found.world.spec.max_steps,
+        "mean": found.mean,
+        **dict(zip(QUARTILES, lived, strict=True)),
+        "survived": found.survived,
+        "causes": dict(Counter(found.causes).most_common()),
+        "works": found.works,
+        "work_per_life": float(found.uses[:, work].sum(1).mean()),
+        "earned_per_life": float(found.earned.mean()),
+        "uses_per_life": uses_per_life(found),
+        "return": float(found.reward.mean()),
+    }
+
+
+def uses_per_life(found: Evaluated) -> dict[str, float]:
+    """Steps in which each affordance is used in a life, on average."""
+    return dict(zip(found.world.affordances, found.uses.mean(0).tolist(), strict=True))

@@ -1,0 +1,165 @@
+"""What a run learned, ready to act: its network and the weights of a checkpoint, without memories or optimizers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from townlet.agents.actor_critic import ActorCritic
+from townlet.agents.drqn import DrqnSettings
+from townlet.agents.optimizers import restore_weights
+from townlet.agents.policy import Kind, Policy
+from townlet.agents.ppo import PpoSettings
+from townlet.agents.q_network import QNetwork
+from townlet.contract.layout import Layout
+from townlet.errors import Mark, TownletError
+from townlet.rng import Streams
+from townlet.runs.folder import Run
+from townlet.sim.engines import Engine
+from townlet.sim.state import array
+from townlet.train.launch import policy_state
+from townlet.train.load import Loaded, load
+from townlet.train.recipe import Recipe
+from townlet.world.tables import World
+
+Which = Literal["best", "last"]
+
+
+class TrainedPolicy:
+    """Acts as a run has learned to, on single observations and on batches; one with memory keeps it by itself.
+
+    `world` is the one it was trained in, `info` what the checkpoint says of itself (env_steps, score, …).
+    """
+
+    def __init__(
+        self, run: Run, loaded: Loaded, network: nn.Module, kind: Kind, info: dict[str, Any], seed: int
+    ) -> None:
+        self.run, self.loaded, self.network, self.kind, self.info = run, loaded, network, kind, info
+        self.world = loaded.worlds.training
+        self.layout, self.actions = self.world.layout, self.world.actions
+        self._seed = seed
+        self._policy = self.policy()
+
+    @property
+    def env_steps(self) -> int:
+        """How far the run was."""
+        return int(self.info["env_steps"])
+
+    @property
+    def hidden(self) -> int:
+        """Numbers that it remembers of a row; 0 without memory."""
+        return int(getattr(self.network, "hidden", 0))
+
+    def policy(self) -> Policy:
+        """The same weights with a memory and a random stream of their own."""
+        return Policy(self.network, self.kind, Streams(self._seed).torch("policy"))
+
+    def start(self, rows: int = 1) -> None:
+        """Forget the past: every one of `rows` is before its first step."""
+        self._policy.start(rows)
+
+    def act(self, obs: Any, mask: Any = None, fresh: Any = None, greedy: bool = True) -> Any:
+        """The actions for obs [N, D], or the one for obs [D] as an int; no mask [N, K] means that all are valid.
+
+        Takes tensors, arrays and lists; tensors give a tensor [N] int64, all else an array. Rows that are
+        fresh [N] bool begin an episode. Unless greedy, actions are drawn where the agent learned probabilities.
+        """
+        actions = self._policy.act(*self._inputs(obs, mask, fresh), greedy=greedy)
+        if np.ndim(obs) == 1:
+            return int(actions[0])
+        return actions if isinstance(obs, Tensor) else actions.numpy()
+
+    def outputs(self, obs: Any, mask: Any = None, fresh: Any = None) -> dict[str, Any]:
+        """What stands behind the next act, each [N, K] (or [K]): `values` or `logits`, and `probabilities`."""
+        found = self._policy.outputs(*self._inputs(obs, mask, fresh))
+        single, tensors = np.ndim(obs) == 1, isinstance(obs, Tensor)
+        parts = {name: part[0] if single else part for name, part in found.items()}
+        return {name: part if tensors else part.numpy() for name, part in parts.items()}
+
+    def _inputs(self, obs: Any, mask: Any, fresh: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        seen = _rows(obs, torch.float32, self.layout.size, "an observation")
+        allowed = None if mask is None else _rows(mask, torch.bool, len(self.actions), "a mask")
+        begins = None if fresh is None else _tensor(fresh, torch.bool).reshape(-1)
+        for name, part in (("mask", allowed), ("fresh", begins)):
+            if part is not None and len(part) != len(seen):
+                raise TownletError(f"`{name}` has {len(part)} rows and `obs` {len(seen)}", "give as many of each")
+        return seen, allowed, begins
+
+
+def load_policy(run: Run, which: Which = "best", seed: int = 0) -> TrainedPolicy:
+    """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn."""
+    if which not in get_args(Which):
+        raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
+    loaded = load(str(run.resolved_file), run.meta().get("resumed_with", ()))
+    state, info = policy_state(run, which)
+    world = loaded.worlds.training
+    if info.get("interface") != world.interface_hash:
+        what = f"the world {world.name} has other actions or another observation than when this run was trained"
+        raise TownletError(what, "bring its file back to what it was", Mark(str(run.path)))
+    whole, acting, kind = _networks(loaded.recipe, world.layout, len(world.actions))
+    restore_weights(whole, state["network"])
+    return TrainedPolicy(run, loaded, acting.requires_grad_(False).eval(), kind, info, seed)
+
+
+def _networks(recipe: Recipe, layout: Layout, actions: int) -> tuple[nn.Module, nn.Module, Kind]:
+    """The network that was trained, the part of it that acts, and what that part gives."""
+    agent = recipe.agent
+    if isinstance(agent, PpoSettings):
+        both = ActorCritic(recipe.network, layout, actions, agent.shared)
+        return both, both.actor, "logits"
+    values = QNetwork(recipe.network, layout, actions, agent.dueling)
+    values.carry = agent.carry if isinstance(agent, DrqnSettings) else True
+    return values, values, "values"
+
+
+def require_interface(trained: TrainedPolicy, world: World) -> None:
+    """Refuse a world in which this policy cannot act, with what differs."""
+    home = trained.world
+    if world.interface_hash == home.interface_hash:
+        return
+    here, there = ({b.name: list(b.shape) for b in w.layout} for w in (world, home))
+    names = [name for name in {**there, **here} if here.get(name) != there.get(name)]
+    parts = [f"{name} is {here.get(name, 'not seen')}, was {there.get(name, 'not seen')}" for name in names]
+    if world.actions != home.actions:
+        parts.append(f"{len(world.actions)} actions, was {len(home.actions)}")
+    differs = "; ".join(parts[:4]) or "the ranges of what is seen differ"
+    what = f"the world {world.name} does not fit the agent of {trained.run.name}: {differs}"
+    raise TownletError(what, "name a world with the same observation and actions")
+
+
+class TrainedPlayer:
+    """A trained policy as a player of towns, see `townlet.sim.players.Player`."""
+
+    name = "trained"
+
+    def __init__(self, policy: Policy, greedy: bool = True) -> None:
+        self._policy, self._greedy, self._rows = policy, greedy, 0
+
+    def act(self, engine: Engine) -> NDArray[np.int64]:
+        """One action for each row [N]; a row of age 0 has nothing to remember."""
+        if self._rows != engine.rows:
+            self._rows = engine.rows
+            self._policy.start(engine.rows)
+        obs, mask = (torch.from_numpy(array(part)) for part in (engine.obs, engine.mask))
+        fresh = torch.from_numpy(engine.peek()["age"] == 0)
+        return self._policy.act(obs, mask, fresh, self._greedy).numpy()
+
+
+def _rows(values: Any, dtype: torch.dtype, width: int, what: str) -> Tensor:
+    """Values [width] or [N, width] as a tensor [N, width]."""
+    tensor = _tensor(values, dtype)
+    if tensor.dim() not in (1, 2) or tensor.shape[-1] != width:
+        fix = f"give [{width}] for one row or [N, {width}] for N rows"
+        raise TownletError(f"{what} has shape {list(tensor.shape)}", fix)
+    return tensor if tensor.dim() == 2 else tensor.unsqueeze(0)
+
+
+def _tensor(values: Any, dtype: torch.dtype) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.to("cpu", dtype)
+    found = np.asarray(values)
+    return torch.as_tensor(found if found.flags.writeable else found.copy()).to(dtype)

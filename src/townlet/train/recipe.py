@@ -1,0 +1,157 @@
+"""What may stand in a recipe: one frozen model per part, each key with its meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from townlet.agents.dqn import DqnSettings
+from townlet.agents.drqn import DrqnSettings
+from townlet.agents.ppo import PpoSettings
+from townlet.config.model import Model
+from townlet.curriculum.spec import CurriculumSpec
+from townlet.explore.spec import ExploreSpec
+from townlet.nets.spec import MlpSpec, NetworkSpec
+from townlet.rng import MAX_SEED
+from townlet.sim.exploring import StartsSpec
+
+# Rows where a recipe leaves the number to us: enough for smooth updates, few enough for two cores. The same on
+# every machine, since another number of rows is another experiment.
+AUTO_ROWS: Final = {"dqn": 64, "drqn": 32, "ppo": 1024}
+
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+Every = Annotated[float, Field(gt=0)]
+AgentSettings = Annotated[DqnSettings | DrqnSettings | PpoSettings, Field(discriminator="name")]
+
+
+class Result(Model):
+    """What is known of a recipe, and how it was found."""
+
+    what: str = Field(min_length=1, max_length=400, description="What was measured, in words and figures.")
+    command: str = Field("", max_length=400, description="The command that gives it again.")
+
+
+class Budget(Model):
+    """When a run ends: at whichever of these comes first."""
+
+    env_steps: int | None = Field(
+        None, ge=1, description="Steps of all rows together. Raise it to learn longer; schedules stretch with it."
+    )
+    minutes: float | None = Field(None, gt=0, description="Time on the clock. Raise it to let slower machines finish.")
+    episodes: int | None = Field(None, ge=1, description="Finished episodes of all rows together.")
+    threshold: float | None = Field(
+        None, description="Stop at the first evaluation that reaches this. Raise it to ask for a better agent."
+    )
+
+    @model_validator(mode="after")
+    def _ends(self) -> Budget:
+        if all(getattr(self, name) is None for name in type(self).model_fields):
+            raise ValueError(f"nothing ends this run; give one of {', '.join(type(self).model_fields)}")
+        return self
+
+
+class Evaluation(Model):
+    """How a run measures itself: on towns of its own, without exploring and without exploring starts."""
+
+    every: Every = Field(
+        0.1,
+        description="Up to 1 a share of the budget, above it env_steps. Lower it for a finer curve that costs more.",
+    )
+    episodes: int = Field(100, ge=1, le=100_000, description="Raise it for a surer mean that takes longer.")
+    metric: Literal["length", "return"] = Field(
+        "length", description="What makes an evaluation the best and what `budget.threshold` is compared with."
+    )
+    deterministic: bool = Field(True, description="The best action always; false draws from the policy.")
+    change: dict[str, Any] = Field(
+        default_factory=dict, description="Further changes of the world for evaluation only, as in `change`."
+    )
+    seed: Seed = Field(10_001, description="Another number gives other towns to be measured on.")
+
+
+class Checkpoints(Model):
+    """When a run is saved; also at a new best evaluation and at the end."""
+
+    minutes: float = Field(2.0, gt=0, description="Raise it to save less often and to lose more when killed.")
+    every_episodes: int | None = Field(None, ge=1, description="Save after this many episodes as well.")
+    keep_every: int | None = Field(
+        None, ge=1, description="Keep a checkpoint each time this many env_steps went by; else only last and best."
+    )
+
+
+class Metrics(Model):
+    """What a run writes down about itself."""
+
+    every: Every = Field(
+        0.005,
+        description="Up to 1 a share of the budget, above it env_steps. Lower it for finer curves in larger files.",
+    )
+    whole_episodes: int = Field(
+        20, ge=0, description="Episodes kept whole in each interval; of the others only counts, means and quantiles."
+    )
+    tensorboard: bool = Field(True, description="Write for TensorBoard as well.")
+
+
+def _as_results(given: Any) -> Any:
+    """A text stands for one result without a command."""
+    return ({"what": given},) if isinstance(given, str) else given
+
+
+class Recipe(Model):
+    """One experiment, whole: after inheritance, variant and command line."""
+
+    env: str = Field(
+        min_length=1, max_length=80, description="The environment: a shipped world or a name of one's own."
+    )
+    variant: str = Field("", max_length=80, description="Which variant of the recipe this is; set when it is loaded.")
+    world: str | None = Field(
+        None, min_length=1, description="A shipped world, or a world's file seen from the recipe's; `env` by default."
+    )
+    change: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Changes of the world: {max_steps: 1000, affordances: {Bed: {price: .02}}}. Lists are replaced.",
+    )
+    description: str = Field("", max_length=400, description="One or two sentences for people.")
+    tuned: bool = Field(False, description="Whether its settings were searched for rather than taken from a textbook.")
+    result: Annotated[
+        tuple[Result, ...], BeforeValidator(_as_results, json_schema_input_type=str | tuple[Result, ...])
+    ] = Field((), description="What is known of its result; a text, or a list of {what, command}.")
+
+    rows: Literal["auto"] | Annotated[int, Field(ge=1, le=2**22)] = Field(
+        "auto", description="Towns that live side by side. Raise it for smoother updates and more speed, less often."
+    )
+    seed: Seed = Field(0, description="Another number gives another run of the same experiment.")
+    engine: Literal["auto", "numba", "torch", "compiled"] = Field("auto", description="What steps the town.")
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Where tensors live: cpu, cuda or cuda:1.")
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
+        "auto", description="Threads of torch; auto is one for each core. Another number may give other last bits."
+    )
+    starts: StartsSpec | None = Field(None, description="Exploring starts, in training only; off by default.")
+
+    agent: AgentSettings = Field(description="The algorithm by `name` and its settings.")
+    network: NetworkSpec = Field(default_factory=lambda: MlpSpec(name="mlp"), description="The network by `name`.")
+    explore: ExploreSpec = Field(
+        default_factory=ExploreSpec,
+        description="How actions are tried (`choose`) and novelty is paid (`bonus`, `weight`).",
+    )
+    curriculum: CurriculumSpec | None = Field(None, description="Stages of difficulty by row; off by default.")
+    init_from: str | None = Field(None, min_length=1, description="A run whose weights to begin with.")
+
+    budget: Budget = Field(description="When the run ends.")
+    evaluation: Evaluation = Field(default_factory=Evaluation, description="How the run measures itself.")
+    checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="When the run is saved.")
+    metrics: Metrics = Field(default_factory=Metrics, description="What is written down.")
+
+    @property
+    def title(self) -> str:
+        """What people call it: ENV:VARIANT."""
+        return f"{self.env}:{self.variant}" if self.variant else self.env
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows, also where the recipe says auto."""
+        return AUTO_ROWS[self.agent.name] if self.rows == "auto" else self.rows
+
+    def in_steps(self, every: float) -> int:
+        """A moment or interval in env_steps: up to 1 it is a share of the budget."""
+        return max(1, round(every * (self.budget.env_steps or 0) if every <= 1 else every))

@@ -1,0 +1,99 @@
+"""Mistakes that only show when the parts of a recipe are seen together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+
+from townlet.agents.drqn import DrqnSettings
+from townlet.agents.ppo import PpoSettings
+from townlet.config.schedule import Schedule
+from townlet.config.yaml import Node
+from townlet.errors import Mistake
+from townlet.train.recipe import Recipe
+from townlet.world.tables import World
+
+
+def check(recipe: Recipe, node: Node, world: World | None = None) -> list[Mistake]:
+    """Everything that does not go together, each with its place; with a world, also what does not suit it."""
+    found = [*_memory(recipe, node), *_batches(recipe, node), *_shares(recipe, node)]
+    if world is not None:
+        found += [*_curriculum(recipe, node, world), *_starts(recipe, node, world)]
+    return found
+
+
+def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    name, recurrent = recipe.agent.name, recipe.network.remembers
+    if name == "drqn" and not recurrent:
+        what = f"drqn needs a network that remembers, and {recipe.network.name} does not"
+        yield Mistake(what, "take network spatial_recurrent, or add network.recurrent", node.where("agent", "name"))
+    if name == "dqn" and recurrent:
+        what, fix = "dqn cannot train a recurrent network", "take agent drqn, or leave network.recurrent out"
+        yield Mistake(what, fix, node.where("network", "recurrent"))
+
+
+def _batches(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    agent, rows = recipe.agent, recipe.row_count
+    if isinstance(agent, PpoSettings):
+        most = rows * agent.n_steps
+        if agent.batch_size > most:
+            what = (
+                f"agent.batch_size is {agent.batch_size} and a rollout has {most} steps ({rows} rows × {agent.n_steps})"
+            )
+            yield Mistake(what, "lower it, or write a share in (0, 1]", node.where("agent", "batch_size"))
+        return
+    if isinstance(agent, DrqnSettings):
+        least = rows * (agent.sequence + agent.burn_in)
+        if agent.replay < least:
+            what = f"agent.replay is {agent.replay}, and one window of every row needs {least}"
+            yield Mistake(what, "raise agent.replay, or lower rows or agent.sequence", node.where("agent", "replay"))
+    elif agent.batch_size > agent.replay:
+        what = f"agent.batch_size is {agent.batch_size} and agent.replay holds only {agent.replay}"
+        yield Mistake(what, "raise agent.replay", node.where("agent", "replay"))
+    if agent.warmup > agent.replay:
+        what = f"agent.warmup is {agent.warmup} and agent.replay holds only {agent.replay}: it would never learn"
+        yield Mistake(what, "lower agent.warmup", node.where("agent", "warmup"))
+
+
+def _shares(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    """Shares of a budget need one in steps: time would give other moments in every run."""
+    if recipe.budget.env_steps is not None:
+        return
+    fix = "add budget.env_steps, or write the moment in env_steps"
+    for part, every in (("evaluation", recipe.evaluation.every), ("metrics", recipe.metrics.every)):
+        if every <= 1:
+            what = f"{part}.every is a share of the budget, and the budget has no env_steps"
+            yield Mistake(what, fix, node.where(part, "every"))
+    for path, way in _schedules(recipe, node):
+        if way.by_share:
+            what = f"{'.'.join(path)} goes by shares of the budget, and the budget has no env_steps"
+            yield Mistake(what, fix, node.where(*path))
+
+
+def _schedules(model: BaseModel, node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schedule]]:
+    """The schedules that were written down, with their paths."""
+    for key in type(model).model_fields:
+        value, below = getattr(model, key), node.child(key)
+        if below is None:
+            continue
+        if isinstance(value, Schedule):
+            yield (*path, key), value
+        elif isinstance(value, BaseModel):
+            yield from _schedules(value, below, (*path, key))
+
+
+def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:
+    if recipe.curriculum is None:
+        return
+    paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.shares.items() if share}
+    if lacking := sorted(paid - set(world.rewards)):
+        what = f"the curriculum's stages pay {', '.join(lacking)}, and {world.name} has only {', '.join(world.rewards)}"
+        fix = f"add change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
+        yield Mistake(what, fix, node.where("curriculum"))
+
+
+def _starts(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:
+    if recipe.starts is not None and recipe.starts.money is not None and world.spec.currency is None:
+        what = f"{world.name} has no currency to start with"
+        yield Mistake(what, "leave starts.money out", node.where("starts", "money"))

@@ -1,0 +1,41 @@
+"""Ctrl-C and SIGTERM: the first asks to save and stop, the second leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+ASKING: Final = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED: Final = 130
+
+
+class Signals:
+    """While this context lasts, `asked` tells whether somebody wants the run to stop.
+
+    Once it is `urgent`, nothing is left to save: asking then interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.urgent = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
+            self._before = {number: signal.signal(number, self._ask) for number in ASKING}
+        return self
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            os._exit(INTERRUPTED)
+        self.asked = True
+        if self.urgent:
+            raise KeyboardInterrupt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,229 @@
+"""Where a run shows itself: the console, its log file, TensorBoard. The metrics store is fed by the journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+from townlet.contract.counters import Counters
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import Tensor
+
+FRAME: Final = 0.1  # seconds between two drawings
+SPOKEN: Final = ("episode_length", "loss", "epsilon", "entropy", "stage")  # figures that fit into one line
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The figures of one interval."""
+
+    env_steps: int
+    updates: int
+    episodes: int
+    figures: dict[str, float]
+    weights: Mapping[str, Tensor]
+
+
+class Sink(Protocol):
+    """Whoever is told how a run goes."""
+
+    def tick(self, counters: Counters) -> None:
+        """After every round."""
+
+    def mark(self, mark: Mark) -> None:
+        """The figures of one interval."""
+
+    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """An evaluation, as a row of the metrics store."""
+
+    def note(self, text: str) -> None:
+        """A sentence for people."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+@contextmanager
+def closing(sinks: Sequence[Sink]) -> Iterator[Sequence[Sink]]:
+    """Close all of them at the end. What goes wrong then is told only where nothing went wrong before."""
+    try:
+        yield sinks
+    except BaseException:
+        for sink in sinks:
+            with suppress(OSError):
+                sink.close()
+        raise
+    for sink in sinks:
+        sink.close()
+
+
+def in_words(columns: Mapping[str, Any]) -> str:
+    """An evaluation in one line."""
+    who = "random agent" if columns["policy"] == "random" else "evaluation"
+    lived = f"{who}: lives {columns['length']:.0f} of {columns['limit']} steps"
+    return f"{lived}, {columns['survived']:.0%} reach the limit, {columns['works']:.0%} work for money"
+
+
+def rate_in_words(rate: float) -> str:
+    """Steps per second, short."""
+    return f"{rate / 1e6:.2f} M/s" if rate >= 1e6 else f"{rate / 1e3:.0f} k/s" if rate >= 1e3 else f"{rate:.0f}/s"
+
+
+def line(mark: Mark) -> str:
+    """One interval in one line."""
+    told = [f"{name.removeprefix('episode_')} {mark.figures[name]:.4g}" for name in SPOKEN if name in mark.figures]
+    rate = rate_in_words(mark.figures["steps_per_second"])
+    return f"{mark.env_steps:>12,} steps  {rate:>9}  " + "  ".join(told)
+
+
+class LogFile:
+    """log.txt: everything that was said, with the time of day."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def tick(self, counters: Counters) -> None:
+        """Progress alone is not worth a line."""
+
+    def mark(self, mark: Mark) -> None:
+        """A line for each interval."""
+        self.note(line(mark))
+
+    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """A line for each evaluation."""
+        self.note(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Lines:
+    """The console without a terminal: a line now and then, at most one in `seconds`."""
+
+    def __init__(self, stream: IO[str], seconds: float = 5.0) -> None:
+        self._stream, self._seconds, self._last = stream, seconds, time.monotonic()
+
+    def tick(self, counters: Counters) -> None:
+        """Nothing moves here."""
+
+    def mark(self, mark: Mark) -> None:
+        """A line, unless the last one is very young."""
+        if time.monotonic() - self._last >= self._seconds:
+            self._last = time.monotonic()
+            self.note(line(mark))
+
+    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """A line for each evaluation."""
+        self.note(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class TensorBoard:
+    """Scalars at every mark, weights as histograms at every evaluation."""
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step, max_queue=1000, flush_secs=30)
+        self._weights: Mapping[str, Tensor] = {}
+
+    def tick(self, counters: Counters) -> None:
+        """Only marks are written."""
+
+    def mark(self, mark: Mark) -> None:
+        """Each figure in the group of its kind."""
+        self._weights = mark.weights
+        for name, value in mark.figures.items():
+            group = "meters" if name.startswith("meter_") else "episodes" if name.startswith("episode_") else "updates"
+            self._writer.add_scalar(f"{group}/{name}", value, mark.env_steps)
+
+    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """The figures of an evaluation, and the weights as they are now."""
+        if columns["policy"] != "random":
+            for name in ("length", "return", "survived", "works"):
+                self._writer.add_scalar(f"evaluation/{name}", columns[name], counters.env_steps)
+            for name, values in self._weights.items():
+                self._writer.add_histogram(f"weights/{name}", values.detach().cpu().numpy(), counters.env_steps)
+
+    def note(self, text: str) -> None:
+        """Text stays with the log."""
+
+    def close(self) -> None:
+        """Write what waits."""
+        self._writer.close()
+
+
+class Bar:
+    """The console of a terminal: a progress bar with the figures that matter, evaluations above it."""
+
+    def __init__(self, console: Console, title: str, budget: int) -> None:
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[told]}"),
+        )
+        self._progress = Progress(
+            *columns,
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task(title, total=budget or None, told="")
+        self._last = 0.0
+        self._progress.start()
+
+    def tick(self, counters: Counters) -> None:
+        """Move the bar, a few times a second."""
+        if time.monotonic() - self._last >= FRAME:
+            self._last = time.monotonic()
+            self._progress.update(self._task, completed=counters.env_steps, refresh=True)
+
+    def mark(self, mark: Mark) -> None:
+        """New figures beside the bar."""
+        told = [f"{mark.env_steps:,} steps", rate_in_words(mark.figures["steps_per_second"])]
+        told += [f"{name.removeprefix('episode_')} {mark.figures[name]:.3g}" for name in SPOKEN if name in mark.figures]
+        self._progress.update(self._task, told=" · ".join(told))
+
+    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        """A line above the bar."""
+        self.note(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
+
+    def note(self, text: str) -> None:
+        """A line above the bar."""
+        self._progress.console.print(text, highlight=False, markup=False)
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._progress.refresh()
+        self._progress.stop()

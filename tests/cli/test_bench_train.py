@@ -1,0 +1,56 @@
+"""`townlet bench train`: the same work on both sides, and figures that add up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.program import Program
+from townlet.train.bench import BATCHES, STEPS, TARGET, _overrides, their_model
+from townlet.train.build import build
+from townlet.train.load import load
+from townlet.world.load import load as load_world
+
+QUICK = ["--rows", "4", "--threads", "1", "--seconds", ".05"]
+
+
+def test_json_has_both_sides_and_their_ratio(townlet: Program) -> None:
+    done = townlet("bench", "train", *QUICK, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert [(r["subject"], r["engine"], r["rows"]) for r in found["results"]] == [
+        (agent, library, 4) for agent in ("ppo", "dqn") for library in ("townlet", "stable-baselines3")
+    ]
+    ours, theirs = (r["median_per_wall_s"] for r in found["results"][:2])
+    assert found["ratios"]["ppo"] == pytest.approx(ours / theirs, abs=1e-3)
+
+
+def test_both_sides_do_the_same_work() -> None:
+    for agent in ("ppo", "dqn"):
+        loaded = load(f"town:{agent}", _overrides("town-l0", agent, 4, 1))
+        assert loaded.worlds.training.content_hash == load_world("town-l0").content_hash
+        ours, theirs = build(loaded).agent, their_model("town-l0", agent, 4)
+        network = theirs.policy if agent == "ppo" else theirs.q_net
+        assert sum(w.numel() for w in ours.parameters().values()) == sum(w.numel() for w in network.parameters())
+        assert theirs.n_envs == loaded.recipe.row_count
+        if agent == "ppo":
+            assert ours.round == theirs.n_steps == STEPS
+            assert theirs.batch_size * BATCHES == STEPS * 4
+        else:
+            assert ours.round == theirs.train_freq.frequency == theirs.gradient_steps == 1
+            assert theirs.target_update_interval // theirs.n_envs == TARGET
+
+
+def test_without_the_peer_only_ours_is_measured(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("townlet.train.bench.find_spec", lambda name: None)
+    done = townlet("bench", "train", "--agent", "ppo", *QUICK)
+    assert done.code == 0
+    assert "Only ours was measured: stable-baselines3 is not installed" in done.out
+    assert "times as many" not in done.out
+
+
+def test_a_world_without_an_id_is_a_mistake(townlet: Program) -> None:
+    done = townlet("bench", "train", "town-l9")
+    assert done.code == 2
+    assert "town-l" in done.err

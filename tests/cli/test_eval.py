@@ -1,0 +1,125 @@
+"""`townlet eval`: figures that can be found again, honest words, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import Program
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+
+
+@pytest.fixture
+def measured(townlet: Program, runs: Path) -> Any:
+    """`measured("town-ppo", …)` is what `townlet eval … --json` says."""
+
+    def run(*words: str) -> dict[str, Any]:
+        done = townlet("eval", *words, "--episodes", "8", "--json", "--root", str(runs))
+        assert done.code == 0, done.err
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["town-l0-dqn", "town-ppo", "town-l2-drqn"])
+def test_the_towns_of_training_give_the_score_of_training(measured: Any, runs: Path, name: str) -> None:
+    """The whole way: weights, memory, world and seed are those of the run."""
+    best = checkpoint.best(Run.open(name, runs).checkpoints)
+    assert best is not None
+    found = measured(name, "--seed", "10001")
+    assert found["env_steps"] == best.env_steps
+    assert found["trained"]["mean"] == best.info["score"]
+
+
+def test_by_default_the_towns_are_new_and_the_same_each_time(measured: Any) -> None:
+    once, again, other = measured("town-ppo"), measured("town-ppo"), measured("town-ppo", "--seed", "10001")
+    assert once == again
+    assert once["seed"] == 10002
+    assert once["random"] != other["random"]
+
+
+def test_yardsticks_live_in_the_same_world(measured: Any) -> None:
+    found = measured("town:ppo")
+    assert 60 < found["random"]["mean"] < 200
+    assert found["planner"]["survived"] == 1
+    assert found["planner"]["works"] == 1
+    assert found["planner"]["work_per_life"] > 1
+    uses = found["planner"]["uses_per_life"]
+    assert uses["Job"] + uses["Labor"] == pytest.approx(found["planner"]["work_per_life"])
+    assert found["random"]["causes"] == {"energy": 8}
+
+
+def test_changes_reach_the_world(measured: Any) -> None:
+    found = measured("town-ppo", "max_steps=20")
+    assert [found[who]["limit"] for who in ("trained", "random", "planner")] == [20] * 3
+    assert found["trained"]["survived"] == found["trained"]["min"] / 20 == 1
+    assert found["trained"]["causes"] == {"time": 8}
+
+
+def test_the_world_is_that_of_the_runs_own_evaluations(measured: Any) -> None:
+    assert measured("town-l2:drqn")["trained"]["limit"] == 400
+    assert measured("town-l2:drqn", "max_steps=600")["trained"]["limit"] == 600
+
+
+def test_a_shuffled_layout_is_shown_beside_the_map_it_knows(measured: Any, townlet: Program, runs: Path) -> None:
+    moved = measured("town-ppo", "--layout", "shuffled")
+    assert moved["layout"] == "shuffled"
+    assert moved["at home"] == measured("town-ppo")["trained"]
+    done = townlet("eval", "town-ppo", "--layout", "shuffled", "--episodes", "8", "--root", str(runs))
+    assert "On the map it was trained on it lives" in done.out
+
+
+def test_tables_and_sentences_fit_80_columns(
+    townlet: Program, runs: Path, monkeypatch: pytest.MonkeyPatch, measured: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = townlet("eval", "town-ppo", "--episodes", "8", "--layout", "shuffled", "--root", str(runs))
+    assert done.code == 0
+    assert max(map(len, done.out.splitlines())) <= 80
+    figures = measured("town-ppo", "--layout", "shuffled")
+    assert f"This agent lives {figures['trained']['mean']:.0f} of 500 steps" in done.out
+    assert f"A random agent lives {figures['random']['mean']:.0f}" in done.out
+    assert "CoffeeShop" in done.out
+
+
+def test_a_world_without_work_says_nothing_of_work(townlet: Program, runs: Path) -> None:
+    done = townlet("eval", "town-l0-dqn", "--episodes", "4", "--root", str(runs))
+    assert "money" not in done.out
+
+
+def test_drawing_actions_needs_probabilities(townlet: Program, measured: Any, runs: Path) -> None:
+    drawn, likeliest = measured("town-ppo", "--sample"), measured("town-ppo")
+    assert drawn["trained"] != likeliest["trained"]
+    assert drawn["random"] == likeliest["random"]
+    refused = townlet("eval", "town-l0-dqn", "--sample", "--root", str(runs))
+    assert refused.code == 2
+    assert "dqn learns values" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["town-ppo", "--world", "town-l2"], "position_onehot is not seen, was [64]"),
+        (["town-ppo", "--world", "town-aspatial"], "actions, was 6"),
+        (["town-ppo", "observation=partial"], "does not fit the agent of town-ppo"),
+        (["town-ppo", "max_stps=9"], "command line: max_stps=9: unknown key 'max_stps'"),
+        (["town-nobody"], "there is no run 'town-nobody'"),
+        (["town:nobody"], "townlet train town:nobody"),
+    ],
+)
+def test_what_does_not_fit_is_refused(townlet: Program, runs: Path, words: list[str], told: str) -> None:
+    done = townlet("eval", *words, "--root", str(runs))
+    assert done.code == 2
+    assert told in done.err
+    assert "Traceback" not in done.err
+
+
+def test_another_world_with_the_same_interface_is_welcome(measured: Any) -> None:
+    found = measured("town-ppo", "--world", "cascades-strong")
+    assert found["world"] == "cascades-strong"
+    assert found["planner"]["mean"] > 0

@@ -1,0 +1,104 @@
+"""`townlet export`: files with which another program acts as the run does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter
+from safetensors import safe_open
+
+import townlet as package
+from cli.program import Program
+from townlet.agents.actor_critic import POLICY_SCALE, Branch
+from townlet.agents.q_network import QNetwork
+from townlet.contract.layout import Layout
+from townlet.nets.spec import NetworkSpec
+from townlet.runs.folder import Run
+
+
+def rows_of(trained: Any, rows: int, seed: int = 0) -> tuple[Any, Any]:
+    """Random observations and masks in which at least one action is valid."""
+    chance = np.random.default_rng(seed)
+    mask = chance.random((rows, len(trained.actions))) < 0.5
+    mask[np.arange(rows), chance.integers(0, mask.shape[1], rows)] = True
+    return chance.random((rows, trained.layout.size), np.float32), mask
+
+
+@pytest.mark.parametrize("name", ["town-l0-dqn", "town-ppo", "town-l2-drqn"])
+def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: Path, tmp_path: Path, name: str) -> None:
+    to = tmp_path / "policy.safetensors"
+    assert townlet("export", name, "--to", str(to), "--root", str(runs)).code == 0
+    trained = package.load(name, root=runs)
+    with safe_open(to, "pt") as file:
+        about, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    blocks = json.loads(about["observation"])
+    layout = Layout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
+    spec = TypeAdapter(NetworkSpec).validate_json(about["network"])
+    actions, agent = json.loads(about["actions"]), json.loads(about["agent"])
+    network = (
+        Branch(spec, layout, len(actions), POLICY_SCALE)
+        if about["outputs"] == "logits"
+        else QNetwork(spec, layout, len(actions), agent["dueling"])
+    )
+    network.load_state_dict(tensors)
+    obs, mask = rows_of(trained, 50)
+    outputs, _ = network(torch.from_numpy(obs), network.start(50))
+    best = outputs.masked_fill(~torch.from_numpy(mask), -torch.inf).argmax(1)
+    assert best.tolist() == trained.act(obs, mask).tolist()
+    assert about["interface"] == trained.world.interface_hash
+    assert actions == list(trained.world.actions)
+    assert "readme" in about
+
+
+@pytest.mark.parametrize("name", ["town-ppo", "town-l2-drqn"])
+def test_onnx_acts_as_the_run_does(townlet: Program, runs: Path, tmp_path: Path, name: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    to = tmp_path / "policy.onnx"
+    done = townlet("export", name, "--format", "onnx", "--to", str(to), "--root", str(runs))
+    assert (done.code, done.err) == (0, "")
+    runtime.set_default_logger_severity(3)
+    session = runtime.InferenceSession(to)
+    trained = package.load(name, root=runs)
+    for rows in (1, 7):
+        trained.start(rows)
+        memory = {"hidden": np.zeros((rows, trained.hidden), np.float32)} if trained.hidden else {}
+        for step in range(5):  # what is remembered goes from step to step
+            obs, mask = rows_of(trained, rows, seed=step)
+            wanted = trained.outputs(obs, mask)[trained.kind]
+            allowed = {"mask": mask} if step % 2 else {}  # a mask may be left out
+            action, outputs, *rest = session.run(None, {"obs": obs, **allowed, **memory})
+            np.testing.assert_allclose(outputs, wanted, atol=1e-5)
+            assert action.tolist() == trained.act(obs, mask if step % 2 else None).tolist()
+            memory = {"hidden": rest[0]} if rest else {}
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["actions"]) == list(trained.world.actions)
+    assert about["interface"] == trained.world.interface_hash
+
+
+def test_by_default_the_file_lies_in_the_run(townlet: Program, runs: Path) -> None:
+    done = townlet("export", "town:ppo", "--which", "last", "--root", str(runs))
+    path = Run.open("town-ppo", runs).path / "policy.safetensors"
+    assert path.is_file()
+    assert str(path) in done.out
+    path.unlink()
+
+
+def test_a_missing_exporter_is_named_with_its_cure(
+    townlet: Program, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("townlet.train.export.find_spec", lambda name: None)
+    done = townlet("export", "town-ppo", "--format", "onnx", "--to", str(tmp_path / "x.onnx"), "--root", str(runs))
+    assert done.code == 2
+    assert "pip install 'townlet[onnx]'" in done.err
+    assert not (tmp_path / "x.onnx").exists()
+
+
+def test_a_folder_that_is_not_there_is_a_mistake(townlet: Program, runs: Path, tmp_path: Path) -> None:
+    done = townlet("export", "town-ppo", "--to", str(tmp_path / "no" / "x.safetensors"), "--root", str(runs))
+    assert done.code == 2
+    assert "there is no folder" in done.err

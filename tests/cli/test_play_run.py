@@ -1,0 +1,65 @@
+"""`townlet play RUN`: a trained agent in the terminal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.program import Program
+from small import SMALL
+from townlet.train.launch import start
+from townlet.train.load import load
+
+
+@pytest.mark.parametrize("what", ["town-ppo", "latest", "town-l2:drqn"])
+def test_a_trained_agent_plays_beside_a_random_one(townlet: Program, runs: Path, what: str) -> None:
+    done = townlet("play", what, "--lives", "20", "--root", str(runs))
+    assert done.code == 0
+    for name in ("trained", "random"):
+        frames = re.findall(rf"^{name}, step (\d+)$", done.out, re.MULTILINE)
+        assert len(frames) == 3
+        assert frames[0] == "0"
+        row = re.search(rf"{name} +│ +20 │ +(\d+) │", done.out)
+        assert row is not None
+    trained = re.search(r"trained +│ +20 │ +(\d+) │", done.out)
+    assert trained is not None
+    assert f"this one lives {trained[1]}" in done.out
+
+
+def test_changes_and_modes_are_followed(townlet: Program, runs: Path) -> None:
+    words = ["max_steps=30", "--mode", "trained", "--mode", "planner", "--lives", "4"]
+    done = townlet("play", "town:ppo", *words, "--root", str(runs))
+    assert "age 30 of 30" in done.out
+    assert "one that knows every rule 30; this one lives 30 (the limit is 30)" in done.out
+
+
+def test_a_name_that_is_a_world_is_a_world(townlet: Program, runs: Path) -> None:
+    done = townlet("play", "town-l0", "--lives", "4", "--root", str(runs))
+    assert done.code == 0
+    assert "trained" not in done.out
+
+
+def test_the_newest_run_of_a_recipe_is_taken(townlet: Program, tmp_path: Path) -> None:
+    for limit in (60, 70):
+        start(load("town:ppo", [*SMALL["town:ppo"], f"change.max_steps={limit}"]), tmp_path, pause_at=1)
+    done = townlet("play", "town:ppo", "--lives", "4", "--root", str(tmp_path))
+    assert "of 70" in done.out
+    assert "of 60" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["town:dqn"], "townlet train town:dqn"),
+        (["town", "--mode", "trained"], "--mode trained needs a run"),
+        (["town-pp0"], "there is no world and no run 'town-pp0'"),
+        (["town-"], "runs begin with 'town-'"),
+        (["town-ppo", "observation=partial"], "does not fit the agent"),
+    ],
+)
+def test_what_cannot_be_played_is_explained(townlet: Program, runs: Path, words: list[str], told: str) -> None:
+    done = townlet("play", *words, "--root", str(runs))
+    assert done.code == 2
+    assert told in done.err

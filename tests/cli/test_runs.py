@@ -1,0 +1,196 @@
+"""`townlet runs`: what lies on disk, found, compared and tidied up."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from cli.program import Program
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.lock import Lock
+from townlet.runs.overview import sparkline
+from townlet.runs.store import Store
+
+
+def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: bool = True, **keys: object) -> Run:
+    """A run as training leaves it, without the training."""
+    resolved = {"env": "town", "variant": variant, "seed": seed, "agent": {"name": variant, "lr": 0.001}, **keys}
+    meta = {"recipe": f"town:{variant}", "seed": seed, "finished": True, "ended": "all steps are spent", "seconds": 9.0}
+    run = Run.create(root, "town", variant, "", json.dumps(resolved), meta)
+    with Store(run.metrics_file) as store:
+        store.add("evaluations", [{"env_steps": 0, "policy": "random", "length": 100.0}])
+        for place, score in enumerate(scores):
+            row = {"policy": "greedy", "length": score, "score": score, "survived": 0.5, "works": 0.25, "limit": 500}
+            store.add("evaluations", [{"env_steps": 1000 * (place + 1), **row}])
+    if saved:
+        checkpoint.write(run.checkpoints, checkpoint.name_at(1000 * len(scores)), {"x": torch.zeros(1)}, {})
+    return run
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> dict[str, Run]:
+    """Four runs, the oldest first: two of one recipe, one of another, one that was never saved."""
+    return {
+        "poor": stored(tmp_path, "ppo", [110.0, 200.0], seed=0),
+        "good": stored(tmp_path, "ppo", [120.0, 480.0, 300.0], seed=1, rows=64),
+        "other": stored(tmp_path, "dqn", [250.0]),
+        "empty": stored(tmp_path, "dqn", [], saved=False),
+    }
+
+
+def test_the_newest_comes_first_or_the_best(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    root = ["--root", str(tmp_path)]
+    names = {run.name: key for key, run in shelf.items()}
+    listed = json.loads(townlet("runs", "list", "--json", *root).out)
+    assert [names[one["name"]] for one in listed] == ["empty", "other", "good", "poor"]
+    ranked = json.loads(townlet("runs", "list", "--sort", "score", "--json", *root).out)
+    assert [names[one["name"]] for one in ranked] == ["good", "other", "poor", "empty"]
+    assert [one["best"] for one in ranked] == [480, 250, 200, None]
+    assert ranked[0]["last"] == 300
+
+
+def test_the_list_fits_80_columns_with_whole_names(
+    townlet: Program, shelf: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = townlet("runs", "list", "--root", str(tmp_path))
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(any(run.name in line for line in lines) for run in shelf.values())
+    (line,) = [line for line in lines if shelf["good"].name in line]
+    assert line.split()[1:5] == ["1", "3k", "480.0", "finished"]
+
+
+def test_a_run_that_is_being_written_is_running(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    with Lock(shelf["poor"].path):
+        listed = json.loads(townlet("runs", "list", "--json", "--root", str(tmp_path)).out)
+    states = {one["name"]: one["state"] for one in listed}
+    assert states[shelf["poor"].name] == "running"
+    assert states[shelf["good"].name] == "finished"
+
+
+def test_a_damaged_run_does_not_hide_the_others(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    shelf["poor"].meta_file.write_text("{", encoding="utf-8")
+    shelf["good"].metrics_file.write_bytes(b"no database")
+    done = townlet("runs", "list", "--json", "--root", str(tmp_path))
+    assert done.code == 0
+    listed = {one["name"]: one for one in json.loads(done.out)}
+    assert listed[shelf["poor"].name]["state"] == "damaged"
+    assert listed[shelf["poor"].name]["problem"]
+    assert listed[shelf["good"].name]["best"] is None
+    assert listed[shelf["other"].name]["best"] == 250
+
+
+def test_no_run_yet_says_how_to_train_one(townlet: Program, tmp_path: Path) -> None:
+    done = townlet("runs", "list", "--root", str(tmp_path / "nothing"))
+    assert done.code == 0
+    assert "townlet train town:ppo" in done.out
+
+
+def test_show_tells_what_was_trained_and_what_came_of_it(townlet: Program, runs: Path) -> None:
+    done = townlet("runs", "show", "town-ppo", "--root", str(runs))
+    run = Run.open("town-ppo", runs)
+    assert done.code == 0
+    assert "town:ppo, seed 0" in done.out
+    assert "finished: all steps of the budget are spent" in done.out
+    assert "agent.n_steps=16" in done.out
+    assert "This one lives" in done.out
+    assert str(run.report_html) in done.out
+    evaluated = [line.split()[0] for line in done.out.splitlines() if line.split()[1:3] == ["8", "500"]]
+    assert evaluated == ["512", "1,024"]
+
+
+def test_show_of_a_stopped_run_says_how_to_go_on(townlet: Program, tmp_path: Path) -> None:
+    run = stored(tmp_path, "ppo", [100.0])
+    run.note(finished=False, ended="interrupted")
+    done = townlet("runs", "show", "latest", "--root", str(tmp_path))
+    assert f"townlet train --resume {run.name}" in done.out
+
+
+def test_compare_shows_only_settings_that_differ(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    names = [shelf[key].name for key in ("poor", "good", "other")]
+    found = json.loads(townlet("runs", "compare", *names, "--json", "--root", str(tmp_path)).out)
+    assert found["differences"] == {
+        "variant": ["ppo", "ppo", "dqn"],
+        "seed": [0, 1, 0],
+        "agent.name": ["ppo", "ppo", "dqn"],
+        "rows": [None, 64, None],
+    }
+    assert found["groups"]["town:ppo"]["iqm"] == pytest.approx(250)  # of the last evaluations, 200 and 300
+    assert list(found["groups"]) == ["town:ppo"]
+    done = townlet("runs", "compare", *names, "--root", str(tmp_path))
+    assert "agent.lr" not in done.out
+    assert "town:ppo: IQM of the last evaluation over 2 runs 250.0" in done.out
+
+
+def test_compare_wants_different_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    done = townlet("runs", "compare", shelf["poor"].name, str(shelf["poor"].path), "--root", str(tmp_path))
+    assert done.code == 2
+    assert "name 2 to 26 different runs" in done.err
+
+
+def test_curves_are_drawn_as_the_file_is_named(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    names = [shelf["poor"].name, shelf["good"].name]
+    pictures = {ending: tmp_path / f"curves.{ending}" for ending in ("png", "svg", "html")}
+    for path in pictures.values():
+        assert townlet("runs", "compare", *names, "--plot", str(path), "--root", str(tmp_path)).code == 0
+    assert pictures["png"].read_bytes().startswith(b"\x89PNG")
+    assert "B town:ppo seed 1" in "".join(ElementTree.parse(pictures["svg"]).getroot().itertext())
+    assert shelf["good"].name in pictures["html"].read_text(encoding="utf-8")
+    refused = townlet("runs", "compare", *names, "--plot", "curves.gif", "--root", str(tmp_path))
+    assert refused.code == 2
+    assert ".png, .svg, .html" in refused.err
+
+
+def test_export_writes_every_figure_once(townlet: Program, runs: Path, tmp_path: Path) -> None:
+    to = tmp_path / "curves.csv"
+    assert townlet("runs", "export", "town-ppo", "--to", str(to), "--root", str(runs)).code == 0
+    with to.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["env_steps"] for row in rows if row["name"] == "evaluation_length"] == ["512", "1024"]
+    assert len({(row["env_steps"], row["name"]) for row in rows if row["name"] == "loss"}) == len(
+        [row for row in rows if row["name"] == "loss"]
+    )
+
+
+def test_prune_lists_first_and_removes_only_when_told(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    root = ["--root", str(tmp_path)]
+    done = townlet("runs", "prune", *root)
+    assert shelf["empty"].name in done.out
+    assert not any(shelf[key].name in done.out for key in ("poor", "good", "other"))
+    assert all(run.path.is_dir() for run in shelf.values())
+    townlet("runs", "prune", "--yes", *root)
+    assert [run.path.is_dir() for run in shelf.values()] == [True, True, True, False]
+    assert Run.open("latest", tmp_path) == shelf["other"]  # the newest was removed; the one before it is the latest
+    assert not os.path.lexists(tmp_path / "latest")
+
+
+def test_prune_keeps_the_best_of_each_recipe(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    done = townlet("runs", "prune", "--keep", "1", "--yes", "--root", str(tmp_path))
+    assert done.code == 0
+    assert [run.name for run in Run.list(tmp_path)] == [shelf["good"].name, shelf["other"].name]
+    assert "Removed 2 runs" in done.out
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_prune_never_touches_a_run_that_is_being_written(
+    townlet: Program, shelf: dict[str, Run], tmp_path: Path
+) -> None:
+    with Lock(shelf["poor"].path), Lock(shelf["empty"].path):
+        townlet("runs", "prune", "--keep", "1", "--yes", "--root", str(tmp_path))
+    assert all(run.path.is_dir() for run in shelf.values())
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [([], ""), ([0.0, 7.0], "▁█"), ([7.0, 7.0], "██"), ([0.0, 0.0], "▁▁"), ([-7.0, 0.0], "▁█"), ([1.0] * 99, "█" * 40)],
+)
+def test_a_sparkline_begins_at_zero(values: list[float], line: str) -> None:
+    assert sparkline(values) == line

@@ -1,0 +1,93 @@
+"""A process that has everything imported and forks one child for each order: a training begins in no time.
+
+Orders come as JSON, one in a line: what to train, or {"wait": pid}. Children are clean: the process itself has
+never used a second thread. Run by `crash.smith`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.train.build import build
+from townlet.train.evaluate import Uniform, evaluate
+from townlet.train.launch import Outcome, resume, start
+from townlet.train.load import load
+from townlet.train.signals import INTERRUPTED
+
+
+def watch_commits(order: dict[str, Any]) -> list[str]:
+    """Die or wait at a point of a commit when it is passed for the n-th time; the points that were passed."""
+    passed: list[str] = []
+
+    def at(point: str) -> None:
+        passed.append(point)
+        if [point, passed.count(point)] == order.get("die"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if [point, passed.count(point)] == order.get("stall"):
+            print("stalled", flush=True)
+            time.sleep(120)
+
+    checkpoint.at = at
+    return passed
+
+
+def train(order: dict[str, Any]) -> Outcome:
+    if order.get("run"):
+        return resume(Run(Path(order["run"])), order["words"], pause_at=order["pause_at"])
+    return start(load(order["recipe"], order["words"]), Path(order["root"]), pause_at=order["pause_at"])
+
+
+def child(order: dict[str, Any]) -> int:
+    """Do what was ordered, as the command line would; the exit code."""
+    for stream, number in (("said", 1), ("said", 2)):
+        os.dup2(os.open(order[stream], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    passed = watch_commits(order)
+    try:
+        outcome = train(order)
+    except TownletError as error:
+        print(error, flush=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(f"commits {passed.count('begun')}\n{outcome.ending.why}", flush=True)
+    return INTERRUPTED if outcome.ending.why == "interrupted" else 0
+
+
+def warm_up() -> None:
+    """Import and compile what every child needs."""
+    loaded = load("town:dqn", ["rows=2", "threads=1", "agent.replay=5000"])
+    build(loaded).env.close()
+    evaluate(Uniform(torch.Generator()), loaded.worlds.evaluation, 1, 0)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warm_up()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "wait" in order:
+            print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
+            continue
+        pid = os.fork()
+        if not pid:
+            try:
+                os._exit(child(order))
+            finally:
+                os._exit(99)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()

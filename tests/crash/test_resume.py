@@ -1,0 +1,122 @@
+"""The same recipe and seed give the same bits, and a run that is stopped and resumed is the run that never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from crash.smith import DQN, TINY, Forge, differences, digest, kept, odd_leaves, only_run
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+
+RND = ("explore.bonus={name: rnd, hidden: [8], embed: 4, batch: 16}",)
+ADAPTIVE = ("explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}",)
+BY_EPISODE = ("explore.choose={name: epsilon, decay: .9, schedule: null}",)
+QUICK_STAGES = ("curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}",)
+GRU = ("network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",)
+LSTM = ("network={name: mlp, hidden: [16], recurrent: {kind: lstm, size: 8, after: [8]}}",)
+DRQN = (*DQN, "agent.sequence=6", "agent.burn_in=2")
+PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
+
+ALL = {
+    "dqn": (
+        "town:dqn",
+        (*DQN, *RND, *ADAPTIVE, *QUICK_STAGES, *BY_EPISODE, "agent.prioritized={}"),
+    ),
+    "dqn, other switches": (
+        "town:dqn",
+        (*DQN, "world=town-l3", "agent.polyak=.01", "agent.double=false", "agent.optimizer=adamw", "agent.n_step=1",
+         "explore={choose: boltzmann, bonus: counts, weight: {name: fixed, value: .1}}"),
+    ),
+    "drqn": ("town-l2:drqn", (*DRQN, *GRU, *RND, *ADAPTIVE, *QUICK_STAGES)),
+    "ppo": ("town:ppo", (*PPO, *RND, *ADAPTIVE, *QUICK_STAGES, "change.rewards=[milestone, potential]",
+                         "starts={share: .5, meters: [.2, 1], money: [0, .3]}")),
+    "recurrent ppo": (
+        "town-l3:ppo",
+        (*PPO, *LSTM, *RND, *ADAPTIVE, "curriculum={name: fixed, stage: 2}", "evaluation.deterministic=false"),
+    ),
+    "ppo in new towns": ("town-shuffled:ppo", (*PPO, "network={name: keypoints, hidden: [16]}")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_stopped_and_resumed_is_the_same_as_never_stopped(name: str, forge: Forge, tmp_path: Path) -> None:
+    recipe, words = ALL[name]
+    words = (*words, "budget={env_steps: 4000}")  # schedules go by the whole budget, however often it is stopped
+    # None of these moments is one at which metrics are marked.
+    whole = forge.train(recipe, words, tmp_path / "whole", pause_at=1220)
+    parts = forge.train(recipe, words, tmp_path / "parts", pause_at=620)
+    halfway = kept(parts)
+    forge.go_on(parts, pause_at=948)
+    forge.go_on(parts, pause_at=1220)
+    assert differences(whole, parts) == []
+    assert any(not torch.equal(value, halfway[leaf]) for leaf, value in kept(whole).items() if "/network/" in leaf)
+
+
+def test_all_that_can_be_stopped_was_under_way(forge: Forge, tmp_path: Path) -> None:
+    """Else the comparison above would prove little: stages change, novelty is paid and its weight falls."""
+    recipe, words = ALL["dqn"]
+    with Reader(forge.train(recipe, words, tmp_path, pause_at=1200) / "metrics.db") as metrics:
+        assert metrics.read("stage_changes", ["row"])["row"]
+        weight = metrics.series("intrinsic_weight")[1]
+        assert weight[-1] < weight[0]
+        assert min(metrics.series("novelty")[1]) > 0
+        assert len(metrics.read("evaluations", ["policy"])["policy"]) == 1 + 3
+
+
+def test_the_same_seed_gives_the_same_bits_in_another_process(forge: Forge, tmp_path: Path) -> None:
+    """Processes that share nothing, not even the order of a set; another seed gives another run."""
+    recipe, words = ALL["dqn"]
+    for hashing in ("1", "2"):
+        place = ["--pause-at", "800", "--root", str(tmp_path / hashing)]
+        environment = {**os.environ, "PYTHONHASHSEED": hashing, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "townlet", "train", recipe, *words, *place]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+    one, two = only_run(tmp_path / "1"), only_run(tmp_path / "2")
+    assert differences(one, two) == []
+    other = forge.train(recipe, (*words, "seed=1"), tmp_path / "other", pause_at=800)
+    odd = differences(one, other)
+    assert "metrics" in odd
+    assert any("/network/" in leaf for leaf in odd)
+
+
+def test_a_finished_run_is_left_as_it_is(forge: Forge, tmp_path: Path) -> None:
+    run = forge.train("town:dqn", DQN, tmp_path)
+    state, metrics, said = kept(run), digest(run), Run(run).meta()["summary"]
+    (run / "report.html").unlink()
+    assert "all steps of the budget are spent" in forge.go_on(run).words()
+    assert odd_leaves(state, kept(run)) == []
+    assert digest(run) == metrics
+    assert Run(run).meta()["finished"]
+    assert Run(run).meta()["summary"] == said
+    assert (run / "report.html").exists()
+
+
+def test_a_larger_budget_is_remembered_when_the_run_is_resumed_once_more(forge: Forge, tmp_path: Path) -> None:
+    run = forge.train("town:dqn", DQN, tmp_path, pause_at=400)
+    assert forge.go_on(run, ("budget.env_steps=2000",), pause_at=1000)
+    assert "paused" in forge.go_on(run, pause_at=1800).words()  # the budget of the recipe was 1600
+    last = checkpoint.newest(run / "checkpoints")
+    assert last is not None
+    assert last.env_steps == 1800
+
+
+def test_a_run_goes_on_only_with_its_own_world_rows_and_agent(forge: Forge, tmp_path: Path) -> None:
+    run = forge.train("town:dqn", DQN, tmp_path, pause_at=200)
+    for change, named in (
+        ("rows=8", "has rows 4"),
+        ("change.max_steps=41", "has world "),
+        ("agent=ppo", "has agent dqn"),
+    ):
+        child = forge.resume(run, (change,))
+        assert child.wait() == 2
+        assert named in child.words()
+    assert "resumed_with" not in json.loads((run / "meta.json").read_text())  # what is refused leaves no trace
+    forge.go_on(run, pause_at=300)

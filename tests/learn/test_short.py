@@ -1,0 +1,59 @@
+"""Agents learn: each claim in a short form, from nothing, on one core, with a seed that does not change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from townlet.runs.reader import Reader
+from townlet.train.launch import Outcome, start
+from townlet.train.load import load
+
+SHORT = ("threads=1", "metrics.tensorboard=false", "evaluation.every=.05", "evaluation.episodes=50")
+
+
+def learned(recipe: str, root: Path, *words: str) -> Outcome:
+    outcome = start(load(recipe, [*SHORT, *words]), root)
+    print(
+        recipe,
+        outcome.ending.why,
+        outcome.ending.last.mean if outcome.ending.last else None,
+        f"{outcome.seconds:.0f} s",
+    )
+    return outcome
+
+
+def random_life(outcome: Outcome) -> float:
+    """How long a random agent lived in the same towns."""
+    with Reader(outcome.run.metrics_file) as metrics:
+        (length,) = metrics.read("evaluations", ["length"], where={"policy": "random"})["length"]
+    return float(length)
+
+
+def test_dqn_learns_to_sleep_in_time(tmp_path: Path) -> None:
+    found = learned("town-l0:dqn", tmp_path, "budget={env_steps: 2e5, threshold: 250}")
+    assert found.ending.why == "an evaluation reached the threshold"
+    assert random_life(found) < 160  # of 300
+
+
+def test_ppo_lives_far_longer_than_at_random_in_the_whole_town(tmp_path: Path) -> None:
+    """Fewer rows and more epochs than the recipe, and guided: quick to begin, not good at the end."""
+    words = ("rows=128", "agent.n_steps=32", "agent.batch_size=1024", "agent.epochs=4")
+    guided = "change.rewards=[milestone, {name: potential, weight: 100}]"
+    found = learned("town:ppo", tmp_path, *words, guided, "budget={env_steps: 1e6, threshold: 250}")
+    assert found.ending.why == "an evaluation reached the threshold"
+    assert random_life(found) < 125  # of 500
+
+
+def test_rows_go_on_to_the_next_stage_by_learning(tmp_path: Path) -> None:
+    """The shipped rules with few rows, each of which must do well in ten episodes on end."""
+    words = ("rows=4", "agent.batch_size=64", "agent.warmup=1000", "agent.update_every=2")
+    words += ("network.hidden=[64]", "budget={env_steps: 2.8e4}", "evaluation.every=1", "evaluation.episodes=10")
+    found = learned("town:dqn-curriculum", tmp_path, *words)
+    with Reader(found.run.metrics_file) as metrics:
+        changes = metrics.read("stage_changes")
+        assert metrics.series("stage")[1][0] == 1
+    print(changes["reason"])
+    on = [k for k, stage in enumerate(changes["to_stage"]) if stage == 2 and changes["from_stage"][k] == 1]
+    assert len({changes["row"][k] for k in on}) >= 2
+    assert all(changes["survival"][k] > 0.7 and changes["entropy"][k] < 0.5 for k in on)
+    assert all(reason.startswith(("on to stage", "back to stage")) for reason in changes["reason"])

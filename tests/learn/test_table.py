@@ -1,0 +1,92 @@
+"""The recipes as they are shipped, each with its mark: one seed, greedy, 100 lives. Figures are printed (pytest -s)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from townlet.runs.reader import Reader
+from townlet.train.evaluate import Evaluated
+from townlet.train.launch import Outcome, start
+from townlet.train.load import load
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a recipe must reach: mean steps of `limit`, perhaps a share of lives that reach it, in so many minutes."""
+
+    mean: float
+    limit: int
+    minutes: float
+    survived: float = 0.0
+    works: float = 0.0
+
+
+GOALS = {
+    "town-l0:dqn": Goal(285, 300, 1, survived=0.95),
+    "town-l0-dual:dqn": Goal(480, 500, 3),
+    "town:dqn": Goal(480, 500, 10),
+    "town:ppo": Goal(480, 500, 4),
+    "town:life": Goal(1500, 2000, 30, works=1.0),
+    "town-l2:drqn": Goal(450, 500, 20),
+    "town-l2:ppo": Goal(450, 500, 20),
+    "town-l3:drqn": Goal(400, 500, 20),
+    "town-l3:ppo": Goal(400, 500, 20),
+    "town-shuffled:ppo": Goal(300, 500, 30),
+}
+CLEARLY = 1.2  # times as long a life
+
+
+def trained(recipe: str, root: Path, *words: str) -> tuple[Outcome, Evaluated]:
+    """Train it whole; the evaluation at its end."""
+    outcome = start(load(recipe, words), root)
+    last = outcome.ending.last
+    assert outcome.ending.finished
+    assert last is not None
+    print(
+        f"\n{recipe} {' '.join(words)}: {last.mean:.1f} of {last.world.spec.max_steps}, {last.survived:.0%} reach it, ",
+        end="",
+    )
+    print(f"{last.works:.0%} work, {len(last.length)} lives, {outcome.seconds:.0f} s; {outcome.ending.why}")
+    return outcome, last
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", GOALS)
+def test_a_shipped_recipe_reaches_its_mark_in_its_time(recipe: str, tmp_path: Path) -> None:
+    goal = GOALS[recipe]
+    outcome, last = trained(recipe, tmp_path)
+    assert (last.world.spec.max_steps, len(last.length)) == (goal.limit, 100)
+    assert last.mean >= goal.mean
+    assert last.survived >= goal.survived
+    assert last.works >= goal.works
+    assert outcome.seconds <= 60 * goal.minutes
+
+
+@pytest.mark.long
+def test_where_places_must_be_remembered_memory_pays(tmp_path: Path) -> None:
+    _, remembers = trained("town-foggy:drqn", tmp_path)
+    _, forgets = trained("town-foggy:drqn", tmp_path, "agent.carry=false")
+    assert remembers.mean > CLEARLY * forgets.mean
+
+
+@pytest.mark.long
+def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
+    outcome, _ = trained("town:dqn-curriculum", tmp_path)
+    with Reader(outcome.run.metrics_file) as metrics:
+        changes = metrics.read("stage_changes", ["row", "to_stage", "reason"])
+    reached = {row for row, stage in zip(changes["row"], changes["to_stage"], strict=True) if stage == 5}
+    print(f"{len(reached)} of {load('town:dqn-curriculum').recipe.row_count} rows reached stage 5")
+    assert reached
+    assert all(changes["reason"])
+
+
+@pytest.mark.long
+def test_curiosity_fades_as_life_gets_steady_and_good(tmp_path: Path) -> None:
+    outcome, last = trained("town:dqn-rnd", tmp_path)
+    with Reader(outcome.run.metrics_file) as metrics:
+        weight = metrics.series("intrinsic_weight")[1]
+    assert weight == sorted(weight, reverse=True)
+    assert last.mean > 250

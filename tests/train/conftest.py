@@ -1,0 +1,24 @@
+"""Recipes in a folder of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """`write("my.yaml", text)` puts a file into the folder in which the test then stands."""
+    monkeypatch.chdir(tmp_path)
+
+    def put(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return put

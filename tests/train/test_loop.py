@@ -1,0 +1,204 @@
+"""When a run ends, pauses, evaluates and saves; and that exploration and curriculum really act in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from townlet.runs.store import Store
+from townlet.train.build import Training
+from townlet.train.collect import collect
+from townlet.train.evaluate import Evaluated, evaluate
+from townlet.train.journal import Journal
+from townlet.train.load import Loaded
+from townlet.train.loop import Ending, Limits, loop
+from train.tiny import STAGES, Heard, begun, tiny
+
+
+@dataclass
+class Kept:
+    """A keeper that only notes when it was asked to save."""
+
+    t: Training
+    saved: list[tuple[int, float | None, str | None]] = field(default_factory=list)
+
+    def save(self, score: float | None = None, ended: str | None = None) -> None:
+        self.saved.append((self.t.counters.env_steps, score, ended))
+
+
+@dataclass
+class Ran:
+    t: Training
+    ending: Ending
+    saved: list[tuple[int, float | None, str | None]]
+    heard: Heard
+
+
+def ran(loaded: Loaded, folder: Path, asked: Callable[[], bool] = lambda: False, pause_at: int | None = None) -> Ran:
+    """The whole loop with real parts, but nothing saved."""
+    heard, there = Heard(), loaded.worlds.evaluation
+    with Store(folder / "metrics.db") as store:
+        t, journal = begun(loaded, store, heard)
+        keeper = Kept(t)
+        limits = Limits(loaded.recipe, loaded.recipe.in_steps(loaded.recipe.evaluation.every), pause_at, asked)
+        ending = loop(t, limits, journal, keeper, lambda: evaluate(t.agent.policy(), there, 3, 0))
+    return Ran(t, ending, keeper.saved, heard)
+
+
+@pytest.mark.parametrize(
+    ("budget", "why", "reached"),
+    [
+        ("{env_steps: 500}", "all steps of the budget are spent", lambda t: t.counters.env_steps == 500),
+        (
+            "{env_steps: 1e6, episodes: 9}",
+            "all episodes of the budget are lived",
+            lambda t: 9 <= t.counters.episodes <= 12,
+        ),
+        ("{env_steps: 1e6, minutes: 1e-4}", "the time of the budget is spent", lambda t: t.counters.env_steps < 1e5),
+        (
+            "{env_steps: 1e6, threshold: 30}",
+            "an evaluation reached the threshold",
+            lambda t: t.counters.env_steps == 400,
+        ),
+    ],
+)
+def test_a_run_ends_at_whichever_comes_first(
+    budget: str, why: str, reached: Callable[[Training], bool], tmp_path: Path
+) -> None:
+    found = ran(tiny("town:dqn", f"budget={budget}"), tmp_path)
+    assert found.ending.why == why
+    assert found.ending.finished
+    assert reached(found.t)
+    assert found.ending.last is not None
+    moment, score, ended = found.saved[-1]
+    assert (moment, ended) == (found.t.counters.env_steps, why)
+    assert score == found.ending.last.mean
+
+
+def test_marks_and_evaluations_lie_at_their_moments_once_each(tmp_path: Path) -> None:
+    found = ran(tiny("town:dqn", "budget={env_steps: 1000}"), tmp_path)
+    assert [row["env_steps"] for row in found.heard.evaluations] == [400, 800, 1000]
+    assert [mark.env_steps for mark in found.heard.marks] == list(range(100, 1001, 100))
+    assert len({moment for moment, _, _ in found.saved}) == len(found.saved)  # no moment is saved twice
+
+
+def test_what_came_after_the_last_mark_is_not_lost(tmp_path: Path) -> None:
+    found = ran(tiny("town:dqn", "budget={env_steps: 348}"), tmp_path)
+    assert [mark.env_steps for mark in found.heard.marks] == [100, 200, 300, 348]
+    assert all(mark.figures["meter_energy"] > 0 for mark in found.heard.marks)
+
+
+def test_a_pause_says_nothing_and_changes_nothing_but_saves(tmp_path: Path) -> None:
+    found = ran(tiny(), tmp_path, pause_at=348)
+    assert (found.ending.why, found.ending.finished, found.ending.last) == ("paused", False, None)
+    assert [mark.env_steps for mark in found.heard.marks] == [100, 200, 300]
+    assert found.saved == [(348, None, None)]
+
+
+def test_asked_to_stop_before_the_first_round_it_makes_none(tmp_path: Path) -> None:
+    found = ran(tiny(), tmp_path, lambda: True)
+    assert (found.ending.why, found.t.counters.env_steps) == ("interrupted", 0)
+
+
+def test_saved_at_a_new_best_and_by_episodes(tmp_path: Path) -> None:
+    found = ran(tiny("town:dqn", "checkpoints.every_episodes=8", "budget={env_steps: 2400}"), tmp_path)
+    best = -np.inf
+    evaluated = {row["env_steps"]: row["score"] for row in found.heard.evaluations}
+    saved = {moment: score for moment, score, _ in found.saved}
+    for moment, score in evaluated.items():
+        if score > best:
+            assert saved[moment] == score
+            best = score
+    assert len(saved) >= found.t.counters.episodes // 12
+    assert all(score is None for moment, score in saved.items() if moment not in evaluated)
+
+
+def test_a_run_that_was_over_is_only_measured(tmp_path: Path) -> None:
+    loaded = tiny()
+    with Store(tmp_path / "metrics.db") as store:
+        t, journal = begun(loaded, store)
+        keeper = Kept(t)
+        ending = loop(t, Limits(loaded.recipe, 400, over="it was over"), journal, keeper, lambda: measured(loaded, t))
+        assert (ending.why, ending.finished, t.counters.env_steps, keeper.saved) == ("it was over", True, 0, [])
+        assert store.read("evaluations", ["policy"])["policy"] == []
+
+
+def measured(loaded: Loaded, t: Training) -> Evaluated:
+    return evaluate(t.agent.policy(), loaded.worlds.evaluation, 1, 0)
+
+
+def test_epsilon_falls_over_a_run(tmp_path: Path) -> None:
+    by_schedule = "explore={choose: {name: epsilon, schedule: {start: 1, end: .1, to: .5}}}"
+    found = ran(tiny("town:dqn", by_schedule, "budget={env_steps: 1200}"), tmp_path)
+    told = [mark.figures["epsilon"] for mark in found.heard.marks if "epsilon" in mark.figures]
+    assert told == sorted(told, reverse=True)
+    assert told[0] > 0.6
+    assert told[-1] == pytest.approx(0.1)
+
+
+def test_epsilon_falls_with_the_episodes_of_each_row(tmp_path: Path) -> None:
+    by_episode = "explore={choose: {name: epsilon, start: 1, end: .2, decay: .5, schedule: null}}"
+    found = ran(tiny("town:dqn", by_episode, "budget={env_steps: 1000}"), tmp_path)
+    told = [mark.figures["epsilon"] for mark in found.heard.marks if "epsilon" in mark.figures]
+    assert told == sorted(told, reverse=True)
+    assert told[-1] == pytest.approx(0.2)
+    with Store(tmp_path / "metrics.db") as store:
+        assert store.read("episodes", ["epsilon"])["epsilon"][-1] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("gates", "falls"),
+    [("variance: 1e4, mean: 5", True), ("variance: 1e4, mean: 41", False), ("variance: 1e-9, mean: 5", False)],
+)
+def test_the_weight_of_novelty_falls_only_while_life_is_steady_and_good(
+    gates: str, falls: bool, tmp_path: Path
+) -> None:
+    """Lives of at most 40 steps, some of them shorter: good enough or not, steady enough or not."""
+    bonus = "bonus: {name: rnd, hidden: [8], embed: 4, batch: 16}"
+    weight = f"weight: {{name: adaptive, start: .5, minimum: .1, factor: .9, episodes: 12, {gates}}}"
+    needy = "starts={share: .7, meters: [.02, .4]}"
+    found = ran(tiny("town:dqn", f"explore={{choose: epsilon, {bonus}, {weight}}}", needy), tmp_path)
+    told = [mark.figures["intrinsic_weight"] for mark in found.heard.marks if "intrinsic_weight" in mark.figures]
+    assert told[0] == 0.5
+    assert (told[-1] == pytest.approx(0.1)) if falls else (set(told) == {0.5})
+
+
+def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
+    """Rows begin at stage 1; whatever its stage, a row's town has that stage's settings, from the reset on."""
+    loaded = tiny("town:dqn-curriculum", STAGES, "budget={env_steps: 8000}", "change.max_steps=60")
+    with Store(tmp_path / "metrics.db") as store:
+        t, journal = begun(loaded, store)
+        assert t.curriculum is not None
+        assert t.curriculum.stage.tolist() == [1] * 4
+        seen = set()
+        for _ in range(1500):
+            before = t.curriculum.stage.clone()
+            collect(t, 1, journal)
+            town = t.env.engine.peek()
+            for name, wanted in t.curriculum.settings().items():
+                assert torch.equal(torch.as_tensor(np.array(town[name])).to(wanted.dtype), wanted), name
+            changed = before != t.curriculum.stage
+            assert not town["age"][changed.numpy()].any()  # only between two lives
+            seen |= set(t.curriculum.stage.tolist())
+        journal.mark()
+        told = store.read("stage_changes")
+    assert {1, 2, 3} <= seen
+    assert all(reason.startswith(("on to stage", "back to stage")) for reason in told["reason"])
+    row = told["row"][0]
+    steps = [(a, b) for r, a, b in zip(told["row"], told["from_stage"], told["to_stage"], strict=True) if r == row]
+    assert steps[0] == (1, 2)
+    assert all(abs(a - b) == 1 for a, b in steps)
+
+
+def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
+    with Store(tmp_path / "metrics.db") as store:
+        t, journal = begun(tiny("town:ppo"), store)
+        assert isinstance(journal, Journal)
+        collect(t, t.agent.round, journal)
+        assert t.counters.env_steps == 64
+        assert int(journal.state()["diary"]["steps"]) == 64

@@ -1,0 +1,182 @@
+"""What a run learned, loaded without its memories: it acts as the agent did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from small import SMALL
+from townlet.errors import TownletError
+from townlet.rng import Streams
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.sim.engines import make_engine
+from townlet.sim.feasibility import measure
+from townlet.train.build import build
+from townlet.train.evaluate import evaluate
+from townlet.train.launch import start
+from townlet.train.load import load
+from townlet.train.policies import TrainedPlayer, TrainedPolicy, load_policy
+
+RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
+    "ppo, one body": ("town:ppo", (*SMALL["town:ppo"], "agent.shared=true")),
+    "drqn, no carry": ("town-l2:drqn", (*SMALL["town-l2:drqn"], "agent.carry=false")),
+    "ppo with memory": (
+        "town:ppo", (*SMALL["town:ppo"], "network.recurrent={kind: lstm, size: 8, after: [8]}", "agent.batch_size=1.0"),
+    ),
+}  # fmt: skip
+
+LOADED: dict[Path, TrainedPolicy] = {}  # once for all examples of a property
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Runs that were stopped after a few updates: their weights are no longer the first ones."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("runs")
+    return {key: start(load(recipe, words), root, pause_at=400).run for key, (recipe, words) in RECIPES.items()}
+
+
+def inputs(rows: int, size: int, actions: int, seed: int) -> tuple[Any, Any]:
+    chance = np.random.default_rng(seed)
+    mask = chance.random((rows, actions)) < 0.5
+    mask[np.arange(rows), chance.integers(0, actions, rows)] = True
+    return chance.random((rows, size), np.float32), mask
+
+
+@pytest.mark.parametrize("key", RECIPES)
+def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> None:
+    recipe, words = RECIPES[key]
+    training = build(load(recipe, words))
+    state, _ = checkpoint.read(checkpoint.newest(runs[key].checkpoints).path)  # type: ignore[union-attr]
+    training.restore(state["training"])
+    agent, trained = training.agent.policy(), load_policy(runs[key], "last")
+    agent.start(16)
+    trained.start(16)
+    seen = set()
+    for step in range(6):
+        obs, mask = (torch.from_numpy(part) for part in inputs(16, trained.layout.size, len(trained.actions), step))
+        fresh = torch.arange(16) == step
+        wanted = agent.outputs(obs, mask, fresh)[trained.kind]
+        assert torch.equal(trained.outputs(obs, mask, fresh)[trained.kind], wanted)
+        actions = trained.act(obs, mask, fresh)
+        assert torch.equal(actions, agent.act(obs, mask, fresh))
+        seen |= set(actions.tolist())
+    assert len(seen) > 1
+
+
+def test_weights_are_those_of_the_checkpoint_and_not_the_first_ones(runs: dict[str, Run]) -> None:
+    recipe, words = RECIPES["town:ppo"]
+    fresh = build(load(recipe, words)).agent.policy()
+    trained = load_policy(runs["town:ppo"], "last")
+    obs = torch.from_numpy(inputs(4, trained.layout.size, 6, 0)[0])
+    assert not torch.equal(fresh.outputs(obs)["logits"], trained.outputs(obs)["logits"])
+
+
+def test_arrays_lists_and_tensors_give_the_same_actions(runs: dict[str, Run]) -> None:
+    trained = load_policy(runs["town:ppo"])
+    obs, mask = inputs(5, trained.layout.size, len(trained.actions), 1)
+    batch = trained.act(obs, mask)
+    assert isinstance(batch, np.ndarray)
+    assert batch.dtype == np.int64
+    frozen = obs.copy()
+    frozen.flags.writeable = False
+    for other in (obs.tolist(), obs.astype(np.float64), frozen):
+        assert np.array_equal(trained.act(other, mask), batch)
+    tensors = trained.act(torch.from_numpy(obs), torch.from_numpy(mask))
+    assert isinstance(tensors, torch.Tensor)
+    assert tensors.tolist() == batch.tolist()
+    single = [trained.act(row, allowed) for row, allowed in zip(obs, mask.astype(np.int8), strict=True)]
+    assert single == batch.tolist()
+    assert all(type(action) is int for action in single)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_an_invalid_action_is_never_taken(runs: dict[str, Run], data: st.DataObject) -> None:
+    run = runs[data.draw(st.sampled_from(["town:ppo", "town-l0:dqn"]))]
+    trained = LOADED.get(run.path) or LOADED.setdefault(run.path, load_policy(run))
+    count = len(trained.actions)
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any)))
+    obs, _ = inputs(1, trained.layout.size, count, data.draw(st.integers(0, 99)))
+    greedy = trained.kind == "values" or data.draw(st.booleans())
+    assert mask[trained.act(obs[0], mask, greedy=greedy)]
+
+
+@pytest.mark.parametrize("key", ["town-l2:drqn", "ppo with memory"])
+def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run], key: str) -> None:
+    trained = load_policy(runs[key])
+    size, count = trained.layout.size, len(trained.actions)
+    first, then = (inputs(3, size, count, seed)[0] for seed in (1, 2))
+    trained.start(3)
+    alone = trained.outputs(then)[trained.kind]
+    trained.act(first)
+    after = trained.outputs(then)[trained.kind]
+    assert not np.allclose(after, alone)
+    forgotten = trained.outputs(then, fresh=[True, False, True])[trained.kind]
+    assert np.allclose(forgotten[[0, 2]], alone[[0, 2]])
+    assert np.allclose(forgotten[1], after[1])
+    trained.start(3)
+    assert np.allclose(trained.outputs(then)[trained.kind], alone)
+    with pytest.raises(TownletError, match="remembers 3 rows"):
+        trained.act(first[:2])
+
+
+def test_a_player_lives_as_long_as_the_evaluation_says(runs: dict[str, Run]) -> None:
+    """The engine alone, as `townlet play` has it, and the batched town give the same lives."""
+    trained = load_policy(runs["town-l2:drqn"])
+    lives = evaluate(trained.policy(), trained.world, 6, 7)
+    key = Streams(Streams(7).child("0").key("env")).key("town")
+    played = measure(trained.world, TrainedPlayer(trained.policy()), 6, key)
+    assert played.ages.tolist() == lives.length.tolist()
+
+
+def test_a_player_forgets_its_last_life(runs: dict[str, Run]) -> None:
+    trained = load_policy(runs["ppo with memory"])
+    engine = make_engine(trained.world, 1, autoreset=False)
+    engine.reset(0)
+    old, new = (TrainedPlayer(trained.policy()) for _ in range(2))
+    for _ in range(10):
+        engine.step(old.act(engine))
+    engine.reset_rows(np.ones(1, np.bool_))
+    old.act(engine)
+    new.act(engine)
+    assert torch.equal(old._policy._hidden, new._policy._hidden)  # type: ignore[arg-type]
+
+
+def test_best_and_last_are_two_checkpoints(tmp_path: Path) -> None:
+    run = start(load("town:ppo", [*SMALL["town:ppo"], "budget.env_steps=512"]), tmp_path, pause_at=256).run
+    state, info = checkpoint.read(checkpoint.newest(run.checkpoints).path)  # type: ignore[union-attr]
+    checkpoint.write(run.checkpoints, checkpoint.name_at(128), state, {**info, "env_steps": 128, "score": 1e9})
+    assert load_policy(run).env_steps == load_policy(run, "best").env_steps == 128
+    assert load_policy(run, "last").env_steps == 256
+    with pytest.raises(TownletError, match="no checkpoint 'first'"):
+        load_policy(run, "first")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("obs", "mask", "told"),
+    [
+        (np.zeros(5), None, "an observation has shape"),
+        (np.zeros((2, 3, 88)), None, "an observation has shape"),
+        (np.zeros((2, 88)), np.ones(6, bool), "`mask` has 1 rows and `obs` 2"),
+        (np.zeros(88), np.ones(5, bool), "a mask has shape"),
+    ],
+)
+def test_wrong_shapes_are_explained(runs: dict[str, Run], obs: Any, mask: Any, told: str) -> None:
+    with pytest.raises(TownletError, match=told):
+        load_policy(runs["town:ppo"]).act(obs, mask)
+
+
+def test_a_run_whose_world_has_changed_is_refused(tmp_path: Path) -> None:
+    run = start(load("town:ppo", SMALL["town:ppo"]), tmp_path, pause_at=1).run
+    text = run.resolved_file.read_text(encoding="utf-8")
+    run.resolved_file.write_text(text.replace("env: town ", "env: town-l2 "), encoding="utf-8")
+    with pytest.raises(TownletError, match="has other actions or another observation"):
+        load_policy(run)

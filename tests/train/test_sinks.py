@@ -1,0 +1,119 @@
+"""The console without and with a terminal, the log, TensorBoard."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from townlet.contract.counters import Counters
+from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, rate_in_words
+from train.tiny import Heard
+
+FIGURES = {"steps_per_second": 12_345.0, "episode_length": 99.25, "loss": 0.5, "epsilon": 0.1, "meter_energy": 0.75}
+EVALUATION = {"policy": "greedy", "length": 480.4, "limit": 500, "survived": 0.5, "works": 0.25, "return": 3.0}
+LINE = "2,000 steps     12 k/s  length 99.25  loss 0.5  epsilon 0.1"
+SENTENCE = "evaluation: lives 480 of 500 steps, 50% reach the limit, 25% work for money"
+
+
+def mark(env_steps: int = 2000) -> Mark:
+    return Mark(env_steps, 10, 3, FIGURES, {"body.weight": torch.arange(6.0).reshape(2, 3)})
+
+
+def test_lines_in_a_pipe_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    stream = io.StringIO()
+    lines = Lines(stream, seconds=5.0)
+    for moment in range(200):  # a mark every tenth of a second
+        clock = 100.0 + moment / 10
+        lines.tick(Counters())
+        lines.mark(mark())
+    assert stream.getvalue().splitlines() == [f"       {LINE}"] * 3
+    lines.evaluated(Counters(env_steps=1_234_567), EVALUATION)
+    lines.note("a word")
+    assert stream.getvalue().splitlines()[3:] == [f"   1,234,567 steps  {SENTENCE}", "a word"]
+
+
+def test_the_log_has_everything_with_its_time_and_is_continued(tmp_path: Path) -> None:
+    for _ in range(2):
+        log = LogFile(tmp_path / "log.txt")
+        log.mark(mark())
+        log.evaluated(Counters(env_steps=7), {**EVALUATION, "policy": "random"})
+        assert "random agent: lives 480" in (tmp_path / "log.txt").read_text()  # nothing waits
+        log.close()
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert len(lines) == 4
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", line) for line in lines)
+    assert lines[2].endswith(LINE)
+
+
+def test_tensorboard_gets_scalars_meters_and_histograms(tmp_path: Path) -> None:
+    board = TensorBoard(tmp_path)
+    for env_steps in (1000, 2000):
+        board.mark(mark(env_steps))
+    board.evaluated(Counters(env_steps=2000), EVALUATION)
+    board.evaluated(Counters(env_steps=0), {**EVALUATION, "policy": "random"})
+    board.close()
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in found.Scalars("meters/meter_energy")] == [(1000, 0.75), (2000, 0.75)]
+    assert [e.value for e in found.Scalars("episodes/episode_length")] == [99.25] * 2
+    assert [e.step for e in found.Scalars("updates/loss")] == [1000, 2000]
+    assert [(e.step, round(e.value, 1)) for e in found.Scalars("evaluation/length")] == [(2000, 480.4)]
+    (weights,) = found.Histograms("weights/body.weight")
+    assert (weights.step, weights.histogram_value.num, weights.histogram_value.max) == (2000, 6, 5.0)
+
+
+def test_tensorboard_forgets_what_came_after_a_checkpoint(tmp_path: Path) -> None:
+    """A run that was killed at 3000 and goes on from 1000 shows each moment once."""
+    first = TensorBoard(tmp_path)
+    for env_steps in (1000, 2000, 3000):
+        first.mark(mark(env_steps))
+    first.close()
+    second = TensorBoard(tmp_path, purge_step=1001)
+    second.mark(mark(2000))
+    second.close()
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [e.step for e in found.Scalars("updates/loss")] == [1000, 2000]
+
+
+def test_the_bar_of_a_terminal_shows_how_far_and_how_well() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=200)
+    bar = Bar(console, "town:dqn", 4000)
+    bar.mark(mark())
+    bar.tick(Counters(env_steps=2000))
+    bar.evaluated(Counters(env_steps=2000), EVALUATION)
+    bar.close()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    for part in ("town:dqn", "50%", "2,000 steps · 12 k/s · length 99.2 · loss 0.5 · epsilon 0.1", SENTENCE):
+        assert part in shown
+
+
+def test_all_are_closed_and_the_first_thing_that_went_wrong_is_told() -> None:
+    class Broken(Heard):
+        def close(self) -> None:
+            raise OSError(28, "no space")
+
+    one, two, last = Heard(), Broken(), Heard()
+    with pytest.raises(ValueError, match="the first"), closing([one, two, last]):
+        raise ValueError("the first")
+    assert one.closed
+    assert last.closed
+    with pytest.raises(OSError, match="no space"), closing([Broken()]):
+        pass
+
+
+def test_rates_are_short() -> None:
+    assert [rate_in_words(rate) for rate in (12.3, 999.0, 45_678.0, 1_234_567.0)] == [
+        "12/s",
+        "999/s",
+        "46 k/s",
+        "1.23 M/s",
+    ]

@@ -1,0 +1,51 @@
+"""Sums over running episodes against a recount of every step."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from townlet.contract.vec_env import Ended, Step
+from townlet.train.tracker import Tracker
+
+ROWS = 3
+Steps = st.lists(
+    st.lists(st.tuples(st.integers(-8, 8), st.integers(0, 8), st.sampled_from(("goes on", "dies", "time"))),
+             min_size=ROWS, max_size=ROWS),
+    max_size=12,
+)  # fmt: skip
+
+
+def step_of(told: list[tuple[int, int, str]]) -> tuple[Step, Ended, torch.Tensor]:
+    reward = torch.tensor([float(pay) for pay, _, _ in told])
+    dies, time = (torch.tensor([how == word for _, _, how in told]) for word in ("dies", "time"))
+    rows = torch.nonzero(dies | time).squeeze(1)
+    none = torch.zeros(ROWS, 1)
+    ended = Ended(rows, none[rows], none[rows].bool())
+    return (
+        Step(none, none.bool(), reward, reward.unsqueeze(1), dies, time),
+        ended,
+        torch.tensor([n / 8 for _, n, _ in told]),
+    )
+
+
+@given(Steps, st.integers(0, 12))
+def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], stop: int) -> None:
+    tracker, running = Tracker(ROWS), [(0, 0.0, 0.0)] * ROWS
+    for count, told in enumerate(steps):
+        if count == stop:  # taken up elsewhere
+            state, tracker = {k: v.clone() for k, v in tracker.state().items()}, Tracker(ROWS)
+            tracker.restore(state)
+        step, ended, new = step_of(told)
+        over = tracker.step(step, ended, new, new)
+        running = [(n + 1, r + pay, i + nov / 8) for (n, r, i), (pay, nov, _) in zip(running, told, strict=True)]
+        expected = [(row, *running[row], told[row][2] == "dies") for row in range(ROWS) if told[row][2] != "goes on"]
+        found = zip(
+            *(c.tolist() for c in (over.rows, over.length, over.reward, over.intrinsic, over.terminated)), strict=True
+        )
+        assert list(found) == expected
+        mean = [running[row][2] / running[row][0] for row in over.rows.tolist()]
+        assert torch.allclose(over.entropy, torch.tensor(mean, dtype=torch.float32).reshape(-1))
+        for row in over.rows.tolist():
+            running[row] = (0, 0.0, 0.0)

@@ -1,0 +1,62 @@
+"""Trainings of a second, and a sink that remembers what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from townlet.contract.counters import Counters
+from townlet.runs.store import Store
+from townlet.train.build import Training, build
+from townlet.train.journal import Journal
+from townlet.train.load import Loaded, load
+from townlet.train.sinks import Mark, Sink
+
+torch.set_num_threads(1)
+
+TINY = (
+    "rows=4", "threads=1", "network.hidden=[16]", "change.max_steps=40", "evaluation.episodes=3",
+    "evaluation.every=400", "metrics.every=100", "metrics.tensorboard=false", "budget={env_steps: 1200}",
+)  # fmt: skip
+DQN = (*TINY, "agent.replay=400", "agent.warmup=100", "agent.batch_size=8")
+PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
+STAGES = "curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}"
+
+
+def tiny(recipe: str = "town:dqn", *words: str) -> Loaded:
+    """A recipe made small, with further changes."""
+    return load(recipe, [*(PPO if recipe.endswith("ppo") else DQN), *words])
+
+
+def begun(loaded: Loaded, store: Store, *sinks: Sink) -> tuple[Training, Journal]:
+    """A training before its first step, and its journal."""
+    t, metrics = build(loaded), loaded.recipe.metrics
+    return t, Journal(t, loaded.recipe.in_steps(metrics.every), metrics.whole_episodes, store, sinks)
+
+
+class Heard:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.marks: list[Mark] = []
+        self.evaluations: list[Mapping[str, Any]] = []
+        self.notes: list[str] = []
+        self.ticks = 0
+        self.closed = False
+
+    def tick(self, counters: Counters) -> None:
+        self.ticks += 1
+
+    def mark(self, mark: Mark) -> None:
+        self.marks.append(mark)
+
+    def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
+        self.evaluations.append({"env_steps": counters.env_steps, **columns})
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def close(self) -> None:
+        self.closed = True
