@@ -1,8 +1,9 @@
 """What metrics and checkpoints cost: `python benchmarks/overhead.py`. The same training with each switched off and on.
 
-Every round trains the recipe three times from the same seed: with neither, with metrics (store, log, TensorBoard),
-with checkpoints. What counts is the median over the rounds of the ratio to the bare one, since a noisy machine
-changes its pace. The marks (3 % each) are for whole recipes; with few steps both come more often than they do there.
+Three trainings from the same seed take turns in slices of the same work: with neither, with metrics (store, log,
+TensorBoard) and with a checkpoint at the end of every slice. A noisy machine changes its pace, so that only what is
+measured at once is compared. Metrics are a share of the bare time; a checkpoint's seconds are a share of the
+recipe's time from one to the next. Evaluations are left out of all three.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from sim import machine
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended
@@ -23,7 +26,7 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.runs.folder import Run
 from townlet.runs.store import Store
 from townlet.train.build import build
-from townlet.train.evaluate import Evaluated, evaluate
+from townlet.train.evaluate import Evaluated
 from townlet.train.journal import Journal
 from townlet.train.launch import Saver
 from townlet.train.load import Loaded, load
@@ -31,6 +34,7 @@ from townlet.train.loop import Limits, loop
 from townlet.train.sinks import LogFile, TensorBoard, closing
 
 WAYS: Final = ("neither", "metrics", "checkpoints")
+NEVER: Final = 10**15  # env_steps
 
 
 class Silence:
@@ -68,65 +72,83 @@ class Silence:
         """Nothing was kept."""
 
 
-def seconds(loaded: Loaded, way: str, folder: Path) -> tuple[float, float]:
-    """Train from nothing in this way: (wall, CPU) seconds of the loop."""
-    recipe, there = loaded.recipe, loaded.worlds.evaluation
-    t, run, silence = build(loaded), Run.create(folder, recipe.env, way, "", "", {}), Silence()
-    limits = Limits(recipe, recipe.in_steps(recipe.evaluation.every))
-    with Store(run.metrics_file) as store, closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]) as sinks:
-        every, whole = recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes
-        log = Journal(t, every, whole, store, sinks) if way == "metrics" else silence
-        keeper = Saver(run, t, silence, store, limits, {}) if way == "checkpoints" else silence
+class Turns:
+    """One training that goes on in slices."""
+
+    def __init__(self, loaded: Loaded, way: str, folder: Path, stack: ExitStack) -> None:
+        recipe, silence = loaded.recipe, Silence()
+        self.t, self.limits, self.times = build(loaded), Limits(recipe, NEVER, pause_at=0), list[tuple[float, float]]()
+        run = Run.create(folder, recipe.env, way, "", "", {})
+        store = stack.enter_context(Store(run.metrics_file))
+        self.log: Journal | Silence = silence
+        if way == "metrics":
+            sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
+            every, whole = recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes
+            self.log = Journal(self.t, every, whole, store, sinks)
+        self.keeper = Saver(run, self.t, silence, store, self.limits, {}) if way == "checkpoints" else silence
+        stack.callback(self.t.env.close)
+
+    def go_on(self, steps: int) -> None:
+        """A slice, timed: (wall, CPU) seconds. It ends with a pause, at which the keeper saves."""
         began = time.perf_counter(), time.process_time()
-        loop(t, limits, log, keeper, lambda: evaluate(t.agent.policy(), there, recipe.evaluation.episodes, 0))
-        store.flush()
-        taken = time.perf_counter() - began[0], time.process_time() - began[1]
-    t.env.close()
-    return taken
+        self.limits.pause_at = self.t.counters.env_steps + steps
+        loop(self.t, self.limits, self.log, self.keeper, _nobody)
+        self.times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
 
 
-def measure(loaded: Loaded, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """(wall, CPU) seconds of every round by way; who begins a round changes from round to round."""
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
-    for number in range(rounds):
-        for place in range(len(WAYS)):
-            way = WAYS[(number + place) % len(WAYS)]
-            with tempfile.TemporaryDirectory() as folder:
-                found[way].append(seconds(loaded, way, Path(folder)))
-    return found
+def _nobody() -> Evaluated:
+    raise AssertionError("nothing is evaluated here")
 
 
-def report(found: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
-    """By way: median seconds, and the share of time beyond the bare training, by wall and by CPU time."""
-    told: dict[str, Any] = {}
-    for way, times in found.items():
-        told[way] = {"wall_s": statistics.median(wall for wall, _ in times)}
-        if way == WAYS[0]:
-            continue
-        for place, clock in enumerate(("wall", "cpu")):
-            ratios = [one[place] / bare[place] for one, bare in zip(times, found[WAYS[0]], strict=True)]
-            told[way][f"{clock}_overhead"] = statistics.median(ratios) - 1
+def measure(loaded: Loaded, seconds: float, slices: int) -> dict[str, list[tuple[float, float]]]:
+    """(wall, CPU) seconds of every slice by way; who begins a turn changes from turn to turn."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        turns = [Turns(loaded, way, Path(folder), stack) for way in WAYS]
+        first = loaded.recipe.row_count * turns[0].t.agent.round
+        steps = max(first, getattr(loaded.recipe.agent, "warmup", 0))
+        for one in turns:  # the first slice warms up
+            one.go_on(steps)
+            one.go_on(8 * first)
+        steps = max(1, round(8 * seconds / slices / len(WAYS) / turns[0].times[-1][0])) * first
+        for number in range(slices):
+            for place in range(len(WAYS)):
+                turns[(number + place) % len(WAYS)].go_on(steps)
+        return {way: one.times[2:] for way, one in zip(WAYS, turns, strict=True)}
+
+
+def report(loaded: Loaded, found: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    """What each costs as a share of training time, by the clock on the wall and by CPU time."""
+    between, bare = 60 * loaded.recipe.checkpoints.minutes, found["neither"]
+    told: dict[str, Any] = {"slice_s": statistics.median(wall for wall, _ in bare), "slices": len(bare)}
+    for place, clock in enumerate(("wall", "cpu")):
+        pairs = {way: [(a[place], b[place]) for a, b in zip(found[way], bare, strict=True)] for way in WAYS[1:]}
+        saving = statistics.median(one - other for one, other in pairs["checkpoints"])
+        told[f"metrics_{clock}"] = statistics.median(one / other for one, other in pairs["metrics"]) - 1
+        told[f"checkpoint_{clock}_s"] = saving
+        told[f"checkpoints_{clock}"] = saving / between
     return told
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("recipe", nargs="?", default="town:ppo")
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="changes to the recipe, as budget.env_steps=2e6")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="changes to the recipe, as threads=1")
+    parser.add_argument("--seconds", type=float, default=60.0, help="over all slices")
+    parser.add_argument("--slices", type=int, default=60)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 def main() -> None:
     o = parse()
-    told = report(measure(load(o.recipe, o.words), o.rounds))
+    loaded = load(o.recipe, o.words)
+    told = report(loaded, measure(loaded, o.seconds, o.slices))
     if o.json:
-        o.json.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    print(f"{o.recipe} {' '.join(o.words)}: {told[WAYS[0]]['wall_s']:.1f} s without metrics and checkpoints")
-    for way in WAYS[1:]:
-        figures = told[way]
-        print(f"{way}: {figures['wall_overhead']:+.1%} wall, {figures['cpu_overhead']:+.1%} CPU ({o.rounds} rounds)")
+        o.json.write_text(json.dumps({"machine": machine(), **told}, indent=2) + "\n", encoding="utf-8")
+    print(f"{o.recipe} {' '.join(o.words)}: {told['slices']} slices of {told['slice_s']:.2f} s")
+    print(f"metrics: {told['metrics_wall']:+.2%} wall, {told['metrics_cpu']:+.2%} CPU")
+    each = f"{told['checkpoint_wall_s']:.3f} s each"
+    print(f"checkpoints: {told['checkpoints_wall']:+.2%} wall, {told['checkpoints_cpu']:+.2%} CPU ({each})")
 
 
 if __name__ == "__main__":

@@ -147,10 +147,10 @@ def test_what_a_file_says_beats_all_that_it_extends(write: Write) -> None:
 
 
 def test_a_variant_may_extend_one_of_another_file(write: Write) -> None:
-    write("my.yaml", "env: town-l2\nrows: 64\nvariants:\n  mine: {extends: 'town:ppo', agent: {epochs: 9}}\n")
+    write("my.yaml", "env: town-l2\nrows: 512\nvariants:\n  mine: {extends: 'town:ppo', agent: {epochs: 9}}\n")
     mine, theirs = load("my.yaml:mine").recipe, load("town:ppo").recipe
     assert mine.env == "town-l2"
-    assert mine.rows == 64
+    assert mine.rows == 512
     assert mine.agent == theirs.agent.model_copy(update={"epochs": 9})
 
 
@@ -209,7 +209,7 @@ def test_numbers_as_people_write_them() -> None:
 
 
 def test_a_setting_becomes_a_schedule_from_where_it_stood() -> None:
-    lr = load("town-l0:dqn", ["agent.lr.end=0", "agent.lr.from=.5"]).recipe.agent.lr
+    lr = load("town-l0:dqn", ["agent.lr=1e-3", "agent.lr.end=0", "agent.lr.from=.5"]).recipe.agent.lr
     assert getattr(lr, "start", None) == 1e-3
     assert getattr(lr, "from_", None) == 0.5
 
@@ -274,7 +274,8 @@ def test_mistakes_in_the_world_keep_their_own_places(write: Write) -> None:
 
 
 def test_changes_reach_the_world(write: Write) -> None:
-    loaded = load("town:ppo", ["change.affordances.Bed.price=.5", "change.rewards=[milestone, vitality]"])
+    changes = ["change.affordances.Bed.price=.5", "change.rewards=[milestone, vitality]", "potential=0"]
+    loaded = load("town:ppo", changes)
     assert loaded.worlds.training.spec.affordances[0].price == 0.5
     assert loaded.worlds.training.rewards == ("milestone", "vitality")
     write("my.yaml", SMALL + "change:\n  max_steps: 1e2\n  meters: {energy: {decay: .01}}\n")
@@ -316,3 +317,13 @@ def test_every_key_says_what_it_does() -> None:
     loaded: Loaded = load("town:ppo")
     parts = {name: type(getattr(loaded.recipe, name)) for name in ("budget", "evaluation", "checkpoints", "metrics")}
     assert [key for name, model in {"recipe": Recipe, **parts}.items() for key in silent(model, name)] == []
+
+
+def test_guidance_is_added_to_the_rewards_of_a_world_and_replaces_none(write: Write) -> None:
+    own_town(write, "extends: town\nrewards: [{name: vitality, meters: [energy], weight: 3}]\n")
+    spec = load("places/my-town.yaml:dqn", ["potential=7", "agent.gamma=.9"]).worlds.training.spec
+    assert [(reward.name, reward.weight) for reward in spec.rewards] == [("vitality", 3.0), ("potential", 7.0)]
+    assert getattr(spec.rewards[0], "meters", None) == ("energy",)
+    assert getattr(spec.rewards[1], "gamma", None) == 0.9
+    own_town(write, "extends: town\nrewards: [milestone, {name: potential, weight: 5}]\n")
+    assert load("places/my-town.yaml:dqn").worlds.training.spec.rewards[1].weight == 5.0

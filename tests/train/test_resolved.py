@@ -52,7 +52,7 @@ def test_every_value_says_where_it_came_from(write: Write) -> None:
     assert found["agent.clip"] == "command line: agent.clip=.3"
     assert found["agent.lr.end"] == "command line: agent.lr.end=1e-4"
     assert re.fullmatch(r"town\.yaml:\d+", found["agent.lr.start"])
-    assert found["agent.gae_lambda"] == found["network.name"] == found["explore.choose.name"] == "default"
+    assert found["agent.gae_lambda"] == found["network.layer_norm"] == found["explore.choose.name"] == "default"
     assert found["variant"] == "my.yaml:ppo"
     assert set(leaves(parse(text, "resolved.yaml"))) == set(found)
 

@@ -22,7 +22,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         (["network.recurrent={size: 8}"], "network.recurrent={size: 8}: dqn cannot train a recurrent network"),
         (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),
         (["agent.warmup=2e5"], "agent.warmup is 200000 and agent.replay holds only 100000: it would never learn"),
-        (["curriculum=adversarial"], "the curriculum's stages pay potential, and town has only milestone"),
+        (["curriculum=adversarial", "potential=0"], "the curriculum's stages pay potential, and town has only milestone"),
         (["budget={name: x}"], "unknown key 'name' in budget"),
         (["budget=null"], "budget cannot be empty (null)"),
         (["device=gpu"], "device cannot be 'gpu'"),
@@ -78,10 +78,11 @@ def test_guidance_follows_the_discount_of_the_agent() -> None:
 
 
 def test_a_curriculum_with_its_rewards_is_accepted() -> None:
-    loaded = load("town:dqn", ["curriculum=adversarial", "change.rewards=[milestone, potential]"])
-    assert loaded.recipe.curriculum is not None
+    for guided in ("potential=2", "change.rewards=[milestone, potential]"):
+        loaded = load("town:dqn", ["curriculum=adversarial", "potential=0", guided])
+        assert loaded.recipe.curriculum is not None
     sparse = "curriculum={name: fixed, stages: [{active: [energy], reward: sparse}]}"
-    assert load("town:dqn", [sparse]).worlds.training.rewards == ("milestone",)
+    assert load("town:dqn", [sparse, "potential=0"]).worlds.training.rewards == ("milestone",)
 
 
 def test_money_at_the_start_needs_a_currency(write: Write) -> None:

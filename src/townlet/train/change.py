@@ -59,6 +59,8 @@ def changed_world(recipe: Recipe, node: Node, wanted: Sequence[Change]) -> World
     world = _load(path, wanted)
     guidance = next((r for r in world.spec.rewards if isinstance(r, Potential)), None)
     gamma = recipe.agent.gamma
+    if guidance is None and recipe.potential:
+        return _load(path, [*wanted, (_guided(world, recipe.potential, gamma), node.where("potential"))])
     if guidance is None or guidance.gamma == gamma:
         return world
     if "gamma" in guidance.model_fields_set:
@@ -66,6 +68,12 @@ def changed_world(recipe: Recipe, node: Node, wanted: Sequence[Change]) -> World
         fix = "leave gamma out of the reward, then it follows agent.gamma"
         raise Mistakes([Mistake(what, fix, node.where("change", "rewards"))])
     return _load(path, [*wanted, (f"rewards.potential.gamma={gamma!r}", node.where("agent", "gamma"))])
+
+
+def _guided(world: World, weight: float, gamma: float) -> str:
+    """The world's own rewards, and the potential of its needs beside them."""
+    rewards = [reward.model_dump(mode="json", exclude_unset=True) for reward in world.spec.rewards]
+    return "rewards=" + json.dumps([*rewards, {"name": "potential", "weight": weight, "gamma": gamma}])
 
 
 def _load(path: Path, wanted: Sequence[Change]) -> World:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
@@ -25,14 +23,11 @@ from townlet.runs.store import Store
 from townlet.sim.diary import Diary
 from townlet.train.build import Training
 from townlet.train.evaluate import Evaluated
+from townlet.train.finished import COLUMNS, WHOLE, Finished, Table
 from townlet.train.sinks import Mark, Sink
 
-# One line for each finished episode; the meters at its end follow.
-COLUMNS: Final = (
-    "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
-)  # fmt: skip
+FRESH: Final = 1.0  # seconds after which readers see a mark; a checkpoint brings everything to disk anyway
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
-WHOLE: Final = ("env_steps", "updates", "row", "start", "length", "stage")  # columns of whole numbers
 
 
 @dataclass
@@ -49,9 +44,10 @@ class Journal:
     def __init__(self, t: Training, every: int, whole: int, store: Store, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
         self._diary = Diary(t.env)
-        self._lines: list[Tensor] = []
+        self._finished = Finished(t.env.world, t.env.rows)
         self._sums: dict[str, Sum] = {}
         self._since = 0
+        self._flushed = time.monotonic()
         self._last = (time.monotonic(), t.counters.env_steps)
 
     @property
@@ -64,27 +60,9 @@ class Journal:
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step."""
-        t, now, k = self._t, self._counters, len(over)
-        figures = t.agent.figures()
-        weight, stage = figures.get("intrinsic_weight", 0.0), t.curriculum.stage[over.rows] if t.curriculum else None
-        lines = torch.zeros((k, len(COLUMNS) + len(t.env.world.meters)), dtype=torch.float64)
-        columns: dict[str, Any] = {
-            "env_steps": now.env_steps,
-            "updates": now.updates,
-            "row": over.rows,
-            "start": now.env_steps - over.length * t.env.rows,
-            "length": over.length,
-            "return": over.reward + weight * over.intrinsic,
-            "extrinsic": over.reward,
-            "intrinsic": over.intrinsic,
-            "stage": 0 if stage is None else stage,
-            "epsilon": figures.get("epsilon", 0.0),
-            "cause": t.env.causes(ended),
-        }
-        for place, name in enumerate(COLUMNS):
-            lines[:, place] = columns[name]
-        lines[:, len(COLUMNS) :] = t.env.final_meters(ended)
-        self._lines.append(lines)
+        t = self._t
+        stage = t.curriculum.stage[over.rows] if t.curriculum else None
+        self._finished.add(t.counters, t.agent.figures(), over, stage, t.env.final_meters(ended))
 
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
@@ -135,17 +113,20 @@ class Journal:
         figures["steps_per_second"] = (now.env_steps - env_steps) / max(1e-9, self._last[0] - clock)
         moment = {"env_steps": now.env_steps, "updates": now.updates}
         self._store.add("updates", {**moment, "name": list(figures), "value": list(figures.values())})
-        self._store.flush()
-        self._lines, self._sums, self._since = [], {}, now.env_steps
+        if self._last[0] - self._flushed >= FRESH:
+            self._flushed = self._last[0]
+            self._store.flush()
+        self._sums, self._since = {}, now.env_steps
+        self._finished.clear()
         mark = Mark(now.env_steps, now.updates, now.episodes, figures, self._t.agent.parameters())
         for sink in self._sinks:
             sink.mark(mark)
 
     def _write_episodes(self) -> dict[str, float]:
         """Write the episodes of the interval; their means."""
-        if not self._lines:
+        table = self._finished.table()
+        if not len(table):
             return {}
-        table = torch.cat(self._lines).numpy()
         meters, causes = self._t.env.world.meters, self._t.env.cause_names
         by_name = {name: table[:, place] for place, name in enumerate(COLUMNS)}
         final = table[:, len(COLUMNS) :]
@@ -155,18 +136,17 @@ class Journal:
         whole["meters"] = [dict(zip(meters, line, strict=True)) for line in final[kept].round(4).tolist()]
         if self._whole:
             self._store.add("episodes", whole)
-        stages = by_name["stage"].astype(np.int64)
+        stages = [str(stage) for stage in range(int(by_name["stage"].max()) + 1)]
         self._store.add("episode_intervals", [{
             "env_steps": self._counters.env_steps,
             "updates": self._counters.updates,
             "start": self._since,
             "count": len(table),
-            **_spread("length", by_name["length"]),
-            **_spread("return", by_name["return"]),
+            **_spread(table, ("length", "return")),
             "extrinsic": by_name["extrinsic"].mean(),
             "intrinsic": by_name["intrinsic"].mean(),
-            "causes": _counts(causes, by_name["cause"].astype(np.int64)),
-            "stages": {str(s): int(n) for s, n in zip(*np.unique(stages, return_counts=True), strict=True)},
+            "causes": _counts(causes, by_name["cause"]),
+            "stages": _counts(stages, by_name["stage"]),
             "meters": dict(zip(meters, final.mean(0).round(4).tolist(), strict=True)),
         }])  # fmt: skip
         means = {
@@ -196,30 +176,31 @@ class Journal:
 
     def state(self) -> State:
         """What was gathered since the last mark."""
-        width = len(COLUMNS) + len(self._t.env.world.meters)
-        lines = torch.cat(self._lines) if self._lines else torch.zeros((0, width), dtype=torch.float64)
         sums = {name: [s.total, s.count] for name, s in self._sums.items()}
-        return {"lines": lines, "sums": sums, "since": self._since, "diary": self._diary.state()}
+        return {
+            "finished": self._finished.state(),
+            "sums": sums,
+            "since": self._since,
+            "diary": self._diary.state(),
+        }
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        self._lines = [state["lines"]] if len(state["lines"]) else []
+        self._finished.restore(state["finished"])
         self._sums = {name: Sum(float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._since = int(state["since"])
         self._diary.restore(state["diary"])
         self._last = (time.monotonic(), self._counters.env_steps)
 
 
-def _spread(name: str, values: NDArray[np.float64]) -> dict[str, float]:
-    quantiles = np.quantile(values, list(QUANTILES.values()))
-    figures = {
-        "mean": values.mean(),
-        "min": values.min(),
-        "max": values.max(),
-        **dict(zip(QUANTILES, quantiles, strict=True)),
-    }
-    return {f"{name}_{what}": float(value) for what, value in figures.items()}
+def _spread(table: Table, names: Sequence[str]) -> dict[str, float]:
+    """Mean, extremes and quantiles of some columns; quantiles of all at once, since each call has its price."""
+    values = table[:, [COLUMNS.index(name) for name in names]]
+    figures = {"mean": values.mean(0), "min": values.min(0), "max": values.max(0)}
+    figures |= dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values()), axis=0), strict=True))
+    return {f"{name}_{what}": float(of[k]) for k, name in enumerate(names) for what, of in figures.items()}
 
 
-def _counts(names: Sequence[str], codes: NDArray[np.int64]) -> dict[str, int]:
-    return {names[code]: int(count) for code, count in zip(*np.unique(codes, return_counts=True), strict=True)}
+def _counts(names: Sequence[str], codes: NDArray[np.float64]) -> dict[str, int]:
+    counts = np.bincount(codes.astype(np.int64), minlength=len(names)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from torch import Tensor
+
 from townlet.train.build import Training
 from townlet.train.collect import Listener, collect
 from townlet.train.evaluate import Evaluated
@@ -106,10 +108,10 @@ def loop(t: Training, limits: Limits, log: Log, keeper: Keeper, evaluate: Callab
     """
     if limits.over:
         return Ending(limits.over, True, evaluate())
-    last, why, stop = None, None, limits.pausing(t)
+    last, why, stop, weights = None, None, limits.pausing(t), t.agent.parameters()
     while not stop:
         before = t.counters.env_steps
-        _round(t, log)
+        _round(t, weights, log)
         last = None
         if t.counters.env_steps // limits.evaluate_every > before // limits.evaluate_every:
             last = _evaluate(log, evaluate)
@@ -123,27 +125,26 @@ def loop(t: Training, limits: Limits, log: Log, keeper: Keeper, evaluate: Callab
     return Ending(stop, bool(why), last)
 
 
-def _round(t: Training, log: Log) -> None:
+def _round(t: Training, weights: Mapping[str, Tensor], log: Log) -> None:
     """Collect and learn; nothing that is not a number goes on."""
     collect(t, t.agent.round, log)
     figures = t.agent.learn()
     when = f"at env_steps {t.counters.env_steps}"
     if figures is not None:
         check_figures(figures, when)
-        check_weights(t.agent.parameters(), when)
+        check_weights(weights, when)
         log.update(figures)
     log.tick()
 
 
 def _evaluate(log: Log, evaluate: Callable[[], Evaluated]) -> Evaluated:
-    found = evaluate()
-    log.evaluated(found)
+    log.evaluated(found := evaluate())
     return found
 
 
 def _save(t: Training, limits: Limits, keeper: Keeper, last: Evaluated | None, why: str | None) -> None:
     """Commit; an evaluation made at this very moment goes with it, and may be the best so far."""
-    keeper.save(None if last is None else last.score(limits.recipe.evaluation.metric), why)
-    if last is not None and limits.best_yet(last):
-        limits.best = last.score(limits.recipe.evaluation.metric)
+    score = None if last is None else last.score(limits.recipe.evaluation.metric)
+    keeper.save(score, why)
+    limits.best = score if limits.best_yet(last) else limits.best
     limits.saved, limits.saved_episodes = time.monotonic(), t.counters.episodes

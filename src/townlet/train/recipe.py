@@ -111,6 +111,12 @@ class Recipe(Model):
         default_factory=dict,
         description="Changes of the world: {max_steps: 1000, affordances: {Bed: {price: .02}}}. Lists are replaced.",
     )
+    potential: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of the potential of all needs, beside the world's own rewards: guidance that keeps what is "
+        "best. Raise it for more guidance; 0 is none. A world that names this reward itself keeps its own.",
+    )
     description: str = Field("", max_length=400, description="One or two sentences for people.")
     tuned: bool = Field(False, description="Whether its settings were searched for rather than taken from a textbook.")
     result: Annotated[

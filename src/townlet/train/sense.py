@@ -89,7 +89,8 @@ def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:
     paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.shares.items() if share}
     if lacking := sorted(paid - set(world.rewards)):
         what = f"the curriculum's stages pay {', '.join(lacking)}, and {world.name} has only {', '.join(world.rewards)}"
-        fix = f"add change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
+        guided = "potential: 1, or " if lacking == ["potential"] else ""
+        fix = f"add {guided}change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
         yield Mistake(what, fix, node.where("curriculum"))
 
 

@@ -87,23 +87,28 @@ class LogFile:
     """log.txt: everything that was said, with the time of day."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._file, self._flushed = path.open("a", encoding="utf-8"), time.monotonic()
 
     def tick(self, counters: Counters) -> None:
         """Progress alone is not worth a line."""
 
     def mark(self, mark: Mark) -> None:
-        """A line for each interval."""
-        self.note(line(mark))
+        """A line for each interval; it may wait a second before it is written."""
+        self._write(line(mark), patience=1.0)
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """A line for each evaluation."""
-        self.note(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
+        self._write(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
 
     def note(self, text: str) -> None:
         """A line of its own."""
+        self._write(text)
+
+    def _write(self, text: str, patience: float = 0.0) -> None:
         self._file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {text}\n")
-        self._file.flush()
+        if time.monotonic() - self._flushed >= patience:
+            self._file.flush()
+            self._flushed = time.monotonic()
 
     def close(self) -> None:
         """Close the file."""
