@@ -178,7 +178,7 @@ def test_state_of_another_agent_is_refused() -> None:
         life(explore=RND).agent.restore({name: part for name, part in state.items() if name != "bonus"})
     with pytest.raises(TownletError, match="network lacks 'head"):
         life(dueling=False).agent.restore(life().agent.state())
-    with pytest.raises(TownletError, match="the optimizer has an unknown"):
+    with pytest.raises(TownletError, match="the saved optimizer has an unknown"):
         life(optimizer="sgd").agent.restore(life().agent.state())
 
 

@@ -218,7 +218,7 @@ def test_intrinsic_reward_is_weighted_once() -> None:
 
 def test_state_of_other_rows_is_refused() -> None:
     state = life().agent.state()
-    with pytest.raises(TownletError, match="'hidden' of drqn is saved as"):
+    with pytest.raises(TownletError, match="'drqn: hidden' was saved as"):
         life().agent.restore(state | {"hidden": state["hidden"][:3]})
 
 

@@ -260,7 +260,7 @@ def test_a_foreign_state_is_refused() -> None:
         life().agent.restore({name: part for name, part in state.items() if name != "rollout"})
     with pytest.raises(TownletError, match="critic"):
         life(shared=False).agent.restore(state)
-    with pytest.raises(TownletError, match="'hidden' of ppo is saved as"):
+    with pytest.raises(TownletError, match="'ppo: hidden' was saved as"):
         life(Chain(5)).agent.restore(state)
 
 

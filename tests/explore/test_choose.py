@@ -154,7 +154,7 @@ def test_a_restored_chooser_goes_on_with_the_same_draws(spec: Spec) -> None:
 
 
 def test_a_state_of_another_number_of_rows_is_refused() -> None:
-    with pytest.raises(TownletError, match=r"explore\.epsilon.*\(3,\).*\(4,\)"):
+    with pytest.raises(TownletError, match=r"explore\.epsilon.*\[3\].*\[4\]"):
         chooser(EpsilonSpec(), 4).restore(chooser(EpsilonSpec(), 3).state())
 
 

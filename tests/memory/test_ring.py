@@ -143,8 +143,8 @@ def test_a_state_of_another_memory_is_refused() -> None:
     wider = Ring(12, 2, 2, 4, n_step=1, gamma=GAMMA, generator=generator())
     others = {
         "6 slots and this one 7": make(script, 7),
-        "torch.float32 [6, 2, 2], needed is torch.float32 [6, 3, 2]": make(survivors(1, 3), 6),
-        "torch.bool [6, 2, 3], needed is torch.bool [6, 2, 4]": wider,
+        "float32 [6, 2, 2], needed is float32 [6, 3, 2]": make(survivors(1, 3), 6),
+        "bool [6, 2, 3], needed is bool [6, 2, 4]": wider,
         "without priorities and this one with": make(script, 6, priority=PrioritySpec()),
     }
     for words, other in others.items():

@@ -12,12 +12,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from townlet.agents.optimizers import copy_into
 from townlet.agents.q_agent import QAgent, QSettings
 from townlet.agents.q_network import QNetwork
 from townlet.agents.values import best_valid, pointwise_loss
 from townlet.config.schedule import Scheduled
 from townlet.contract.counters import Counters
+from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Step, VecEnv
 from townlet.explore.spec import ExploreSpec
@@ -167,4 +167,4 @@ class Drqn(QAgent):
         """Go on exactly where `state` was taken."""
         super().restore(state)
         self.hidden = self.network.start(self.hidden.shape[0])
-        copy_into({"hidden": self.hidden}, {"hidden": state["hidden"]}, self.name)
+        copy_tensor(self.hidden, state["hidden"], f"{self.name}: hidden")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from townlet.contract.restore import copy_into
 from townlet.contract.state import State
-from townlet.errors import TownletError
 
 Kind = Literal["adam", "adamw", "sgd"]
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
@@ -59,7 +59,7 @@ def optimizer_state(optimizer: Optimizer, module: nn.Module) -> State:
 
 def restore_optimizer(optimizer: Optimizer, module: nn.Module, state: State) -> None:
     """Take over a state, in place; refuses one of another network or another kind of optimizer."""
-    copy_into(optimizer_state(optimizer, module), state, "the optimizer")
+    copy_into(optimizer_state(optimizer, module), state, "optimizer")
 
 
 def weights(module: nn.Module) -> State:
@@ -67,27 +67,6 @@ def weights(module: nn.Module) -> State:
     return {name: value.detach() for name, value in module.state_dict(keep_vars=True).items()}
 
 
-def restore_weights(module: nn.Module, state: State, what: str = "the network") -> None:
+def restore_weights(module: nn.Module, state: State, what: str = "network") -> None:
     """Copy weights into the module in place; refuses those of another network."""
     copy_into(weights(module), state, what)
-
-
-def copy_into(live: State, saved: State, what: str) -> None:
-    """Copy saved tensors into live ones of the same names and shapes, through nested mappings."""
-    if odd := sorted(live.keys() ^ saved.keys()):
-        lacks = "lacks" if odd[0] in live else "has an unknown"
-        raise TownletError(
-            f"the saved state of {what} {lacks} '{odd[0]}'", "resume with the recipe that it was saved with"
-        )
-    for name, target in live.items():
-        if isinstance(target, dict):
-            copy_into(target, saved[name], f"{what}, {name}")
-            continue
-        source = torch.as_tensor(saved[name])
-        if source.shape != target.shape:
-            raise TownletError(
-                f"'{name}' of {what} is saved as {list(source.shape)}, here it is {list(target.shape)}",
-                "resume with the recipe that it was saved with",
-            )
-        with torch.no_grad():
-            target.copy_(source)

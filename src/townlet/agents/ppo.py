@@ -21,6 +21,7 @@ from townlet.config.model import Model
 from townlet.config.schedule import Scheduled, value_at
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
+from townlet.contract.restore import SAME, copy_into, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
 from townlet.errors import TownletError
@@ -300,10 +301,10 @@ class Ppo:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name in {"network", "rows", "generator", *self._parts()} - state.keys():
-            raise TownletError(f"the saved ppo has no '{name}'", "resume with the recipe that it was saved with")
+            raise TownletError(f"the saved ppo has no '{name}'", SAME)
         optimizers.restore_weights(self.network, state["network"])
         optimizers.restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))  # sgd keeps nothing
-        optimizers.copy_into(self._rows(), state["rows"], "ppo")
+        copy_into(self._rows(), state["rows"], "ppo")
         for name, part in self._parts().items():
             part.restore(state[name])
-        self._generator.set_state(torch.as_tensor(state["generator"]))
+        restore_generator(self._generator, state["generator"], "ppo")

@@ -28,6 +28,7 @@ from townlet.config.model import Model
 from townlet.config.schedule import Scheduled, value_at
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
+from townlet.contract.restore import SAME
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
 from townlet.errors import TownletError
@@ -241,9 +242,9 @@ class QAgent(ABC):
         needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
         if missing := sorted(needed - state.keys()):
             what = f"the saved {self.name} has no '{missing[0]}'"
-            raise TownletError(what, "resume with the recipe that it was saved with")
+            raise TownletError(what, SAME)
         restore_weights(self.network, state["network"])
-        restore_weights(self.target, state["target"], "the target network")
+        restore_weights(self.target, state["target"], "target network")
         restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))
         for name, part in self._parts().items():
             part.restore(state.get(name, {}))  # a part that keeps nothing may be left out

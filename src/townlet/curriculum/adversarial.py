@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from townlet.contract.episodes import Episodes
+from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
 from townlet.curriculum.curriculum import StageChange
 from townlet.curriculum.spec import AdversarialSpec
@@ -110,11 +111,7 @@ class Adversarial:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name in KEPT:
-            mine, given = getattr(self, name), torch.as_tensor(state[name])
-            if given.shape != mine.shape:
-                what = f"'curriculum.{name}' was kept with shape {tuple(given.shape)}, not {tuple(mine.shape)}"
-                raise TownletError(what, "resume with the recipe and number of rows of the run that kept it")
-            mine.copy_(given)
+            copy_tensor(getattr(self, name), state[name], f"curriculum.{name}")
         if not bool(((self.stage >= 1) & (self.stage <= self.last_stage)).all()):
             raise TownletError(
                 f"a row was kept at a stage outside 1 … {self.last_stage}", "resume with the stages of that run"

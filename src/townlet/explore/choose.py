@@ -10,8 +10,8 @@ from torch import Tensor
 from townlet.config.schedule import value_at
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
+from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State
-from townlet.explore.restore import copy_into
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec
 
 COLDEST = 1e-6  # a temperature of 0 is the limit, not a division
@@ -90,8 +90,8 @@ class Epsilon:
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        copy_into(self.epsilon, state["epsilon"], "explore.epsilon")
-        self._generator.set_state(torch.as_tensor(state["generator"], device="cpu"))
+        copy_tensor(self.epsilon, state["epsilon"], "explore.epsilon")
+        restore_generator(self._generator, state["generator"], "explore.choose")
 
 
 class Boltzmann:
@@ -129,4 +129,4 @@ class Boltzmann:
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        self._generator.set_state(torch.as_tensor(state["generator"], device="cpu"))
+        restore_generator(self._generator, state["generator"], "explore.choose")

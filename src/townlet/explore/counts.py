@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from townlet.contract.layout import Block, Layout
+from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
-from townlet.explore.restore import copy_into
 from townlet.explore.spec import CountsSpec
 from townlet.rng import Streams
 
@@ -77,7 +77,7 @@ class Counts:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name in KEPT:
-            copy_into(getattr(self, f"_{name}"), state[name], f"explore.bonus.{name}")
+            copy_tensor(getattr(self, f"_{name}"), state[name], f"explore.bonus.{name}")
 
 
 def _places(blocks: Sequence[Block]) -> Tensor:

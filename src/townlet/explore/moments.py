@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
-from townlet.explore.restore import copy_into
 
 
 class Moments:
@@ -39,6 +39,6 @@ class Moments:
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        copy_into(self.mean, state["mean"], "explore.bonus.mean")
-        copy_into(self.variance, state["variance"], "explore.bonus.variance")
+        copy_tensor(self.mean, state["mean"], "explore.bonus.mean")
+        copy_tensor(self.variance, state["variance"], "explore.bonus.variance")
         self.count = int(state["count"])

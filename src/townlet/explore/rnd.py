@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from townlet.contract.layout import Layout
+from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
 from townlet.explore.moments import Moments
-from townlet.explore.restore import copy_into
 from townlet.explore.spec import RndSpec
 from townlet.nets.heads import initialise
 from townlet.nets.layers import Stack, undrawn
@@ -113,6 +113,6 @@ class Rnd:
         """Go on exactly where `state` was taken."""
         for part, tensors in self._tensors().items():
             for name, mine in tensors.items():
-                copy_into(mine, state[part].get(name), f"explore.bonus.{part}.{name}")
+                copy_tensor(mine, state[part].get(name), f"explore.bonus.{part}.{name}")
         self._seen.restore(state["seen"])
         self._rewarded, self._calls = int(state["rewarded"]), int(state["calls"])

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from townlet.config.model import Model
 from townlet.config.schedule import Schedule, Scheduled
+from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
-from townlet.memory.storage import copy_exactly, part
 from townlet.memory.sum_tree import SumTree
 
 
@@ -79,5 +79,5 @@ class Priorities:
 
     def restore(self, state: State) -> None:
         """Take over the priorities of as many places."""
-        self._tree.restore(part(state, "tree"))
-        copy_exactly("top", self._top, part(state, "top"))
+        self._tree.restore(part(state, "tree", "memory"))
+        copy_tensor(self._top, part(state, "top", "memory"), "top")

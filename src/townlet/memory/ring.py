@@ -7,10 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from townlet.contract.restore import SAME, part, restore_generator
 from townlet.contract.state import State
 from townlet.errors import TownletError
 from townlet.memory.priority import Priorities, PrioritySpec
-from townlet.memory.storage import SAME, Storage, part, restore_generator
+from townlet.memory.storage import Storage
 
 
 class Batch(NamedTuple):
@@ -149,11 +150,11 @@ class Ring:
 
     def restore(self, state: State) -> None:
         """Go on with the same transitions and the same draws."""
-        priorities = part(state, "priorities")
+        priorities = part(state, "priorities", "memory")
         if (priorities is None) != (self._priorities is None):
             kinds = ("with", "without") if self._priorities is None else ("without", "with")
             raise TownletError(f"the saved memory is one {kinds[0]} priorities and this one {kinds[1]}", SAME)
-        self._storage.restore(part(state, "storage"))
+        self._storage.restore(part(state, "storage", "memory"))
         if self._priorities:
             self._priorities.restore(priorities)
-        restore_generator(self._generator, part(state, "generator"))
+        restore_generator(self._generator, part(state, "generator", "memory"), "the memory")

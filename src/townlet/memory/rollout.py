@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
-from townlet.memory.storage import Storage, copy_exactly, part
+from townlet.memory.storage import Storage
 
 
 class Minibatch(NamedTuple):
@@ -174,5 +175,5 @@ class Rollout:
 
     def restore(self, state: State) -> None:
         """Go on in the middle of a rollout of the same shape."""
-        copy_exactly("hidden", self.hidden, part(state, "hidden"))
-        self._storage.restore(part(state, "storage"))
+        copy_tensor(self.hidden, part(state, "hidden", "rollout"), "hidden")
+        self._storage.restore(part(state, "storage", "rollout"))

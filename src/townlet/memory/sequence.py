@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from townlet.contract.restore import part, restore_generator
 from townlet.contract.state import State
 from townlet.errors import TownletError
-from townlet.memory.storage import Storage, part, restore_generator
+from townlet.memory.storage import Storage
 
 
 class Windows(NamedTuple):
@@ -172,5 +173,5 @@ class Sequences:
 
     def restore(self, state: State) -> None:
         """Go on with the same steps and the same draws."""
-        self._storage.restore(part(state, "storage"))
-        restore_generator(self._generator, part(state, "generator"))
+        self._storage.restore(part(state, "storage", "memory"))
+        restore_generator(self._generator, part(state, "generator", "memory"), "the memory")

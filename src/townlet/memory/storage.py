@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from townlet.contract.restore import SAME, copy_tensor, part
 from townlet.contract.state import State
 from townlet.errors import TownletError
-
-SAME = "restore a state of a memory with the same settings, rows and environment"
 
 
 class Storage:
@@ -62,7 +60,7 @@ class Storage:
 
     def restore(self, state: State) -> None:
         """Take over the filled slots of a storage of the same shape."""
-        slots, head, given = (part(state, name) for name in ("slots", "head", "columns"))
+        slots, head, given = (part(state, name, "memory") for name in ("slots", "head", "columns"))
         if slots != self.slots:
             raise TownletError(f"the saved memory has {slots} slots and this one {self.slots}", SAME)
         if not isinstance(given, Mapping) or set(given) != set(self.columns):
@@ -71,29 +69,5 @@ class Storage:
         if not isinstance(head, int) or not (0 <= head < slots if filled == slots else head == filled):
             raise TownletError(f"the saved memory cannot go on at slot {head!r}", SAME)
         for name, column in self.columns.items():
-            copy_exactly(name, column[:filled], given[name])
+            copy_tensor(column[:filled], given[name], name)
         self.head, self.filled = head, filled
-
-
-def part(state: State, name: str) -> Any:
-    """A part of a saved state; a clear error when it is missing."""
-    if name not in state:
-        raise TownletError(f"the saved memory has no '{name}'", SAME)
-    return state[name]
-
-
-def copy_exactly(name: str, into: Tensor, given: Any) -> None:
-    """Copy a saved tensor in place; one of another shape or type is refused."""
-    saved = torch.as_tensor(given)
-    if saved.shape != into.shape or saved.dtype != into.dtype:
-        what = f"saved '{name}' is {saved.dtype} {list(saved.shape)}, needed is {into.dtype} {list(into.shape)}"
-        raise TownletError(what, SAME)
-    into.copy_(saved)
-
-
-def restore_generator(generator: torch.Generator, given: Any) -> None:
-    """Go on with the draws of a saved generator."""
-    try:
-        generator.set_state(torch.as_tensor(given).cpu())
-    except (RuntimeError, TypeError) as wrong:
-        raise TownletError(f"the saved random stream cannot be used: {wrong}", SAME) from None

@@ -8,8 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
-from townlet.memory.storage import copy_exactly, part
 
 # Children of a node. A whole batch goes down a level in a dozen tensor operations whose fixed cost dominates, so few
 # wide levels beat many of two: a hundred thousand leaves are three levels instead of seventeen.
@@ -79,4 +79,4 @@ class SumTree:
 
     def restore(self, state: State) -> None:
         """Take over the nodes of a tree of the same size."""
-        copy_exactly("nodes", self._nodes, part(state, "nodes"))
+        copy_tensor(self._nodes, part(state, "nodes", "memory"), "nodes")
