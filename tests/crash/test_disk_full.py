@@ -16,7 +16,7 @@ from runs.test_disk import may_mount
 SCRIPT = Path(__file__).with_name("small_disk.py")
 WAYS = {
     "every checkpoint is kept": ("checkpoints.every_episodes=1", "checkpoints.keep_every=1"),
-    "metrics of every round are kept": ("metrics.every=4", "metrics.whole_episodes=1000", "metrics.tensorboard=true"),
+    "metrics of every round are kept": ("metrics.every=8", "metrics.whole_episodes=1000", "metrics.tensorboard=true"),
 }
 
 

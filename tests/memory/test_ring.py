@@ -156,7 +156,7 @@ def test_a_state_of_another_memory_is_refused() -> None:
             make(script, 6).restore({k: v for k, v in state.items() if k != name})
     with pytest.raises(TownletError, match="cannot go on at slot 6"):
         make(script, 6).restore(state | {"storage": state["storage"] | {"head": 6}})
-    with pytest.raises(TownletError, match="random stream cannot be used"):
+    with pytest.raises(TownletError, match="random stream of the memory cannot be used"):
         make(script, 6).restore(state | {"generator": torch.zeros(3, dtype=torch.uint8)})
 
 

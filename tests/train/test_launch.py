@@ -99,8 +99,8 @@ def test_init_from_is_a_key_of_the_recipe(trained: tuple[Outcome, Heard]) -> Non
     ("recipe", "words", "said"),
     [
         ("town:dqn", ("world=town-l2",), "sees or does other things"),
-        ("town:dqn", ("network.hidden=[8]",), r"is saved as \[16, 88\], here it is \[8, 88\]"),
-        ("town:ppo", (), "the saved state of the network"),
+        ("town:dqn", ("network.hidden=[8]",), r"\[16, 88\], .*\[8, 88\]"),
+        ("town:ppo", (), "the saved .*network"),
     ],
 )
 def test_a_warm_start_from_another_interface_network_or_agent_is_refused(

@@ -70,17 +70,10 @@ class Store(Reader):
         return dict(self._counts)
 
     def rewind(self, env_steps: int, position: Mapping[str, int] | None = None) -> None:
-        """Remove everything after a moment and after a position from `sync`, in one transaction.
-
-        What was added at that very moment after the position goes too: rows are only ever added, so that the
-        n-th has rowid n. Fewer rows than the position says are refused.
-        """
+        """Remove everything after a moment, in one transaction; then compare with a position from `sync`."""
         with in_words(self.path), self._transaction():
             for table in TABLES:
                 self._connection.execute(f'DELETE FROM "{table}" WHERE "env_steps" > ?', (env_steps,))
-            for table, wanted in (position or {}).items():
-                if table in TABLES:
-                    self._connection.execute(f'DELETE FROM "{table}" WHERE rowid > ?', (wanted,))
             counts = self._count()
             for table, wanted in (position or {}).items():
                 if (found := counts.get(table)) != wanted:
