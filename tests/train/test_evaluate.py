@@ -37,18 +37,21 @@ class Scripted:
         return torch.where(mask, order, -1).argmax(1)
 
 
-class Recording:
-    """A player whose every action is kept."""
+class Unequal(Planning):
+    """Row 0 plans, the others have another player and die several times meanwhile. Every action is kept."""
 
-    def __init__(self, player: Acting) -> None:
-        self.player, self.actions = player, []
+    def __init__(self, world: World, others: Acting) -> None:
+        super().__init__(world)
+        self.others, self.actions = others, list[Tensor]()
 
     def start(self, rows: int) -> None:
-        self.player.start(rows)
+        self.others.start(rows)
 
     def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
-        self.actions.append(self.player.act(obs, mask, fresh, greedy).clone())
-        return self.actions[-1]
+        actions = self.others.act(obs, mask, fresh, greedy).clone()
+        actions[0] = super().act(obs, mask, fresh, greedy)[0]
+        self.actions.append(actions)
+        return actions
 
 
 def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[dict[str, Any]]:
@@ -79,11 +82,11 @@ def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[d
 
 @pytest.mark.parametrize("name", ["town", "town-l3"])
 def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
-    world = load_world(name, ["max_steps=150"])
-    for player in (Scripted(), Uniform(torch.Generator().manual_seed(1))):
-        recording = Recording(player)
-        found = evaluate(recording, world, 6, 9)
-        lives = by_hand(world, 6, 9, recording.actions)
+    world = load_world(name, ["max_steps=300"])
+    for others in (Scripted(), Uniform(torch.Generator().manual_seed(1))):
+        player = Unequal(world, others)
+        found = evaluate(player, world, 6, 9)
+        lives = by_hand(world, 6, 9, player.actions)
         assert all(life["over"] for life in lives)
         assert found.length.tolist() == [life["length"] for life in lives]
         assert found.reward == pytest.approx([life["reward"] for life in lives], rel=1e-5)
@@ -94,7 +97,8 @@ def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
         assert found.uses.tolist() == uses
         jobs = [k for k, place in enumerate(world.affordances) if place in ("Job", "Labor")]
         assert found.works == sum(any(life[k] for k in jobs) for life in uses) / 6
-        assert len(recording.actions) == found.length.max()  # not one step longer than the longest life
+        assert len(player.actions) == found.length.max() == 300  # not one step longer than the longest life
+        assert found.length.min() < 150  # some of the others were reborn, and none of their further lives counts
 
 
 def test_the_number_of_lives_is_exact() -> None:

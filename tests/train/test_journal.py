@@ -147,6 +147,18 @@ def test_an_interval_goes_on_in_another_journal(tmp_path: Path) -> None:
         assert one.series("loss")[1]
 
 
+def test_episodes_that_ended_before_a_checkpoint_and_were_written_after_it_are_undone(tmp_path: Path) -> None:
+    """They wait in the checkpoint for the next mark; in the store they would be there twice."""
+    with Store(tmp_path / "metrics.db") as store:
+        t, journal = begun(tiny("town:dqn", "change.max_steps=12"), store)
+        live(t, journal, 148)
+        position, before = store.sync(), store.content_digest()
+        live(t, journal, 200)
+        assert min(store.read("episodes", ["env_steps"])["env_steps"][position["episodes"] :]) <= 148
+        store.rewind(148, position)
+        assert store.content_digest() == before
+
+
 def test_alerts_are_kept_and_told(tmp_path: Path) -> None:
     heard = Heard()
     with Store(tmp_path / "metrics.db") as store:

@@ -22,7 +22,10 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         (["network.recurrent={size: 8}"], "network.recurrent={size: 8}: dqn cannot train a recurrent network"),
         (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),
         (["agent.warmup=2e5"], "agent.warmup is 200000 and agent.replay holds only 100000: it would never learn"),
-        (["curriculum=adversarial", "potential=0"], "the curriculum's stages pay potential, and town has only milestone"),
+        (
+            ["curriculum=adversarial", "potential=0"],
+            "the curriculum's stages pay potential, and town has only milestone",
+        ),
         (["budget={name: x}"], "unknown key 'name' in budget"),
         (["budget=null"], "budget cannot be empty (null)"),
         (["device=gpu"], "device cannot be 'gpu'"),

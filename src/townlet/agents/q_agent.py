@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Final, Protocol
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from townlet.agents.optimizers import (
@@ -33,7 +33,7 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.make import make_bonus, make_chooser, make_weight, normalized_entropy
-from townlet.explore.spec import ExploreSpec
+from townlet.explore.spec import ExploreSpec, ends
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 
@@ -89,6 +89,12 @@ class QSettings(Model):
         gt=0,
         description="factor on the environment's reward inside the agent: lowered, values and gradients shrink",
     )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> QSettings:
+        if min(ends(self.lr)) < 0:
+            raise ValueError("`lr` cannot be below 0")
+        return self
 
 
 class Memory(Stateful, Protocol):

@@ -70,10 +70,17 @@ class Store(Reader):
         return dict(self._counts)
 
     def rewind(self, env_steps: int, position: Mapping[str, int] | None = None) -> None:
-        """Remove everything after a moment, in one transaction; then compare with a position from `sync`."""
+        """Remove everything after a moment and after a position from `sync`, in one transaction.
+
+        An episode that ended before that moment may have been written after it, so the moment alone does not tell.
+        Rows are only ever added: the n-th has rowid n. Fewer rows than the position says are refused.
+        """
         with in_words(self.path), self._transaction():
             for table in TABLES:
                 self._connection.execute(f'DELETE FROM "{table}" WHERE "env_steps" > ?', (env_steps,))
+            for table, wanted in (position or {}).items():
+                if table in TABLES:
+                    self._connection.execute(f'DELETE FROM "{table}" WHERE rowid > ?', (wanted,))
             counts = self._count()
             for table, wanted in (position or {}).items():
                 if (found := counts.get(table)) != wanted:

@@ -94,10 +94,8 @@ def resume(
         last = checkpoint.newest(run.checkpoints)
         if last is not None:
             checkpoint.require(last, **_facts(loaded))
-        if overrides:
-            run.note(resumed_with=changes)
         training = build(loaded) if last else _begin(loaded, run.path.parent)
-        return _train(loaded, training, run, last, sinks, pause_at)
+        return _train(loaded, training, run, last, sinks, pause_at, changes)
 
 
 def _begin(loaded: Loaded, root: Path) -> Training:
@@ -109,13 +107,19 @@ def _begin(loaded: Loaded, root: Path) -> Training:
 
 
 def _train(
-    loaded: Loaded, t: Training, run: Run, last: Checkpoint | None, sinks: Sequence[Sink], pause_at: int | None
+    loaded: Loaded,
+    t: Training,
+    run: Run,
+    last: Checkpoint | None,
+    sinks: Sequence[Sink],
+    pause_at: int | None,
+    changes: Sequence[str] = (),
 ) -> Outcome:
     """Whoever holds the run's lock trains it to its end, or until it is asked to stop."""
     recipe = loaded.recipe
     with Signals() as signals:
         limits = Limits(recipe, recipe.in_steps(recipe.evaluation.every), pause_at, lambda: signals.asked)
-        ending = _loop(loaded, t, run, last, sinks, limits)
+        ending = _loop(loaded, t, run, last, sinks, limits, changes)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
         summary = None
         if ending.finished and ending.last and not signals.asked:
@@ -128,7 +132,13 @@ def _train(
 
 
 def _loop(
-    loaded: Loaded, t: Training, run: Run, last: Checkpoint | None, sinks: Sequence[Sink], limits: Limits
+    loaded: Loaded,
+    t: Training,
+    run: Run,
+    last: Checkpoint | None,
+    sinks: Sequence[Sink],
+    limits: Limits,
+    changes: Sequence[str],
 ) -> Ending:
     """Open everything that is written, put it where the last checkpoint was, and loop."""
     recipe = loaded.recipe
@@ -140,8 +150,9 @@ def _loop(
         keeper = Saver(run, t, journal, store, limits, _facts(loaded))
         try:
             if last:
-                run.note(ended=None, finished=False, diverged=None)  # until it is known how it ends this time
                 _restore(t, journal, store, limits, run, last)
+                # Only now: a change that the checkpoint does not fit must leave nothing behind.
+                run.note(ended=None, finished=False, diverged=None, resumed_with=list(changes))
             else:
                 store.rewind(-1)  # what a process left that was killed before its first checkpoint
                 journal.evaluated(_random(loaded), "random")
