@@ -33,7 +33,9 @@ def load_worlds(recipe: Recipe, node: Node) -> Worlds:
     evaluation = node.child("evaluation")
     further = list(changes(evaluation.child("change") if evaluation else None))
     here = changed_world(recipe, node, training)
-    there = changed_world(recipe, node, [*training, *further]) if further else here
+    # Guidance is for learning: what is measured is paid by the world's own rewards.
+    plain = recipe.model_copy(update={"potential": 0.0})
+    there = changed_world(plain, node, [*training, *further]) if further or recipe.potential else here
     if there.interface_hash != here.interface_hash:
         what = "evaluation.change gives the agent other actions or another observation than it is trained with"
         fix = "change only what is neither seen nor done, as max_steps"
