@@ -26,6 +26,9 @@ from townlet.train.load import load
 from townlet.train.signals import INTERRUPTED
 
 
+LONGEST = 240  # seconds
+
+
 def watch_commits(order: dict[str, Any]) -> list[str]:
     """Die or wait at a point of a commit when it is passed for the n-th time; the points that were passed."""
     passed: list[str] = []
@@ -49,7 +52,8 @@ def train(order: dict[str, Any]) -> Outcome:
 
 
 def child(order: dict[str, Any]) -> int:
-    """Do what was ordered, as the command line would; the exit code."""
+    """Do what was ordered, as the command line would; the exit code. It never outlives a test that went wrong."""
+    signal.alarm(LONGEST)
     for stream, number in (("said", 1), ("said", 2)):
         os.dup2(os.open(order[stream], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     passed = watch_commits(order)

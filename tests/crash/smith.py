@@ -40,7 +40,7 @@ class Child:
 
     def wait(self) -> int:
         """Its exit code, or the negative number of the signal that ended it."""
-        return int(self.forge.ask({"wait": self.pid}))
+        return self.forge.waited(self.pid)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -71,7 +71,7 @@ class Forge:
             [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._folder = tempfile.TemporaryDirectory()
-        self._orders = 0
+        self._orders, self._living = 0, set[int]()
         assert self._line() == "ready"
 
     def _line(self) -> str:
@@ -94,7 +94,15 @@ class Forge:
     def _order(self, order: dict[str, Any]) -> Child:
         self._orders += 1
         said = Path(self._folder.name) / str(self._orders)
-        return Child(int(self.ask({**order, "said": str(said)})), said, self)
+        pid = int(self.ask({**order, "said": str(said)}))
+        self._living.add(pid)
+        return Child(pid, said, self)
+
+    def waited(self, pid: int) -> int:
+        """The end of a child."""
+        code = int(self.ask({"wait": pid}))
+        self._living.discard(pid)
+        return code
 
     def train(self, recipe: str, words: tuple[str, ...], root: Path, **more: Any) -> Path:
         """Train without a disturbance; the run's folder."""
@@ -109,6 +117,8 @@ class Forge:
         return child
 
     def close(self) -> None:
+        for pid in self._living:  # of tests that failed; those that were waited for are gone
+            os.kill(pid, signal.SIGKILL)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
