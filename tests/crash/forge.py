@@ -25,7 +25,6 @@ from townlet.train.launch import Outcome, resume, start
 from townlet.train.load import load
 from townlet.train.signals import INTERRUPTED
 
-
 LONGEST = 240  # seconds
 
 
