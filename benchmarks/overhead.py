@@ -1,22 +1,27 @@
-"""What metrics and checkpoints cost: `python benchmarks/overhead.py`. The same training with each switched off and on.
+"""What metrics and checkpoints cost: `python benchmarks/overhead.py town:ppo town:dqn town-l0:dqn town:life`.
 
-Three trainings from the same seed take turns in slices of the same work: with neither, with metrics (store, log,
-TensorBoard) and with a checkpoint at the end of every slice. A noisy machine changes its pace, so that only what is
-measured at once is compared. Metrics are a share of the bare time; a checkpoint's seconds are a share of the
-recipe's time from one to the next. Evaluations are left out of all three.
+Three trainings of a recipe from the same seed take turns in short slices of the same work: with neither, with metrics
+(store, log, TensorBoard) and with a checkpoint at the end of every slice. A noisy machine changes its pace, so only
+slices of one turn are compared, each with the bare one beside it; the median and the quartiles of all turns are told.
+Metrics are a share of the bare time, and a slice holds whole intervals of them. The seconds of a checkpoint are a
+share of the recipe's time from one to the next. Evaluations are left out of all three.
+
+Everything runs on one thread, so that CPU time is work and not waiting. CPU time bears other loads on the machine;
+the clock on the wall also counts the waiting for the disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sim import machine
 from townlet.contract.episodes import Episodes
@@ -29,12 +34,18 @@ from townlet.train.build import build
 from townlet.train.evaluate import Evaluated
 from townlet.train.journal import Journal
 from townlet.train.launch import Saver
+from townlet.train.limits import Limits
 from townlet.train.load import Loaded, load
-from townlet.train.loop import Limits, loop
+from townlet.train.loop import loop
+from townlet.train.recipe import Budget
 from townlet.train.sinks import LogFile, TensorBoard, closing
 
+RECIPES: Final = ("town:ppo", "town:dqn", "town-l0:dqn", "town:life")
 WAYS: Final = ("neither", "metrics", "checkpoints")
+CLOCKS: Final = {"CPU": time.process_time, "wall": time.perf_counter}
 NEVER: Final = 10**15  # env_steps
+
+Times = dict[str, float]  # seconds of a slice by clock
 
 
 class Silence:
@@ -64,6 +75,9 @@ class Silence:
     def save(self, score: float | None = None, ended: str | None = None) -> None:
         """Nothing is saved."""
 
+    def take_back(self, state: State) -> None:
+        """Nothing was said."""
+
     def state(self) -> State:
         """Nothing is kept."""
         return {}
@@ -77,7 +91,8 @@ class Turns:
 
     def __init__(self, loaded: Loaded, way: str, folder: Path, stack: ExitStack) -> None:
         recipe, silence = loaded.recipe, Silence()
-        self.t, self.limits, self.times = build(loaded), Limits(recipe, NEVER, pause_at=0), list[tuple[float, float]]()
+        endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules keep to the real one
+        self.t, self.limits = build(loaded), Limits(endless, NEVER, pause_at=0)
         run = Run.create(folder, recipe.env, way, "", "", {})
         store = stack.enter_context(Store(run.metrics_file))
         self.log: Journal | Silence = silence
@@ -88,67 +103,96 @@ class Turns:
         self.keeper = Saver(run, self.t, silence, store, self.limits, {}) if way == "checkpoints" else silence
         stack.callback(self.t.env.close)
 
-    def go_on(self, steps: int) -> None:
-        """A slice, timed: (wall, CPU) seconds. It ends with a pause, at which the keeper saves."""
-        began = time.perf_counter(), time.process_time()
+    def go_on(self, steps: int) -> Times:
+        """A slice, timed. It ends with a pause, at which the keeper saves."""
+        began = {name: now() for name, now in CLOCKS.items()}
         self.limits.pause_at = self.t.counters.env_steps + steps
         loop(self.t, self.limits, self.log, self.keeper, _nobody)
-        self.times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
+        return {name: now() - began[name] for name, now in CLOCKS.items()}
 
 
 def _nobody() -> Evaluated:
     raise AssertionError("nothing is evaluated here")
 
 
-def measure(loaded: Loaded, seconds: float, slices: int) -> dict[str, list[tuple[float, float]]]:
-    """(wall, CPU) seconds of every slice by way; who begins a turn changes from turn to turn."""
+def measure(loaded: Loaded, seconds: float, slices: int) -> dict[str, list[Times]]:
+    """The times of every slice by way; who begins a turn changes from turn to turn."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        turns = [Turns(loaded, way, Path(folder), stack) for way in WAYS]
-        first = loaded.recipe.row_count * turns[0].t.agent.round
-        steps = max(first, getattr(loaded.recipe.agent, "warmup", 0))
-        for one in turns:  # the first slice warms up
-            one.go_on(steps)
-            one.go_on(8 * first)
-        steps = max(1, round(8 * seconds / slices / len(WAYS) / turns[0].times[-1][0])) * first
+        turns = {way: Turns(loaded, way, Path(folder), stack) for way in WAYS}
+        bare, recipe = turns["neither"], loaded.recipe
+        once = recipe.row_count * bare.t.agent.round
+        for one in turns.values():
+            one.go_on(max(once, getattr(recipe.agent, "warmup", 0)))
+        steps, every = 8 * once, recipe.in_steps(recipe.metrics.every)
+        wanted = steps * seconds / slices / len(WAYS) / bare.go_on(steps)["wall"]
+        steps = every * math.ceil(max(wanted, once) / every)
+        times: dict[str, list[Times]] = {way: [] for way in WAYS}
         for number in range(slices):
             for place in range(len(WAYS)):
-                turns[(number + place) % len(WAYS)].go_on(steps)
-        return {way: one.times[2:] for way, one in zip(WAYS, turns, strict=True)}
+                way = WAYS[(number + place) % len(WAYS)]
+                times[way].append(turns[way].go_on(steps))
+        return times
 
 
-def report(loaded: Loaded, found: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
-    """What each costs as a share of training time, by the clock on the wall and by CPU time."""
-    between, bare = 60 * loaded.recipe.checkpoints.minutes, found["neither"]
-    told: dict[str, Any] = {"slice_s": statistics.median(wall for wall, _ in bare), "slices": len(bare)}
-    for place, clock in enumerate(("wall", "cpu")):
-        pairs = {way: [(a[place], b[place]) for a, b in zip(found[way], bare, strict=True)] for way in WAYS[1:]}
-        saving = statistics.median(one - other for one, other in pairs["checkpoints"])
-        told[f"metrics_{clock}"] = statistics.median(one / other for one, other in pairs["metrics"]) - 1
-        told[f"checkpoint_{clock}_s"] = saving
-        told[f"checkpoints_{clock}"] = saving / between
+class Spread(NamedTuple):
+    """The median of all turns between its quartiles."""
+
+    low: float
+    median: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:+.2%} ({self.low:+.2%} … {self.high:+.2%})"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(*statistics.quantiles(values, n=4))
+
+
+def report(loaded: Loaded, times: dict[str, list[Times]]) -> dict[str, Any]:
+    """What each costs as a share of training time, by each clock."""
+    between, bare = 60 * loaded.recipe.checkpoints.minutes, times["neither"]
+    told: dict[str, Any] = {"slices": len(bare), "slice_s": statistics.median(one["wall"] for one in bare)}
+    for clock in CLOCKS:
+        metrics, saving = (
+            [(one[clock], other[clock]) for one, other in zip(times[way], bare, strict=True)] for way in WAYS[1:]
+        )
+        told[f"metrics {clock}"] = spread([one / other - 1 for one, other in metrics])
+        told[f"checkpoints {clock}"] = spread([(one - other) / between for one, other in saving])
     return told
+
+
+def as_markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table to paste into RESULTS.md."""
+    columns = [f"{what} {clock}" for what in WAYS[1:] for clock in CLOCKS]
+    lines = [f"| recipe | slices | {' | '.join(columns)} |", "|---|---:" + "|---:" * len(columns) + "|"]
+    for name, told in found.items():
+        cells = [name, f"{told['slices']} × {told['slice_s']:.2f} s", *(str(told[column]) for column in columns)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("recipe", nargs="?", default="town:ppo")
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="changes to the recipe, as threads=1")
-    parser.add_argument("--seconds", type=float, default=60.0, help="over all slices")
-    parser.add_argument("--slices", type=int, default=60)
+    parser.add_argument("words", nargs="*", metavar="RECIPE|KEY=VALUE", help="recipes, and changes to all of them")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each recipe")
+    parser.add_argument("--slices", type=int, default=60, help="of each training")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_intermixed_args(arguments)
 
 
 def main() -> None:
     o = parse()
-    loaded = load(o.recipe, o.words)
-    told = report(loaded, measure(loaded, o.seconds, o.slices))
+    changes = ["threads=1", *(word for word in o.words if "=" in word)]
+    found = {}
+    for name in [word for word in o.words if "=" not in word] or RECIPES:
+        loaded = load(name, changes)
+        found[name] = report(loaded, measure(loaded, o.seconds, o.slices))
+    about = machine()
     if o.json:
-        o.json.write_text(json.dumps({"machine": machine(), **told}, indent=2) + "\n", encoding="utf-8")
-    print(f"{o.recipe} {' '.join(o.words)}: {told['slices']} slices of {told['slice_s']:.2f} s")
-    print(f"metrics: {told['metrics_wall']:+.2%} wall, {told['metrics_cpu']:+.2%} CPU")
-    each = f"{told['checkpoint_wall_s']:.3f} s each"
-    print(f"checkpoints: {told['checkpoints_wall']:+.2%} wall, {told['checkpoints_cpu']:+.2%} CPU ({each})")
+        o.json.write_text(json.dumps({"machine": about, "recipes": found}, indent=2) + "\n", encoding="utf-8")
+    print(f"{' '.join(changes)}; {', '.join(f'{name} {value}' for name, value in about.items())}\n")
+    print(as_markdown(found))
 
 
 if __name__ == "__main__":

@@ -15,17 +15,20 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 
 SHARED: Final = (
-    "rows=8", "threads=1", "evaluation.episodes=8", "evaluation.every=0.5", "metrics.tensorboard=false",
+    "rows=8", "threads=1", "evaluation.episodes=8", "metrics.tensorboard=false",
 )  # fmt: skip
 SMALL: Final[dict[str, tuple[str, ...]]] = {
     "town-l0:dqn": (
-        *SHARED, "network.hidden=[16]", "budget.env_steps=1600", "agent.warmup=200", "agent.batch_size=32",
-        "agent.update_every=4", "agent.replay=2000",
+        *SHARED, "network.hidden=[16]", "budget.env_steps=1600", "evaluation.every=800", "agent.warmup=200",
+        "agent.batch_size=32", "agent.update_every=4", "agent.replay=2000",
     ),
-    "town:ppo": (*SHARED, "network.hidden=[16]", "budget.env_steps=1024", "agent.n_steps=16", "agent.batch_size=64"),
+    "town:ppo": (
+        *SHARED, "network.hidden=[16]", "budget.env_steps=1024", "evaluation.every=512", "agent.n_steps=16",
+        "agent.batch_size=64",
+    ),
     "town-l2:drqn": (
-        *SHARED, "budget.env_steps=800", "agent.warmup=200", "agent.replay=2000", "agent.batch_size=4",
-        "evaluation.change={max_steps: 400}",
+        *SHARED, "budget.env_steps=800", "evaluation.every=400", "agent.warmup=200", "agent.replay=2000",
+        "agent.batch_size=4", "evaluation.change={max_steps: 400}",
         "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",
     ),
 }  # fmt: skip

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Final
+
+INTERRUPTED: Final = 130  # exit code of a program that somebody stopped; errors have their own
 
 
 @dataclass(frozen=True, order=True)

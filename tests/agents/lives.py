@@ -11,6 +11,7 @@ from townlet.agents.agent import Agent
 from townlet.agents.policy import Policy
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
+from townlet.contract.restore import copied
 from townlet.contract.vec_env import Seen, VecEnv
 
 
@@ -42,7 +43,7 @@ class Life:
 
     def _episodes(self, rows: Tensor, reward: Tensor, terminated: Tensor) -> Episodes:
         zeros = torch.zeros(len(rows))
-        found = Episodes(rows, self.length[rows], reward[rows], zeros, zeros, terminated[rows])
+        found = Episodes(rows, self.length[rows], reward[rows], zeros, zeros, terminated[rows], zeros)
         self.length[rows] = 0
         self.counters.episodes += len(rows)
         return found
@@ -57,13 +58,6 @@ class Life:
         self.seen = self.env.restore(state["env"])
         self.counters.restore(state["counters"])
         self.length, self.vector_steps = state["length"].clone(), state["vector_steps"]
-
-
-def copied(tree: Any) -> Any:
-    """A deep copy of a state."""
-    if isinstance(tree, dict):
-        return {name: copied(value) for name, value in tree.items()}
-    return tree.clone() if isinstance(tree, Tensor) else tree
 
 
 def success(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> float:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from agents.toys import Chain
+from townlet.agents.agent import Materials
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.q_network import QNetwork
 from townlet.contract.counters import Counters
@@ -33,7 +34,7 @@ def table_agent(explore: ExploreSpec = GREEDY, rows: int = 1, **switches: Any) -
     """An agent whose values are all zero, in both networks."""
     plain = {"lr": LR, "gamma": 0.5, "batch_size": 4, "warmup": 1, "optimizer": "sgd", "max_grad_norm": None}
     settings = DqnSettings(**(plain | {"double": False, "dueling": False, "target_every": 10**6} | switches))
-    agent = Dqn(settings, MlpSpec(hidden=()), explore, Chain(rows), Counters(), Streams(1), 20)
+    agent = Dqn(settings, Materials(MlpSpec(hidden=()), explore, Chain(rows), Counters(), Streams(1), 20))
     for network in (agent.network, agent.target):
         with torch.no_grad():
             for weight in network.parameters():

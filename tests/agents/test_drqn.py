@@ -10,6 +10,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences, success
 from agents.toys import Chain, Corridor
+from townlet.agents.agent import Materials
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.contract.counters import Counters
@@ -37,7 +38,8 @@ def life(
 ) -> Life:
     env, counters = Corridor(16, LENGTH, pays), Counters()
     settings, network = DrqnSettings(**(QUICK | switches)), MlpSpec(hidden=(16,), recurrent=LSTM)
-    return Life(Drqn(settings, network, explore, env, counters, Streams(seed), LENGTH), env, counters)
+    given = Materials(network, explore, env, counters, Streams(seed), LENGTH)
+    return Life(Drqn(settings, given), env, counters)
 
 
 def score(trained: Life, steps: int = 400) -> float:
@@ -58,7 +60,7 @@ def test_recurrent_agent_remembers_the_cue() -> None:
 def test_feed_forward_agent_stays_at_chance() -> None:
     env, counters = Corridor(16, LENGTH), Counters()
     settings = DqnSettings(**(QUICK | {"batch_size": 64}))
-    agent = Dqn(settings, MlpSpec(hidden=(32,)), EXPLORE, env, counters, Streams(1), LENGTH)
+    agent = Dqn(settings, Materials(MlpSpec(hidden=(32,)), EXPLORE, env, counters, Streams(1), LENGTH))
     assert 0.4 < score(Life(agent, env, counters)) < 0.6
 
 
@@ -116,9 +118,9 @@ def test_burn_in_reaches_the_values_and_padding_before_it_does_not() -> None:
         assert changed.tolist() == (first <= position).tolist()
 
 
-def one_by_one(agent: Drqn, network: Any, windows: Windows, row: int) -> list[Tensor]:
+def one_by_one(agent: Drqn, network: Any, windows: Windows, row: int, begin: Tensor | None = None) -> list[Tensor]:
     """Values after burn-in, from the first real step on, step by step."""
-    hidden, found = network.start(1), []
+    hidden, found = network.start(1) if begin is None else begin, []
     for k in range(int(windows.fresh[:, row].int().argmax()), len(windows.obs)):
         values, hidden = network(windows.obs[k, row : row + 1], hidden)
         found.append(values[0])
@@ -137,7 +139,7 @@ def test_targets_are_those_of_the_target_network_over_the_same_steps(double: boo
         found = agent.targets(windows, agent.unroll(agent.network, windows))
         for row in range(32):
             online, target = (one_by_one(agent, network, windows, row) for network in (agent.network, agent.target))
-            for k in range(int(windows.lengths[row])):
+            for k in range(int(windows.valid[:, row].sum())):
                 mask = windows.mask[5 + k + 1, row]
                 valid = [a for a in range(3) if mask[a]]
                 ranking = online if double else target
@@ -158,7 +160,7 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
         targets = twin.targets(windows, online)
         errors = []
         for row in range(64):
-            for k in range(int(windows.lengths[row])):
+            for k in range(int(windows.valid[:, row].sum())):
                 errors.append(online[k, row, windows.actions[2 + k, row]] - targets[k, row])
     assert len(errors) < 64 * 6  # some are padded
     figures = agent.learn()
@@ -169,7 +171,8 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
 
 def test_rows_that_end_forget_and_no_others() -> None:
     env, counters = Chain(8), Counters()
-    agent = Drqn(DrqnSettings(), MlpSpec(hidden=(8,), recurrent=LSTM), EXPLORE, env, counters, Streams(1), 20)
+    network = MlpSpec(hidden=(8,), recurrent=LSTM)
+    agent = Drqn(DrqnSettings(), Materials(network, EXPLORE, env, counters, Streams(1), 20))
     seen, partial = env.reset(3), 0
     expected = agent.network.start(8)
     for _ in range(60):
@@ -251,7 +254,7 @@ def test_n_step_targets_end_with_the_episode_and_with_the_window(n: int) -> None
         following = values[1:].masked_fill(~windows.mask[3:], -torch.inf).amax(-1)
         targets = agent.targets(windows, values)
     for b in range(40):
-        for k in range(int(windows.lengths[b])):
+        for k in range(int(windows.valid[:, b].sum())):
             assert targets[k, b].item() == pytest.approx(by_hand(windows, following, 2, n, k, b), abs=1e-5)
 
 
@@ -268,3 +271,34 @@ def test_stored_memory_is_what_a_burn_in_of_the_whole_episode_would_bring() -> N
     assert (
         agent.unroll(agent.network, windows._replace(hidden=windows.hidden * 0)) - agent.unroll(agent.network, windows)
     ).any()
+
+
+def test_stored_memory_is_used_where_the_oldest_step_cuts_the_burn_in_short() -> None:
+    """Nine slots are less than an episode: windows begin in its midst, not only at its first step."""
+    trained = life(sequence=3, burn_in=4, stored=True, warmup=10**9, replay=16 * 9)
+    trained.go_on(57)
+    agent, windows = agent_of(trained), windows_of(trained, 64)
+    short = windows.fresh.int().argmax(0) > 0
+    assert (windows.hidden[short].abs().sum(1) > 0).any()
+    with torch.no_grad():
+        values = agent.unroll(agent.network, windows)
+        for row in range(64):
+            expected = one_by_one(agent, agent.network, windows, row, windows.hidden[row : row + 1])
+            torch.testing.assert_close(values[:, row], torch.stack(expected), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("bptt", [True, False])
+@pytest.mark.parametrize("stored", [True, False])
+def test_without_carry_every_step_is_the_first_lived_or_learned_from(stored: bool, bptt: bool) -> None:
+    trained = life(sequence=5, burn_in=3, carry=False, stored=stored, bptt=bptt)
+    trained.go_on(40)
+    agent, windows = agent_of(trained), windows_of(trained)
+    assert not agent.hidden.any()
+    assert windows.hidden.shape == (12, 0), "there is nothing to store"
+    for network in (agent.network, agent.target):
+        alone = network(windows.obs[3:].flatten(0, 1), network.start(6 * 12))[0].view(6, 12, 3)
+        torch.testing.assert_close(agent.unroll(network, windows), alone, atol=1e-6, rtol=0)
+    network = agent.network
+    network.carry = True
+    hidden = network(windows.obs[0], network.start(12))[1]
+    assert hidden.any(), "it could remember"

@@ -13,6 +13,7 @@ from torch import Tensor
 from agents.lives import Life, differences, success
 from agents.toys import Chain, Toy
 from townlet.agents import ppo
+from townlet.agents.agent import Materials
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
@@ -51,8 +52,8 @@ class Treadmill(Toy):
 def life(env: VecEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
     env, counters = env or Chain(16), Counters(budget=10_000)
     network = MlpSpec(hidden=(32,), activation="tanh")
-    agent = Ppo(PpoSettings(**(QUICK | settings)), network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
-    return Life(agent, env, counters)
+    given = Materials(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
+    return Life(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
 
 
 def filled(lived: Life) -> Ppo:
@@ -184,6 +185,20 @@ def test_apart_the_value_does_not_touch_the_policy() -> None:
     assert differences(actor(True, 0.0), actor(True, 5.0)) != []
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_the_learning_rate_follows_its_schedule(optimizer: str) -> None:
+    """256 env_steps a round: half of the first rate at the second update, and nothing moves from the fourth on."""
+    trained = life(lr={"start": 1e-2, "end": 0.0, "to": 1024.0}, optimizer=optimizer)
+    agent = trained.agent
+    assert isinstance(agent, Ppo)
+    moved = []
+    for _ in range(5):
+        before = weights(agent)
+        trained.go_on(16)
+        moved.append(differences(before, weights(agent)) != [])
+    assert moved == [True, True, True, False, False]
+
+
 def test_the_bonus_for_entropy_keeps_the_policy_open() -> None:
     def left(entropy: float) -> float:
         return life(entropy=entropy, epochs=8).go_on(16 * 8)[-1]["normalized_entropy"]
@@ -260,7 +275,7 @@ def test_a_foreign_state_is_refused() -> None:
         life().agent.restore({name: part for name, part in state.items() if name != "rollout"})
     with pytest.raises(TownletError, match="critic"):
         life(shared=False).agent.restore(state)
-    with pytest.raises(TownletError, match="'ppo: hidden' was saved as"):
+    with pytest.raises(TownletError, match="'hidden' was saved as"):
         life(Chain(5)).agent.restore(state)
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from agents.lives import Life, differences, success
-from agents.toys import Corridor
+from agents.toys import Chain, Corridor
 from townlet.agents import ppo
+from townlet.agents.agent import Materials
 from townlet.agents.distributions import Categorical
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.contract.counters import Counters
@@ -23,12 +24,19 @@ RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeight(value
 KINDS = ("lstm", "gru")
 
 
-def life(kind: str | None, rows: int = 64, seed: int = 3, explore: ExploreSpec | None = None, **settings: Any) -> Life:
+def life(
+    kind: str | None,
+    rows: int = 64,
+    seed: int = 3,
+    explore: ExploreSpec | None = None,
+    toy: type[Corridor | Chain] = Corridor,
+    **settings: Any,
+) -> Life:
     memory = RecurrentSpec(kind=kind, size=16, after=()) if kind else None  # type: ignore[arg-type]
-    env, counters = Corridor(rows), Counters()
+    env, counters = toy(rows), Counters()
     network = MlpSpec(hidden=(32,), recurrent=memory)
-    agent = Ppo(PpoSettings(**(QUICK | settings)), network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
-    return Life(agent, env, counters)
+    given = Materials(network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
+    return Life(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
 
 
 def filled(lived: Life, rounds: int) -> Ppo:
@@ -74,7 +82,23 @@ def test_before_the_first_step_the_policy_has_not_moved() -> None:
         assert told["clip_fraction"] == 0
 
 
-def test_the_last_value_and_the_bootstrap_know_the_past() -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_life_cut_by_time_is_valued_by_what_it_remembers(shared: bool) -> None:
+    agent = filled(life("lstm", rows=16, n_steps=45, toy=Chain, shared=shared), rounds=2)
+    kept, hidden, most = agent.rollout, agent.rollout.hidden, 0.0
+    assert kept.truncated.any()
+    last = torch.nn.functional.one_hot((kept.obs.argmax(-1) + 2 * kept.actions - 1).clamp(0, 7), 8).float()
+    with torch.no_grad():
+        for t in range(45):
+            _, _, hidden = agent.network(kept.obs[t], hidden.masked_fill(kept.fresh[t].unsqueeze(1), 0.0))
+            value, forgetful = (agent.network(last[t], past)[1] for past in (hidden, torch.zeros_like(hidden)))
+            cut = kept.truncated[t]
+            torch.testing.assert_close(kept.bootstrap[t, cut], value[cut], atol=1e-5, rtol=0)
+            most = max([most, *(value - forgetful)[cut].abs().tolist()])
+    assert most > 1e-2, "memory counts"
+
+
+def test_the_last_value_knows_the_past() -> None:
     """Values after the last step come from the memory of the rows, which is zero only where an episode ended."""
     lived = life("gru", rows=12, n_steps=21)
     agent = filled(lived, rounds=4)

@@ -14,11 +14,14 @@ from safetensors import safe_open
 
 import townlet as package
 from cli.program import Program
+from small import SMALL
 from townlet.agents.actor_critic import POLICY_SCALE, Branch
 from townlet.agents.q_network import QNetwork
 from townlet.contract.layout import Layout
 from townlet.nets.spec import NetworkSpec
 from townlet.runs.folder import Run
+from townlet.train.launch import start
+from townlet.train.load import load
 
 
 def rows_of(trained: Any, rows: int, seed: int = 0) -> tuple[Any, Any]:
@@ -55,9 +58,19 @@ def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: P
     assert "readme" in about
 
 
-@pytest.mark.parametrize("name", ["town-ppo", "town-l2-drqn"])
-def test_onnx_acts_as_the_run_does(townlet: Program, runs: Path, tmp_path: Path, name: str) -> None:
+@pytest.fixture(scope="module")
+def places(runs: Path) -> str:
+    """A run whose network keeps a notebook of places, beside the others."""
+    notebook = "network={name: places, hidden: [8]}"
+    return start(load("town-foggy:drqn", [*SMALL["town-l2:drqn"][:-1], notebook]), runs, pause_at=1).run.name
+
+
+@pytest.mark.parametrize("name", ["town-ppo", "town-l2-drqn", "places"])
+def test_onnx_acts_as_the_run_does(
+    townlet: Program, runs: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
     runtime = pytest.importorskip("onnxruntime")
+    name = request.getfixturevalue(name) if name == "places" else name
     to = tmp_path / "policy.onnx"
     done = townlet("export", name, "--format", "onnx", "--to", str(to), "--root", str(runs))
     assert (done.code, done.err) == (0, "")

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
-import subprocess
-import sys
 import termios
-import time
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from cli.program import Program
+from cli.terminal import at_a_terminal
 from townlet.cli.by_hand import choose, legend
 from townlet.cli.keyboard import Keyboard, keys_of
 from townlet.cli.stage import Seat, stage
@@ -181,37 +178,10 @@ def test_an_end_stays_on_show_and_then_a_new_life_begins() -> None:
     assert seat.caption() == "life 2 · last: 3 steps, time ran out · longest: 3"
 
 
-ON_A_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-
-
-def at_a_terminal(arguments: list[str], keys: list[str]) -> tuple[int, str]:
-    """Run the program at a terminal of its own and press keys once it is drawn; exit code and all it wrote."""
-    far, near = pty.openpty()
-    termios.tcsetwinsize(near, (40, 170))
-    command = [sys.executable, "-c", ON_A_TERMINAL, "-m", "townlet", "play", "--lives", "3", *arguments]
-    program = subprocess.Popen(command, stdin=near, env=os.environ | {"TERM": "xterm-256color"})
-    os.close(near)
-    seen, waiting, pressed = b"", list(keys), 0.0
-    deadline = time.monotonic() + 120
-    try:
-        while time.monotonic() < deadline:
-            if select.select([far], [], [], 0.1)[0]:
-                try:
-                    seen += os.read(far, 65536)
-                except OSError:  # the program has gone and its terminal with it
-                    break
-            if waiting and b"leave" in seen and time.monotonic() - pressed > 0.5:
-                os.write(far, waiting.pop(0).encode())
-                pressed = time.monotonic()
-        return program.wait(timeout=30), seen.decode(errors="replace")
-    finally:
-        program.kill()
-        program.wait()
-        os.close(far)
-
-
 def test_a_person_plays_at_a_terminal() -> None:
-    code, seen = at_a_terminal(["town", "--mode", "human", "--mode", "planner"], ["x", ".", ".", "q"])
+    code, seen = at_a_terminal(
+        ["play", "--lives", "3", "town", "--mode", "human", "--mode", "planner"], ["x", ".", ".", "q"]
+    )
     assert code == 0
     assert "'x' does nothing here" in seen
     assert "age 2 of 500" in seen
@@ -220,13 +190,13 @@ def test_a_person_plays_at_a_terminal() -> None:
 
 
 def test_q_leaves_and_still_shows_the_table() -> None:
-    code, seen = at_a_terminal(["town", "--speed", "10"], ["q"])
+    code, seen = at_a_terminal(["play", "--lives", "3", "town", "--speed", "10"], ["q"])
     assert code == 0
     assert "A random agent lives about" in seen
 
 
 def test_interrupting_ends_with_130() -> None:
-    code, seen = at_a_terminal(["town"], ["\x03"])
+    code, seen = at_a_terminal(["play", "--lives", "3", "town"], ["\x03"])
     assert code == 130
     assert "A random agent lives about" not in seen
     assert "Traceback" not in seen

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cli.program import Program
-from townlet.train.recipes import titles
+from townlet.train.keys import sections
+from townlet.train.listing import Line, table
+from townlet.train.recipes import FOLDER, titles
 
 
 def test_all_are_listed_with_agent_and_budget(townlet: Program) -> None:
@@ -23,39 +27,73 @@ def test_all_are_listed_with_agent_and_budget(townlet: Program) -> None:
     assert "steps" in line
 
 
+def test_the_list_fits_100_columns_and_says_where_recipes_lie(
+    townlet: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = townlet("recipes").out.splitlines()
+    assert max(map(len, [line for line in shown if str(FOLDER) not in line])) <= 100
+    assert any(str(FOLDER) in line for line in shown)
+    assert "townlet recipes town:dqn" in shown[-2]  # how to see one whole
+    assert "…" not in "".join(shown)
+
+
 def test_every_word_of_a_search_must_occur(townlet: Program) -> None:
-    found = townlet("recipes", "drqn memory").out.splitlines()[1:]
-    names = [line.split()[0] for line in found if line[:1].strip()]
-    assert "town-foggy:drqn" in names
-    assert all("drqn" in name for name in names)
+    shown = townlet("recipes", "drqn town-l3").out
+    assert [title for title in titles() if f"{title} " in shown] == ["town-l3:drqn"]
 
 
-def test_a_search_without_result_says_so(townlet: Program) -> None:
-    done = townlet("recipes", "town-l0-dal")
-    assert done.code == 2
-    assert "no recipe speaks of 'town-l0-dal'" in done.err
+def test_a_result_that_is_known_is_told() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table([Line("town:x", "dqn", "1M steps", "What it is.", "lives 490 of 500")]))
+    assert "lives 490 of 500" in console.export_text()
 
 
-def test_one_recipe_is_shown_with_origins(townlet: Program) -> None:
-    done = townlet("recipes", "town:ppo", "agent.lr=1e-3")
-    assert done.code == 0
-    assert "# command line: agent.lr=1e-3" in done.out
-    assert "# town.yaml:" in done.out
-    assert "# default" in done.out
-
-
-def test_a_file_of_ones_own_is_shown(townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "origins"),
+    [
+        (["town:ppo", "agent.lr=1e-3"], ["command line: agent.lr=1e-3", "town.yaml:", "default"]),
+        (["my.yaml"], ["my.yaml:2", "default"]),
+    ],
+)
+def test_one_recipe_is_shown_with_the_origin_of_every_value(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], origins: list[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.yaml").write_text("env: town-l0\nagent: dqn\nbudget: {env_steps: 1e4}\n")
-    done = townlet("recipes", "my.yaml")
+    done = townlet("recipes", *words)
     assert done.code == 0
-    assert "# my.yaml:2" in done.out
+    assert all(f"# {origin}" in done.out for origin in origins)
 
 
-def test_changes_need_one_recipe(townlet: Program) -> None:
-    done = townlet("recipes", "town", "agent.lr=1e-3")
-    assert done.code == 2
-    assert "town:ppo" in done.err
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["town-l0-dal"], "no recipe speaks of 'town-l0-dal'"),
+        (["town", "agent.lr=1e-3"], "write it as ENV:VARIANT, like town:ppo"),
+        (["none.yaml:dqn"], "there is no file 'none.yaml'"),
+        (["--keys", "flux"], "no key of a recipe speaks of 'flux'"),
+    ],
+)
+def test_mistakes_are_told(townlet: Program, words: list[str], told: str) -> None:
+    done = townlet("recipes", *words)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+
+
+def test_every_key_is_told_with_its_default_and_meaning(townlet: Program) -> None:
+    told = {key.path: key for section in sections() for key in section.keys}
+    resolved = [line.split(":")[0] for line in townlet("recipes", "town:ppo").out.splitlines()[1:] if line[0] != " "]
+    assert set(resolved) <= set(told)  # every key of a recipe as it is shown whole
+    assert told["evaluation.episodes"].default == "100"
+    assert told["agent.prioritized.beta"].default == "{start: 0.4, end: 1.0}"
+    assert all(key.meaning for key in told.values())
+    titles = [section.title for section in sections()]
+    assert [f"agent: {name}" for name in ("dqn", "drqn", "ppo")] == [t for t in titles if t.startswith("agent: ")]
+    assert {"network: places", "network: keypoints", "explore.bonus: rnd", "curriculum: adversarial"} <= set(titles)
+    shown = townlet("recipes", "--keys", "sequence").out
+    assert "agent.sequence" in shown
+    assert "agent.lr" not in shown
 
 
 def test_the_schema_knows_files_variants_and_bare_words(townlet: Program) -> None:

@@ -37,12 +37,15 @@ def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: 
 @pytest.fixture
 def shelf(tmp_path: Path) -> dict[str, Run]:
     """Four runs, the oldest first: two of one recipe, one of another, one that was never saved."""
-    return {
+    runs = {
         "poor": stored(tmp_path, "ppo", [110.0, 200.0], seed=0),
         "good": stored(tmp_path, "ppo", [120.0, 480.0, 300.0], seed=1, rows=64),
         "other": stored(tmp_path, "dqn", [250.0]),
         "empty": stored(tmp_path, "dqn", [], saved=False),
     }
+    for minute, run in enumerate(runs.values()):
+        run.note(created=f"2026-01-01T10:0{minute}:00+00:00")
+    return runs
 
 
 def test_the_newest_comes_first_or_the_best(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
@@ -65,7 +68,21 @@ def test_the_list_fits_80_columns_with_whole_names(
     assert max(map(len, lines)) <= 80
     assert all(any(run.name in line for line in lines) for run in shelf.values())
     (line,) = [line for line in lines if shelf["good"].name in line]
-    assert line.split()[1:5] == ["1", "3k", "480.0", "finished"]
+    assert line.split()[1:6] == ["town:ppo", "1", "3k", "480.0", "finished"]
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(100, 6), (80, 4), (60, 3), (30, 3)])
+def test_a_narrow_list_goes_without_columns_and_never_breaks_a_word(
+    townlet: Program, shelf: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, shown: int
+) -> None:
+    shelf["good"].path.rename(long := tmp_path / "town-with-a-long-name-curriculum-20261115T100013Z-6f445e")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = townlet("runs", "list", "--root", str(tmp_path)).out.splitlines()
+    assert len(lines) == 1 + len(shelf)
+    (line,) = [line for line in lines if long.name in line]
+    assert "480.0" in line
+    assert "finished" in line.split()
+    assert len(lines[0].split()) == shown
 
 
 def test_a_run_that_is_being_written_is_running(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
@@ -123,17 +140,46 @@ def test_compare_shows_only_settings_that_differ(townlet: Program, shelf: dict[s
         "agent.name": ["ppo", "ppo", "dqn"],
         "rows": [None, 64, None],
     }
-    assert found["groups"]["town:ppo"]["iqm"] == pytest.approx(250)  # of the last evaluations, 200 and 300
-    assert list(found["groups"]) == ["town:ppo"]
     done = townlet("runs", "compare", *names, "--root", str(tmp_path))
     assert "agent.lr" not in done.out
-    assert "town:ppo: IQM of the last evaluation over 2 runs 250.0" in done.out
+
+
+def test_only_runs_that_differ_in_their_seed_alone_are_pooled(townlet: Program, tmp_path: Path) -> None:
+    """Runs of one recipe with other settings, in another world or that were stopped are other experiments."""
+    alike = [stored(tmp_path, "ppo", [100.0, last], seed) for seed, last in enumerate((200.0, 300.0))]
+    others = [
+        stored(tmp_path, "ppo", [900.0], seed=2, rows=64),
+        stored(tmp_path, "ppo", [900.0], seed=3),
+        stored(tmp_path, "ppo", [900.0], seed=4),
+        stored(tmp_path, "dqn", [900.0], seed=5),
+        stored(tmp_path, "ppo", [250.0], seed=6, threads=8),
+    ]
+    others[1].note(world="another")
+    others[2].note(finished=False)
+    found = json.loads(townlet("runs", "compare", "town-", "--json", "--root", str(tmp_path)).out)
+    (group,) = found["groups"]
+    assert group["runs"] == [*(run.name for run in alike), others[4].name]
+    assert group["iqm"] == pytest.approx(250)
+    done = townlet("runs", "compare", "town-", "--root", str(tmp_path))
+    assert "A, B, G (town:ppo, 3 seeds): IQM of the last evaluation 250.0" in done.out
+
+
+def test_the_beginning_of_a_name_stands_for_all_runs_that_begin_so(
+    townlet: Program, shelf: dict[str, Run], tmp_path: Path
+) -> None:
+    root = ["--root", str(tmp_path)]
+    found = json.loads(townlet("runs", "compare", "town-ppo", shelf["other"].name[:-2], "--json", *root).out)
+    assert [one["name"] for one in found["runs"]] == [shelf[key].name for key in ("poor", "good", "other")]
 
 
 def test_compare_wants_different_runs(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
-    done = townlet("runs", "compare", shelf["poor"].name, str(shelf["poor"].path), "--root", str(tmp_path))
-    assert done.code == 2
-    assert "name 2 to 26 different runs" in done.err
+    poor, other = shelf["poor"], shelf["other"]
+    for words in ((poor.name, str(poor.path)), (poor.name, other.name, poor.name), ("town-ppo", poor.name)):
+        done = townlet("runs", "compare", *words, "--root", str(tmp_path))
+        assert done.code == 2
+        assert f"the run {poor.name} is named" in done.err
+    alone = townlet("runs", "compare", poor.name, "--root", str(tmp_path))
+    assert (alone.code, "name 2 to 26 different runs" in alone.err) == (2, True)
 
 
 def test_curves_are_drawn_as_the_file_is_named(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
@@ -155,9 +201,8 @@ def test_export_writes_every_figure_once(townlet: Program, runs: Path, tmp_path:
     with to.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["env_steps"] for row in rows if row["name"] == "evaluation_length"] == ["512", "1024"]
-    assert len({(row["env_steps"], row["name"]) for row in rows if row["name"] == "loss"}) == len(
-        [row for row in rows if row["name"] == "loss"]
-    )
+    assert len({(row["env_steps"], row["name"]) for row in rows}) == len(rows)
+    assert {"loss", "episode_length", "meter_energy", "evaluation_return", "works"} <= {row["name"] for row in rows}
 
 
 def test_prune_lists_first_and_removes_only_when_told(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
@@ -186,6 +231,56 @@ def test_prune_never_touches_a_run_that_is_being_written(
     with Lock(shelf["poor"].path), Lock(shelf["empty"].path):
         townlet("runs", "prune", "--keep", "1", "--yes", "--root", str(tmp_path))
     assert all(run.path.is_dir() for run in shelf.values())
+
+
+def test_prune_leaves_a_run_alone_that_has_just_been_begun(townlet: Program, tmp_path: Path) -> None:
+    """Its folder is there before its lock and its first checkpoint."""
+    run = stored(tmp_path, "dqn", [], saved=False)
+    assert "Nothing to remove" in townlet("runs", "prune", "--yes", "--root", str(tmp_path)).out
+    assert run.path.is_dir()
+
+
+def test_prune_leaves_a_run_alone_that_lies_elsewhere(townlet: Program, shelf: dict[str, Run], tmp_path: Path) -> None:
+    """A link to a folder on another disk is listed like a run, and neither the link nor the folder is removed."""
+    elsewhere, link = tmp_path / "disk" / "moved", tmp_path / shelf["empty"].name
+    elsewhere.parent.mkdir()
+    shelf["empty"].path.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    listed = json.loads(townlet("runs", "list", "--json", "--root", str(tmp_path)).out)
+    assert link.name in [one["name"] for one in listed]
+    assert "latest" not in [one["name"] for one in listed]
+    townlet("runs", "prune", "--keep", "1", "--yes", "--root", str(tmp_path))
+    assert link.is_symlink()
+    assert elsewhere.is_dir()
+
+
+def test_what_an_interrupted_removal_left_goes_with_the_next(
+    townlet: Program, shelf: dict[str, Run], tmp_path: Path
+) -> None:
+    shelf["empty"].path.rename(tmp_path / ".gone-123456")
+    townlet("runs", "prune", "--yes", "--root", str(tmp_path))
+    assert not (tmp_path / ".gone-123456").exists()
+
+
+@pytest.mark.parametrize("name", ["my run", "прогон ☃", "run[bold]x", "-run"])
+def test_a_run_may_be_called_anything(townlet: Program, tmp_path: Path, name: str) -> None:
+    run = stored(tmp_path, "ppo", [110.0, 200.0])
+    run.path.rename(tmp_path / name)
+    root = ["--root", str(tmp_path)]
+    assert name in townlet("runs", "list", *root).out
+    shown = townlet("runs", "show", *root, "--", name)
+    assert (shown.code, str(tmp_path / name) in shown.out) == (0, True)
+    assert townlet("runs", "export", *root, "--", name).code == 0
+    assert (tmp_path / name / "metrics.csv").is_file()
+
+
+def test_export_into_a_folder_that_is_not_there_is_a_clear_mistake(
+    townlet: Program, shelf: dict[str, Run], tmp_path: Path
+) -> None:
+    to = str(tmp_path / "nowhere" / "curves.csv")
+    done = townlet("runs", "export", shelf["good"].name, "--to", to, "--root", str(tmp_path))
+    assert done.code == 2
+    assert "cannot write" in done.err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,71 @@ def test_training_ends_with_what_was_learned_and_where_it_lies(townlet: Program,
     assert "evaluation: lives" in done.err  # progress stays out of the result
 
 
+def test_the_last_lines_can_be_copied_and_work(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "a folder whose name alone is longer than a narrow terminal, and has blanks"
+    monkeypatch.setenv("COLUMNS", "80")
+    done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "8e2", "--root", str(root))
+    lines = {line.split(":")[0]: line.partition(":")[2].strip() for line in done.out.splitlines()[-4:]}
+    assert list(lines) == ["Run", "Report", "Watch", "Measure"]
+    assert Path(lines["Run"]).is_dir()
+    assert Path(lines["Report"]).is_file()
+    watch, measure = (shlex.split(lines[name]) for name in ("Watch", "Measure"))
+    assert townlet(*watch[1:], "--steps", "2", "--lives", "2").code == 0
+    assert townlet(*measure[1:], "--episodes", "2").code == 0
+
+
+def test_a_finished_run_says_so_and_how_to_go_on(townlet: Program, tmp_path: Path) -> None:
+    root = ["--root", str(tmp_path)]
+    townlet("train", "town-l0:dqn", *WORDS, "--steps", "320", *root)
+    (run,) = Run.list(tmp_path)
+    for words in ([], ["budget.env_steps=300"], ["--minutes", "7"]):
+        done = townlet("train", "--resume", "latest", *words, *root)
+        assert done.code == 0
+        assert "It is finished: all steps of the budget are spent." in done.out
+        assert f"townlet train --resume {run.name} budget.env_steps=…" in done.out
+        assert checkpoint.newest(run.checkpoints).env_steps == 320  # type: ignore[union-attr]
+    assert townlet("train", "--resume", "latest", "budget.env_steps=384", *root).code == 0
+    assert checkpoint.newest(run.checkpoints).env_steps == 384  # type: ignore[union-attr]
+
+
 def test_several_seeds_are_summed_up(townlet: Program, tmp_path: Path) -> None:
     done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "400", "--seeds", "2", "--root", str(tmp_path))
     assert done.code == 0
     assert [run.meta()["seed"] for run in Run.list(tmp_path)] == [0, 1]
     assert "IQM of length over 2 seeds" in done.out
+
+
+def test_a_seed_that_breaks_off_does_not_stop_the_others(townlet: Program, tmp_path: Path) -> None:
+    bad = ["agent.lr={start: 1e-3, end: 1e38, from: 900, to: 901}", "agent.max_grad_norm=null", "agent.loss=mse"]
+    done = townlet("train", "town-l0:dqn", *WORDS, *bad, "--seeds", "2", "--root", str(tmp_path))
+    assert done.code == 3
+    assert [run.meta()["seed"] for run in Run.list(tmp_path)] == [0, 1]
+    for seed, run in enumerate(Run.list(tmp_path)):
+        (line,) = [line for line in done.out.splitlines() if line.startswith(f"seed {seed}:")]
+        assert "failed  training diverged" in line
+        assert str(run.path) in line
+    assert "no seed was finished" in done.out
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--seeds trains each seed to its end"),
+        (["--resume", "latest", "--seeds", "2"], "--resume goes on with one run"),
+        (["town-l0:dqn", "--steps", "many"], "'many' is no number of steps; write it like 100000 or 1e5"),
+        (["town-l0:dqn", "--steps", "0"], "'0' is no number of steps"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    townlet: Program, tmp_path: Path, words: list[str], told: str
+) -> None:
+    done = townlet("train", *words, "--root", str(tmp_path))
+    assert done.code == 2
+    assert told in done.err
+    assert not Run.list(tmp_path)
 
 
 def test_a_pause_says_how_to_go_on_and_going_on_finishes(townlet: Program, tmp_path: Path) -> None:
@@ -45,6 +106,20 @@ def test_a_pause_says_how_to_go_on_and_going_on_finishes(townlet: Program, tmp_p
     assert townlet("train", "--resume", run.name, *root).code == 0
     (line,) = json.loads(townlet("runs", "list", "--json", *root).out)
     assert (line["state"], line["env_steps"]) == ("finished", 1600)
+
+
+def test_a_run_can_be_measured_and_watched_when_the_file_of_its_world_is_gone(townlet: Program, tmp_path: Path) -> None:
+    path, root = tmp_path / "my-town.yaml", tmp_path / "runs"
+    path.write_text("extends: town-l0\nmax_steps: 33\n", encoding="utf-8")
+    assert townlet("train", f"{path}:dqn", *WORDS, "--pause-at", "100", "--root", str(root)).code == 0
+    path.unlink()
+    (run,) = Run.list(root)
+    for words in (["eval", "--episodes", "3"], ["play", "--steps", "3", "--lives", "2"]):
+        done = townlet(words[0], str(run.path), *words[1:])
+        assert done.code == 0, done.err
+        assert f"The world {path} is gone" in done.err
+        assert "33" in done.out
+    assert townlet("train", "--resume", run.name, "--pause-at", "200", "--root", str(root)).code == 0
 
 
 def test_interrupting_saves_and_leaves_with_130(townlet: Program, tmp_path: Path) -> None:
@@ -74,7 +149,7 @@ def test_diverging_leaves_with_3_and_keeps_the_last_good_checkpoint(townlet: Pro
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["town-l0:dqm"], "did you mean 'dqn'?"),
+        (["town-l0:dqm"], "did you mean 'town-l0:dqn'?"),
         (["town-l0:dqn", "agent.lrr=1"], "did you mean 'lr'"),
         (["town:ppo", "--resume", "latest"], "leave out 'town:ppo'"),
         (["--resume", "nothing"], "there is no run 'nothing'"),

@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 
-from townlet.errors import TownletError
+from townlet.errors import INTERRUPTED, TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.train.build import build
 from townlet.train.evaluate import Uniform, evaluate
 from townlet.train.launch import Outcome, resume, start
 from townlet.train.load import load
-from townlet.train.signals import INTERRUPTED
 
 LONGEST = 240  # seconds
 

@@ -91,9 +91,10 @@ def test_a_finished_run_is_left_as_it_is(forge: Forge, tmp_path: Path) -> None:
     run = forge.train("town:dqn", DQN, tmp_path)
     state, metrics, said = kept(run), digest(run), Run(run).meta()["summary"]
     (run / "report.html").unlink()
-    assert "all steps of the budget are spent" in forge.go_on(run).words()
-    assert odd_leaves(state, kept(run)) == []
-    assert digest(run) == metrics
+    for words in ((), ("budget.env_steps=800",)):
+        assert "all steps of the budget are spent" in forge.go_on(run, words).words()
+        assert odd_leaves(state, kept(run)) == []
+        assert digest(run) == metrics
     assert Run(run).meta()["finished"]
     assert Run(run).meta()["summary"] == said
     assert (run / "report.html").exists()
@@ -110,13 +111,20 @@ def test_a_larger_budget_is_remembered_when_the_run_is_resumed_once_more(forge: 
 
 def test_a_run_goes_on_only_with_its_own_world_rows_and_agent(forge: Forge, tmp_path: Path) -> None:
     run = forge.train("town:dqn", DQN, tmp_path, pause_at=200)
-    for change, named in (
-        ("rows=8", "has rows 4"),
-        ("change.max_steps=41", "has world "),
-        ("agent=ppo", "has agent dqn"),
-    ):
+    for change in ("rows=8", "change.max_steps=41", "agent=ppo"):
         child = forge.resume(run, (change,))
         assert child.wait() == 2
-        assert named in child.words()
+        assert f"a run that goes on cannot be changed in {change}" in child.words()
     assert "resumed_with" not in json.loads((run / "meta.json").read_text())  # what is refused leaves no trace
     forge.go_on(run, pause_at=300)
+
+
+def test_a_run_goes_on_to_the_bit_in_its_own_copy_of_a_world_that_was_edited(forge: Forge, tmp_path: Path) -> None:
+    world = tmp_path / "my-town.yaml"
+    world.write_text("extends: town\nmax_steps: 40\n", encoding="utf-8")
+    words = tuple(word for word in DQN if not word.startswith("change"))
+    whole = forge.train(f"{world}:dqn", words, tmp_path / "whole", pause_at=620)
+    parts = forge.train(f"{world}:dqn", words, tmp_path / "parts", pause_at=300)
+    world.write_text("extends: town\nmax_steps: 12\n", encoding="utf-8")
+    forge.go_on(parts, pause_at=620)
+    assert differences(whole, parts) == []

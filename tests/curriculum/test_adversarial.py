@@ -35,7 +35,13 @@ def episodes(rows: Sequence[int], length: int, per_step: float = 0.1, entropy: f
     """Episodes of one kind that end together in these rows."""
     ones = torch.ones(len(rows))
     return Episodes(
-        torch.tensor(rows), ones.long() * length, ones * length * per_step, ones * 0, ones * entropy, ones.bool()
+        torch.tensor(rows),
+        ones.long() * length,
+        ones * length * per_step,
+        ones * 0,
+        ones * entropy,
+        ones.bool(),
+        ones * 0,
     )
 
 
@@ -143,7 +149,7 @@ def test_progress_weighs_an_episode_by_its_steps() -> None:
     c = curriculum()
     play(c, 10, 400, per_step=0.1, entropy=0.9)
     play(c, 9, 500, per_step=0.2, entropy=0.55)
-    last = Episodes(*(torch.tensor([v]) for v in (0, 100, -100.0, 0.0, 0.0)), torch.tensor([True]))
+    last = Episodes(*(torch.tensor([v]) for v in (0, 100, -100.0, 0.0, 0.0)), torch.tensor([True]), torch.zeros(1))
     (change,) = c.finished(last)
     assert change.progress == pytest.approx((9 * 500 * 0.2 - 100) / 4600 - 0.1)
     assert change.survival == pytest.approx(4600 / 10 / 500)

@@ -121,7 +121,7 @@ def test_a_row_that_goes_on_lives_its_next_life_by_the_new_rules() -> None:
         if len(rows := town.ended().rows):
             n = len(rows)
             zeros = torch.zeros(n)
-            ended = Episodes(rows, torch.full((n,), 20), zeros, zeros, zeros, step.terminated[rows])
+            ended = Episodes(rows, torch.full((n,), 20), zeros, zeros, zeros, step.terminated[rows], zeros)
             if changes := curriculum.finished(ended):
                 moved = torch.tensor([change.row for change in changes])
                 every, some = curriculum.settings(), curriculum.settings(moved)

@@ -39,7 +39,7 @@ def chooser(spec: Spec, rows: int, counters: Counters | None = None, seed: int =
 
 def episodes(*rows: int) -> Episodes:
     zeros = torch.zeros(len(rows))
-    return Episodes(torch.tensor(rows), zeros.long() + 10, zeros, zeros, zeros, zeros.bool())
+    return Episodes(torch.tensor(rows), zeros.long() + 10, zeros, zeros, zeros, zeros.bool(), zeros)
 
 
 def many(values: list[float], mask: list[bool], rows: int) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 def lived(*lengths: int) -> Episodes:
     """Episodes of these lengths that ended together, in rows 0, 1, …"""
     zeros = torch.zeros(len(lengths))
-    return Episodes(torch.arange(len(lengths)), torch.tensor(lengths), zeros, zeros, zeros, zeros.bool())
+    return Episodes(torch.arange(len(lengths)), torch.tensor(lengths), zeros, zeros, zeros, zeros.bool(), zeros)
 
 
 def adaptive(**settings: float) -> Weight:

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch import Tensor
 
+from townlet.memory.storage import Transition
+
 ACTIONS = 3
 GOES_ON, DIES, TIME_OUT = 0, 1, 2
 
@@ -51,8 +53,8 @@ class Script:
         """Step and row of a moment."""
         return divmod(int(moment), self.rows)
 
-    def steps(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Tensor]]:
-        """The arguments of `add`, step by step; the tensors are reused, as an environment does."""
+    def steps(self, start: int = 0, stop: int | None = None) -> Iterator[Transition]:
+        """What a memory is told, step by step; the tensors are reused, as an environment does."""
         n = self.rows
         obs, next_obs = torch.zeros(n, 2), torch.zeros(n, 2)
         for t in range(start, len(self.ends) if stop is None else stop):
@@ -60,17 +62,18 @@ class Script:
                 obs[row] = self.moment(t, row)
                 next_obs[row] = self.next_moment(t, row)
             ends = torch.tensor(self.ends[t])
-            yield {
-                "obs": obs,
-                "mask": mask_of(obs[:, 0]),
-                "actions": torch.tensor([self.action(t, row) for row in range(n)]),
-                "reward": torch.tensor([self.reward(t, row) for row in range(n)]),
-                "intrinsic": torch.tensor([self.intrinsic(t, row) for row in range(n)]),
-                "next_obs": next_obs,
-                "next_mask": mask_of(next_obs[:, 0]),
-                "terminated": ends == DIES,
-                "truncated": ends == TIME_OUT,
-            }
+            yield Transition(
+                obs=obs,
+                mask=mask_of(obs[:, 0]),
+                actions=torch.tensor([self.action(t, row) for row in range(n)]),
+                reward=torch.tensor([self.reward(t, row) for row in range(n)]),
+                intrinsic=torch.tensor([self.intrinsic(t, row) for row in range(n)]),
+                next_obs=next_obs,
+                next_mask=mask_of(next_obs[:, 0]),
+                terminated=ends == DIES,
+                truncated=ends == TIME_OUT,
+                hidden=torch.zeros(n, 0),
+            )
 
 
 def mask_of(moment: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from townlet.config.schedule import Schedule
 from townlet.contract.counters import Counters
 from townlet.memory.priority import Priorities, PrioritySpec
 from townlet.memory.ring import Ring
+from townlet.memory.storage import Transition
 
 ERRORS = [0.0, 0.5, -1.0, 2.0, 8.0]
 
@@ -94,14 +95,14 @@ def test_a_ring_draws_by_priority_and_forgets_it_with_the_transition() -> None:
     script = survivors(5, 2)
     spec = PrioritySpec(alpha=1.0, epsilon=1e-9)
     ring = Ring(6, 2, 2, 3, n_step=1, gamma=0.5, generator=generator(), priority=spec)
-    steps = [{k: v.clone() for k, v in step.items() if k != "mask"} for step in script.steps()]
+    steps = [Transition(*(value.clone() for value in step)) for step in script.steps()]
     for step in steps[:3]:
-        ring.add(**step)
+        ring.add(step)
     batch = ring.sample(300)
     surprise = torch.where(batch.obs[:, 0] == 1.0, 3.0, 0.0)  # of the first step of the second row alone
     ring.reprioritize(batch.index, surprise.requires_grad_())
     assert set(ring.sample(100).obs[:, 0].tolist()) == {1.0}
-    ring.add(**steps[3])  # over the first step
+    ring.add(steps[3])  # over the first step
     assert set(ring.sample(100).obs[:, 0].tolist()) == {6.0, 7.0}
 
 
@@ -109,9 +110,8 @@ def test_without_priorities_errors_change_nothing() -> None:
     script = survivors(4, 2)
     one, two = (Ring(8, 2, 2, 3, n_step=1, gamma=0.5, generator=generator()) for _ in range(2))
     for step in script.steps():
-        del step["mask"]
-        one.add(**step)
-        two.add(**step)
+        one.add(step)
+        two.add(step)
     one.reprioritize(torch.tensor([0, 1]), torch.tensor([9.0, 9.0]))
     assert torch.equal(one.sample(50).obs, two.sample(50).obs)
 

@@ -26,8 +26,7 @@ def make(script: Script, slots: int, n_step: int = 1, seed: int = 1, **more: Any
 
 def feed(ring: Ring, script: Script, start: int = 0, stop: int | None = None) -> Ring:
     for step in script.steps(start, stop):
-        del step["mask"]
-        ring.add(**step)
+        ring.add(step)
     return ring
 
 

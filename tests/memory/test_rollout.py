@@ -25,14 +25,16 @@ def final_value(t: int, row: int) -> float:
 def feed(rollout: Rollout, script: Script, start: int = 0, stop: int | None = None) -> Rollout:
     for t, step in enumerate(script.steps(start, stop), start):
         rows = range(script.rows)
-        del step["next_obs"], step["next_mask"]
-        rollout.add(
-            **step,
+        rollout.acted(
+            step.obs,
+            step.mask,
+            step.actions,
             log_prob=torch.tensor([-0.5 * script.action(t, row) for row in rows]),
             value=torch.tensor([value(t, row) for row in rows]),
-            bootstrap=torch.tensor([final_value(t, row) for row in rows]),
             fresh=torch.tensor([t == 0 or script.ends[t - 1][row] != GOES_ON for row in rows]),
         )
+        bootstrap = torch.tensor([final_value(t, row) for row in rows])
+        rollout.observed(step.reward, step.intrinsic, step.terminated, step.truncated, bootstrap)
     return rollout
 
 

@@ -15,13 +15,15 @@ from townlet.nets.places import Glance, Notebook
 from townlet.nets.spec import PlacesSpec
 
 SPEC = PlacesSpec(hidden=(8,))
-KINDS, SIDE = 3, 5
+KINDS, SIDE, MAP = 3, 5, 9
 LAYOUT = Layout.of(
-    ("window_typed", (SIDE, SIDE, KINDS + 1), 0.0, 1.0), ("position", (2,), 0.0, 1.0), ("meters", (2,), 0.0, 1.0)
+    ("window_typed", (SIDE, SIDE, KINDS + 1), 0.0, 1.0),
+    ("position", (2,), 0.0, 1.0, "values", (MAP, MAP)),
+    ("meters", (2,), 0.0, 1.0),
 )
 
 
-def look(x: int, y: int, things: dict[int, tuple[int, int]], size: int = 9) -> torch.Tensor:
+def look(x: int, y: int, things: dict[int, tuple[int, int]]) -> torch.Tensor:
     """What an agent at (x, y) of a square map sees of things at their cells: [1, D]."""
     window = torch.zeros(SIDE, SIDE, KINDS + 1)
     window[..., KINDS] = 1.0
@@ -30,16 +32,20 @@ def look(x: int, y: int, things: dict[int, tuple[int, int]], size: int = 9) -> t
         if 0 <= dx < SIDE and 0 <= dy < SIDE:
             window[dy, dx] = 0.0
             window[dy, dx, kind] = 1.0
-    return torch.cat([window.flatten(), torch.tensor([x / (size - 1), y / (size - 1)]), torch.ones(2)]).unsqueeze(0)
+    return torch.cat([window.flatten(), torch.tensor([x / (MAP - 1), y / (MAP - 1)]), torch.ones(2)]).unsqueeze(0)
 
 
-def reckoned(told: torch.Tensor, size: int = 9) -> dict[int, tuple[int, int]]:
+def reckoned(told: torch.Tensor) -> dict[int, tuple[int, int]]:
     """From what the notebook tells: each kind's offset from the agent now, in cells."""
-    notes = told[0, -KINDS * 5 :].view(KINDS, 5)
+    bearings = told[0, : KINDS * 6].view(KINDS, 6)
     found = {}
-    for kind, (flag, ox, oy, wx, wy) in enumerate(notes.tolist()):
+    for kind, (x, y, turn_x, turn_y, close, flag) in enumerate(bearings.tolist()):
+        dx, dy = round(x * MAP), round(y * MAP)
+        near = 1 / (1 + abs(dx) + abs(dy)) if flag else 0.0
+        turn = (min(max(dx, -1), 1) * near, min(max(dy, -1), 1) * near)
+        assert (turn_x, turn_y, close) == pytest.approx((*turn, near))
         if flag:
-            found[kind] = (round(ox * SIDE - wx * (size - 1)), round(oy * SIDE - wy * (size - 1)))
+            found[kind] = (dx, dy)
     return found
 
 
@@ -64,6 +70,18 @@ def test_a_fresh_row_has_an_empty_notebook() -> None:
     assert reckoned(told) == {}
 
 
+def test_it_knows_on_which_side_it_has_never_looked() -> None:
+    """On a map of 9×9 from (2, 2) a window of 5×5 shows the corner of 25 cells."""
+    glance = Glance(SPEC, LAYOUT)
+    notebook = Notebook(glance)
+    unseen = slice(KINDS * 6, KINDS * 6 + 4)  # left, up, right, down
+    told, hidden = notebook(glance(look(2, 2, {})), torch.zeros(1, notebook.hidden))
+    assert (told[0, unseen] * 81).tolist() == pytest.approx([2 * 4, 2 * 4, 2 * 4 + 4 * 9, 2 * 4 + 4 * 9])
+    for x in range(3, 7):
+        told, hidden = notebook(glance(look(x, 2, {})), hidden)
+    assert (told[0, unseen] * 81).tolist() == pytest.approx([6 * 4, 0, 2 * 4, 4 * 9])  # the upper 5 rows are known
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 6), st.integers(1, 4), st.floats(0, 0.5))
 def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float) -> None:
@@ -86,6 +104,8 @@ def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float)
 
 
 def test_the_foggy_town_can_be_noted_and_the_standard_town_not() -> None:
-    assert build_body(PlacesSpec(), load_world("town-foggy").layout).hidden == 15 * 5
+    assert build_body(PlacesSpec(), load_world("town-foggy").layout).hidden == 15 * 5 + 8 * 8
     with pytest.raises(TownletError, match="window_typed"):
         build_body(PlacesSpec(), load_world("town").layout)
+    with pytest.raises(TownletError, match="cannot reckon"):
+        build_body(PlacesSpec(), Layout.of(("window_typed", (5, 5, 4), 0.0, 1.0), ("position", (2,), 0.0, 1.0)))

@@ -294,3 +294,17 @@ def test_the_manifest_lists_every_leaf_in_order(tmp_path: Path) -> None:
     assert list(manifest["state"])[:3] == ["agent/body.0.weight", "agent/steps", "agent/none"]
     assert manifest["state"]["env/hour"] == {"dtype": "U16", "shape": [2]}
     assert manifest["state"]["counters/env_steps"] == {"value": 12}
+
+
+def test_a_damaged_checkpoint_is_told_and_stays(tmp_path: Path) -> None:
+    """It may have been the best one: neither hidden by the others nor thrown away."""
+    for step, score in ((1, 5.0), (2, 9.0), (3, 1.0), (4, 2.0)):
+        checkpoint.write(tmp_path, checkpoint.name_at(step), {"x": torch.zeros(1)}, {"score": score})
+    best = tmp_path / checkpoint.name_at(2)
+    (best / MANIFEST).write_bytes(b"{}")
+    whole, damaged = checkpoint.survey(tmp_path)
+    assert [found.env_steps for found in whole] == [1, 3, 4]
+    assert list(damaged) == [best]
+    assert "step-000000000002 is damaged" in str(damaged[best])
+    checkpoint.prune(tmp_path)
+    assert [path.name for path in checkpoint.listing(tmp_path)] == [checkpoint.name_at(step) for step in (1, 2, 4)]

@@ -102,3 +102,28 @@ def test_a_damaged_meta_is_named(tmp_path: Path) -> None:
     assert Run.list(tmp_path) == [run]
     with pytest.raises(TownletError, match=r"meta\.json cannot be read: NaN"):
         run.meta()
+
+
+def test_a_run_can_be_named_from_inside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make(tmp_path)
+    monkeypatch.chdir(run.path)
+    assert Run.open(".").name == run.name
+    monkeypatch.chdir(run.checkpoints)
+    assert Run.open("..").name == run.name
+
+
+def test_a_link_to_a_run_elsewhere_is_listed_and_one_to_a_neighbour_is_not(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    own, moved = make(here), make(there)
+    (here / "on-the-other-disk").symlink_to(moved.path)
+    (here / "nickname").symlink_to(own.path)
+    (here / "broken").symlink_to(tmp_path / "gone")
+    assert {run.name for run in Run.list(here)} == {own.name, "on-the-other-disk"}
+    assert Run.open("nickname", here).path == own.path
+
+
+@pytest.mark.parametrize(("key", "value"), [("seed", 1.5), ("finished", 1), ("versions", {"torch": 2})])
+def test_meta_json_of_wrong_types_is_refused_by_name(tmp_path: Path, key: str, value: Any) -> None:
+    run = make(tmp_path, **{key: value})
+    with pytest.raises(TownletError, match=rf"'{key}.*' in meta.json is not what it should be.*mend that value"):
+        run.meta()

@@ -10,11 +10,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from townlet.runs import report
+from townlet.runs import maps, report
 from townlet.runs.catalogue import METRICS, unhealthy
 from townlet.runs.curves import lives, stretches
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
+from townlet.runs.settings import recipe_hash
 from townlet.runs.store import Store
 
 EVIL = '<script>alert("x")</script> | `a` *b* $c$ [d](e) & _x'
@@ -41,7 +42,8 @@ def fill(store: Store) -> None:
             "meters": [{EVIL: i / count} for i in range(count)],
         },
     )
-    store.add("updates", {"env_steps": list(range(0, 1000, 100)), "name": "loss", "value": 0.5})
+    store.add("updates", {"env_steps": list(range(0, 1000, 100)), "name": f"meter_{EVIL}", "value": 0.5})
+    store.add("updates", {"env_steps": list(range(10)), "name": "loss", "value": list(range(10))})
     store.add("updates", {"env_steps": 1000, "name": EVIL, "value": 0.5})
     store.add("affordance_transitions", {"env_steps": 1000, "from": "Bed", "to": [EVIL, "Job"], "count": 3})
     store.add("cell_visits", {"env_steps": 1000, "cell": [0, 63], "count": 5, "novelty": [0.5, 0.25]})
@@ -51,9 +53,18 @@ def fill(store: Store) -> None:
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = make(
-        tmp_path_factory.mktemp("runs"), command=EVIL, seeds=[1, 2], machine={"cores": 2}, size=[8, 8], note=None
+        tmp_path_factory.mktemp("runs"),
+        command=EVIL,
+        seeds=[1, 2],
+        machine={"cores": 2, "system": "Linux"},
+        size=[8, 8],
+        places={EVIL: 0, "Bed": 9},
+        world="c0ffee",
+        note=None,
+        seconds=185.2,
+        seed=7,
     )
-    run.note(created="2026-01-01T10:00:00+00:00", ended="2026-01-01T10:03:05+00:00")
+    run.note(created="2026-01-01T10:00:00+00:00")
     with Store(run.metrics_file) as store:
         fill(store)
     report.write(run)
@@ -64,9 +75,91 @@ def test_the_result_is_told_in_words(full: Run) -> None:
     text = full.report_md.read_text()
     assert "A random agent lives 116 steps. This agent lives 484 of 500 steps, greedy over 100 episodes" in text
     assert "25 % of its lives reached the limit. It lives on its inheritance: no evaluated life earned money." in text
-    assert "| duration | 3 min 5 s |" in text
-    assert "| machine cores | 2 |" in text
+    assert "| machine | cores 2, system Linux |" in text
     assert "| seeds | 1, 2 |" in text
+
+
+def test_the_first_line_tells_what_one_looks_for(full: Run) -> None:
+    lines = full.report_md.read_text().splitlines()
+    top = next(at for at, line in enumerate(lines) if line.startswith("|"))
+    names, values = ([cell.strip() for cell in lines[at].strip("|").split("|")] for at in (top, top + 2))
+    assert dict(zip(names, values, strict=True)) == {
+        "lives, evaluated": "484 of 500",
+        "a random agent": "116 of 500",
+        "reach the limit": "25 %",
+        "work for money": "0 %",
+        r"env\_steps": "1,000",
+        "time": "3 min 5 s",
+        "seed": "7",
+        "recipe": "–",
+    }
+    assert "<dd>484 of 500</dd>" in full.report_html.read_text()
+
+
+def test_the_report_says_how_to_train_it_again(tmp_path: Path) -> None:
+    run = make(tmp_path, asked="my town.yaml:dqn", overrides=["network.hidden=[16]"], resumed_with=["budget.minutes=9"])
+    Store(run.metrics_file).close()
+    first = "townlet train 'my town.yaml:dqn' 'network.hidden=[16]'"
+    then = "townlet train --resume latest budget.minutes=9"
+    assert f"```sh\n{first}\n{then}\n```" in report.write(run)[0].read_text()
+
+
+def test_the_hashes_of_world_and_recipe_are_told(full: Run) -> None:
+    text = full.report_md.read_text()
+    assert "| world (sha256) | c0ffee |" in text
+    assert f"| recipe without seed (sha256) | {recipe_hash(full)} |" in text
+
+
+def test_the_map_is_drawn_as_a_map_with_its_places() -> None:
+    """Cell x + width·y lies x to the right and y down, and the name of a place stands in its cell."""
+    plot = maps.cells({0: 11, 3: 22, 4: 33}, [4, 2], {"Bed": 4}, "cells", "visits")
+    assert plot is not None
+    texts = ElementTree.fromstring(plot.standalone()).iter("{http://www.w3.org/2000/svg}text")
+    at = {"".join(text.itertext()).strip(): (float(text.attrib["x"]), float(text.attrib["y"])) for text in texts}
+    origin, right, below = at["11"], at["22"], at["33"]
+    assert right[1] == origin[1]
+    assert below[0] == origin[0]
+    width, height = right[0] - origin[0], below[1] - origin[1]
+    assert width == pytest.approx(3 * height, rel=0.02)
+    assert at["Bed"][0] == pytest.approx(below[0], abs=height / 4)
+    assert 0 < below[1] - at["Bed"][1] < height
+
+
+def test_a_run_without_curriculum_tells_no_stages(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    with Store(run.metrics_file) as store:
+        store.add("episodes", {"env_steps": [1, 2], "length": 3, "stage": 0, "cause": ["energy", "time"]})
+    text = report.write(run)[0].read_text()
+    assert "tage" not in text
+    assert "plots/causes.svg" in text
+
+
+def test_one_cause_of_all_deaths_is_a_sentence(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    with Store(run.metrics_file) as store:
+        store.add("episodes", {"env_steps": [1, 2], "length": 3, "stage": 1, "cause": "energy"})
+    text = report.write(run)[0].read_text()
+    assert "All lives that ended have the same cause: energy." in text
+    assert "All lives that ended have the same stage: 1." in text
+
+
+def test_changes_of_stage_are_told_with_their_reason(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    with Store(run.metrics_file) as store:
+        change = {"row": 3, "from_stage": 1, "to_stage": 2, "reason": "survival 0.9 > 0.7"}
+        store.add("stage_changes", {"env_steps": list(range(60)), **change})
+    text = report.write(run)[0].read_text()
+    assert "The last 50 of 60 changes." in text
+    assert text.count(r"| 3 | 1 | 2 | survival 0.9 \> 0.7 |") == 50
+
+
+def test_plots_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    Store(run.metrics_file).close()
+    run.plots.mkdir()
+    (run.plots / "stages.svg").write_text("old", encoding="utf-8")
+    report.write(run)
+    assert list(run.plots.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -79,12 +172,12 @@ def test_work_is_told_as_it_is(works: float | None, words: str, tmp_path: Path) 
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0], "works": works})
     text = report.write(run)[0].read_text()
     assert words in text
-    assert ("money" in text) == (works is not None)
+    assert ("money." in text) == (works is not None)
     assert r"It was better before: 200 steps at 1 env\_steps." in text
 
 
 def test_every_plot_is_there_and_reads_as_xml(full: Run) -> None:
-    names = {"survival", "meters", "stages", "causes", "transitions", "cells", "novelty", "learning"}
+    names = {"survival", "meters", "history", "stages", "causes", "transitions", "cells", "novelty", "learning"}
     assert {path.stem for path in full.plots.iterdir()} == names
     page, text = full.report_html.read_text(), full.report_md.read_text()
     assert page.count("<svg") == page.count("</svg>") == len(names)
@@ -97,8 +190,9 @@ def test_no_text_of_the_run_becomes_markup(full: Run) -> None:
     page, text = full.report_html.read_text(), full.report_md.read_text()
     assert "<script" not in page
     assert "&lt;script&gt;alert" in page
-    assert not re.search(r"(?<!\\)<script", text)
-    assert not re.search(r"(?<!\\)\[d", text)
+    prose = re.sub(r"^(```+).*?^\1$", "", text, flags=re.M | re.S)  # in a block of code nothing is markup
+    assert not re.search(r"(?<!\\)<script", prose)
+    assert not re.search(r"(?<!\\)\[d", prose)
     rows = [line for line in text.splitlines() if line.startswith("| 900 |")]
     assert len(re.findall(r"(?<!\\)\|", rows[0])) == 4  # three cells, whatever the message contains
 
@@ -125,7 +219,7 @@ def test_an_empty_run_has_only_what_is_known(tmp_path: Path) -> None:
     run = make(tmp_path)
     Store(run.metrics_file).close()
     markdown, page = report.write(run)
-    assert re.findall(r"^## (.*)$", markdown.read_text(), re.M) == ["Result", "What was trained", "Settings"]
+    assert re.findall(r"^## (.*)$", markdown.read_text(), re.M) == ["What was trained", "Settings"]
     assert "The agent was not evaluated." in markdown.read_text()
     assert "<svg" not in page.read_text()
 
@@ -138,7 +232,12 @@ def test_training_without_evaluation_is_told(tmp_path: Path) -> None:
 
 
 def test_a_map_of_unknown_size_is_still_shown(tmp_path: Path) -> None:
-    for size in (None, [8], "8", [-1, 3], [10**9, 10**9]):
+    for size in (None, [], [-1, 3], [10**9, 10**9], [2, 2, 2]):
+        run = make(tmp_path, size=size)
+        with Store(run.metrics_file) as store:
+            store.add("cell_visits", {"env_steps": 1, "cell": [0, 5], "count": [2, 3]})
+        assert "| cell | visits |\n| --- | --- |\n| 5 | 3 |\n| 0 | 2 |" in report.write(run)[0].read_text()
+    for size in ([8], [3, 2]):
         run = make(tmp_path, size=size)
         with Store(run.metrics_file) as store:
             store.add("cell_visits", {"env_steps": 1, "cell": [0, 5], "count": 2})
@@ -186,5 +285,16 @@ def test_an_unhealthy_value_is_explained() -> None:
         "approx_kl is 0.3, outside 0 to 0.05: above this, updates are too large: lower lr, epochs or clip"
     )
     assert unhealthy("loss", float("nan")) is not None
+    assert unhealthy("entropy", 0.5, first=1.6) is None
+    assert "below 25% of the 1.6 it began with" in str(unhealthy("entropy", 0.3, first=1.6))
     assert unhealthy("episode_length", -1.0) is None
     assert unhealthy("a figure of one's own", 1e30) is None
+
+
+def test_what_the_training_said_at_its_end_is_the_result(tmp_path: Path) -> None:
+    run = make(tmp_path, summary=["This one lives 99.", "It works for its money."])
+    with Store(run.metrics_file) as store:
+        store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0]})
+    text = report.write(run)[0].read_text()
+    assert "This one lives 99. It works for its money.\n" in text
+    assert "This agent lives" not in text

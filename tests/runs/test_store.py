@@ -222,7 +222,7 @@ def test_a_closed_store_is_one_file(tmp_path: Path) -> None:
 
 def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "metrics.db"
-    with pytest.raises(TownletError, match="cannot be opened"):
+    with pytest.raises(TownletError, match="has no metrics; `townlet train --resume` begins new ones"):
         Reader(path)
     with Store(path) as store:
         loss(store, *range(5000))
@@ -302,7 +302,43 @@ def test_export_as_csv(store: Store, tmp_path: Path) -> None:
     assert (tmp_path / "metrics.csv").read_text().splitlines() == [
         "env_steps,updates,name,value",
         "10,1,loss,2.5",
-        "5,,episode_length,7",
-        "5,,episode_return,1.5",
         "10,,evaluation_length,480.5",
     ]
+
+
+def test_a_store_at_rest_is_a_single_file(tmp_path: Path) -> None:
+    """Readers that come after the writer leave no log beside it either."""
+    path = tmp_path / "metrics.db"
+    with Store(path) as store:
+        store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
+    with Reader(path) as reader:
+        assert reader.series("loss") == ([1], [0.5])
+    assert [found.name for found in tmp_path.iterdir()] == ["metrics.db"]
+
+
+def test_a_reader_that_stays_does_not_hold_up_the_end_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.db"
+    store = Store(path)
+    store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
+    store.flush()
+    with Reader(path) as reader:
+        reader.names()
+        began = time.monotonic()
+        store.add("updates", {"env_steps": 2, "name": "loss", "value": 0.25})
+        store.close()
+        assert time.monotonic() - began < 3
+        assert reader.series("loss") == ([1, 2], [0.5, 0.25])
+    with Store(path):
+        pass
+    assert [found.name for found in tmp_path.iterdir()] == ["metrics.db"]
+
+
+def test_a_store_knows_whether_anything_was_ever_written(tmp_path: Path) -> None:
+    with Store(tmp_path / "metrics.db") as store:
+        assert store.empty
+        store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
+        assert not store.empty
+        store.flush()
+        assert not store.empty
+        store.rewind(-1)
+        assert store.empty

@@ -12,7 +12,8 @@ import torch
 from reference import Town as Slow
 from reference import shipped_document
 from townlet.errors import TownletError
-from townlet.sim.diary import Diary, Lives, workplaces
+from townlet.sim.diary import Diary, Lives, Page, note_compiled, workplaces
+from townlet.sim.engines import make_engine
 from townlet.sim.town import Town
 from townlet.world.load import load
 
@@ -55,6 +56,88 @@ class Witness:
                     if self.last[row] >= 0:
                         self.ways[self.last[row], place] += 1
                     self.last[row] = place
+
+
+class SlowDiary:
+    """The same counts in NumPy's own words, one line for each."""
+
+    def __init__(self, town: Town, watched: int) -> None:
+        self.engine, self.rows, self.none = town.engine, slice(0, watched), len(town.world.affordances)
+        self.last = np.full(watched, self.none)
+        self.under_way = self.last.copy()
+        self.steps = 0
+        self.uses = np.zeros(self.none + 1, np.int64)
+        self.transitions = np.zeros((self.none + 1, self.none), np.int64)
+        self.cells = np.zeros(town.world.tables.next_cell.shape[1], np.int64)
+        self.meters = np.zeros(len(town.world.meters))
+
+    def note(self) -> None:
+        now, used = self.engine.peek("cell", "meters"), self.engine.used[self.rows]
+        over = np.asarray(self.engine.terminated | self.engine.truncated)[self.rows]
+        place = used >> 1
+        began = np.flatnonzero((place != self.under_way) & (place < self.none))
+        self.steps += len(self.last)
+        np.add.at(self.uses, place, 1)
+        np.add.at(self.cells, now["cell"][self.rows], 1)
+        np.add.at(self.transitions, (self.last[began], place[began]), 1)
+        self.meters += now["meters"][self.rows].sum(axis=0, dtype=np.float64)
+        self.last[began] = place[began]
+        self.under_way = np.where(used & 1, self.none, place)
+        self.last[over] = self.under_way[over] = self.none
+
+    def page(self) -> Page:
+        means = self.meters / self.steps
+        return Page(self.steps, self.uses[:-1], self.transitions[:-1], self.cells, means)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("world", ["town", "town-l3", "town-shuffled", "town-aspatial"])
+def test_diary_is_to_the_bit_what_a_slow_one_counts(world: str, kind: str) -> None:
+    """Also when only some rows are watched, somebody else watches more, and lives end all the time."""
+    town = Town(load(world, ["max_steps=30"]), 24, engine=kind)
+    town.reset(3)
+    quick, slow = Diary(town, 17), SlowDiary(town, 17)
+    chance, mask = torch.Generator().manual_seed(4), torch.as_tensor(town.engine.mask)
+    for count in range(100):
+        if count == 40:
+            town.watch(20)
+        mask = town.step(torch.multinomial(mask.float(), 1, generator=chance).squeeze(1)).mask
+        quick.note()
+        slow.note()
+    page = quick.take()
+    for found, expected in zip(page, slow.page(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert page.transitions.sum() > 10, "transitions must be among what is compared"
+
+
+def test_without_numba_the_same_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    town = placed("town-l3", [MEAL_CELL, BED_CELL, 27])
+    compiled = Diary(town)
+    monkeypatch.setattr("townlet.sim.diary.find_spec", lambda name: None)
+    note_compiled.cache_clear()
+    try:
+        plain = Diary(town)
+    finally:
+        note_compiled.cache_clear()
+    for _ in range(3):
+        town.step(act(INTERACT, INTERACT, WAIT))
+        compiled.note()
+        plain.note()
+    for found, expected in zip(plain.take(), compiled.take(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_is_dead_and_stays_so_uses_nothing(kind: str) -> None:
+    """An engine that does not begin anew by itself goes on with the others."""
+    engine = make_engine(load("town-aspatial", ["max_steps=1"]), 2, kind, autoreset=False)
+    engine.reset(0)
+    engine.watch(2)
+    engine.step(np.array([MEAL, BED]))
+    assert (engine.used >> 1).tolist() == [MEAL, BED]
+    engine.reset_rows(np.array([True, False]))
+    engine.step(np.array([BED, MEAL]))
+    assert (engine.used >> 1).tolist() == [BED, engine.world.tables.none]
 
 
 @pytest.mark.parametrize("kind", KINDS)

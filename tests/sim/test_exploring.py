@@ -15,7 +15,7 @@ import townlet
 from townlet.contract import conformance
 from townlet.errors import TownletError
 from townlet.sim.engines import Engine, cpp_compiler, make_engine
-from townlet.sim.exploring import StartsSpec
+from townlet.sim.exploring import StartsSpec, start_table
 from townlet.sim.town import Town
 from townlet.world.load import load
 
@@ -220,12 +220,12 @@ def test_wrong_settings_are_refused(values: dict[str, Any], message: str) -> Non
         StartsSpec(**values)
 
 
-def test_starts_that_would_be_dead_or_mean_nothing_are_refused() -> None:
+def test_starts_that_would_be_dead_are_refused_and_money_means_nothing_without_a_currency() -> None:
     with pytest.raises(TownletError, match=r"`starts.meters` begins at 0 and whoever has no energy is dead; begin"):
         townlet.make("town", 1, starts=StartsSpec(share=1, meters=(0, 1), money=(0, 1)))
     penniless = load("town-l0", ["currency=null", "affordances.Bed.price=0"])
-    with pytest.raises(TownletError, match="this world has no currency; leave `money` out"):
-        make_engine(penniless, 1, starts=POOR)
+    without = StartsSpec(share=POOR.share, meters=POOR.meters)
+    assert np.array_equal(start_table(penniless, POOR), start_table(penniless, without))
     broke = load("town", ["lethal=[energy, money]"])
     with pytest.raises(TownletError, match=r"`starts.money` begins at 0 and whoever has no money is dead"):
         make_engine(broke, 1, starts=POOR)

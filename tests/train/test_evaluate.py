@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from torch import Tensor
 
 from townlet import load_world
 from townlet.rng import Streams
+from townlet.runs.reader import Reader
 from townlet.sim.town import Town
 from townlet.train.build import build
 from townlet.train.evaluate import SIDE_BY_SIDE, Acting, Planning, Uniform, evaluate
+from townlet.train.launch import start
+from townlet.train.signals import Interrupted
 from townlet.train.summary import lift
 from townlet.world.tables import World
 from train.tiny import tiny
@@ -176,3 +180,35 @@ def test_an_evaluation_as_a_row_of_the_store() -> None:
     assert row["survived"] == row["causes"]["time"] / 40
     assert set(row["meters"]) == set(world.meters)
     assert found.columns("random", "return")["score"] == pytest.approx(found.reward.mean())
+
+
+def test_a_run_is_measured_in_the_world_of_its_evaluations(tmp_path: Path) -> None:
+    """Not in that of its training, which has other limits, and rewards that guide."""
+    words = ("evaluation.change.max_steps=25", "change.max_steps=60", "potential=100", "budget={env_steps: 400}")
+    loaded = tiny("town:dqn", *words)
+    assert "potential" in loaded.worlds.training.rewards
+    assert "potential" not in loaded.worlds.evaluation.rewards
+    outcome = start(loaded, tmp_path)
+    assert outcome.ending.last is not None
+    assert outcome.ending.last.world is loaded.worlds.evaluation
+    with Reader(outcome.run.metrics_file) as metrics:
+        found = metrics.read("evaluations", ["policy", "limit", "length_max"])
+        assert set(found["policy"]) == {"random", "greedy"}
+        assert set(found["limit"]) == {25}
+        assert max(found["length_max"]) <= 25
+        assert max(metrics.read("episodes", ["length"])["length"]) > 25
+
+
+def test_an_evaluation_can_be_given_up_at_any_step() -> None:
+    asked = 0
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 20:
+            raise Interrupted
+
+    world = load_world("town", ["max_steps=30"])
+    with pytest.raises(Interrupted):
+        evaluate(Scripted(), world, 5, 0, ask=ask)
+    assert asked == 20

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 import torch
 
+from crash.smith import odd_leaves
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
+from townlet.runs.tree import flatten
 from townlet.train.build import build
-from townlet.train.launch import Outcome, start, warm_start
+from townlet.train.evaluate import evaluate
+from townlet.train.launch import Outcome, resume, start
+from townlet.train.limits import ENDS
 from townlet.train.load import load
+from townlet.train.policies import load_policy
+from townlet.train.weights import warm_start
 from train.tiny import Heard, tiny
 
 
@@ -93,6 +100,21 @@ def test_init_from_is_a_key_of_the_recipe(trained: tuple[Outcome, Heard]) -> Non
     assert best is not None
     wanted = checkpoint.read(best.path)[0]["training"]["agent"]["network"]
     assert all(torch.equal(found[leaf], wanted[leaf]) for leaf in wanted)  # it has not learned yet
+    told = outcome.run.meta()["init_from"]
+    assert (told["run"], told["checkpoint"], told["env_steps"]) == (name, best.name, best.env_steps)
+    assert told["sha256"] == hashlib.sha256((best.path / "state.safetensors").read_bytes()).hexdigest()
+
+
+def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measured(
+    trained: tuple[Outcome, Heard],
+) -> None:
+    """A run that is killed at once has a checkpoint to go on from, and none that claims a score."""
+    source = trained[0].run
+    run = start(tiny("town:dqn", f"init_from={source.name}"), source.path.parent, pause_at=4).run
+    assert checkpoint.best(run.checkpoints) is None
+    last = checkpoint.newest(run.checkpoints)
+    assert last is not None
+    assert (last.env_steps, last.info["updates"], "score" in last.info) == (4, 0, False)
 
 
 @pytest.mark.parametrize(
@@ -114,3 +136,105 @@ def test_a_mistake_in_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="there is no run 'nothing'"):
         start(tiny("town:dqn", "init_from=nothing"), tmp_path)
     assert Run.list(tmp_path) == []
+
+
+# --- going on
+
+
+def digest(run: Run) -> str:
+    with Reader(run.metrics_file) as metrics:
+        return metrics.content_digest()
+
+
+@pytest.mark.parametrize("words", [(), ("budget.env_steps=1200",), ("budget.env_steps=500",), ("budget.minutes=9",)])
+def test_a_finished_run_with_no_more_to_spend_is_only_measured(
+    words: tuple[str, ...], trained: tuple[Outcome, Heard]
+) -> None:
+    before = trained[0]
+    run = before.run
+    figures, meta, names = digest(run), run.meta(), checkpoint.listing(run.checkpoints)
+    heard = Heard()
+    again = resume(run, words, sinks=[heard])
+    assert (again.trained, again.ending.why, again.ending.finished) == (False, ENDS["env_steps"], True)
+    assert again.summary is not None
+    assert before.summary is not None
+    assert again.summary.sentences() == before.summary.sentences()
+    assert (digest(run), checkpoint.listing(run.checkpoints), heard.ticks) == (figures, names, 0)
+    assert run.meta() == meta
+
+
+def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: Path) -> None:
+    run = start(tiny(), tmp_path, pause_at=640).run
+    heard = Heard()
+    ended = resume(run, ["budget.env_steps=600"], sinks=[heard])
+    assert (ended.ending.why, ended.ending.finished) == (ENDS["env_steps"], True)
+    assert [row["env_steps"] for row in heard.evaluations] == [640]
+    assert heard.ticks == 0
+    assert resume(run).trained is False
+
+
+def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
+    first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=2000)
+    heard = Heard()
+    ended = resume(first.run, [f"budget.minutes={first.seconds / 120}"], sinks=[heard])
+    assert ended.ending.why == ENDS["minutes"]
+    assert heard.ticks == 0  # half of the time it has had already
+    assert ended.seconds > first.seconds
+    last = checkpoint.newest(first.run.checkpoints)
+    assert last is not None
+    assert last.info["seconds"] > first.seconds
+
+
+def test_a_resumed_run_saves_when_the_whole_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a second best, which is no better than the first, nor episodes that were saved before count again."""
+    passed: list[str] = []
+    monkeypatch.setattr(checkpoint, "at", passed.append)
+    # Nobody dies in 5 steps: every score is 5, and 4 rows end 4 episodes in 20 steps.
+    words = ("change.max_steps=5", "evaluation.every=100", "checkpoints.every_episodes=50")
+    run = start(tiny("town:dqn", *words), tmp_path, pause_at=320).run
+    best = checkpoint.best(run.checkpoints)
+    assert best is not None
+    passed.clear()
+    heard = Heard()
+    resume(run, sinks=[heard], pause_at=448)
+    assert [row["score"] for row in heard.evaluations] == [5.0]
+    assert passed.count("committed") == 1  # at the pause
+    assert checkpoint.best(run.checkpoints) == best
+
+
+def test_what_is_learned_until_the_time_is_up_does_not_depend_on_the_time(tmp_path: Path) -> None:
+    """Schedules go by env_steps: minutes only decide where a run ends."""
+    timed = start(tiny("town:dqn", "budget={env_steps: 1e5, minutes: .02}"), tmp_path / "timed")
+    assert timed.ending.why == ENDS["minutes"]
+    states = [checkpoint.read(checkpoint.listing(timed.run.checkpoints)[-1])[0]["training"]]
+    lived = int(states[0]["counters"]["env_steps"])
+    free = start(tiny("town:dqn", "budget={env_steps: 1e5}"), tmp_path / "free", pause_at=lived).run
+    states.append(checkpoint.read(checkpoint.listing(free.checkpoints)[-1])[0]["training"])
+    assert odd_leaves(*(flatten(state) for state in states)) == []
+
+
+# --- measuring
+
+
+def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None:
+    """Neither the starts, nor the guidance, nor the limit of training: all would tell of another life."""
+    words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={share: 1, meters: [.02, .1]}")
+    loaded, heard = tiny("town:dqn", *words), Heard()
+    run = start(loaded, tmp_path, sinks=[heard]).run
+    random, last = heard.evaluations[0], heard.evaluations[-1]
+    assert {row["limit"] for row in heard.evaluations} == {70}
+    assert random["length"] > 60  # needy as in training it would die within a few steps
+    policy = load_policy(run, "last").policy()
+    again = evaluate(policy, loaded.worlds.evaluation, 3, loaded.recipe.evaluation.seed)
+    assert (last["length"], last["return"]) == (again.mean, pytest.approx(again.reward.mean()))
+    guided = evaluate(policy, loaded.worlds.training, 3, loaded.recipe.evaluation.seed)
+    assert guided.reward.mean() != pytest.approx(again.reward.mean())
+
+
+def test_a_tiny_budget_is_evaluated_at_its_end_and_not_all_the_time(tmp_path: Path) -> None:
+    heard = Heard()
+    start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[heard])
+    assert [row["env_steps"] for row in heard.evaluations] == [0, 900]
+    recipe = load("town:dqn", ["budget.env_steps=900"]).recipe
+    assert (recipe.evaluate_every, load("town:dqn").recipe.evaluate_every) == (1000, 100_000)
+    assert load("town:dqn", ["evaluation.every=50"]).recipe.evaluate_every == 50

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from townlet.contract.episodes import Episodes
+from townlet.contract.vec_env import Ended
+from townlet.curriculum.adversarial import Adversarial
+from townlet.curriculum.curriculum import StageChange
 from townlet.runs.store import Store
 from townlet.train.build import Training
 from townlet.train.collect import collect
 from townlet.train.evaluate import Evaluated, evaluate
 from townlet.train.journal import Journal
+from townlet.train.limits import Limits
 from townlet.train.load import Loaded
-from townlet.train.loop import Ending, Limits, loop
+from townlet.train.loop import Ending, loop
 from train.tiny import STAGES, Heard, begun, tiny
 
 
@@ -195,10 +200,56 @@ def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
     assert all(abs(a - b) == 1 for a, b in steps)
 
 
+class Accountant:
+    """Adds up what each reward pays each row, and compares it with what is said of its episodes."""
+
+    def __init__(self, t: Training, journal: Journal) -> None:
+        self.t, self.journal = t, journal
+        self.sums = np.zeros((t.env.rows, len(t.env.components)))
+        self.own: list[float] = []
+        self.paid: list[float] = []
+
+    def stepped(self) -> None:
+        self.sums += np.asarray(self.t.env.engine.components)
+        self.journal.stepped()
+
+    def episodes(self, over: Episodes, ended: Ended) -> None:
+        rows = over.rows.numpy()
+        self.own += self.sums[rows, 0].tolist()
+        self.paid += self.sums[rows].sum(1).tolist()
+        assert over.reward.numpy() == pytest.approx(self.sums[rows, 0], abs=1e-3)
+        self.sums[rows] = 0
+        self.journal.episodes(over, ended)
+
+    def stages(self, changes: list[StageChange]) -> None:
+        self.journal.stages(changes)
+
+
+def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_path: Path) -> None:
+    """Neither the return of an episode nor the progress of a row may come from the guiding reward."""
+    slow = "curriculum={name: adversarial, episodes: 3, steps: 1e6}"
+    loaded = tiny("town:dqn", slow, "potential=50", "change.max_steps=25", "metrics.whole_episodes=1000")
+    with Store(tmp_path / "metrics.db") as store:
+        t, journal = begun(loaded, store)
+        assert t.env.components == ("milestone", "potential")
+        accountant = Accountant(t, journal)
+        collect(t, 100, accountant)
+        journal.mark()
+        told = store.read("episodes", ["return", "extrinsic"])
+    assert told["return"] == pytest.approx(accountant.own, abs=1e-3)
+    assert told["extrinsic"] == pytest.approx(accountant.paid, abs=1e-3)
+    assert max(abs(a - b) for a, b in zip(accountant.own, accountant.paid, strict=True)) > 1
+    assert isinstance(t.curriculum, Adversarial)
+    judged = t.curriculum.window[:, :, 1].sum(1)  # the last three of each row
+    assert sorted(judged.tolist()) == pytest.approx(
+        sorted(sum(accountant.own[row - 12 + 4 * k] for k in range(3)) for row in range(4)), abs=1e-3
+    )
+
+
 def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
     with Store(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny("town:ppo"), store)
         assert isinstance(journal, Journal)
         collect(t, t.agent.round, journal)
         assert t.counters.env_steps == 64
-        assert int(journal.state()["diary"]["steps"]) == 64
+        assert int(np.sum(journal.state()["diary"]["cells"])) == 64

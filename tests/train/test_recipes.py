@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from townlet.errors import TownletError
 from townlet.train import recipes
+from townlet.train.listing import Line, table
 from townlet.train.load import Loaded, load
 from townlet.train.recipe import Recipe
 from townlet.train.recipes import shipped, titles
@@ -83,6 +86,29 @@ def test_a_tuned_recipe_names_the_command_of_its_result() -> None:
             assert all(result.command.startswith("townlet ") for result in recipe.result)
 
 
+def test_a_result_is_told_in_one_line_of_100_columns(write: Write) -> None:
+    line = "x" * 78
+    write("my.yaml", f"{SMALL}result: [{{what: {line}, command: townlet train town-l0:dqn}}]\n")
+    assert load("my.yaml").recipe.result[0].what == line
+    screen = io.StringIO()
+    shown = [Line("town:dqn-curriculum", "dqn", "1M steps", "About it.", f"{line}\n{line}")]
+    Console(file=screen, width=100).print(table(shown))
+    assert [text.rstrip()[21:] for text in screen.getvalue().splitlines() if "x" in text] == [line, line]
+    write("my.yaml", f"{SMALL}result: {line}x\n")
+    (said,) = mistakes("my.yaml")
+    assert "78" in said
+
+
+def test_small_updates_take_one_thread_and_large_ones_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    counts = {
+        title: load(title).recipe.thread_count for title in ("town-l0:dqn", "town:dqn", "town:ppo", "town-l2:drqn")
+    }
+    assert list(counts.values()) == [1, 1, 8, 8]
+    assert load("town:dqn", ["agent.batch_size=4096"]).recipe.thread_count == 8
+    assert load("town:dqn", ["threads=3"]).recipe.thread_count == 3
+
+
 # --- names
 
 
@@ -106,8 +132,9 @@ def test_the_only_variant_and_the_default_one_need_no_name(write: Write) -> None
     ("asked", "message"),
     [
         ("twon:ppo", "there is no recipe 'twon'; did you mean 'town'?"),
-        ("town:pp0", "town has no variant 'pp0'; did you mean 'ppo'?"),
-        ("none.yaml:ppo", "there is no file 'none.yaml'; looked in "),
+        ("town:pp0", "town has no variant 'pp0'; did you mean 'town:ppo'?"),
+        ("ppo", "there is no recipe 'ppo'; did you mean 'town:ppo'?"),
+        ("none.yaml:ppo", "there is no file 'none.yaml'; write its path as seen from "),
         ("my:a", "there is no recipe 'my'; did you mean 'my.yaml'?"),
         ("my.yaml:c", "my.yaml has no variant 'c'; known: a, b"),
         ("", "there is no recipe ''"),
@@ -168,7 +195,7 @@ def test_a_shipped_recipe_is_extended_by_name(write: Write) -> None:
         ("extends: my.yaml\nrows: 2\n", "recipes extend each other in a circle"),
         ("variants: {a: {extends: b}, b: {extends: a}}\n", "variants extend each other in a circle: a → b → a"),
         ("variants: {a: {extends: c}, b: {}}\n", "there is no variant 'c' to extend; known: b"),
-        ("variants: {a: {extends: 'town:pp0'}}\n", "my.yaml:1:16: town has no variant 'pp0'; did you mean 'ppo'?"),
+        ("variants: {a: {extends: 'town:pp0'}}\n", "my.yaml:1:16: town has no variant 'pp0'; did you mean 'town:ppo'?"),
         ("variants: {a: {extends: 'my.yaml:a'}}\n", "recipes extend each other in a circle"),
         ("variants: {a: {extends: [b]}}\n", "`extends` is not the name of a variant"),
         ("variants: [a]\n", "my.yaml:1:1: `variants` is not a mapping"),
@@ -302,12 +329,45 @@ def test_a_wrong_change_is_told_at_its_place_in_the_recipe(write: Write) -> None
 def test_keys_that_belong_elsewhere_are_sent_there(write: Write) -> None:
     write("my.yaml", SMALL + "max_steps: 5\nlr: 3\nepisodes: 9\nevery: .1\nrwos: 3\n")
     assert [said.partition(";")[2].strip() for said in mistakes("my.yaml")] == [
-        "write it in `change`, as change.max_steps=… on the command line",
-        "write it in `agent`, as agent.lr=… on the command line",
-        "write it in `budget`, as budget.episodes=… on the command line",
-        "write it in `evaluation`, as evaluation.every=… on the command line",
+        "write it in `change`",
+        "write it in `agent`",
+        "write it in `budget`",
+        "write it in `evaluation`",
         "did you mean 'rows'?",
     ]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("max_steps=700", "change.max_steps=700"),
+        ("meters.energy.decay=.1", "change.meters.energy.decay=.1"),
+        ("lr=1e-3", "agent.lr=1e-3"),
+        ("steps=1e5", "budget.env_steps=1e5"),
+        ("batch=32", "agent.batch_size=32"),
+    ],
+)
+def test_a_word_of_the_command_line_that_belongs_elsewhere_is_given_back_mended(word: str, meant: str) -> None:
+    (said,) = mistakes("town:ppo", word)
+    assert said.startswith(f"command line: {word}: ")
+    assert said.endswith(f"did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("budget.env_steps=abc", "budget.env_steps cannot be the text 'abc'"),
+        ("agent.lr=abc", "agent.lr cannot be the text 'abc'"),
+        ("rows=none", "rows cannot be 'none'"),
+        ("agent.batch_size=x", "agent.batch_size cannot be the text 'x'"),
+        ("evaluation.every=-1", "evaluation.every cannot be -1"),
+        ("agent.lates=1", "unknown key 'lates' in agent"),
+    ],
+)
+def test_one_mistake_gives_one_message(word: str, said: str) -> None:
+    """What only follows from a wrong value, such as a budget without steps, is not told as well."""
+    (found,) = mistakes("town:ppo", word)
+    assert said in found
 
 
 def test_every_key_says_what_it_does() -> None:

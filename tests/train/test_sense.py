@@ -21,14 +21,17 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         (["agent=drqn"], "agent=drqn: drqn needs a network that remembers, and mlp does not"),
         (["network.recurrent={size: 8}"], "network.recurrent={size: 8}: dqn cannot train a recurrent network"),
         (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),
-        (["agent.warmup=2e5"], "agent.warmup is 200000 and agent.replay holds only 100000: it would never learn"),
+        (
+            ["agent.warmup=2e5"],
+            "agent.warmup waits for 200000 steps and agent.replay keeps only 100000; learning would never begin",
+        ),
         (
             ["curriculum=adversarial", "potential=0"],
             "the curriculum's stages pay potential, and town has only milestone",
         ),
         (["budget={name: x}"], "unknown key 'name' in budget"),
         (["budget=null"], "budget cannot be empty (null)"),
-        (["device=gpu"], "device cannot be 'gpu'"),
+        (["device=gpu"], "there is no device 'gpu'"),
         (["rows=0"], "rows cannot be 0"),
         (["rows=many"], "rows cannot be 'many'"),
         (["seed=-1"], "seed cannot be -1"),
@@ -88,16 +91,16 @@ def test_a_curriculum_with_its_rewards_is_accepted() -> None:
     assert load("town:dqn", [sparse, "potential=0"]).worlds.training.rewards == ("milestone",)
 
 
-def test_money_at_the_start_needs_a_currency(write: Write) -> None:
+def test_a_recipe_for_the_poor_suits_a_world_without_money(write: Write) -> None:
     write(
         "free.yaml",
         "description: no money\nmeters:\n  - {name: energy, decay: .01, move: .01}\nlethal: [energy]\n"
         "map: {size: [3, 3]}\naffordances:\n  - {name: Bed, cell: [1, 1], each_tick: {energy: .5}}\n",
     )
-    starts = "starts={share: .5, meters: [.5, 1], money: [0, 1]}"
-    (said,) = mistakes("free.yaml:ppo", starts)
-    assert "free has no currency to start with; leave starts.money out" in said
-    assert load("free.yaml:ppo", ["starts={share: .5, meters: [.5, 1]}"]).recipe.starts is not None
+    loaded = load("free.yaml:ppo")
+    assert loaded.recipe.starts is not None
+    assert loaded.recipe.starts.money is not None
+    assert loaded.worlds.training.spec.currency is None
 
 
 def test_all_mistakes_come_at_once(write: Write) -> None:

@@ -5,10 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from townlet.runs.store import Store
+from townlet.runs.tree import flatten
+from townlet.train.build import Training
+from townlet.train.evaluate import evaluate
+from townlet.train.limits import Limits
+from townlet.train.loop import loop
 from townlet.train.signals import ASKING, Signals
+from train.tiny import STAGES, begun, tiny
 
 
 @pytest.mark.parametrize("number", ASKING)
@@ -42,3 +54,119 @@ def test_in_another_thread_nothing_is_taken_over() -> None:
     thread.start()
     thread.join()
     assert seen == [(False, before)]
+
+
+@dataclass
+class Kept:
+    """A keeper that only notes when it was asked to save."""
+
+    t: Training
+    moments: list[int] = field(default_factory=list)
+
+    def save(self, score: float | None = None, ended: str | None = None) -> None:
+        self.moments.append(self.t.counters.env_steps)
+
+
+@dataclass
+class Asked:
+    """Somebody who wants the run to stop from the n-th time on that it asks."""
+
+    patience: int
+    times: int = 0
+
+    def __call__(self) -> bool:
+        self.times += 1
+        return self.times > self.patience
+
+
+# A round is 128 steps of four rows, each asked about, as are its four minibatches. The first lives end in its midst.
+LONG = ("agent.n_steps=128", STAGES, "change.rewards=[milestone, potential]", "budget={env_steps: 1e6}")
+COLLECT, LEARN, ROUND = 128, 4, 512
+
+
+class Lived:
+    """A loop with real parts, but nothing saved, that can be gone on with."""
+
+    def __init__(self, store: Store, every: int = 10**6) -> None:
+        self.loaded, self.store = tiny("town:ppo", *LONG), store
+        self.t, self.journal = begun(self.loaded, self.store)
+        self.keeper, self.every, self.owed = Kept(self.t), every, False
+
+    def go_on(self, asked: Callable[[], bool] = lambda: False, pause_at: int | None = None) -> str:
+        """Why it stopped."""
+        limits = Limits(self.loaded.recipe, self.every, pause_at, asked, owed=self.owed)
+        there, policy = self.loaded.worlds.evaluation, self.t.agent.policy
+        ending = loop(
+            self.t, limits, self.journal, self.keeper, lambda: evaluate(policy(), there, 3, 0, ask=limits.ask)
+        )
+        self.owed = limits.owed
+        return ending.why
+
+    def all(self) -> tuple[dict[str, Any], str]:
+        """Everything that it is, and everything that it said."""
+        self.store.flush()
+        leaves = flatten({"training": self.t.state(), "journal": self.journal.state()})
+        return {
+            name: leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf for name, leaf in leaves.items()
+        }, self.store.content_digest()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+    with Store(tmp_path / "one.db") as one, Store(tmp_path / "two.db") as two:
+        yield one, two
+
+
+@pytest.mark.parametrize(
+    ("patience", "rounds"),
+    [(20, 0), (COLLECT - 3, 0), (COLLECT + 3, 0), (COLLECT + LEARN + 90, 1), (2 * COLLECT + LEARN + 3, 1)],
+    ids=["acting", "acting, after changes of stage", "learning", "acting again", "learning again"],
+)
+def test_a_round_that_is_interrupted_never_happened(patience: int, rounds: int, stores: tuple[Store, Store]) -> None:
+    one, never, asked = Lived(stores[0]), Lived(stores[1]), Asked(patience)
+    assert one.go_on(asked) == "interrupted"
+    assert asked.times == patience + 2  # it stopped at once; the loop asks once more why
+    assert one.keeper.moments == [rounds * ROUND]
+    never.go_on(pause_at=rounds * ROUND)
+    assert one.all() == never.all()
+    for lived in (one, never):  # and goes on as if nothing had been
+        lived.go_on(pause_at=3 * ROUND)
+    assert one.all() == never.all()
+    assert one.store.read("stage_changes", ["row"])["row"]
+
+
+def test_an_evaluation_that_is_interrupted_is_owed_and_made_once(stores: tuple[Store, Store]) -> None:
+    one, never = (Lived(store, every=ROUND) for store in stores)
+    assert one.go_on(Asked(COLLECT + LEARN + 10)) == "interrupted"
+    assert one.owed
+    assert one.keeper.moments == [ROUND]
+    assert one.store.read("evaluations", ["policy"])["policy"] == []
+    for lived in (one, never):
+        lived.go_on(pause_at=2 * ROUND)
+    assert one.all() == never.all()
+    assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROUND, 2 * ROUND]
+
+
+def test_the_evaluation_at_the_end_is_owed_too(stores: tuple[Store, Store]) -> None:
+    one = Lived(stores[0])
+    one.loaded = tiny("town:ppo", *LONG, f"budget={{env_steps: {ROUND}}}")
+    assert one.go_on(Asked(COLLECT + LEARN + 10)) == "interrupted"
+    assert one.go_on() == "all steps of the budget are spent"
+    assert one.t.counters.env_steps == ROUND
+    assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROUND]
+
+
+def test_where_nothing_could_be_taken_back_a_round_is_lived_to_its_end(stores: tuple[Store, Store]) -> None:
+    """A replay memory is too large to be copied before every round; such rounds are short."""
+    loaded = tiny("town:dqn", "agent.update_every=50")
+    t, journal = begun(loaded, stores[0])
+    limits = Limits(loaded.recipe, 10**6, None, Asked(1))
+    ending = loop(t, limits, journal, Kept(t), lambda: evaluate(t.agent.policy(), loaded.worlds.evaluation, 1, 0))
+    assert (ending.why, t.counters.env_steps) == ("interrupted", 200)
+
+
+def test_a_moment_that_is_saved_is_not_saved_again(stores: tuple[Store, Store]) -> None:
+    """Else the score that went with it would be lost."""
+    one = Lived(stores[0], every=ROUND)
+    assert one.go_on(Asked(COLLECT + LEARN + 50 + COLLECT // 2)) == "interrupted"
+    assert one.keeper.moments == [ROUND]  # as the best so far; then the second round was taken back to it

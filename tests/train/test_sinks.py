@@ -13,13 +13,16 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from townlet.contract.counters import Counters
-from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, rate_in_words
+from townlet.train.load import load
+from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, on_console, rate_in_words
 from train.tiny import Heard
 
 FIGURES = {"steps_per_second": 12_345.0, "episode_length": 99.25, "loss": 0.5, "epsilon": 0.1, "meter_energy": 0.75}
 EVALUATION = {"policy": "greedy", "length": 480.4, "limit": 500, "survived": 0.5, "works": 0.25, "return": 3.0}
 LINE = "2,000 steps     12 k/s  length 99.25  loss 0.5  epsilon 0.1"
-SENTENCE = "evaluation: lives 480 of 500 steps, 50% reach the limit, 25% work for money"
+SENTENCE = "evaluation: lives 480 of 500, 50% to the limit, 25% work"
+
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 
 
 def mark(env_steps: int = 2000) -> Mark:
@@ -35,10 +38,10 @@ def test_lines_in_a_pipe_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> N
         clock = 100.0 + moment / 10
         lines.tick(Counters())
         lines.mark(mark())
-    assert stream.getvalue().splitlines() == [f"       {LINE}"] * 3
+    assert stream.getvalue().splitlines() == [f"     {LINE}"] * 3
     lines.evaluated(Counters(env_steps=1_234_567), EVALUATION)
     lines.note("a word")
-    assert stream.getvalue().splitlines()[3:] == [f"   1,234,567 steps  {SENTENCE}", "a word"]
+    assert stream.getvalue().splitlines()[3:] == [f" 1,234,567 steps  {SENTENCE}", "a word"]
 
 
 def test_the_log_has_everything_with_its_time_and_is_continued(tmp_path: Path) -> None:
@@ -83,17 +86,42 @@ def test_tensorboard_forgets_what_came_after_a_checkpoint(tmp_path: Path) -> Non
     assert [e.step for e in found.Scalars("updates/loss")] == [1000, 2000]
 
 
-def test_the_bar_of_a_terminal_shows_how_far_and_how_well() -> None:
+def plain(screen: io.StringIO) -> list[str]:
+    """What stood on the screen, drawing after drawing, without colours."""
+    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
+
+
+def test_the_bar_shows_how_far_and_how_well_in_80_columns() -> None:
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=200)
-    bar = Bar(console, "town:dqn", 4000)
-    bar.mark(mark())
-    bar.tick(Counters(env_steps=2000))
-    bar.evaluated(Counters(env_steps=2000), EVALUATION)
+    bar = Bar(Console(file=screen, force_terminal=True, width=80), "town:dqn-curriculum", 24_000_000)
+    bar.mark(Mark(12_000_000, 10, 3, {**FIGURES, "stage": 3.25, "entropy": 1.25}, {}))
+    bar.tick(Counters(env_steps=12_000_000))
+    bar.evaluated(Counters(env_steps=12_000_000), {**EVALUATION, "length": 1999, "limit": 2000, "survived": 1.0})
     bar.close()
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
-    for part in ("town:dqn", "50%", "2,000 steps · 12 k/s · length 99.2 · loss 0.5 · epsilon 0.1", SENTENCE):
-        assert part in shown
+    lines = plain(screen)
+    assert max(map(len, lines)) <= 80
+    assert any(re.match(r"town:dqn-curriculum ━+╺?━+  50% 0:00:00 left ", line) for line in lines)
+    figures = "  12M steps · 12 k/s · length 99.2 · stage 3.25 · loss 0.5 · epsilon 0.1"
+    assert any(line.startswith(figures) and line.endswith("…") for line in lines)  # the rest has no room
+    assert "12,000,000 steps  evaluation: lives 1999 of 2000, 100% to the limit, 25% work" in lines
+
+
+def test_a_bar_that_never_began_draws_nothing_and_the_cursor_is_never_left_hidden() -> None:
+    screen = io.StringIO()
+    bar = Bar(Console(file=screen, force_terminal=True, width=80), "town:dqn", 4000)
+    bar.close()
+    assert screen.getvalue() == ""
+    bar.tick(Counters(env_steps=1))  # and here the program is killed
+    assert screen.getvalue().rfind(SHOW) > screen.getvalue().rfind(HIDE)
+
+
+def test_only_a_terminal_that_can_be_drawn_on_gets_a_bar() -> None:
+    recipe = load("town:dqn").recipe
+    kinds = [
+        type(on_console(Console(file=io.StringIO(), force_terminal=terminal, _environ={"TERM": term}), recipe))
+        for terminal, term in ((True, "xterm"), (True, "dumb"), (False, "xterm"))
+    ]
+    assert kinds == [Bar, Lines, Lines]
 
 
 def test_all_are_closed_and_the_first_thing_that_went_wrong_is_told() -> None:

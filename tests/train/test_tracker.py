@@ -49,3 +49,16 @@ def test_every_episode_is_summed_once(steps: list[list[tuple[int, int, str]]], s
         assert torch.allclose(over.entropy, torch.tensor(mean, dtype=torch.float32).reshape(-1))
         for row in over.rows.tolist():
             running[row] = (0, 0.0, 0.0)
+
+
+def test_guidance_is_summed_apart_from_what_the_world_pays() -> None:
+    tracker, none = Tracker(2, components=("milestone", "potential", "vitality")), torch.zeros(2, 1)
+    for components in ([[1, 10, 0.5], [2, 20, 0]], [[4, -30, 0], [8, 1, 0.25]]):
+        paid = torch.tensor(components, dtype=torch.float32)
+        over = torch.tensor([components[0][0] == 4] * 2)
+        step = Step(none, none.bool(), paid.sum(1), paid, over, ~over & False)
+        rows = torch.nonzero(over).squeeze(1)
+        ended = tracker.step(step, Ended(rows, none[rows], none[rows].bool()), torch.zeros(2), None)
+    assert (ended.reward.tolist(), ended.guidance.tolist()) == ([5.5, 10.25], [-20.0, 21.0])
+    assert not tracker.reward.any()
+    assert not tracker.guidance.any()

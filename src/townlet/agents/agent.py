@@ -1,17 +1,41 @@
-"""What the training loop knows of an agent."""
+"""What the training loop knows of an agent, and what every agent is made from."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
-from townlet.contract.vec_env import Ended, Seen, Step
+from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
+from townlet.explore.bonus import Bonus
+from townlet.explore.spec import ExploreSpec
+from townlet.nets.spec import NetworkSpec
+from townlet.rng import Streams
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from townlet.agents.policy import Policy
+    from townlet.explore.bonus import Bonus
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What every agent is made from, beside its own settings. It takes what it needs: a table needs no network."""
+
+    network: NetworkSpec
+    explore: ExploreSpec
+    env: VecEnv  # rows, layout, actions and device; the agent never steps it
+    counters: Counters  # of the whole run; the agent counts its updates there
+    streams: Streams
+    max_steps: int  # the longest life
+
+
+def unasked() -> None:
+    """Nobody wants it to stop."""
 
 
 class Agent(Protocol):
@@ -19,6 +43,8 @@ class Agent(Protocol):
 
     name: str
     round: int  # vector steps between two calls of `learn`
+    on_policy: bool  # nothing that was lived outlasts its round, so a state is small and a round can be begun anew
+    bonus: Bonus | None  # what novelty is, to agents that are paid for it
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     def act(self, seen: Seen) -> Tensor:
@@ -33,8 +59,11 @@ class Agent(Protocol):
     def entropy(self) -> Tensor:
         """Normalised entropy [N] in [0, 1] of the behaviour policy at the last act, computed only when asked."""
 
-    def learn(self) -> dict[str, float] | None:
-        """Learn from the last `round` steps: figures of the update, or None while warming up."""
+    def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
+        """Learn from the last `round` steps: figures of the update, or None while warming up.
+
+        Where this takes long `ask` is called on the way. It may raise: then only an older state can be gone on from.
+        """
 
     def policy(self) -> Policy:
         """The inference part; it shares the agent's weights."""

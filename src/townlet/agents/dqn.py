@@ -12,17 +12,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from townlet.agents.agent import Materials
 from townlet.agents.q_agent import QAgent, QSettings
 from townlet.agents.values import best_valid, pointwise_loss
 from townlet.config.schedule import Scheduled, value_at
-from townlet.contract.counters import Counters
-from townlet.contract.vec_env import Step, VecEnv
 from townlet.errors import TownletError
-from townlet.explore.spec import ExploreSpec
 from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
-from townlet.nets.spec import NetworkSpec
-from townlet.rng import Streams
 
 
 class DqnSettings(QSettings):
@@ -44,22 +40,14 @@ class Dqn(QAgent):
     settings: DqnSettings
     memory: Ring
 
-    def __init__(
-        self,
-        settings: DqnSettings,
-        network: NetworkSpec,
-        explore: ExploreSpec,
-        env: VecEnv,
-        counters: Counters,
-        streams: Streams,
-        max_steps: int,
-    ) -> None:
-        super().__init__(settings, network, explore, env, counters, streams, max_steps)
+    def __init__(self, settings: DqnSettings, given: Materials) -> None:
+        super().__init__(settings, given)
         if self.network.hidden:
             raise TownletError(
                 "dqn cannot train a recurrent network", "use drqn, or leave `recurrent` out of the network"
             )
         self._nothing = self.network.start(0)  # handed through by a network without memory
+        env = given.env
         self.memory = Ring(
             settings.replay,
             env.rows,
@@ -67,7 +55,7 @@ class Dqn(QAgent):
             env.actions.n,
             n_step=settings.n_step,
             gamma=settings.gamma,
-            generator=streams.torch("memory", env.device),
+            generator=given.streams.torch("memory", env.device),
             priority=settings.prioritized,
             device=env.device,
         )
@@ -75,10 +63,6 @@ class Dqn(QAgent):
     def _evaluate(self, obs: Tensor) -> Tensor:
         values: Tensor = self.network(obs, self._nothing)[0]
         return values
-
-    def _remember(self, next_obs: Tensor, next_mask: Tensor, step: Step) -> None:
-        before = self._obs, self._actions, self._reward, self.intrinsic
-        self.memory.add(*before, next_obs, next_mask, step.terminated, step.truncated)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:

@@ -12,18 +12,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from townlet.agents.agent import Materials
 from townlet.agents.q_agent import QAgent, QSettings
 from townlet.agents.q_network import QNetwork
 from townlet.agents.values import best_valid, pointwise_loss
 from townlet.config.schedule import Scheduled
-from townlet.contract.counters import Counters
 from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
-from townlet.contract.vec_env import Ended, Step, VecEnv
-from townlet.explore.spec import ExploreSpec
+from townlet.contract.vec_env import Ended, Step
 from townlet.memory.sequence import Sequences, Windows
-from townlet.nets.spec import NetworkSpec
-from townlet.rng import Streams
 
 
 class DrqnSettings(QSettings):
@@ -53,7 +50,10 @@ class DrqnSettings(QSettings):
         "burn_in, and suits a memory that hardly changes while it is learned",
     )
     bptt: bool = Field(True, description="gradients go back through time; off, what is remembered is left to luck")
-    carry: bool = Field(True, description="the memory lasts through a live episode; off, it is wiped before every step")
+    carry: bool = Field(
+        True,
+        description="the memory lasts through an episode; off, it is wiped before every step, lived or learned from",
+    )
 
 
 class Drqn(QAgent):
@@ -63,18 +63,11 @@ class Drqn(QAgent):
     settings: DrqnSettings
     memory: Sequences
 
-    def __init__(
-        self,
-        settings: DrqnSettings,
-        network: NetworkSpec,
-        explore: ExploreSpec,
-        env: VecEnv,
-        counters: Counters,
-        streams: Streams,
-        max_steps: int,
-    ) -> None:
-        super().__init__(settings, network, explore, env, counters, streams, max_steps)
-        self.network.carry = settings.carry
+    def __init__(self, settings: DrqnSettings, given: Materials) -> None:
+        super().__init__(settings, given)
+        self.network.carry = self.target.carry = settings.carry
+        self._stores = settings.stored and settings.carry  # without memory there is nothing to store
+        env = given.env
         self.memory = Sequences(
             settings.replay,
             env.rows,
@@ -83,15 +76,16 @@ class Drqn(QAgent):
             length=settings.sequence,
             burn_in=settings.burn_in,
             gamma=settings.gamma,
-            generator=streams.torch("memory", env.device),
-            hidden=self.network.hidden if settings.stored else 0,
+            generator=given.streams.torch("memory", env.device),
+            hidden=self.network.hidden if self._stores else 0,
             device=env.device,
         )
-        self.hidden = self._before = self.network.start(env.rows)  # [N, H] of the live rows, now and a step earlier
+        self.hidden = self.network.start(env.rows)  # [N, H] of the live rows
 
     def _evaluate(self, obs: Tensor) -> Tensor:
         values: Tensor
-        self._before = self.hidden
+        if self._stores:
+            self._before = self.hidden
         values, self.hidden = self.network(obs, self.hidden)
         return values
 
@@ -102,29 +96,32 @@ class Drqn(QAgent):
             with torch.inference_mode():  # where the hidden state was made
                 self.hidden.index_fill_(0, ended.rows, 0.0)
 
-    def _remember(self, next_obs: Tensor, next_mask: Tensor, step: Step) -> None:
-        before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
-        hidden = self._before if self.settings.stored else None
-        self.memory.add(*before, next_obs, next_mask, step.terminated, step.truncated, hidden)
-
     def unroll(self, network: QNetwork, windows: Windows) -> Tensor:
         """Values [T + 1, B, K] of the steps after burn-in and of what the last one led to."""
-        burn_in = self.settings.burn_in
-        hidden = windows.hidden if self.settings.stored else network.start(windows.obs.shape[1])
-        if burn_in:
-            with torch.no_grad():
-                hidden = network.remember(windows.obs[:burn_in], hidden, windows.fresh[:burn_in])
-        # A window that begins at its episode's first step has no burn-in but padding: nothing of it may stay.
-        hidden = hidden.masked_fill(windows.fresh[burn_in].unsqueeze(1), 0.0)
+        hidden, obs = self._burn_in(network, windows), windows.obs[self.settings.burn_in :]
         values: Tensor
         if self.settings.bptt:
-            values, _ = network(windows.obs[burn_in:], hidden)
+            values, _ = network(obs, hidden)
             return values
         steps = []
-        for step in windows.obs[burn_in:].unsqueeze(1):
+        for step in obs.unsqueeze(1):
             values, hidden = network(step, hidden.detach())
             steps.append(values)
         return torch.cat(steps)
+
+    @torch.no_grad()
+    def _burn_in(self, network: QNetwork, windows: Windows) -> Tensor:
+        """What is remembered at the drawn step [B, H]. Nothing stays of the padding before a window's first step."""
+        steps, fresh = self.settings.burn_in, windows.fresh.unsqueeze(2)
+        if not self._stores:
+            hidden = network.start(windows.obs.shape[1])
+            if steps:
+                hidden = network.remember(windows.obs[:steps], hidden, windows.fresh[:steps])
+            return hidden.masked_fill(fresh[steps], 0.0)
+        hidden = windows.hidden
+        for step in range(steps):
+            hidden = network.remember(windows.obs[step], torch.where(fresh[step], windows.hidden, hidden))
+        return torch.where(fresh[steps], windows.hidden, hidden)
 
     @torch.no_grad()
     def targets(self, windows: Windows, online: Tensor) -> Tensor:

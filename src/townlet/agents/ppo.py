@@ -5,32 +5,28 @@ Advantages are GAE(λ) (Schulman et al. 2016). The policy is recurrent where the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from townlet.agents import optimizers
-from townlet.agents.actor_critic import make_actor_critic
+from townlet.agents.actor_critic import ActorCritic, make_actor_critic
+from townlet.agents.agent import Materials, unasked
 from townlet.agents.distributions import Categorical
+from townlet.agents.learner import Learner
 from townlet.agents.losses import divergence, explained_variance, surrogate, value_error
 from townlet.agents.policy import Policy
 from townlet.config.model import Model
 from townlet.config.schedule import Scheduled, value_at
-from townlet.contract.counters import Counters
-from townlet.contract.episodes import Episodes
-from townlet.contract.restore import SAME, copy_into, restore_generator
+from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
-from townlet.errors import TownletError
+from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.choose import normalized_entropy
-from townlet.explore.make import make_bonus, make_weight
-from townlet.explore.spec import ExploreSpec, ends
+from townlet.explore.spec import ends
 from townlet.memory.rollout import Minibatch, Rollout
-from townlet.nets.spec import NetworkSpec
-from townlet.rng import Streams
+from townlet.nets.optimizers import Kind, clip, forget_gradients
 
 TINY: Final = 1e-8
 # Steps that go through the network at once. What it keeps of them for the way back then stays in the processor's
@@ -81,7 +77,7 @@ class PpoSettings(Model):
         description="No further epoch once the policy moved so far. Lowered, smaller updates; null: never.",
     )
     shared: bool = Field(True, description="One body for policy and value. Off, one each, at twice the cost.")
-    optimizer: optimizers.Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
+    optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
     reward_scale: float = Field(
         1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."
     )
@@ -109,34 +105,25 @@ class Aim(NamedTuple):
     entropy: float
 
 
-class Ppo:
+class Ppo(Learner):
     """Acts in N rows by drawing from its policy; learns from the last `n_steps` steps of all of them."""
 
     name = "ppo"
+    on_policy = True
+    network: ActorCritic
 
-    def __init__(
-        self,
-        settings: PpoSettings,
-        network: NetworkSpec,
-        explore: ExploreSpec,
-        env: VecEnv,
-        counters: Counters,
-        streams: Streams,
-        max_steps: int,
-    ) -> None:
-        self.settings, self.counters, self.round = settings, counters, settings.n_steps
+    def __init__(self, settings: PpoSettings, given: Materials) -> None:
+        env, streams = given.env, given.streams
         rows, device, actions, size = env.rows, env.device, env.actions.n, env.layout.size
-        self.network = make_actor_critic(
-            network, env.layout, actions, shared=settings.shared, generator=streams.torch("network"), device=device
+        draws = streams.torch("network")
+        network = make_actor_critic(
+            given.network, env.layout, actions, shared=settings.shared, generator=draws, device=device
         )
-        self._weights = list(self.network.parameters())
-        self.optimizer = optimizers.make_optimizer(settings.optimizer, self.network, value_at(settings.lr, counters))
-        self.rollout = Rollout(settings.n_steps, rows, size, actions, hidden=self.network.hidden, device=device)
-        self.bonus = make_bonus(explore.bonus, env.layout, streams.child("bonus"), device)
-        self.weight = make_weight(explore.weight, counters, max_steps)
-        self.intrinsic = torch.zeros(rows, device=device)
+        super().__init__(settings, network, given)
+        self.settings, self.round = settings, settings.n_steps
+        self.rollout = Rollout(settings.n_steps, rows, size, actions, hidden=network.hidden, device=device)
         self._streams, self._generator = streams, streams.torch("choice", device)
-        self._hidden = self.network.start(rows)  # before the next step; zero for rows that begin
+        self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
         self._last_value, self._bootstrap = (torch.zeros(rows, device=device) for _ in range(2))
         self._reached = torch.zeros(rows if self.bonus else 0, size, device=device)
@@ -170,23 +157,19 @@ class Ppo:
         if self.rollout.full:
             self._last_value.copy_(self.network(step.obs, self._hidden)[1])
 
-    def finished(self, episodes: Episodes) -> None:
-        """Episodes that ended: the weight of the bonus may fade with them."""
-        self.weight.finished(episodes)
-
     @torch.inference_mode()
     def entropy(self) -> Tensor:
         """Normalised entropy [N] of the policy at the last act."""
         return normalized_entropy(self._choice.probs, self._mask)
 
-    def learn(self) -> dict[str, float] | None:
+    def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """Epochs of gradient steps on the steps since the last call: their mean figures, approx_kl of the last."""
         if not self.rollout.full:
             return None
         s, now = self.settings, self.counters
         value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
         aim = Aim(value_at(s.clip, now), value_clip, value_at(s.entropy, now))
-        optimizers.set_lr(self.optimizer, value_at(s.lr, now))
+        self._follow_lr()
         advantage, returns = self.rollout.advantages(self._last_value, s.gamma, s.gae_lambda, self.weight.value)
         explained = explained_variance(advantage, returns)
         if s.normalize_advantage == "rollout":
@@ -194,7 +177,7 @@ class Ppo:
             advantage.sub_(mean).div_(std + TINY)
         epochs: list[Tensor] = []
         for _ in range(s.epochs):
-            epochs.append(torch.stack([self._descend(i, advantage, aim) for i in self._minibatches()]).mean(0))
+            epochs.append(torch.stack([self._descend(i, advantage, aim, ask) for i in self._minibatches()]).mean(0))
             if s.target_kl is not None and float(epochs[-1][KL]) > s.target_kl:
                 break
         novelty = self.bonus.learn(self._sample_obs()) if self.bonus else {}
@@ -210,15 +193,16 @@ class Ppo:
             return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self._generator)
         return self.rollout.minibatches(size, self._generator)
 
-    def _descend(self, index: Tensor, advantage: Tensor, aim: Aim) -> Tensor:
+    def _descend(self, index: Tensor, advantage: Tensor, aim: Aim, ask: Callable[[], None]) -> Tensor:
         """One gradient step on the minibatch at `index`: FIGURES [6]. Its parts add up to the gradient of the whole."""
         recurrent, s = self.network.hidden > 0, self.settings
         chosen = advantage.index_select(1, index) if recurrent else advantage.view(-1).index_select(0, index)
         std, mean = torch.std_mean(chosen, correction=0)
-        self.optimizer.zero_grad(set_to_none=True)
+        forget_gradients(self._weights)
         sums = torch.zeros(len(FIGURES) - 1, device=index.device)
         at_once = max(ROWS_AT_ONCE, AT_ONCE // s.n_steps) if recurrent else AT_ONCE
         for part in torch.split(index, at_once):
+            ask()
             batch, log_prob, entropy, value = self._look_again(part)
             gain = (batch.advantage - mean) / (std + TINY) if s.normalize_advantage == "batch" else batch.advantage
             log_ratio = log_prob - batch.log_prob
@@ -231,7 +215,7 @@ class Ppo:
             with torch.no_grad():
                 moved, clipped = divergence(log_ratio).mean(), (log_ratio.expm1().abs() > aim.clip).float().mean()
                 sums += torch.stack((policy_loss, value_loss, undecided, moved, clipped)) * share
-        norm = optimizers.clip(self._weights, s.max_grad_norm)
+        norm = clip(self._weights, s.max_grad_norm)
         self.optimizer.step()
         self.counters.updates += 1
         return torch.cat((sums, norm.unsqueeze(0)))
@@ -272,39 +256,18 @@ class Ppo:
         """The policy; it shares the network. Unless greedy, it draws from a stream of its own, from its start."""
         return Policy(self.network.actor, "logits", self._streams.torch("policy", str(self._fresh.device)))
 
-    def parameters(self) -> dict[str, Tensor]:
-        """Every weight by name, live."""
-        return dict(self.network.named_parameters())
-
-    def figures(self) -> dict[str, float]:
-        """What is scheduled or annealed, at this moment."""
-        now = {"lr": value_at(self.settings.lr, self.counters), "intrinsic_weight": self.weight.value}
-        return now | ({"novelty": float(self.intrinsic.mean())} if self.bonus else {})
-
     def _parts(self) -> dict[str, Stateful]:
-        parts: dict[str, Stateful] = {"rollout": self.rollout, "weight": self.weight}
-        return parts | ({"bonus": self.bonus} if self.bonus else {})
+        return {"rollout": self.rollout, **super()._parts()}
 
     def _rows(self) -> State:
         return {"hidden": self._hidden, "fresh": self._fresh, "last_value": self._last_value}
 
     def state(self) -> State:
         """Network, optimizer, the rollout so far, exploration and the random stream."""
-        return {
-            "network": optimizers.weights(self.network),
-            "optimizer": optimizers.optimizer_state(self.optimizer, self.network),
-            "rows": self._rows(),
-            "generator": self._generator.get_state(),
-            **{name: part.state() for name, part in self._parts().items()},
-        }
+        return super().state() | {"rows": self._rows(), "generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        for name in {"network", "rows", "generator", *self._parts()} - state.keys():
-            raise TownletError(f"the saved ppo has no '{name}'", SAME)
-        optimizers.restore_weights(self.network, state["network"])
-        optimizers.restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))  # sgd keeps nothing
+        super().restore(state)
         copy_into(self._rows(), state["rows"], "ppo")
-        for name, part in self._parts().items():
-            part.restore(state[name])
         restore_generator(self._generator, state["generator"], "ppo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Final, Protocol
 
@@ -10,32 +11,21 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from townlet.agents.optimizers import (
-    Kind,
-    clip,
-    forget_gradients,
-    make_optimizer,
-    optimizer_state,
-    restore_optimizer,
-    restore_weights,
-    set_lr,
-    weights,
-)
+from townlet.agents.agent import Materials, unasked
+from townlet.agents.learner import Learner
 from townlet.agents.policy import Policy
-from townlet.agents.q_network import make_q_network
+from townlet.agents.q_network import QNetwork, make_q_network
 from townlet.agents.values import Loss, follow
 from townlet.config.model import Model
-from townlet.config.schedule import Scheduled, value_at
-from townlet.contract.counters import Counters
+from townlet.config.schedule import Scheduled
 from townlet.contract.episodes import Episodes
-from townlet.contract.restore import SAME
 from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
-from townlet.errors import TownletError
-from townlet.explore.make import make_bonus, make_chooser, make_weight, normalized_entropy
-from townlet.explore.spec import ExploreSpec, ends
-from townlet.nets.spec import NetworkSpec
-from townlet.rng import Streams
+from townlet.contract.vec_env import Ended, Seen, Step
+from townlet.explore.choose import normalized_entropy
+from townlet.explore.make import make_chooser
+from townlet.explore.spec import ends
+from townlet.memory.storage import Transition
+from townlet.nets.optimizers import Kind, clip, forget_gradients, restore_weights, weights
 
 FIGURES: Final = ("loss", "td_error", "mean_q", "grad_norm")
 
@@ -100,54 +90,40 @@ class QSettings(Model):
 class Memory(Stateful, Protocol):
     """A replay memory of whole vector steps."""
 
-    def __len__(self) -> int:
-        """Transitions stored."""
+    def add(self, step: Transition) -> None:
+        """Store one step of all rows."""
 
 
-class QAgent(ABC):
+class QAgent(Learner, ABC):
     """Acts in N rows by the values of a network, and learns them from replay."""
 
-    name: str
+    on_policy = False
+    network: QNetwork
     memory: Memory
 
-    def __init__(
-        self,
-        settings: QSettings,
-        network: NetworkSpec,
-        explore: ExploreSpec,
-        env: VecEnv,
-        counters: Counters,
-        streams: Streams,
-        max_steps: int,
-    ) -> None:
-        self.settings, self.counters, self.round = settings, counters, settings.update_every
+    def __init__(self, settings: QSettings, given: Materials) -> None:
+        env, streams = given.env, given.streams
         rows, device, actions = env.rows, env.device, env.actions.n
         draws = streams.torch("network")
-        self.network = make_q_network(
-            network, env.layout, actions, dueling=settings.dueling, generator=draws, device=device
+        network = make_q_network(
+            given.network, env.layout, actions, dueling=settings.dueling, generator=draws, device=device
         )
+        super().__init__(settings, network, given)
+        self.settings, self.round = settings, settings.update_every
         self.target = deepcopy(self.network).requires_grad_(False)
-        self._weights: list[Tensor] = list(self.network.parameters())
         self._lagging: list[Tensor] = list(self.target.parameters())
-        self.optimizer = make_optimizer(settings.optimizer, self.network, value_at(settings.lr, counters))
-        self.chooser = make_chooser(explore.choose, rows, counters, streams.torch("choice", device), device)
-        self.bonus = make_bonus(explore.bonus, env.layout, streams.child("bonus"), device)
-        self.weight = make_weight(explore.weight, counters, max_steps)
-        self.intrinsic = torch.zeros(rows, device=device)
+        self.chooser = make_chooser(given.explore.choose, rows, given.counters, streams.torch("choice", device), device)
         self._obs, self._next_obs = (torch.zeros(rows, env.layout.size, device=device) for _ in range(2))
         self._mask, self._next_mask = (torch.ones(rows, actions, dtype=torch.bool, device=device) for _ in range(2))
         self._reward = torch.zeros(rows, device=device)
         self._actions = torch.zeros(rows, dtype=torch.int64, device=device)
         self._values = torch.zeros(rows, actions, device=device)
+        self._before = torch.zeros(rows, 0, device=device)  # what was remembered before the last act, to be stored
         self._observed = 0
 
     @abstractmethod
     def _evaluate(self, obs: Tensor) -> Tensor:
         """Values [N, K] of the live rows at obs [N, D]."""
-
-    @abstractmethod
-    def _remember(self, next_obs: Tensor, next_mask: Tensor, step: Step) -> None:
-        """Store the step that was just made."""
 
     @abstractmethod
     def _update(self, weight: float) -> tuple[Tensor, Tensor]:
@@ -172,24 +148,25 @@ class QAgent(ABC):
         if self.bonus:
             self.intrinsic.copy_(self.bonus.reward(next_obs))
         torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
-        self._remember(next_obs, next_mask, step)
+        before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
+        self.memory.add(Transition(*before, next_obs, next_mask, step.terminated, step.truncated, self._before))
         self._observed += self._obs.shape[0]
 
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended: exploration decays with them."""
         self.chooser.finished(episodes)
-        self.weight.finished(episodes)
+        super().finished(episodes)
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:
         """Normalised entropy [N] of the behaviour policy at the last act."""
         return normalized_entropy(self.chooser.probabilities(self._values, self._mask), self._mask)
 
-    def learn(self) -> dict[str, float] | None:
+    def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """A round of gradient steps: their mean figures, or None while warming up."""
         if self._observed < self.settings.warmup:
             return None
-        set_lr(self.optimizer, value_at(self.settings.lr, self.counters))
+        self._follow_lr()
         weight, rounds, novelty = self.weight.value, [], {}
         for _ in range(self.settings.updates):
             figures, reached = self._update(weight)
@@ -216,42 +193,19 @@ class QAgent(ABC):
         """The greedy policy; it shares the network."""
         return Policy(self.network, "values")
 
-    def parameters(self) -> dict[str, Tensor]:
-        """Every weight by name, live."""
-        return dict(self.network.named_parameters())
-
     def figures(self) -> dict[str, float]:
         """What is scheduled or annealed, at this moment."""
-        now = {
-            "epsilon": float(self.chooser.epsilon.mean()),
-            "intrinsic_weight": self.weight.value,
-            "lr": value_at(self.settings.lr, self.counters),
-        }
-        return now | ({"novelty": float(self.intrinsic.mean())} if self.bonus else {})
+        return self.chooser.figures() | super().figures()
 
     def _parts(self) -> dict[str, Stateful]:
-        parts: dict[str, Stateful] = {"memory": self.memory, "chooser": self.chooser, "weight": self.weight}
-        return parts | ({"bonus": self.bonus} if self.bonus else {})
+        return {"memory": self.memory, "chooser": self.chooser, **super()._parts()}
 
     def state(self) -> State:
         """Networks, optimizer, memory, exploration and counts."""
-        return {
-            "network": weights(self.network),
-            "target": weights(self.target),
-            "optimizer": optimizer_state(self.optimizer, self.network),
-            "counts": {"observed": self._observed},
-            **{name: part.state() for name, part in self._parts().items()},
-        }
+        return super().state() | {"target": weights(self.target), "counts": {"observed": self._observed}}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
-        if missing := sorted(needed - state.keys()):
-            what = f"the saved {self.name} has no '{missing[0]}'"
-            raise TownletError(what, SAME)
-        restore_weights(self.network, state["network"])
+        super().restore(state)
         restore_weights(self.target, state["target"], "target network")
-        restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))
-        for name, part in self._parts().items():
-            part.restore(state.get(name, {}))  # a part that keeps nothing may be left out
         self._observed = int(state["counts"]["observed"])

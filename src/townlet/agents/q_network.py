@@ -14,7 +14,7 @@ from townlet.nets.spec import NetworkSpec
 class QNetwork(nn.Module):
     """Q(s, ·) for one step or a whole sequence, see `nets.body.Body`.
 
-    With `carry` off nothing is handed on from one single step to the next; within a sequence memory stays.
+    With `carry` off nothing is ever remembered: a sequence is so many single steps.
     """
 
     carry = True
@@ -33,12 +33,16 @@ class QNetwork(nn.Module):
 
     def remember(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
         """hidden [B, H] after a sequence [T, B, D], without its values."""
-        return self.body.remember(obs, hidden, fresh)
+        return self.body.remember(obs, hidden, fresh) if self.carry else torch.zeros_like(hidden)
 
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → values [B, K] or [T, B, K], hidden after the last step."""
-        features, hidden = self.body(obs, hidden, fresh)
-        return self.head(features), hidden if self.carry or obs.dim() == 3 else torch.zeros_like(hidden)
+        if self.carry:
+            features, hidden = self.body(obs, hidden, fresh)
+            return self.head(features), hidden
+        steps = obs.flatten(0, -2)
+        features, _ = self.body(steps, self.start(steps.shape[0]))
+        return torch.unflatten(self.head(features), 0, obs.shape[:-1]), torch.zeros_like(hidden)
 
 
 def make_q_network(

@@ -13,20 +13,10 @@ import typer
 
 from townlet.cli import bench, doctor, evaluate, export, play, recipes, runs, train, world
 from townlet.cli.console import examples, print_mistakes
-from townlet.errors import TownletError
+from townlet.cli.verbs import Verbs
+from townlet.errors import INTERRUPTED, Mark, TownletError
 
-MISTAKE = 2  # and 3 where training diverged: each error knows its own
-INTERRUPTED = 130
-
-app = typer.Typer(
-    name="townlet",
-    help="A reinforcement-learning laboratory that you can watch.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = Verbs("A reinforcement-learning laboratory that you can watch.")
 app.command(
     "train",
     epilog=examples(
@@ -48,7 +38,13 @@ app.command(
 )(evaluate.evaluate)
 app.command(
     "play",
-    epilog=examples("townlet play", "townlet play town-l3 --mode human", "townlet play my-town.yaml max_steps=1000"),
+    epilog=examples(
+        "townlet play",
+        "townlet play latest",
+        "townlet play my-town.yaml max_steps=1000",
+        "townlet play town-l3 --mode human --mode planner",
+        "townlet play town:ppo --mode trained --mode planner --speed 10",
+    ),
 )(play.play)
 app.add_typer(runs.app, name="runs")
 app.command(
@@ -93,12 +89,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without these letters still gets the rest
     try:
-        app(arguments, prog_name="townlet")
+        code = app(arguments, prog_name="townlet", standalone_mode=False)
     except TownletError as error:
-        print_mistakes(error)
-        sys.exit(error.exit_code)
+        code = _refuse(error)
+    except typer.TyperException as error:  # the words do not fit the command
+        code = _refuse(_as_mistake(error))
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
     except OSError as error:  # a full disk, a device that is gone
-        print_mistakes(TownletError(f"cannot go on: {error}", "see that there is room and that it may be written"))
-        sys.exit(MISTAKE)
+        code = _refuse(TownletError(f"cannot go on: {error}", "see that there is room and that it may be written"))
+    sys.exit(code)
+
+
+def _refuse(error: TownletError) -> int:
+    print_mistakes(error)
+    return error.exit_code
+
+
+def _as_mistake(error: typer.TyperException) -> TownletError:
+    """What Typer says, told as all mistakes are."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "townlet"
+    said = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
+    return TownletError(said, f"`{command} --help` shows what can be written", Mark(command))

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from townlet.cli.console import err, examples, out
+from townlet.cli.options import AsJson, WorldChanges, WorldName
+from townlet.cli.verbs import Verbs
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
     from townlet.sim.bench import Result
     from townlet.train.bench import Comparison
 
-app = typer.Typer(help="Measure this machine.", no_args_is_help=True, rich_markup_mode="rich")
+app = Verbs("Measure how fast this machine is.")
 
 ROUNDS = 5
 TRAINING_ROUNDS = 3  # fewer and longer: one pass of a peer takes seconds
@@ -45,18 +47,23 @@ class Agent(StrEnum):
     )
 )
 def sim(
-    world: Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")] = "town",
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in max_steps=1000")
-    ] = None,
+    world: WorldName = "town",
+    overrides: WorldChanges = None,
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Rows of the town; may be given again.")] = None,
-    engine: Annotated[Engine, typer.Option(help="Which engine steps the town.")] = Engine.NUMBA,
+    engine: Annotated[
+        Engine, typer.Option(metavar="numba|torch|compiled", help="Which engine steps the town.")
+    ] = Engine.NUMBA,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda; cuda needs the torch or the compiled engine.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(metavar="cpu|cuda", help="cuda needs the torch or the compiled engine.")
+    ] = "cpu",
     seconds: Annotated[float, typer.Option(min=0.01, help="Time to measure for each number of rows.")] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure agent-steps per second, observation and mask written, random actions drawn beforehand."""
+    """Measure how many steps of agents the simulation makes in a second.
+
+    Observations and masks are written; the random actions were drawn beforehand.
+    """
     from townlet.sim.bench import engine_subject, interleave
     from townlet.world.load import load
 
@@ -96,14 +103,19 @@ def _print_table(results: list[Result]) -> None:
 )
 def train(
     world: Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world with a Gymnasium id.")] = "town",
-    agent: Annotated[list[Agent] | None, typer.Option(help="Who learns; may be given again. By default all.")] = None,
+    agent: Annotated[
+        list[Agent] | None, typer.Option(metavar="ppo|dqn", help="Who learns; may be given again. By default all.")
+    ] = None,
     rows: Annotated[int, typer.Option(min=2, help="Towns side by side, for ours and theirs alike.")] = 128,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of both; all cores by default.")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Time to measure for each agent of each library.")] = 12.0,
     peers: Annotated[bool, typer.Option(help="Measure Stable-Baselines3 as well, where it is installed.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure training beside Stable-Baselines3 on the same town with equal settings, in turns; about a minute."""
+    """Measure how fast training is, beside Stable-Baselines3.
+
+    Both have the same town and equal settings and are measured in turns; it takes about a minute.
+    """
     from townlet.train.bench import AGENTS, compare
 
     agents = [a.value for a in dict.fromkeys(agent)] if agent else AGENTS

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from townlet.cli.console import out
-from townlet.cli.evaluate import AsJson, Root
-from townlet.cli.figures import figure, plain_table, runs_in_words, setting, share, short
+from townlet.cli.figures import figure, plain_table, runs_in_words, setting, share
 from townlet.cli.opening import open_run
+from townlet.cli.options import ROOT, AsJson, Root
+from townlet.contract.counters import short
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
+    from townlet.runs.folder import Run
     from townlet.runs.overview import Overview
 
 BY_NAME: Final = ("agent", "network", "explore")  # parts whose keys depend on what was chosen
@@ -24,26 +26,29 @@ SHOWN: Final = ("env", "variant", "seed")  # settings that every comparison show
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN…", help="Runs to put side by side.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN RUN …", help="Runs to put side by side; a beginning stands for all runs that begin so."
+        ),
+    ],
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw their curves: a .png, .svg or .html file.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Also settings that only some of the runs have.")] = False,
     as_json: AsJson = False,
-    root: Root = Path("runs"),
+    root: Root = ROOT,
 ) -> None:
-    """Put runs side by side: the settings that differ, and what came of each."""
+    """Put runs side by side: what differs, and what came of each."""
     from townlet.runs.compare import differences, write_curves
     from townlet.runs.overview import overview
 
-    opened = list({run.path.resolve(): run for run in (open_run(name, root) for name in runs)}.values())
-    if not 2 <= len(opened) <= len(ascii_uppercase):
-        raise TownletError(f"cannot compare {len(opened)} run", f"name 2 to {len(ascii_uppercase)} different runs")
+    opened = _opened(runs, root)
     found = dict(zip(ascii_uppercase, map(overview, opened), strict=False))
     differ = differences(opened)
     if as_json:
         these = [one.as_json() | {"evaluations": one.evaluations} for one in found.values()]
-        print(json.dumps({"runs": these, "differences": differ, "groups": _groups(list(found.values()))}, indent=2))
+        print(json.dumps({"runs": these, "differences": differ, "groups": _groups(found)}, indent=2))
     else:
         _print(found, differ, every)
     if plot is not None:
@@ -53,11 +58,13 @@ def compare(
 
 
 def _print(found: dict[str, Overview], differ: dict[str, list[Any]], every: bool) -> None:
+    from rich.text import Text
+
     from townlet.runs.overview import sparkline
 
     console = out()
     for label, one in found.items():
-        console.print(f"[bold]{label}[/bold] {one.run.name}", soft_wrap=True)
+        console.print(Text.assemble((label, "bold"), " ", one.run.name), soft_wrap=True)
     console.print("")
     table = plain_table("", *(f"{label}>" for label in found))
     ones = list(found.values())
@@ -78,17 +85,39 @@ def _print(found: dict[str, Overview], differ: dict[str, list[Any]], every: bool
         table.add_row(name, *values)
     rest = {key: values for key, values in differ.items() if key not in SHOWN and (every or _of_all(key, differ))}
     for key, values in rest.items():
-        table.add_row(key, *map(setting, values))
+        table.add_row(key, *(Text(setting(value)) for value in values))
     console.print(table)
     if hidden := len(differ.keys() - rest.keys() - set(SHOWN)):
         console.print(f"Only some of them have {hidden} further settings; --all shows these too.")
-    for title, group in _groups(ones).items():
+    for group in _groups(found):
         low, high = group["interval"]
         console.print(
-            f"{title}: IQM of the last evaluation over {runs_in_words(group['runs'])} "
-            f"{group['iqm']:.1f}, "
-            f"95 % interval {low:.1f} to {high:.1f}"
+            f"{', '.join(group['labels'])} ({group['recipe']}, {len(group['labels'])} seeds): "
+            f"IQM of the last evaluation {group['iqm']:.1f}, 95 % interval {low:.1f} to {high:.1f}",
+            markup=False,
+            soft_wrap=True,
         )
+
+
+def _opened(words: list[str], root: Path) -> list[Run]:
+    """The runs that are meant: a beginning stands for all runs whose names begin so."""
+    from townlet.runs.folder import Run
+
+    named: dict[Path, str] = {}
+    found: list[Run] = []
+    for word in words:
+        begin = [run for run in Run.list(root) if word and run.name.startswith(word)]
+        whole = [run for run in begin if run.name == word]
+        for run in whole or (begin if len(begin) > 1 else [open_run(word, root)]):
+            if (place := run.path.resolve()) in named:
+                twice = f"as '{named[place]}' and '{word}'" if named[place] != word else "twice"
+                raise TownletError(f"the run {run.name} is named {twice}", "name different runs, each once")
+            named[place] = word
+            found.append(run)
+    most = len(ascii_uppercase)
+    if not 2 <= len(found) <= most:
+        raise TownletError(f"cannot compare {runs_in_words(len(found))}", f"name 2 to {most} different runs")
+    return found
 
 
 def _of_all(key: str, differ: dict[str, list[Any]]) -> bool:
@@ -105,15 +134,26 @@ def _final(one: Overview, name: str) -> float | None:
     return values[-1] if values else None
 
 
-def _groups(found: list[Overview]) -> dict[str, dict[str, Any]]:
-    """The IQM of the last evaluations of runs of the same recipe, where there are several."""
-    scores: dict[str, list[float]] = defaultdict(list)
-    for one in found:
-        if one.last is not None:
-            scores[one.recipe].append(one.last)
-    several = {title: these for title, these in scores.items() if len(these) > 1}
+def _groups(found: dict[str, Overview]) -> list[dict[str, Any]]:
+    """The IQM of the last evaluations of finished runs that differ in their seed alone, where there are several."""
+    from townlet.runs.settings import recipe_hash
+
+    alike: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
+    for label, one in found.items():
+        if one.last is not None and one.state == "finished":
+            alike[recipe_hash(one.run), one.meta.get("world"), one.recipe][label] = one.last
+    several = {key: scores for key, scores in alike.items() if len({found[label].seed for label in scores}) > 1}
     if not several:
-        return {}
+        return []
     from townlet.train.several import interval, iqm
 
-    return {title: {"runs": len(s), "iqm": iqm(s), "interval": interval(s)} for title, s in several.items()}
+    return [
+        {
+            "recipe": key[-1],
+            "labels": list(scores),
+            "runs": [found[label].run.name for label in scores],
+            "iqm": iqm(list(scores.values())),
+            "interval": interval(list(scores.values())),
+        }
+        for key, scores in several.items()
+    ]

@@ -46,5 +46,5 @@ def print_mistakes(error: TownletError) -> None:
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help: lines to copy. Typer shows one line per paragraph."""
-    return "\n\n".join(["[bold]Examples[/bold]", *(f"$ {c}" for c in commands)])
+    """The end of a command's help: lines to copy."""
+    return "\n".join(f"  $ {command}" for command in commands)

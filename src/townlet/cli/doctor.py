@@ -110,11 +110,15 @@ def pygame() -> Finding:
     return _optional("pygame", "pygame", 'a window: render_mode="human"', "pip install 'townlet[window]'")
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (python, numba, cache, torch, compiler, cuda, gymnasium, pygame)
+def onnx() -> Finding:
+    return _optional("onnx", "onnx", "agents for other programs: townlet export", "pip install 'townlet[onnx]'")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (python, numba, cache, torch, compiler, cuda, gymnasium, pygame, onnx)
 
 
 def doctor() -> None:
-    """Say what is installed, what works here, and how to get what is missing."""
+    """Say what works here, what is missing and how to get it."""
     console = out()
     with err().status("examining"):
         findings = [check() for check in CHECKS]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from townlet.cli.console import err, out
-from townlet.cli.opening import open_run
+from townlet.cli.opening import open_run, trained_policy
+from townlet.cli.options import ROOT, AsJson, Root, RunName, Which, WhichOne, WorldChanges
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from townlet.train.policies import TrainedPolicy
 
 SELDOM = 0.05  # uses per life that are left out of the table
-
-RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run: (the beginning of) its name, a path, latest, or ENV:VARIANT.")
-]
-Root = Annotated[Path, typer.Option(metavar="FOLDER", help="Where runs lie.")]
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
-
-class Which(StrEnum):
-    """Which checkpoint of a run."""
-
-    BEST = "best"
-    LAST = "last"
 
 
 class Layout(StrEnum):
@@ -44,31 +30,32 @@ class Layout(StrEnum):
 
 def evaluate(
     run: RunName,
-    changes: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in max_steps=2000")
-    ] = None,
+    changes: WorldChanges = None,
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Lives of each; more give a surer mean.")] = 100,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Which towns; by default others than the run was evaluated on.")
     ] = None,
     layout: Annotated[
-        Layout | None, typer.Option(help="shuffled moves the places: did it learn the town, or only its map?")
+        Layout | None,
+        typer.Option(metavar="fixed|shuffled", help="shuffled moves the places: did it learn the town, or its map?"),
     ] = None,
     world: Annotated[
         str | None, typer.Option(metavar="WORLD", help="Another world with the same observation and actions.")
     ] = None,
-    which: Annotated[Which, typer.Option(help="Which checkpoint of the run.")] = Which.BEST,
+    which: WhichOne = Which.BEST,
     sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
     as_json: AsJson = False,
-    root: Root = Path("runs"),
+    root: Root = ROOT,
 ) -> None:
-    """Measure a trained agent in towns it never saw, beside a random agent and one that knows every rule."""
+    """Measure how long a trained agent lives.
+
+    It lives in towns that it never saw, beside a random agent and one that knows every rule.
+    """
     from townlet.train.measure import figures, measure, world_for
-    from townlet.train.policies import load_policy
 
     opened = open_run(run, root)
     with err().status(f"{episodes} lives each"):
-        trained = load_policy(opened, which.value)
+        trained = trained_policy(opened, which.value)
         towns = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
         place = world_for(trained.loaded, changes or (), world, layout.value if layout else None)
         moved = layout is Layout.SHUFFLED and world is None and trained.world.spec.map.layout == "fixed"

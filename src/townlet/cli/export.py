@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from townlet.cli.console import err, out
-from townlet.cli.evaluate import Root, RunName, Which
 from townlet.cli.opening import open_run
+from townlet.cli.options import ROOT, Root, RunName, Which, WhichOne
 
 
 class Format(StrEnum):
@@ -23,15 +23,23 @@ class Format(StrEnum):
 def export(
     run: RunName,
     form: Annotated[
-        Format, typer.Option("--format", help="safetensors: weights to rebuild; onnx: a graph that runs anywhere.")
+        Format,
+        typer.Option(
+            "--format",
+            metavar="safetensors|onnx",
+            help="safetensors: weights to rebuild; onnx: a graph that runs anywhere.",
+        ),
     ] = Format.SAFETENSORS,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it; by default policy.* in the run's folder.")
     ] = None,
-    which: Annotated[Which, typer.Option(help="Which checkpoint of the run.")] = Which.BEST,
-    root: Root = Path("runs"),
+    which: WhichOne = Which.BEST,
+    root: Root = ROOT,
 ) -> None:
-    """Write the part of a run that acts, with all that another program must know of it."""
+    """Write a trained agent as one file for other programs.
+
+    The file holds the network that acts, and says all that another program must know of it.
+    """
     from townlet.train.export import export as write
     from townlet.train.policies import load_policy
 

@@ -30,14 +30,6 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
 
 
-def short(count: int) -> str:
-    """20000000 as 20M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.3g}{letter}"
-    return str(count)
-
-
 def setting(value: Any) -> str:
     """A value of a recipe in one line."""
     return "–" if value is None else value if isinstance(value, str) else json.dumps(value)

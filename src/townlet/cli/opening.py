@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from townlet.cli.console import err
+from townlet.cli.options import ROOT
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
+    from townlet.train.policies import TrainedPolicy
 
 
 def open_run(word: str, root: Path) -> Run:
@@ -40,6 +44,27 @@ def find_run(word: str, root: Path) -> Run | None:
     own = f"{word}.yaml"
     hint = f"did you mean '{own}'?" if own in beside else did_you_mean(word, [*shipped(), *beside, *names])
     raise TownletError(f"there is no world and no run '{word[:60]}'", hint)
+
+
+def trained_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
+    """What a run learned; a sentence on stderr where it should be taken with care."""
+    from townlet.train.policies import load_policy
+
+    trained = load_policy(run, which)
+    for note in trained.loaded.notes:
+        err().print(note, markup=False, soft_wrap=True)
+    return trained
+
+
+def command(verb: str, run: Run, *words: str) -> str:
+    """What to type to do something with a run, also where runs lie elsewhere."""
+    elsewhere = [] if run.path.parent == ROOT else ["--root", shlex.quote(str(run.path.parent))]
+    return " ".join(["townlet", verb, run.name, *words, *elsewhere])
+
+
+def resume_command(run: Run, *words: str) -> str:
+    """What to type to go on with a run."""
+    return command("train --resume", run, *words)
 
 
 def _recipe(run: Run) -> str:

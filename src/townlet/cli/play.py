@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from townlet.cli.by_hand import Human, play_by_hand
 from townlet.cli.console import err, out
-from townlet.cli.evaluate import Root, Which
 from townlet.cli.keyboard import Keyboard
-from townlet.cli.opening import find_run
+from townlet.cli.opening import find_run, trained_policy
+from townlet.cli.options import ROOT, Root, Which, WhichOne, WorldChanges
 from townlet.cli.stage import Seat, print_frames, watch
 from townlet.errors import TownletError
 
@@ -63,35 +62,24 @@ def play(
             help="A shipped world or a YAML file; or a run (name, path, latest), or the newest run of a recipe.",
         ),
     ] = "town",
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in max_steps=1000")
-    ] = None,
+    overrides: WorldChanges = None,
     mode: Annotated[
         list[Mode] | None,
-        typer.Option(help="Who plays; may be given again. By default random and planner, of a run trained and random."),
+        typer.Option(
+            metavar="trained|random|planner|human",
+            help="Who plays; may be given again. By default random and planner, of a run trained and random.",
+        ),
     ] = None,
     speed: Annotated[float, typer.Option(min=0.1, max=1000, help="Steps shown in a second.")] = 20.0,
     steps: Annotated[int, typer.Option(min=1, help="Steps to show.")] = 500,
     lives: Annotated[int, typer.Option(min=1, max=100_000, help="Lives behind each line of the table.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other lives.")] = 0,
-    which: Annotated[Which, typer.Option(help="Which checkpoint of a run.")] = Which.BEST,
-    root: Root = Path("runs"),
+    which: WhichOne = Which.BEST,
+    root: Root = ROOT,
 ) -> None:
-    """Watch agents live in a town side by side, trained ones too, or live there yourself.
+    """Watch agents live in a town, or live there yourself.
 
-    [bold]Examples[/bold]
-
-    $ townlet play
-
-    $ townlet play latest
-
-    $ townlet play town:ppo max_steps=2000 --mode trained --mode planner
-
-    $ townlet play town-l3 --mode planner --speed 10
-
-    $ townlet play town --mode human --mode planner
-
-    $ townlet play town affordances.Bed.price=0.05 --steps 100
+    Towns stand side by side; at the end you read how long each player lives.
     """
     from townlet.rng import Streams
     from townlet.sim.feasibility import measure, survival_table
@@ -103,9 +91,9 @@ def play(
     with err().status("preparing the town"):
         if run:
             from townlet.train.measure import world_for
-            from townlet.train.policies import load_policy, require_interface
+            from townlet.train.policies import require_interface
 
-            trained = load_policy(run, which.value)
+            trained = trained_policy(run, which.value)
             compiled = world_for(trained.loaded, overrides or ())
             require_interface(trained, compiled)
         else:

@@ -14,21 +14,30 @@ from townlet.errors import TownletError
 
 def recipes(
     search: Annotated[
-        str, typer.Argument(metavar="[SEARCH]", help="Words to look for; or ENV:VARIANT or a file, to see all of it.")
+        str, typer.Argument(metavar="SEARCH", help="Words to look for; or ENV:VARIANT or a file, to see all of it.")
     ] = "",
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to that recipe, as in agent.lr=1e-3")
     ] = None,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="List the keys that a recipe may have, and what each does.")
+    ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of recipe files, for editors.")
     ] = False,
 ) -> None:
-    """List what can be trained and what is known of its result, or show one recipe with the origin of every value."""
+    """List what can be trained, or show one recipe whole.
+
+    The list says what is known of each result. One recipe, named as ENV:VARIANT or as a file, is shown with every
+    value and where it comes from.
+    """
     if schema:
         from townlet.train.load import schema as of_files
 
         # Plain print: the schema is for programs, so neither colours nor wrapped lines.
         print(json.dumps(of_files(), indent=2, ensure_ascii=False))
+    elif keys:
+        _print_keys(search)
     elif ":" in search or os.path.isfile(search):
         from townlet.train.load import load
         from townlet.train.resolved import resolved_text
@@ -37,6 +46,32 @@ def recipes(
     elif overrides:
         raise TownletError("changes need one recipe", "write it as ENV:VARIANT, like town:ppo")
     else:
-        from townlet.train.listing import lines, table
+        _print_list(search)
 
-        out().print(table(lines(search)))
+
+def _print_list(search: str) -> None:
+    from townlet.train.listing import lines, table
+    from townlet.train.recipes import FOLDER
+
+    console, found = out(), lines(search)
+    console.print(table(found))
+    console.print(f"\nThese are files in {FOLDER}; one of your own is named by its path.", markup=False, soft_wrap=True)
+    console.print(f"One of them whole:          townlet recipes {found[0].title}")
+    console.print("All keys and what they do:  townlet recipes --keys")
+
+
+def _print_keys(search: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from townlet.train.keys import sections
+
+    console = out()
+    for section in sections(search):
+        console.print(Text.assemble("\n", (section.title, "bold"), f"  {section.about}"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name in ("key", "default", "meaning"):
+            table.add_column(name, no_wrap=name == "key", overflow="fold")
+        for key in section.keys:
+            table.add_row(*map(Text, (key.path, key.default, key.meaning)))
+        console.print(table)

@@ -11,22 +11,22 @@ import typer
 
 from townlet.cli.compare import compare
 from townlet.cli.console import examples, out
-from townlet.cli.evaluate import AsJson, Root, RunName
-from townlet.cli.figures import figure, plain_table, runs_in_words, share, short
-from townlet.cli.opening import open_run
+from townlet.cli.figures import figure, plain_table, runs_in_words, share
+from townlet.cli.opening import open_run, resume_command
+from townlet.cli.options import ROOT, AsJson, Root, RunName
+from townlet.cli.verbs import Verbs
+from townlet.contract.counters import short
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from townlet.runs.overview import Overview
 
-app = typer.Typer(
-    help="Runs: list, show, compare, export as CSV, prune.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = Verbs("Look after runs: list, show, compare, export, prune.")
 app.command(
     epilog=examples("townlet runs compare town-ppo town-dqn", "townlet runs compare RUN RUN RUN --plot curves.png")
 )(compare)
-NARROW = 100  # columns; names of runs say the recipe too, so that narrow terminals go without that column
+SPARE = ("recipe", "age>", "seed>", "steps>")  # columns of the list that a narrow terminal goes without
 STYLES = {"running": "cyan", "diverged": "red", "damaged": "red", "interrupted": "yellow"}
 
 
@@ -39,9 +39,9 @@ class Sort(StrEnum):
 
 @app.command("list", epilog=examples("townlet runs list", "townlet runs list --sort score", "townlet runs list --json"))
 def list_(
-    sort: Annotated[Sort, typer.Option(help="The newest first, or the best.")] = Sort.AGE,
+    sort: Annotated[Sort, typer.Option(metavar="age|score", help="The newest first, or the best.")] = Sort.AGE,
     as_json: AsJson = False,
-    root: Root = Path("runs"),
+    root: Root = ROOT,
 ) -> None:
     """List all runs, the newest first."""
     from townlet.runs.overview import by_score, overviews
@@ -53,22 +53,45 @@ def list_(
     elif not found:
         out().print(f"There is no run in {root} yet. Train one: townlet train town:ppo", markup=False, soft_wrap=True)
     else:
-        console = out()
-        console.print(_listing(found, console.width < NARROW))
+        _print_list(found)
+        if damaged := [one for one in found if one.problem]:
+            out().print(f"What is wrong: townlet runs show {damaged[0].run.name}", markup=False, soft_wrap=True)
 
 
-def _listing(found: list[Overview], narrow: bool) -> Table:
-    table = plain_table("run", *([] if narrow else ["recipe"]), "seed>", "steps>", "best>", "state", "age>")
+def _print_list(found: list[Overview]) -> None:
+    """As many columns as fit, each cell whole: what can be done without goes first, in the order of SPARE."""
+    console = out()
+    for spared in range(len(SPARE) + 1):
+        table = _listing(found, SPARE[:spared])
+        width = console.measure(table, options=console.options.update(max_width=10_000)).maximum
+        if width <= console.width:
+            break
+    console.width = max(console.width, width)  # a name is longer than the terminal: it stays whole too
+    console.print(table)
+
+
+def _listing(found: list[Overview], without: tuple[str, ...]) -> Table:
+    from rich.text import Text
+
+    headings = [name for name in ("run", "recipe", "seed>", "steps>", "best>", "state", "age>") if name not in without]
+    table = plain_table(*headings)
     for one in found:
-        recipe = [] if narrow else [one.recipe]
-        state = f"[{STYLES.get(one.state, 'none')}]{one.state}"
-        table.add_row(one.run.name, *recipe, figure(one.seed), short(one.env_steps), figure(one.best), state, one.age())
+        cells: dict[str, Text | str] = {
+            "run": Text(one.run.name),
+            "recipe": Text(one.recipe),
+            "seed>": figure(one.seed),
+            "steps>": short(one.env_steps),
+            "best>": figure(one.best),
+            "state": Text(one.state, STYLES.get(one.state, "")),
+            "age>": one.age(),
+        }
+        table.add_row(*(cells[name] for name in headings))
     return table
 
 
 @app.command(epilog=examples("townlet runs show latest", "townlet runs show town-ppo-2026 --json"))
-def show(run: RunName, as_json: AsJson = False, root: Root = Path("runs")) -> None:
-    """Tell all about one run: what was trained, what came of it, where its report is."""
+def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
+    """Tell all about one run: what was trained and what came of it."""
     from townlet.runs.overview import overview, sparkline
 
     one = overview(open_run(run, root))
@@ -85,7 +108,8 @@ def show(run: RunName, as_json: AsJson = False, root: Root = Path("runs")) -> No
         console.print("\nEvaluations:", style="bold")
         console.print(_evaluations(one))
         lengths = [length for length in one.evaluations["length"] if length is not None]
-        console.print(f"survival  {sparkline(lengths)}  {lengths[0]:.0f} → {lengths[-1]:.0f}")
+        if lengths:
+            console.print(f"survival  {sparkline(lengths)}  {lengths[0]:.0f} → {lengths[-1]:.0f}")
     if told := one.meta.get("summary"):
         console.print("")
         for sentence in told:
@@ -93,11 +117,12 @@ def show(run: RunName, as_json: AsJson = False, root: Root = Path("runs")) -> No
     report = one.run.report_html
     console.print(f"\nReport: {report if report.is_file() else 'none yet'}", markup=False, soft_wrap=True)
     if one.state in ("interrupted", "diverged") and one.checkpoints:
-        console.print(f"Go on with: townlet train --resume {one.run.name}", markup=False, soft_wrap=True)
+        console.print(f"Go on with: {resume_command(one.run)}", markup=False, soft_wrap=True)
 
 
 def _facts(one: Overview) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     meta = one.meta
     seconds = meta.get("seconds")
@@ -105,7 +130,7 @@ def _facts(one: Overview) -> Table:
     facts = {
         "run": one.run.path,
         "recipe": f"{one.recipe}, seed {one.seed}",
-        "state": f"{one.state}{f': {ended}' if ended and one.state != 'running' else ''}",
+        "state": f"{one.state}{f': {ended}' if ended and one.state not in ('running', 'damaged') else ''}",
         "problem": one.problem,
         "begun": f"{str(meta.get('created', '?'))[:19]} UTC, {one.age()} ago",
         "trained": f"{one.env_steps:,} env_steps" + (f" in {seconds:.0f} s" if seconds is not None else ""),
@@ -115,9 +140,11 @@ def _facts(one: Overview) -> Table:
         "commit": meta.get("commit"),
     }
     table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in facts.items():
         if value:
-            table.add_row(name, str(value))
+            table.add_row(name, Text(str(value)))
     return table
 
 
@@ -145,9 +172,12 @@ def export(
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write; by default metrics.csv in the run's folder.")
     ] = None,
-    root: Root = Path("runs"),
+    root: Root = ROOT,
 ) -> None:
-    """Write all figures of a run as one CSV table for a spreadsheet."""
+    """Write all figures of a run as one CSV table for a spreadsheet.
+
+    One line for each: env_steps, updates, name, value.
+    """
     from townlet.runs.export import write_csv
     from townlet.runs.reader import Reader
 
@@ -164,25 +194,28 @@ def prune(
         int | None, typer.Option(min=1, metavar="K", help="Also let go of all but the best K runs of each recipe.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only listed.")] = False,
-    root: Root = Path("runs"),
+    root: Root = ROOT,
 ) -> None:
-    """List runs that can go, and remove them with --yes. A run that is being trained always stays."""
+    """List runs that can go, and remove them with --yes.
+
+    A run that is being trained always stays.
+    """
     from townlet.runs.overview import overviews
-    from townlet.runs.prune import candidates, remove, size_of
+    from townlet.runs.prune import candidates, remove, size_of, tidy
 
     console = out()
+    if yes:
+        tidy(root)
     found = candidates(overviews(root), keep)
     if not found:
         console.print("Nothing to remove." + ("" if keep else " Let go of all but the best K of each recipe: --keep K"))
         return
-    total = 0
+    total = count = 0
     for leaving in found:
         size = size_of(leaving.one.run.path)
         gone = remove(leaving, root) if yes else True
-        total += size if gone else 0
+        total, count = (total + size, count + 1) if gone else (total, count)
         told = leaving.why if gone else "kept: somebody writes in it"
         console.print(f"{leaving.one.run.name}  {size / 1e6:.1f} MB  {told}", markup=False, soft_wrap=True)
     verb = "Removed" if yes else "These would go:"
-    console.print(
-        f"{verb} {runs_in_words(len(found))}, {total / 1e6:.1f} MB.{'' if yes else ' Remove them with --yes'}"
-    )
+    console.print(f"{verb} {runs_in_words(count)}, {total / 1e6:.1f} MB.{'' if yes else ' Remove them with --yes'}")

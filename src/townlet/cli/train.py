@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from townlet.cli.console import err, out
-from townlet.errors import TownletError
+from townlet.cli.opening import command, resume_command
+from townlet.cli.options import ROOT, Root
+from townlet.errors import INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
     from townlet.train.launch import Outcome
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
     from townlet.train.sinks import Sink
 
 DEFAULT = "town:dqn"
-INTERRUPTED = 130
+
+
+def count(text: str) -> int:
+    """A number of steps as people write it."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1 <= number < 1e18 or number % 1:
+        raise typer.BadParameter(f"'{text[:40]}' is no number of steps; write it like 100000 or 1e5")
+    return int(number)
 
 
 def train(
@@ -30,17 +41,22 @@ def train(
     ] = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with this run, to the bit.")] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="End after so many steps of all rows (budget.env_steps).")
+        int | None,
+        typer.Option(parser=count, metavar="N", help="End after so many steps of all rows (budget.env_steps)."),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="End after so many minutes (budget.minutes).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Another seed, another run of the same experiment.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train so many seeds, one after the other, and compare.")] = 1,
     pause_at: Annotated[
-        int | None, typer.Option(min=1, help="Stop here on the way to the budget; --resume goes on.")
+        int | None,
+        typer.Option(parser=count, metavar="N", help="Stop here on the way to the budget; --resume goes on."),
     ] = None,
-    root: Annotated[Path, typer.Option(metavar="FOLDER", help="Where runs lie.")] = Path("runs"),
+    root: Root = ROOT,
 ) -> None:
-    """Train an agent. Ctrl-C saves and leaves; a second one leaves at once."""
+    """Train an agent, or go on with a run.
+
+    Ctrl-C saves and leaves; a second one leaves at once.
+    """
     # `townlet train --resume RUN key=value` has no recipe: the first word is a change already.
     words = [word for word in (recipe, *(overrides or ())) if word is not None]
     asked = words.pop(0) if words and "=" not in words[0].partition(":")[0] else None
@@ -53,8 +69,12 @@ def train(
     if resume is not None:
         if asked is not None:
             raise TownletError(f"--resume {resume} knows its recipe", f"leave out '{asked}'")
+        if seeds > 1:
+            raise TownletError("--resume goes on with one run, and --seeds starts several", "leave one of them out")
         _resume(resume, words, root, pause_at)
     elif seeds > 1:
+        if pause_at is not None:
+            raise TownletError("--seeds trains each seed to its end", "leave out --pause-at, or pause one --seed")
         _several(asked or DEFAULT, words, root, seeds)
     else:
         _start(asked or DEFAULT, words, root, pause_at)
@@ -71,47 +91,60 @@ def _start(asked: str, words: list[str], root: Path, pause_at: int | None) -> No
 def _resume(name: str, words: list[str], root: Path, pause_at: int | None) -> None:
     from townlet.runs.folder import Run
     from townlet.train.launch import resume
-    from townlet.train.load import load
+    from townlet.train.reopen import reopen
 
     run = Run.open(name, root)
-    sink = console_sink(load(str(run.resolved_file), words).recipe)
+    sink = console_sink(reopen(run, words).recipe)
     _finish(resume(run, words, sinks=[sink], pause_at=pause_at))
 
 
 def console_sink(recipe: Recipe) -> Sink:
     """A bar at a terminal, plain lines in a pipe."""
-    from townlet.train.sinks import Bar, Lines
+    from townlet.train.sinks import on_console
 
-    console = err()
-    if console.is_terminal:
-        return Bar(console, recipe.title, recipe.budget.env_steps or 0)
-    return Lines(sys.stderr)
+    return on_console(err(), recipe)
 
 
 def _finish(outcome: Outcome) -> None:
     """Say what came of it, or how to go on."""
     console = out()
     if not outcome.ending.finished:
-        console.print(f"Saved after {outcome.seconds:.0f} s. Go on with: townlet train --resume {outcome.run.name}")
+        console.print(f"Saved after {outcome.seconds:.0f} s. Go on with:")
+        console.print(resume_command(outcome.run), markup=False, soft_wrap=True)
         if outcome.ending.why == "interrupted":
             raise typer.Exit(INTERRUPTED)
         return
-    for sentence in outcome.summary.sentences() if outcome.summary else ():
-        console.print(sentence, soft_wrap=True)
-    console.print(f"Trained for {outcome.seconds:.0f} s; {outcome.ending.why}.")
-    console.print(f"Run:    {outcome.run.path}", soft_wrap=True)
-    console.print(f"Report: {outcome.run.report_html}", soft_wrap=True)
+    said = outcome.summary.sentences() if outcome.summary else []
+    said.append(_over(outcome))
+    said += [f"Run:     {outcome.run.path}", f"Report:  {outcome.run.report_html}"]
+    said += [f"Watch:   {command('play', outcome.run)}", f"Measure: {command('eval', outcome.run)}"]
+    for line in said:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _over(outcome: Outcome) -> str:
+    """Why it is over; of a run that was over before, also how to go on."""
+    from townlet.train.limits import ENDS
+
+    why = outcome.ending.why
+    if outcome.trained:
+        return f"Trained for {outcome.seconds:.0f} s; {why}."
+    key = next((f"budget.{key}" for key, end in ENDS.items() if end == why), "budget.env_steps")
+    return f"It is finished: {why}. To go on give it a larger one: {resume_command(outcome.run, f'{key}=…')}"
 
 
 def _several(asked: str, words: list[str], root: Path, seeds: int) -> None:
     from townlet.train.several import several
 
     found = several(asked, words, root, seeds, console_sink)
-    console = out()
+    lines = {}
     for outcome in found.outcomes:
         last = outcome.ending.last
         score = "" if last is None else f"{last.score(found.metric):.1f}"
-        console.print(f"seed {outcome.seed}: {score:>8}  {outcome.seconds:.0f} s  {outcome.run.path}", soft_wrap=True)
-    console.print(found.in_words(), soft_wrap=True)
-    if found.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        lines[outcome.seed] = f"{score:>8}  {outcome.seconds:.0f} s  {outcome.run.path}"
+    for one in found.failed:
+        lines[one.seed] = f"  failed  {one.why}  {one.run.path}"
+    for line in [*(f"seed {seed}: {lines[seed]}" for seed in sorted(lines)), found.in_words()]:
+        out().print(line, markup=False, soft_wrap=True)
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from townlet.cli.console import err, examples, out
+from townlet.cli.options import WorldChanges, WorldName
+from townlet.cli.verbs import Verbs
 
 if TYPE_CHECKING:
     from townlet.world.tables import World
 
-app = typer.Typer(
-    help="Worlds: list, check, show, explain, begin a new one.", no_args_is_help=True, rich_markup_mode="rich"
-)
-
-WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in meters.energy.decay=.01")
-]
+app = Verbs("Look at worlds, check them, and begin one of your own.")
 
 
 def _load(name: str, overrides: list[str] | None) -> World:
@@ -43,8 +38,8 @@ def list_() -> None:
 
 
 @app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
-def check(world: WorldName, overrides: Overrides = None) -> None:
-    """Say everything that is wrong with a world, or how long one can live in it."""
+def check(world: WorldName, overrides: WorldChanges = None) -> None:
+    """Say all that is wrong with a world, or how long one lives there."""
     from townlet.sim.feasibility import describe, study
 
     compiled = _load(world, overrides)
@@ -58,7 +53,7 @@ def check(world: WorldName, overrides: Overrides = None) -> None:
 
 
 @app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
-def show(world: WorldName, overrides: Overrides = None) -> None:
+def show(world: WorldName, overrides: WorldChanges = None) -> None:
     """Print the tables of a world for a person."""
     from townlet.world.report import show as tables
 
@@ -69,7 +64,7 @@ def show(world: WorldName, overrides: Overrides = None) -> None:
 def explain(
     world: WorldName,
     meter: Annotated[str, typer.Argument(metavar="METER", help="The meter to explain.")],
-    overrides: Overrides = None,
+    overrides: WorldChanges = None,
 ) -> None:
     """Tell everything that moves one meter."""
     from townlet.world.report import explain as story
@@ -81,9 +76,12 @@ def explain(
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new world.")],
     parent: Annotated[str, typer.Option("--from", metavar="WORLD", help="The world to change.")] = "town",
-    folder: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where to write it.")] = Path(),
+    folder: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to write it.")] = Path(),
 ) -> None:
-    """Begin a world of your own as a short YAML file. Nothing is ever overwritten."""
+    """Begin a world of your own as a short YAML file.
+
+    Nothing is ever overwritten.
+    """
     from townlet.world.template import new_world
 
     file = new_world(name, parent, folder)
@@ -92,7 +90,10 @@ def new(
 
 @app.command(epilog=examples("townlet world schema > world.schema.json"))
 def schema() -> None:
-    """Print the JSON Schema of world files, for editors that complete and check YAML."""
+    """Print the JSON Schema of world files.
+
+    Editors that know it complete and check what you write.
+    """
     from townlet.world.template import schema as of_files
 
     # Plain print: the schema is for programs, so neither colours nor wrapped lines.

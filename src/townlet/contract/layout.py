@@ -14,19 +14,28 @@ Array = TypeVar("Array")
 # values: numbers as they are. index: whole numbers low … high that name things and have no order, such as a
 # state's number. picture: [channels, height, width].
 Kind = Literal["values", "index", "picture"]
-Part = tuple[str, tuple[int, ...], float, float] | tuple[str, tuple[int, ...], float, float, Kind]
+Shape = tuple[int, ...]
+Part = (
+    tuple[str, Shape, float, float]
+    | tuple[str, Shape, float, float, Kind]
+    | tuple[str, Shape, float, float, Kind, Shape]
+)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One named part of the observation: where it starts, its shape, its range and how to read its numbers."""
+    """One named part of the observation: where it starts, its shape, its range and how to read its numbers.
+
+    A place in shares of the way also knows its `grid`, how many cells each way has.
+    """
 
     name: str
     start: int
-    shape: tuple[int, ...]
+    shape: Shape
     low: float = 0.0
     high: float = 1.0
     kind: Kind = "values"
+    grid: Shape = ()
 
     @property
     def size(self) -> int:
@@ -48,7 +57,7 @@ class Layout:
 
     @classmethod
     def of(cls, *parts: Part) -> Layout:
-        """Lay out (name, shape, low, high) or (name, shape, low, high, kind) one after the other."""
+        """Lay out (name, shape, low, high), perhaps with kind and grid, one after the other."""
         blocks: list[Block] = []
         for part in parts:
             start = blocks[-1].slice.stop if blocks else 0

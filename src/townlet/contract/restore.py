@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,15 @@ def part(state: State, name: str, what: str) -> Any:
     if name not in state:
         raise TownletError(f"the saved {what} has no '{name}'", SAME)
     return state[name]
+
+
+def copied(state: Any) -> Any:
+    """A state, or a part of one, that stays as it is while what it was taken from lives on."""
+    if isinstance(state, Mapping):
+        return {name: copied(part) for name, part in state.items()}
+    if isinstance(state, Tensor):
+        return state.clone()  # of a view of much it takes only what is seen
+    return state.copy() if isinstance(state, np.ndarray) else state
 
 
 def copy_tensor(live: Tensor, given: Any, name: str) -> None:

@@ -7,14 +7,12 @@ import torch
 from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
 from townlet.explore.bonus import Bonus
-from townlet.explore.choose import Boltzmann, Chooser, Epsilon, normalized_entropy
+from townlet.explore.choose import Boltzmann, Chooser, Epsilon
 from townlet.explore.counts import Counts
 from townlet.explore.rnd import Rnd
 from townlet.explore.spec import AdaptiveWeight, BoltzmannSpec, CountsSpec, EpsilonSpec, FixedWeight, RndSpec
 from townlet.explore.weight import Adaptive, Fixed, Weight
 from townlet.rng import Streams
-
-__all__ = ["make_bonus", "make_chooser", "make_weight", "normalized_entropy"]
 
 
 def make_chooser(

@@ -16,6 +16,14 @@ from townlet.explore.moments import Moments
 from townlet.explore.spec import RndSpec
 from townlet.nets.heads import initialise
 from townlet.nets.layers import Stack, undrawn
+from townlet.nets.optimizers import (
+    forget_gradients,
+    make_optimizer,
+    optimizer_state,
+    restore_optimizer,
+    restore_weights,
+    weights,
+)
 from townlet.rng import Streams
 
 CLIP = 5.0  # of normalised observations, section 2.4 of the paper
@@ -36,10 +44,7 @@ class Rnd:
         self.spec = spec
         self.target = embedding(layout.size, spec, streams.torch("rnd.target")).to(device).requires_grad_(False)
         self.predictor = embedding(layout.size, spec, streams.torch("rnd.predictor")).to(device)
-        self._optimizer = torch.optim.Adam(self.predictor.parameters(), lr=spec.lr, fused=True)
-        for weight in self.predictor.parameters():  # torch would make these at the first step; a state has them before
-            kept = {name: torch.zeros_like(weight) for name in ("exp_avg", "exp_avg_sq")}
-            self._optimizer.state[weight] = {"step": torch.zeros((), device=device), **kept}
+        self._optimizer = make_optimizer("adam", self.predictor, spec.lr)
         self._seen = Moments(layout.size, device)  # of observations
         self._square = torch.zeros((), dtype=torch.float64, device=device)  # mean of novelty² over all rewards
         self._rewarded = 0
@@ -85,34 +90,29 @@ class Rnd:
         loss = torch.zeros((), device=obs.device)
         for part in torch.split(obs, self.spec.batch):
             error = self._error(self._inputs(part)).mean()
-            self._optimizer.zero_grad()
+            forget_gradients(self.predictor.parameters())
             error.backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
             loss += error.detach() * (len(part) / len(obs))
         return {"rnd_loss": loss.item()}
 
-    def _tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Every tensor that decides what is new, live: both networks, and Adam's moments."""
-        adam = {
-            f"{name}.{key}": value
-            for name, weight in self.predictor.named_parameters()
-            for key, value in self._optimizer.state[weight].items()
-        }
-        return {
-            "target": dict(self.target.state_dict()),
-            "predictor": dict(self.predictor.state_dict()),
-            "adam": adam,
-            "reward": {"square": self._square},
-        }
-
     def state(self) -> State:
-        """Both networks, Adam's moments by parameter, and what normalises."""
-        return {**self._tensors(), "seen": self._seen.state(), "rewarded": self._rewarded, "calls": self._calls}
+        """Both networks, the optimizer's past, and what normalises."""
+        return {
+            "target": weights(self.target),
+            "predictor": weights(self.predictor),
+            "optimizer": optimizer_state(self._optimizer, self.predictor),
+            "seen": self._seen.state(),
+            "square": self._square,
+            "rewarded": self._rewarded,
+            "calls": self._calls,
+        }
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        for part, tensors in self._tensors().items():
-            for name, mine in tensors.items():
-                copy_tensor(mine, state[part].get(name), f"explore.bonus.{part}.{name}")
+        restore_weights(self.target, state["target"], "explore.bonus.target")
+        restore_weights(self.predictor, state["predictor"], "explore.bonus.predictor")
+        restore_optimizer(self._optimizer, self.predictor, state["optimizer"])
         self._seen.restore(state["seen"])
+        copy_tensor(self._square, state["square"], "explore.bonus.square")
         self._rewarded, self._calls = int(state["rewarded"]), int(state["calls"])

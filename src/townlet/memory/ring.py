@@ -11,7 +11,7 @@ from townlet.contract.restore import SAME, part, restore_generator
 from townlet.contract.state import State
 from townlet.errors import TownletError
 from townlet.memory.priority import Priorities, PrioritySpec
-from townlet.memory.storage import Storage
+from townlet.memory.storage import Storage, Transition, transition_columns
 
 
 class Batch(NamedTuple):
@@ -45,21 +45,7 @@ class Ring:
     ) -> None:
         slots = max(capacity // rows, n_step + 1)
         self.n_step, self._generator, self._device = n_step, generator, device
-        self._storage = Storage(
-            slots,
-            rows,
-            {
-                "obs": ((obs_size,), torch.float32),
-                "actions": ((), torch.int64),
-                "reward": ((), torch.float32),
-                "intrinsic": ((), torch.float32),
-                "next_obs": ((obs_size,), torch.float32),
-                "next_mask": ((actions,), torch.bool),
-                "terminated": ((), torch.bool),
-                "ended": ((), torch.bool),
-            },
-            device,
-        )
+        self._storage = Storage(slots, rows, transition_columns(obs_size, actions), device)
         self._priorities = Priorities(priority, slots * rows, device) if priority else None
         self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
         self._ahead = torch.arange(n_step, device=device).unsqueeze(1)  # [n, 1]
@@ -69,22 +55,10 @@ class Ring:
         """Transitions stored."""
         return len(self._storage)
 
-    def add(
-        self,
-        obs: Tensor,
-        actions: Tensor,
-        reward: Tensor,
-        intrinsic: Tensor,
-        next_obs: Tensor,
-        next_mask: Tensor,
-        terminated: Tensor,
-        truncated: Tensor,
-    ) -> None:
-        """One step of all rows, each [N, …]; next_obs and next_mask are the final ones where an episode ended."""
+    def add(self, step: Transition) -> None:
+        """Store one step of all rows."""
         store = self._storage
-        store.put(obs=obs, actions=actions, reward=reward, intrinsic=intrinsic)
-        store.put(next_obs=next_obs, next_mask=next_mask, terminated=terminated, ended=terminated | truncated)
-        store.advance()
+        store.add(step)
         if self._priorities:
             start = store.newest * store.rows
             self._priorities.written(start, start + store.rows)

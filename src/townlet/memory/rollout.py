@@ -10,7 +10,7 @@ from torch import Tensor
 
 from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
-from townlet.memory.storage import Storage
+from townlet.memory.storage import FLAG, NUMBER, Storage
 
 
 class Minibatch(NamedTuple):
@@ -42,7 +42,6 @@ class Rollout:
     def __init__(
         self, steps: int, rows: int, obs_size: int, actions: int, *, hidden: int = 0, device: str = "cpu"
     ) -> None:
-        number, flag = ((), torch.float32), ((), torch.bool)
         self._storage = Storage(
             steps,
             rows,
@@ -50,8 +49,8 @@ class Rollout:
                 "obs": ((obs_size,), torch.float32),
                 "mask": ((actions,), torch.bool),
                 "actions": ((), torch.int64),
-                **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), number),
-                **dict.fromkeys(("terminated", "truncated", "fresh"), flag),
+                **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), NUMBER),
+                **dict.fromkeys(("terminated", "truncated", "fresh"), FLAG),
             },
             device,
         )
@@ -97,24 +96,6 @@ class Rollout:
             reward=reward, intrinsic=intrinsic, terminated=terminated, truncated=truncated, bootstrap=bootstrap
         )
         self._storage.advance()
-
-    def add(
-        self,
-        obs: Tensor,
-        mask: Tensor,
-        actions: Tensor,
-        log_prob: Tensor,
-        value: Tensor,
-        reward: Tensor,
-        intrinsic: Tensor,
-        terminated: Tensor,
-        truncated: Tensor,
-        bootstrap: Tensor,
-        fresh: Tensor,
-    ) -> None:
-        """A whole step of all rows at once."""
-        self.acted(obs, mask, actions, log_prob, value, fresh)
-        self.observed(reward, intrinsic, terminated, truncated, bootstrap)
 
     def advantages(
         self, last_value: Tensor, gamma: float, gae_lambda: float, weight: float = 0.0

@@ -10,7 +10,7 @@ from torch import Tensor
 from townlet.contract.restore import part, restore_generator
 from townlet.contract.state import State
 from townlet.errors import TownletError
-from townlet.memory.storage import Storage
+from townlet.memory.storage import Storage, Transition, transition_columns
 
 
 class Windows(NamedTuple):
@@ -26,9 +26,8 @@ class Windows(NamedTuple):
     reward: Tensor  # [L, B], extrinsic + weight × intrinsic
     discount: Tensor  # [L, B], γ, 0 where terminated
     valid: Tensor  # [L, B] bool, counts in the loss: neither burn-in nor padding
-    lengths: Tensor  # [B] int64, how many count
-    fresh: Tensor  # [L + 1, B] bool, true at the first step of each window: hidden is zeroed before it
-    hidden: Tensor  # [B, H] what was remembered before position 0, where that is stored; those windows are not fresh
+    fresh: Tensor  # [L + 1, B] bool, true at the first step of each window: what comes before it is padding
+    hidden: Tensor  # [B, H] what was remembered before that first step, where this is stored; else H is 0
 
 
 class Sequences:
@@ -54,53 +53,21 @@ class Sequences:
     ) -> None:
         self.length, self.burn_in, self.gamma = length, burn_in, gamma
         self._generator, self._device = generator, device
-        observation, mask = ((obs_size,), torch.float32), ((actions,), torch.bool)
-        self._storage = Storage(
-            max(capacity // rows, burn_in + length),
-            rows,
-            {
-                "obs": observation,
-                "mask": mask,
-                "actions": ((), torch.int64),
-                "reward": ((), torch.float32),
-                "intrinsic": ((), torch.float32),
-                "next_obs": observation,
-                "next_mask": mask,
-                "terminated": ((), torch.bool),
-                "ended": ((), torch.bool),
-                "hidden": ((hidden,), torch.float32),
-            },
-            device,
-        )
+        columns = {
+            **transition_columns(obs_size, actions),
+            "mask": ((actions,), torch.bool),
+            "hidden": ((hidden,), torch.float32),
+        }
+        self._storage = Storage(max(capacity // rows, burn_in + length), rows, columns, device)
         self._position = torch.arange(burn_in + length, device=device).unsqueeze(1)  # [L, 1]
 
     def __len__(self) -> int:
         """Transitions stored."""
         return len(self._storage)
 
-    def add(
-        self,
-        obs: Tensor,
-        mask: Tensor,
-        actions: Tensor,
-        reward: Tensor,
-        intrinsic: Tensor,
-        next_obs: Tensor,
-        next_mask: Tensor,
-        terminated: Tensor,
-        truncated: Tensor,
-        hidden: Tensor | None = None,
-    ) -> None:
-        """One step of all rows, each [N, …]; next_obs and next_mask are the final ones where an episode ended.
-
-        hidden [N, H] is what was remembered before it, for a memory that stores it.
-        """
-        store = self._storage
-        if hidden is not None:
-            store.put(hidden=hidden)
-        store.put(obs=obs, mask=mask, actions=actions, reward=reward, intrinsic=intrinsic)
-        store.put(next_obs=next_obs, next_mask=next_mask, terminated=terminated, ended=terminated | truncated)
-        store.advance()
+    def add(self, step: Transition) -> None:
+        """Store one step of all rows."""
+        self._storage.add(step)
 
     def sample(self, batch: int, weight: float = 0.0) -> Windows:
         """Draw `batch` windows: each stored step is drawn alike, `weight` is that of the intrinsic reward now."""
@@ -119,9 +86,6 @@ class Sequences:
         discount = torch.full_like(reward, self.gamma).masked_fill_(flat["terminated"].take(place), 0.0)
         fresh = torch.zeros((len(place) + 1, batch), dtype=torch.bool, device=self._device)
         fresh.scatter_(0, first.unsqueeze(0), True)
-        hidden = flat["hidden"].index_select(0, place[0])
-        if hidden.shape[1]:  # a shorter window begins with its episode, where nothing is remembered
-            fresh[0] = False
         return Windows(
             obs=self._seen("obs", place, first),
             mask=self._seen("mask", place, first),
@@ -129,9 +93,8 @@ class Sequences:
             reward=reward,
             discount=discount,
             valid=(self._position >= self.burn_in) & (self._position < self.burn_in + lengths),
-            lengths=lengths,
             fresh=fresh,
-            hidden=hidden,
+            hidden=flat["hidden"].index_select(0, place[0]),  # padding repeats the first step, so place[0] is the first
         )
 
     def _place(self, drawn: Tensor, position: Tensor) -> Tensor:
@@ -162,7 +125,7 @@ class Sequences:
         steps, batch = place.shape
         seen = torch.empty((steps + 1, batch, *own.shape[1:]), dtype=own.dtype, device=own.device)
         torch.index_select(following, 0, place.flatten(), out=seen[1:].flatten(0, 1))
-        begin = own.index_select(0, place[0])  # padding repeats the first step, so place[0] is the first
+        begin = own.index_select(0, place[0])  # of the first step: padding before it repeats it
         seen[0] = begin
         seen[first, torch.arange(batch, device=own.device)] = begin
         return seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,44 @@ from torch import Tensor
 from townlet.contract.restore import SAME, copy_tensor, part
 from townlet.contract.state import State
 from townlet.errors import TownletError
+
+Columns = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # name → shape of one row's value, and its type
+NUMBER: Final = ((), torch.float32)
+FLAG: Final = ((), torch.bool)
+
+
+class Transition(NamedTuple):
+    """One step of all rows, each [N, …], as replay memories take it in."""
+
+    obs: Tensor  # [N, D] float32
+    mask: Tensor  # [N, K] bool
+    actions: Tensor  # [N] int64
+    reward: Tensor  # [N] float32, of the environment
+    intrinsic: Tensor  # [N] float32, unweighted
+    next_obs: Tensor  # [N, D], the final one where an episode ended
+    next_mask: Tensor  # [N, K], likewise
+    terminated: Tensor  # [N] bool
+    truncated: Tensor  # [N] bool
+    hidden: Tensor  # [N, H] what was remembered before it; H is 0 where that is not stored
+
+    @property
+    def ended(self) -> Tensor:
+        """Whether the episode was over with it, for whichever reason [N]."""
+        return self.terminated | self.truncated
+
+
+def transition_columns(obs_size: int, actions: int) -> Columns:
+    """The columns that every replay memory keeps of transitions."""
+    return {
+        "obs": ((obs_size,), torch.float32),
+        "actions": ((), torch.int64),
+        "reward": NUMBER,
+        "intrinsic": NUMBER,
+        "next_obs": ((obs_size,), torch.float32),
+        "next_mask": ((actions,), torch.bool),
+        "terminated": FLAG,
+        "ended": FLAG,
+    }
 
 
 class Storage:
@@ -19,9 +58,7 @@ class Storage:
     one step later is rows further, around the end.
     """
 
-    def __init__(
-        self, slots: int, rows: int, columns: Mapping[str, tuple[tuple[int, ...], torch.dtype]], device: str
-    ) -> None:
+    def __init__(self, slots: int, rows: int, columns: Columns, device: str) -> None:
         self.slots, self.rows = slots, rows
         self.columns = {
             name: torch.zeros((slots, rows, *shape), dtype=kind, device=device)
@@ -43,6 +80,12 @@ class Storage:
         """Copy values [rows, …] into the slot at the head."""
         for name, value in values.items():
             self.columns[name][self.head].copy_(value)
+
+    def add(self, step: Transition) -> None:
+        """Copy those values of a transition for which there is a column; the slot is complete."""
+        for name, column in self.columns.items():
+            column[self.head].copy_(getattr(step, name))
+        self.advance()
 
     def advance(self) -> None:
         """The slot at the head is complete."""

@@ -1,1 +1,4 @@
-"""Torch modules built from the named blocks of an observation. Nothing here knows about rewards or returns."""
+"""Torch modules built from the named blocks of an observation, and their descent down a gradient.
+
+Nothing here knows about rewards or returns.
+"""

@@ -1,4 +1,4 @@
-"""A notebook of places: for each kind of thing, where it was when it was last seen.
+"""A notebook of places: for each kind of thing, where it was when it was last seen, and where was looked at all.
 
 A gated memory must learn to write down places, to keep them and to reckon with them. Here this is given, and only
 what to do with it is learned. In the spirit of the Neural Map (Parisotto and Salakhutdinov 2018), with one note for
@@ -7,6 +7,7 @@ each kind instead of one for each cell.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from townlet.contract.layout import Layout
 from townlet.errors import TownletError
-from townlet.nets.keypoints import Points
+from townlet.nets.keypoints import Points, cells_of
 from townlet.nets.layers import Take, readers, width
 from townlet.nets.spec import PlacesSpec
 
@@ -34,9 +35,10 @@ class Glance(nn.Module):
         window, position = layout.block(WINDOW), layout.block(POSITION)
         self.points, self.position = Points(window), Take(position.start, position.size)
         self.kinds, self.axes = self.points.kinds - 1, position.size
-        if len(window.shape) - 1 != self.axes:
-            what = f"the window has {len(window.shape) - 1} axes and the position {self.axes}"
+        if not len(window.shape) - 1 == self.axes == len(position.grid):
+            what = f"the window has {len(window.shape) - 1} axes, the position {self.axes} in a grid of {position.grid}"
             raise TownletError(f"network 'places' cannot reckon here: {what}", "use keypoints with a recurrent part")
+        self.window, self.grid = self.points.sizes, position.grid
         self.readers = nn.ModuleList(readers((b for b in layout if b.name not in (WINDOW, POSITION)), spec))
         self.features = self.points.features + self.axes + sum(width(reader) for reader in self.readers)
 
@@ -45,34 +47,46 @@ class Glance(nn.Module):
 
 
 class Notebook(nn.Module):
-    """Remembers the last sighting of each kind: glances [.., B, E] → [.., B, features].
+    """Remembers the last sighting of each kind and which cells were looked at: glances [.., B, E] → [.., B, features].
 
-    A note is a flag, the offset of the thing when it was seen, and where the agent stood then. Told are the flag,
-    that offset, and the way the agent has made since: together they say where the thing is from here.
+    A note is a flag, the offset of the thing when it was seen, and where the agent stood then. The keypoints of what
+    is in sight give way to bearings of all that is noted, and to how much of the map is still unseen on either side.
     """
 
     def __init__(self, glance: Glance) -> None:
         super().__init__()
         self.kinds, self.axes = glance.kinds, glance.axes
-        self.note = 1 + 2 * self.axes
-        self.hidden = self.kinds * self.note
+        self.note, self.cells = 1 + 2 * self.axes, prod(glance.grid)
+        self.notes = self.kinds * self.note
+        self.hidden = self.notes + self.cells
         self.seen, self.place = self.axes * self.kinds, glance.points.features
-        self.features = glance.features + self.hidden
+        self.features = glance.features - self.place + self.kinds * 2 * (self.axes + 1) + 2 * self.axes
+        grid, window = torch.tensor(glance.grid), torch.tensor(glance.window)
+        self.register_buffer("window", window, persistent=False)
+        self.register_buffer("radius", (window // 2).unsqueeze(-1), persistent=False)
+        self.register_buffer("way", (grid - 1).float(), persistent=False)
+        self.register_buffer("share", 1 / grid, persistent=False)
+        self.register_buffer("map", cells_of(glance.grid), persistent=False)
 
     def forward(self, x: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → features, hidden after the last step.
 
         Rows that are fresh ([B] or [T, B] bool) forget everything before that step.
         """
-        before = torch.unflatten(hidden, -1, (self.kinds, self.note))
-        if x.dim() == 2:
-            if fresh is not None:
-                before = before.masked_fill(fresh.view(-1, 1, 1), 0.0)
-            notes = last = torch.where(self._flags(x).unsqueeze(-1), self._notes(x), before)
-        else:
-            notes = self._recall(self._notes(x), self._flags(x), before, fresh)
-            last = notes[-1]
-        return torch.cat([x, self._told(notes, self._position(x))], -1), last.flatten(1)
+        sequence = x if x.dim() == 3 else x.unsqueeze(0)
+        if fresh is not None:
+            fresh = fresh.view(sequence.shape[:2])
+        before = torch.unflatten(hidden[:, : self.notes], -1, (self.kinds, self.note))
+        notes = self._recall(self._notes(sequence), self._flags(sequence), before, fresh)
+        ahead = self._from_here(sequence)
+        looked = self._looked(ahead, hidden[:, self.notes :], fresh)
+        told = [
+            self._bearings(notes, self._position(sequence)),
+            self._unseen(ahead, looked),
+            sequence[..., self.place :],
+        ]
+        features = torch.cat(told, -1)
+        return features if x.dim() == 3 else features[0], torch.cat([notes[-1].flatten(1), looked[-1]], 1)
 
     def _flags(self, x: Tensor) -> Tensor:
         """Whether each kind is in sight [.., B, kinds]."""
@@ -90,16 +104,46 @@ class Notebook(nn.Module):
 
     def _recall(self, notes: Tensor, flags: Tensor, before: Tensor, fresh: Tensor | None) -> Tensor:
         """The last note of each kind at every step [T, B, kinds, note]; what was known before is the note of time 0."""
-        steps, rows = flags.shape[:2]
-        clock = torch.arange(1, steps + 1, device=notes.device).view(-1, 1, 1)
+        if len(flags) == 1:
+            before = before if fresh is None else before.masked_fill(fresh.view(-1, 1, 1), 0.0)
+            return torch.where(flags.unsqueeze(-1), notes, before)
+        clock = torch.arange(1, len(flags) + 1, device=notes.device).view(-1, 1, 1)
         last = (flags * clock).cummax(0).values
         known = torch.cat([before.unsqueeze(0), notes]).gather(0, last.unsqueeze(-1).expand(-1, -1, -1, self.note))
         if fresh is None:
             return known
-        begun = (fresh.unsqueeze(-1) * clock).cummax(0).values.expand(steps, rows, self.kinds)
+        begun = (fresh.unsqueeze(-1) * clock).cummax(0).values
         return known.masked_fill((last < begun).unsqueeze(-1), 0.0)
 
-    def _told(self, notes: Tensor, position: Tensor) -> Tensor:
-        """Flag, offset when seen, and the way since then, of each kind [.., B, H]; zeros for what was never seen."""
+    def _from_here(self, x: Tensor) -> Tensor:
+        """How far each cell of the map is from the agent, by axis: [.., B, axes, cells]."""
+        here = (self._position(x).squeeze(-2) * self.get_buffer("way")).round()
+        return self.get_buffer("map") - here.unsqueeze(-1)
+
+    def _looked(self, ahead: Tensor, before: Tensor, fresh: Tensor | None) -> Tensor:
+        """1 for the cells that were in the window once, at every step [T, B, cells]."""
+        sees = (ahead.abs() <= self.get_buffer("radius")).all(-2).to(before.dtype)
+        if fresh is None:  # one step alone goes without cummax, which ONNX does not have
+            return torch.maximum(before, sees if len(sees) == 1 else sees.cummax(0).values)
+        looked = []
+        for now, new in zip(sees, fresh, strict=True):
+            before = torch.maximum(before.masked_fill(new.unsqueeze(-1), 0.0), now)
+            looked.append(before)
+        return torch.stack(looked)
+
+    def _unseen(self, ahead: Tensor, looked: Tensor) -> Tensor:
+        """The share of the map that was never seen, on either side of the agent by axis: [.., B, 2 axes]."""
+        unseen = (1 - looked).unsqueeze(-2) / self.cells
+        return torch.cat([(unseen * (ahead < 0)).sum(-1), (unseen * (ahead > 0)).sum(-1)], -1)
+
+    def _bearings(self, notes: Tensor, position: Tensor) -> Tensor:
+        """Where each noted thing is from here, zeros for what was never seen: [.., B, kinds · 2 (axes + 1)].
+
+        Of each kind: the offset in shares of the map, the way to turn and how close it is, and the flag. What is
+        near speaks louder than what is far, else a network that knows all places hardly hears the one it stands by.
+        """
         flag, offset, stood = torch.split(notes, [1, self.axes, self.axes], -1)
-        return torch.cat([flag, offset, (position - stood) * flag], -1).flatten(-2)
+        moved = (position - stood) * self.get_buffer("way")
+        cells = (offset * self.get_buffer("window") - moved) * flag
+        close = flag / (1 + cells.abs().sum(-1, keepdim=True))
+        return torch.cat([cells * self.get_buffer("share"), cells.clamp(-1, 1) * close, close, flag], -1).flatten(-2)

@@ -96,17 +96,24 @@ def newest(folder: Path) -> Checkpoint | None:
     return Checkpoint(found[-1], content.open_manifest(found[-1]).info) if found else None
 
 
-def best(folder: Path) -> Checkpoint | None:
-    """The checkpoint with the highest `score` in its info, the earliest of equals; None where none has one."""
-    scored = []
+def survey(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
+    """All checkpoints that say of themselves what they are, oldest first; and what is wrong with the others."""
+    whole, damaged = [], {}
     for path in listing(folder):
         try:
-            info = content.open_manifest(path).info
-        except TownletError:
-            continue  # a damaged one is refused when it is read; it does not hide the others
-        if isinstance(info.get("score"), int | float):
-            scored.append(Checkpoint(path, info))
-    return max(scored, key=lambda c: (c.info["score"], -c.env_steps), default=None)
+            whole.append(Checkpoint(path, content.open_manifest(path).info))
+        except TownletError as error:
+            if path.is_dir():  # else its run has just let go of it
+                damaged[path] = error
+    return whole, damaged
+
+
+def best(folder: Path) -> Checkpoint | None:
+    """The checkpoint with the highest `score` in its info, the earliest of equals; None where none has one.
+
+    A damaged one does not hide the others; `survey` tells of it.
+    """
+    return _champion(survey(folder)[0])
 
 
 def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
@@ -165,10 +172,13 @@ def require(checkpoint: Checkpoint, **facts: Any) -> None:
 
 
 def prune(folder: Path, keep_every: int = 0) -> None:
-    """Remove all but the last, the best, and the first in every `keep_every` env_steps (0: none of these)."""
+    """Remove all but the last, the best, and the first in every `keep_every` env_steps (0: none of these).
+
+    A damaged one stays too: it may have been the best, and a person may want to save it.
+    """
     at("pruning begun")
-    found = listing(folder)
-    kept = {*found[-1:], *([champion.path] if (champion := best(folder)) else [])}
+    found, (whole, damaged) = listing(folder), survey(folder)
+    kept = {*found[-1:], *([champion.path] if (champion := _champion(whole)) else []), *damaged}
     stretches = set()
     for path in found if keep_every > 0 else []:
         if (stretch := order(path)[0] // keep_every) and stretch not in stretches:
@@ -197,6 +207,11 @@ def tidy(folder: Path) -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
             else:
                 os.unlink(entry.path)
+
+
+def _champion(found: list[Checkpoint]) -> Checkpoint | None:
+    scored = [one for one in found if isinstance(one.info.get("score"), int | float)]
+    return max(scored, key=lambda one: (one.info["score"], -one.env_steps), default=None)
 
 
 def _parsed(name: str) -> tuple[int, int]:

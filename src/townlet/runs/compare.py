@@ -11,32 +11,14 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from townlet.config.overrides import apply
-from townlet.config.yaml import read
 from townlet.errors import TownletError
 from townlet.runs import disk, page, plots
 from townlet.runs.folder import Run
 from townlet.runs.overview import Overview
+from townlet.runs.settings import settings
 
-ABOUT: Final = ("description", "result", "tuned")  # words for people, not settings
 SIZE: Final = (8.0, 4.5)  # inches
 ENDINGS: Final = (".png", ".svg", ".html")
-
-
-def settings(run: Run) -> dict[str, Any]:
-    """Every setting of a run by its path, as in agent.lr."""
-    flat: dict[str, Any] = {}
-
-    def add(path: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, below in value.items():
-                add(f"{path}.{key}" if path else key, below)
-        else:
-            flat[path] = "null" if value is None else value  # as YAML says it; None is left for keys that are not there
-
-    whole = apply(read(run.resolved_file), run.meta().get("resumed_with", ())).plain()
-    add("", {key: value for key, value in whole.items() if key not in ABOUT})
-    return flat
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -76,7 +58,9 @@ def write_curves(runs: Mapping[str, Overview], path: Path) -> None:
         return
     rows = [(label, one.run.name, one.recipe, str(one.seed), _figure(one.best)) for label, one in runs.items()]
     section = page.Section("Evaluations", header=("", "run", "recipe", "seed", "best"), rows=rows, plots=[plot])
-    disk.replace_file(path, page.html("Runs side by side", [section]).encode("utf-8", "replace"))
+    disk.replace_file(
+        path, page.html("Runs side by side", "Evaluations without exploration.", [section]).encode("utf-8", "replace")
+    )
 
 
 def _png(paint: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -14,7 +14,9 @@ from townlet.errors import Mark, TownletError
 from townlet.runs.schema import APPLICATION, VERSION, statements
 
 MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the log
-DAMAGED: Final = ("the metrics are damaged or foreign", "move the file away, or take it from a backup")
+PATIENCE: Final = 200  # milliseconds for readers to finish when a writer closes
+FIX: Final = "move metrics.db away; `townlet train --resume` then begins new metrics, and no checkpoint is lost"
+DAMAGED: Final = ("the metrics are damaged or foreign", FIX)
 
 # beginning of SQLite's name of an error → (what is wrong, how to mend it)
 WORDS: Final = (
@@ -43,11 +45,14 @@ def explained(error: sqlite3.Error, path: Path) -> TownletError:
     for begin, what, fix in WORDS:
         if name.startswith(begin):
             return TownletError(f"{what} ({error})", fix, Mark(str(path)))
-    return TownletError(f"the metrics cannot be used ({error})", DAMAGED[1], Mark(str(path)))
+    return TownletError(f"the metrics cannot be used ({error})", FIX, Mark(str(path)))
 
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
     """A connection whose file has our tables and nothing else; a new file gets them when it may be written."""
+    if read_only and not path.exists():
+        fix = "`townlet train --resume` begins new ones; its checkpoints can be used without them"
+        raise TownletError("this run has no metrics", fix, Mark(str(path)))
     with in_words(path):
         connection = _reader(path) if read_only else _writer(path)
         try:
@@ -81,6 +86,16 @@ def _reader(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA query_only=ON")
     return connection
+
+
+def settle(connection: sqlite3.Connection) -> None:
+    """Bring the log into the file and do without one, so that a run at rest is a single file that can be copied.
+
+    Whoever reads at this moment keeps the log in use; then it stays until the next writer closes.
+    """
+    with suppress(sqlite3.Error):
+        connection.execute(f"PRAGMA busy_timeout={PATIENCE}")
+        connection.execute("PRAGMA journal_mode=DELETE")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from townlet.errors import TownletError, did_you_mean
 from townlet.runs import disk
+from townlet.runs.meta import checked
 from townlet.runs.strict_json import parse
 from townlet.runs.tree import plain
 
@@ -41,6 +43,11 @@ class Run:
     def resolved_file(self) -> Path:
         """Every setting with where it came from."""
         return self.path / "resolved.yaml"
+
+    @property
+    def worlds(self) -> Path:
+        """The folder of the run's own copies of its worlds."""
+        return self.path / "worlds"
 
     @property
     def meta_file(self) -> Path:
@@ -94,7 +101,14 @@ class Run:
 
     @classmethod
     def create(
-        cls, root: Path, env: str, variant: str, recipe_text: str, resolved_text: str, meta: dict[str, Any]
+        cls,
+        root: Path,
+        env: str,
+        variant: str,
+        recipe_text: str,
+        resolved_text: str,
+        meta: dict[str, Any],
+        world_texts: Mapping[str, str] | None = None,
     ) -> Run:
         """A new run below `root`, which `root/latest` then points to. It appears whole or not at all."""
         now = datetime.now(UTC)
@@ -104,6 +118,9 @@ class Run:
             fresh.path.mkdir(parents=True)
             disk.write_new(fresh.recipe_file, recipe_text.encode())
             disk.write_new(fresh.resolved_file, resolved_text.encode())
+            for role, text in (world_texts or {}).items():
+                fresh.worlds.mkdir(exist_ok=True)
+                disk.write_new(fresh.worlds / f"{role}.yaml", text.encode())
             fresh.write_meta({"created": now.isoformat(), **meta})
             fresh.checkpoints.mkdir()
             os.rename(fresh.path, run.path)
@@ -124,7 +141,7 @@ class Run:
             return runs[-1]  # the link was lost, as when a folder is copied without links
         for place in (root / word, Path(word)):
             if word and (place / "meta.json").is_file():
-                return cls(place.resolve() if place.is_symlink() else place)
+                return cls(_direct(place, root))
         begin = [run for run in runs if word and run.name.startswith(word)]
         if len(begin) == 1:
             return begin[0]
@@ -139,14 +156,15 @@ class Run:
         """All runs below `root`, oldest first."""
         if not root.is_dir():
             return []
-        found = [
-            cls(p) for p in root.iterdir() if p.name[0] != "." and not p.is_symlink() and (p / "meta.json").is_file()
-        ]
+        try:
+            found = [cls(path) for path in root.iterdir() if _is_run(path)]
+        except OSError as error:
+            raise disk.explained(error, f"cannot list {root}") from error
         return sorted(found, key=lambda run: (run._created(), run.name))
 
     def meta(self) -> dict[str, Any]:
-        """What is known about the run: versions, machine, command line, seeds, hashes."""
-        return parse(disk.read_bounded(self.meta_file, MAX_META), self.meta_file)
+        """What is known about the run: versions, machine, command line, seeds, hashes (see `Meta`)."""
+        return checked(parse(disk.read_bounded(self.meta_file, MAX_META), self.meta_file), self.meta_file)
 
     def write_meta(self, meta: dict[str, Any]) -> None:
         """Replace meta.json in one instant."""
@@ -163,6 +181,24 @@ class Run:
             return str(self.meta().get("created", ""))
         except TownletError:
             return ""
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is a run to be listed. A link counts when it leads elsewhere, as to another disk."""
+    try:
+        if path.name.startswith(".") or path.name == LATEST or not (path / "meta.json").is_file():
+            return False
+        return not path.is_symlink() or path.resolve().parent != path.parent.resolve()
+    except OSError:
+        return False  # it may not be looked into; it does not hide the others
+
+
+def _direct(place: Path, root: Path) -> Path:
+    """The folder itself where a link or "." was named, below `root` as it was written where it lies there."""
+    if place.name not in ("", "..") and not place.is_symlink():
+        return place
+    found = place.resolve()
+    return root / found.name if found.parent == root.resolve() else found
 
 
 def _slug(word: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
@@ -61,9 +61,10 @@ class Overview:
     def created(self) -> datetime | None:
         """When it was begun."""
         try:
-            return datetime.fromisoformat(str(self.meta["created"]))
+            found = datetime.fromisoformat(str(self.meta["created"]))
         except (KeyError, ValueError):
             return None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     def age(self, now: datetime | None = None) -> str:
         """How long ago it was begun, in one unit."""
@@ -95,17 +96,24 @@ class Overview:
 
 def overview(run: Run) -> Overview:
     """What is known of a run; damage is told in `problem` instead of raised."""
-    problems = []
+    problems: list[TownletError] = []
     meta: dict[str, Any] = {}
+    measured = _Measured({name: [] for name in EVALUATED}, None, 0)
+    found = checkpoint.listing(run.checkpoints)
+    problems += checkpoint.survey(run.checkpoints)[1].values()
     try:
         meta = run.meta()
     except TownletError as error:
-        problems.append(error.mistakes[0].what)
-    evaluations, random, noted = _evaluations(run)
-    found = checkpoint.listing(run.checkpoints)
-    env_steps = max([noted, *(checkpoint.order(path)[0] for path in found[-1:])])
-    state = "damaged" if problems else _state(run, meta)
-    return Overview(run, state, meta, env_steps, len(found), evaluations, random, "; ".join(problems))
+        problems.append(error)
+    try:
+        if run.metrics_file.exists() or found:  # a run that has just begun may have neither
+            measured = _measured(run)
+    except TownletError as error:
+        problems.append(error)
+    env_steps = max([measured.env_steps, *(checkpoint.order(path)[0] for path in found[-1:])])
+    told = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.mistakes)
+    state = _state(run, meta, bool(problems))
+    return Overview(run, state, meta, env_steps, len(found), measured.greedy, measured.random, told)
 
 
 def overviews(root: Path) -> list[Overview]:
@@ -128,24 +136,27 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(STEPS[round((mean - low) / ((high - low) or 1.0) * (len(STEPS) - 1))] for mean in means)
 
 
-def _state(run: Run, meta: dict[str, Any]) -> str:
+def _state(run: Run, meta: dict[str, Any], damaged: bool) -> str:
     if holder(run.path) is not None:
         return "running"
+    if damaged:
+        return "damaged"
     if meta.get("diverged"):
         return "diverged"
     return "finished" if meta.get("finished") else "interrupted"
 
 
-def _evaluations(run: Run) -> tuple[Columns, float | None, int]:
+class _Measured(NamedTuple):
     """Evaluations of the agent, the length of a random life, and the last moment that was noted."""
-    nothing: Columns = {name: [] for name in EVALUATED}
-    if not run.metrics_file.is_file():
-        return nothing, None, 0
-    try:
-        with Reader(run.metrics_file) as store:
-            found = store.read("evaluations", EVALUATED, where={"policy": "greedy"})
-            random = store.read("evaluations", ("length",), where={"policy": "random"}, last=1)["length"]
-            noted = store.read("updates", ("env_steps",), last=1)["env_steps"]
-    except TownletError:
-        return nothing, None, 0
-    return found, random[0] if random else None, max([0, *found["env_steps"], *noted])
+
+    greedy: Columns
+    random: float | None
+    env_steps: int
+
+
+def _measured(run: Run) -> _Measured:
+    with Reader(run.metrics_file) as store:
+        found = store.read("evaluations", EVALUATED, where={"policy": "greedy"})
+        random = store.read("evaluations", ("length",), where={"policy": "random"}, last=1)["length"]
+        noted = store.read("updates", ("env_steps",), last=1)["env_steps"]
+    return _Measured(found, random[0] if random else None, max([0, *found["env_steps"], *noted]))

@@ -13,56 +13,79 @@ from townlet.runs.plots import Plot
 # Nothing is loaded and nothing runs, whatever a name or a text of a run contains.
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE: Final = """
-:root { color-scheme: light dark; --ink: #222; --paper: #fff; --line: #8886; }
-@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --paper: #16181b; } }
-body { color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
-       margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
-table { border-collapse: collapse; } th, td { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top; }
-tr { border-bottom: 1px solid var(--line); } figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; }
-pre { overflow-x: auto; border: 1px solid var(--line); padding: .6rem; font-size: .85rem; }
+:root { color-scheme: light dark; --ink: #1d2330; --soft: #5a6472; --paper: #fff; --card: #f3f5f8; --line: #d8dee6; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e7eb; --soft: #9ba6b3; --paper: #15181c; --card: #20252b; --line: #363e48; } }
+body { color: var(--ink); background: var(--paper); font: 16px/1.55 system-ui, sans-serif; max-width: 60rem;
+       margin: 2.5rem auto 5rem; padding: 0 1.2rem; overflow-wrap: break-word; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .2rem; }
+h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; padding-top: 1.2rem; border-top: 1px solid var(--line); }
+p { max-width: 46rem; } .about { color: var(--soft); margin: 0 0 1.4rem; font-size: .9rem; }
+.cards { display: grid; grid-template-columns: repeat(4, 1fr); gap: .6rem; margin: 1rem 0; }
+@media (max-width: 40rem) { .cards { grid-template-columns: 1fr 1fr; } }
+.cards div { background: var(--card); border-radius: .5rem; padding: .55rem .8rem; }
+.cards dt { color: var(--soft); font-size: .85rem; } .cards dd { margin: 0; font-size: 1.25rem; font-weight: 600; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
+th, td { padding: .25rem 1.2rem .25rem 0; text-align: left; vertical-align: top; }
+th { color: var(--soft); font-weight: 500; white-space: nowrap; } td { overflow-wrap: anywhere; }
+.number { text-align: right; white-space: nowrap; } tr { border-bottom: 1px solid var(--line); }
+figure { margin: 1rem 0; overflow-x: auto; } svg { max-width: 100%; height: auto; }
+pre { overflow-x: auto; background: var(--card); border-radius: .5rem; padding: .7rem .9rem; font-size: .85rem; }
 """
+NUMBER: Final = re.compile(r"[-−]?[\d,.]+(e[-+]?\d+)?( ?%)?")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it; `verbatim` is a long text that one may want to look up."""
+    """A heading with what stands below it, in this order; without a title it opens the page.
+
+    `cards` are names with a value each, `code` is a line to copy, `verbatim` a long text that one may look up.
+    A table without a header has the names of its rows in the first column.
+    """
 
     title: str
     paragraphs: Sequence[str] = ()
+    cards: Sequence[tuple[str, str]] = ()
+    code: str = ""
+    plots: Sequence[Plot] = field(default=())
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-    plots: Sequence[Plot] = field(default=())
     verbatim: str = ""
 
 
-def markdown(title: str, sections: Iterable[Section], folder: str) -> str:
+def markdown(title: str, about: str, sections: Iterable[Section], folder: str) -> str:
     """The report as Markdown; plots are files in `folder`."""
-    lines = [f"# {_plain(title)}", ""]
+    lines = [f"# {_plain(title)}", "", _plain(about), ""]
     for section in sections:
-        lines += [f"## {_plain(section.title)}", ""]
+        lines += [f"## {_plain(section.title)}", ""] if section.title else []
+        if section.cards:
+            names, values = zip(*section.cards, strict=True)
+            lines += [_row(names), _row(["---"] * len(names), plain=False), _row(values), ""]
         for paragraph in section.paragraphs:
             lines += [_plain(paragraph), ""]
+        if section.code:
+            lines += [*_fenced(section.code, "sh"), ""]
+        for plot in section.plots:
+            lines += [f"![{_plain(plot.about)}]({folder}/{plot.name}.svg)", ""]
         if section.rows:
             header = section.header or ("",) * len(section.rows[0])
             lines += [_row(header), _row(["---"] * len(header), plain=False), *map(_row, section.rows), ""]
-        for plot in section.plots:
-            lines += [f"![{_plain(plot.about)}]({folder}/{plot.name}.svg)", ""]
         if section.verbatim:
-            fence = "`" * (max((len(run) for run in re.findall("`+", section.verbatim)), default=2) + 1)
-            fence = max(fence, "```", key=len)
-            lines += [f"{fence}yaml", section.verbatim.rstrip("\n"), fence, ""]
+            lines += [*_fenced(section.verbatim, "yaml"), ""]
     return "\n".join(lines)
 
 
-def html(title: str, sections: Iterable[Section]) -> str:
+def html(title: str, about: str, sections: Iterable[Section]) -> str:
     """The report as one file that needs no other."""
-    body = [f"<h1>{escape(title)}</h1>"]
+    body = [f'<h1>{escape(title)}</h1><p class="about">{escape(about)}</p>']
     for section in sections:
-        body.append(f"<section><h2>{escape(section.title)}</h2>")
+        body.append("<section>" + (f"<h2>{escape(section.title)}</h2>" if section.title else ""))
+        cards = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in section.cards)
+        body += [f'<dl class="cards">{"".join(cards)}</dl>'] if section.cards else []
         body += [f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs]
-        if section.rows:
-            body.append(_table(section))
+        body += [f"<pre>{escape(section.code)}</pre>"] if section.code else []
         body += [f'<figure role="img" aria-label="{escape(plot.about)}">{plot.svg}</figure>' for plot in section.plots]
+        body += [_table(section)] if section.rows else []
         if section.verbatim:
             body.append(f"<details><summary>show</summary><pre>{escape(section.verbatim)}</pre></details>")
         body.append("</section>")
@@ -75,9 +98,25 @@ def html(title: str, sections: Iterable[Section]) -> str:
 
 
 def _table(section: Section) -> str:
-    header = "".join(f"<th>{escape(cell)}</th>" for cell in section.header)
-    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in section.rows)
-    return f"<table>{f'<tr>{header}</tr>' if header else ''}{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    """Columns of numbers are set to the right; without a header the first column names the rows."""
+    columns = zip(*section.rows, strict=True)
+    numbers = [all(NUMBER.fullmatch(cell) for cell in column if cell) and any(column) for column in columns]
+    kinds = [' class="number"' if number and section.header else "" for number in numbers]
+
+    def row(cells: Sequence[str], tags: Sequence[str]) -> str:
+        marked = zip(cells, tags, kinds, strict=True)
+        return "<tr>" + "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, tag, kind in marked) + "</tr>"
+
+    width = len(section.rows[0])
+    head = row(section.header, ["th"] * width) if section.header else ""
+    tags = ["td"] * width if section.header else ["th", *["td"] * (width - 1)]
+    return f'<div class="wide"><table>{head}{"".join(row(cells, tags) for cells in section.rows)}</table></div>'
+
+
+def _fenced(text: str, language: str) -> list[str]:
+    """A block of code whose fence is longer than any in the text."""
+    fence = "`" * max(3, *(len(found) + 1 for found in re.findall("`+", text)), 0)
+    return [f"{fence}{language}", text.rstrip("\n"), fence]
 
 
 def _row(cells: Sequence[str], plain: bool = True) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,13 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from townlet.runs.catalogue import METRICS
+from townlet.runs.catalogue import described
 from townlet.runs.curves import Floats, Lives, Stretches, mean_of
 
 INK: Final = "#0a0b0c"  # stands for the colour of the text until the SVG is written
 # Okabe and Ito's colours without black: told apart by nearly everyone, on white and on black.
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999933", "#888888")
 LABEL: Final = 20  # letters
+WIDTH: Final = 9.6  # inches
+EVALUATED: Final = ("env_steps", "length", "length_min", "length_max", "limit")
 SETTINGS: Final[Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names may contain "$"
@@ -70,27 +72,32 @@ def draw(name: str, about: str, size: tuple[float, float], paint: Callable[[Figu
 
 
 def survival(lives: Lives, part: Stretches, evaluations: Mapping[str, list[Any]], random: float | None) -> Plot:
-    """Lengths of lives over env_steps, with evaluations and the yardstick of a random agent."""
+    """Lengths of lives over env_steps, with evaluations, the limit and the yardstick of a random agent."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         mean = part.means(lives.length, lives.count)
         low, high = part.quantile(0.1, lives), part.quantile(0.9, lives)
         there = np.isfinite(mean)
-        axes.fill_between(part.middle[there], low[there], high[there], color=COLOURS[0], alpha=0.2, linewidth=0)
-        axes.plot(part.middle[there], mean[there], color=COLOURS[0], label="while training (band: 10–90 %)")
-        if evaluations["env_steps"]:
-            axes.plot(
-                evaluations["env_steps"], evaluations["length"], "o-", color=COLOURS[3], label="evaluated, greedy"
-            )
+        axes.fill_between(part.middle[there], low[there], high[there], color=COLOURS[5], alpha=0.25, linewidth=0)
+        axes.plot(part.middle[there], mean[there], color=COLOURS[5], label="while training (band: 10–90 %)")
+        known = [row for row in zip(*(evaluations[name] for name in EVALUATED), strict=True) if row[1] is not None]
+        if known:
+            moments, length, least, most, limits = zip(*known, strict=True)
+            spread = [(x, low, high) for x, low, high in zip(moments, least, most, strict=True) if low is not None]
+            if spread:
+                axes.vlines(*zip(*spread, strict=True), color=COLOURS[3], alpha=0.35, linewidth=1.5)
+            axes.plot(moments, length, "o-", markersize=4, color=COLOURS[3], label="evaluated (bar: all lives)")
+            if limits[-1] is not None:
+                axes.axhline(limits[-1], color=INK, alpha=0.5, linewidth=1, label=f"limit: {limits[-1]}")
         if random is not None:
             axes.axhline(random, color=COLOURS[7], linestyle="--", label=f"a random agent: {random:.0f}")
         axes.set_ylim(bottom=0)
         axes.set_ylabel("length of a life in steps")
-        axes.legend(loc="best")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         _moments(axes)
 
-    return draw("survival", "length of lives over env_steps", (8.0, 3.8), paint)
+    return draw("survival", "length of lives over env_steps", (WIDTH, 3.6), paint)
 
 
 def shares(name: str, about: str, part: Stretches, found: dict[str, Floats]) -> Plot:
@@ -105,12 +112,12 @@ def shares(name: str, about: str, part: Stretches, found: dict[str, Floats]) -> 
         some = np.sum(list(shown.values()), axis=0) > 0
         # A label that begins with "_" would be left out of the legend, so the legend is told its labels.
         layers = axes.stackplot(part.middle[some], [values[some] for values in shown.values()], alpha=0.8)
-        axes.legend(layers, list(map(_short, shown)), loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.legend(layers, list(map(shortened, shown)), loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1)
         axes.set_ylabel("share of episodes")
         _moments(axes)
 
-    return draw(name, about, (8.0, 3.2), paint)
+    return draw(name, about, (WIDTH, 2.8), paint)
 
 
 def final_meters(lives: Lives) -> Plot:
@@ -122,50 +129,29 @@ def final_meters(lives: Lives) -> Plot:
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
         place = np.arange(len(names))
-        for shift, values, label in ((-0.2, first, "first tenth"), (0.2, last, "last tenth")):
+        for shift, values, label in ((-0.2, first, "first tenth of lives"), (0.2, last, "last tenth of lives")):
             axes.barh(place + shift, [values.get(name, 0.0) for name in names], 0.38, label=label)
-        axes.set_yticks(place, list(map(_short, names)))
+        axes.set_yticks(place, list(map(shortened, names)))
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel("mean at the end of an episode")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
-    return draw("meters", "meters at the end of life", (8.0, 1.2 + 0.35 * len(names)), paint)
+    return draw("meters", "meters at the end of life", (WIDTH, 1.2 + 0.32 * len(names)), paint)
 
 
-def transitions(counts: Mapping[tuple[str, str], int]) -> Plot:
-    """How often one affordance followed another."""
-    names = sorted({name for pair in counts for name in pair})
-    grid = np.full((len(names), len(names)), np.nan)
-    for (before, after), count in counts.items():
-        grid[names.index(before), names.index(after)] = count or np.nan
+def meter_history(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
+    """How full each meter was while training."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        _heat(figure, axes, grid, "times")
-        labels = list(map(_short, names))
-        axes.set_xticks(range(len(names)), labels, rotation=60, ha="right")
-        axes.set_yticks(range(len(names)), labels)
-        axes.set_xlabel("to")
-        axes.set_ylabel("from")
+        lines = [axes.plot(moments, values, linewidth=1.4)[0] for moments, values in series.values()]
+        axes.legend(lines, list(map(shortened, series)), loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.set_ylim(0, 1)
+        axes.set_ylabel("mean of all watched rows")
+        _moments(axes)
 
-    side = 2.5 + 0.28 * len(names)
-    return draw("transitions", "from which affordance to which", (side + 0.8, side), paint)
-
-
-def cells(counts: Mapping[int, float], size: Sequence[int], name: str, unit: str) -> Plot:
-    """A value for each cell of the map: x to the right, y downwards; other maps are shown as one line."""
-    width, height = (size[0], size[1]) if len(size) == 2 else (max(counts) + 1, 1)
-    grid = np.full(width * height, np.nan)
-    for cell, count in counts.items():
-        if 0 <= cell < grid.size:
-            grid[cell] = count or np.nan
-
-    def paint(figure: Figure) -> None:
-        axes = figure.subplots()
-        _heat(figure, axes, grid.reshape(height, width), unit)
-
-    return draw(name, f"{unit} by cell", (5.2, 4.2 if height > 1 else 1.6), paint)
+    return draw("history", "meters while training over env_steps", (WIDTH, 3.0), paint)
 
 
 def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
@@ -175,35 +161,27 @@ def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
-        for axes, (name, (moments, values)) in zip(grid, series.items(), strict=False):
+        for place, (axes, (name, (moments, values))) in enumerate(zip(grid, series.items(), strict=False)):
             axes.plot(moments, values, linewidth=1.2, marker="." if len(values) < 3 else "")
-            unit = METRICS[name].unit if name in METRICS else ""
-            axes.set_title(f"{name} ({unit})" if unit else _short(name), fontsize=9)
+            metric = described(name)
+            axes.set_title(f"{name} ({metric.unit})" if metric and metric.unit else shortened(name), fontsize=9)
+            axes.locator_params(nbins=5)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.tick_params(labelsize=8)
+            if place + columns >= len(series):
+                axes.set_xlabel("env_steps", fontsize=8)
         for axes in grid[len(series) :]:
             axes.set_visible(False)
 
-    return draw("learning", "figures of learning over env_steps", (9.0, 1.9 * rows), paint)
+    return draw("learning", "figures of learning over env_steps", (WIDTH, 1.8 * rows + 0.2), paint)
 
 
-def _short(label: str) -> str:
+def shortened(label: str, letters: int = LABEL) -> str:
     """A label that leaves room for the plot."""
-    return label if len(label) <= LABEL else f"{label[: LABEL - 1]}…"
+    return label if len(label) <= letters else f"{label[: letters - 1]}…"
 
 
 def _moments(axes: Axes) -> None:
     axes.set_xlabel("env_steps")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def _heat(figure: Figure, axes: Axes, grid: Floats, unit: str) -> None:
-    """A heat map as cells, not as an embedded bitmap; where nothing happened the page shows through."""
-    height, width = grid.shape
-    edges = np.arange(width + 1) - 0.5, np.arange(height + 1) - 0.5
-    drawn = axes.pcolormesh(*edges, np.ma.masked_invalid(grid), cmap="viridis")
-    axes.set_aspect("equal")
-    axes.invert_yaxis()
-    axes.grid(False)
-    figure.colorbar(drawn, ax=axes, label=unit, shrink=0.8)

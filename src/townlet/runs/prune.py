@@ -7,13 +7,18 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from townlet.errors import TownletError
 from townlet.runs import disk
+from townlet.runs.checkpoint import GONE
 from townlet.runs.folder import LATEST
-from townlet.runs.lock import Lock
+from townlet.runs.lock import Lock, holder
 from townlet.runs.overview import Overview, by_score
+
+YOUNG: Final = 60  # seconds: between the making of a folder and its first checkpoint a training is being built
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,14 @@ class Leaving:
 
 
 def candidates(runs: Sequence[Overview], keep: int | None = None) -> list[Leaving]:
-    """Runs without a checkpoint, with `keep` also all but the best few of each recipe; none that runs or is damaged."""
-    found, seen = [], Counter[str]()
+    """Runs without a checkpoint, with `keep` also all but the best few of each recipe.
+
+    None that runs, that has just been begun, that is damaged or that is only a link to a folder elsewhere.
+    """
+    found, seen, now = [], Counter[str](), datetime.now(UTC)
     for one in by_score(runs):
-        if one.state in ("running", "damaged"):
+        young = one.created is not None and (now - one.created).total_seconds() < YOUNG
+        if one.state in ("running", "damaged") or one.run.path.is_symlink() or (young and not one.checkpoints):
             continue
         if not one.checkpoints:
             found.append(Leaving(one, "it has no checkpoint"))
@@ -44,10 +53,12 @@ def remove(leaving: Leaving, root: Path) -> bool:
     path = leaving.one.run.path
     try:
         with Lock(path):
-            aside = path.with_name(f".gone-{secrets.token_hex(6)}")  # out of sight in one instant
+            aside = path.with_name(f"{GONE}{secrets.token_hex(6)}")  # out of sight in one instant
             path.rename(aside)
             shutil.rmtree(aside)
     except TownletError:
+        if holder(path) is None:  # it cannot be written at all
+            raise
         return False
     except OSError as error:
         raise disk.explained(error, f"cannot remove {path}") from error
@@ -55,6 +66,13 @@ def remove(leaving: Leaving, root: Path) -> bool:
     if link.is_symlink() and not link.exists():
         link.unlink()
     return True
+
+
+def tidy(root: Path) -> None:
+    """Remove what is left of runs whose removal was cut short."""
+    for left in root.glob(f"{GONE}*"):
+        if not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def size_of(path: Path) -> int:

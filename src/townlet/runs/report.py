@@ -3,98 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from townlet.errors import TownletError
-from townlet.runs import disk, page, plots
+from townlet.runs import disk, maps, page, plots, words
+from townlet.runs.catalogue import METER, METRICS, described
 from townlet.runs.curves import Lives, Stretches, lives, stretches
 from townlet.runs.folder import Run
 from townlet.runs.page import Section
 from townlet.runs.plots import Plot
 from townlet.runs.reader import Reader
+from townlet.runs.settings import recipe_hash
 
 STRETCHES: Final = 150  # of a curve
 BROAD: Final = 40  # of shares, which are unsteady in narrow ones
-FIGURES: Final = 12  # small plots of learning
+ENOUGH: Final = 8  # lives in a stretch, where there are so many: single lives are no curve
+FIGURES: Final = 15  # small plots of learning
 LINES: Final = 50  # of a table
 MAX_TEXT: Final = 1 << 20
+# What meta.json says and the report tells elsewhere, or in other words.
+ELSEWHERE: Final = ("recipe", "asked", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places")
+HASHES: Final = ("world", "evaluation_world", "interface")
+UNSHOWN: Final = ("episode_length", "updates_per_second", "memory_mb")  # shown above, or of little use over time
+NO_STAGE: Final = "0"  # of lives in a run without a curriculum
 
 
 def write(run: Run) -> tuple[Path, Path]:
     """Write report.md (with plots/) and report.html; give their paths."""
+    meta = run.meta()
     with Reader(run.metrics_file) as store:
-        sections = [section for section in _sections(run, store) if section]
-    title = f"Run {run.name}"
+        sections = [section for section in _sections(run, meta, store) if section]
+    title = f"{meta.get('recipe') or run.name}, seed {meta.get('seed', '?')}"
+    about = f"Run {run.name}, begun {str(meta.get('created', '?'))[:16].replace('T', ' ')} UTC"
     try:
         run.plots.mkdir(exist_ok=True)
     except OSError as error:
         raise disk.explained(error, f"cannot write {run.plots}") from error
-    for plot in (plot for section in sections for plot in section.plots):
+    drawn = {plot.name: plot for section in sections for plot in section.plots}
+    for plot in drawn.values():
         disk.replace_file(run.plots / f"{plot.name}.svg", plot.standalone())
-    disk.replace_file(run.report_md, page.markdown(title, sections, run.plots.name).encode("utf-8", "replace"))
-    disk.replace_file(run.report_html, page.html(title, sections).encode("utf-8", "replace"))
+    for old in run.plots.glob("*.svg"):
+        if old.stem not in drawn:  # of a report before this one
+            old.unlink(missing_ok=True)
+    text = page.markdown(title, about, sections, run.plots.name)
+    disk.replace_file(run.report_md, text.encode("utf-8", "replace"))
+    disk.replace_file(run.report_html, page.html(title, about, sections).encode("utf-8", "replace"))
     return run.report_md, run.report_html
 
 
-def _sections(run: Run, store: Reader) -> list[Section | None]:
-    meta = run.meta()
+def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section | None]:
     ended = lives(store)
     greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
     yardstick = random["length"][-1] if random["length"] else None
-    fine, broad = (stretches(ended.moment, size) if len(ended.moment) else None for size in (STRETCHES, BROAD))
+    fine, broad = (_stretches(ended, size) for size in (STRETCHES, BROAD))
     return [
-        Section("Result", in_words(greedy, yardstick, ended)),
-        _survival(ended, fine, greedy, yardstick),
-        Section("What was trained", header=("", ""), rows=_facts(meta)),
-        _evaluations(greedy),
-        _final_meters(ended),
-        _shares("Stages over time", "stages", "share of stages over env_steps", broad, ended.stages),
-        _shares("Causes of death over time", "causes", "share of causes over env_steps", broad, ended.causes),
-        _transitions(store),
-        _cells(store, meta),
-        _learning(store),
+        _summary(meta, store, ended, greedy, yardstick),
         _alerts(store),
+        _survival(ended, fine, greedy, yardstick),
+        _evaluations(greedy),
+        _shares("What ends lives", "causes", "cause", broad, ended.causes),
+        _meters(store, ended),
+        _cells(store, meta),
+        _transitions(store, meta),
+        _shares("Stages over time", "stages", "stage", broad, _staged(ended)),
+        _stage_changes(store),
+        _learning(store),
+        Section("What was trained", rows=_facts(run, meta)),
         _settings(run),
     ]
 
 
-def in_words(greedy: Mapping[str, list[Any]], yardstick: float | None, ended: Lives) -> list[str]:
-    """What came of it: how long the agent lives, beside a random one, and whether it works for its living."""
-    words = []
-    if yardstick is not None:
-        words.append(f"A random agent lives {yardstick:.0f} steps.")
-    if not greedy["length"]:
-        if len(ended.moment):
-            tenth = slice(-max(1, len(ended.moment) // 10), None)
-            mean = float(np.average(ended.length[tenth], weights=np.maximum(ended.count[tenth], 1e-12)))
-            words.append(f"The last lives while training lasted {mean:.0f} steps on average.")
-        return [" ".join([*words, "The agent was not evaluated."])]
-    last = {name: values[-1] for name, values in greedy.items()}
-    limit = f" of {last['limit']}" if last["limit"] else ""
-    count = f" over {last['episodes']} episodes" if last["episodes"] else ""
-    if last["length"] is not None:
-        moment = f"after {last['env_steps']:,} env_steps"
-        words.append(f"This agent lives {last['length']:.0f}{limit} steps, greedy{count}, {moment}.")
-    if last["survived"] is not None:
-        words.append(f"{_share(last['survived'])} of its lives reached the limit.")
-    if last["works"] is not None:
-        words.append(_work(last["works"]))
-    known = [(length, moment) for length, moment in zip(greedy["length"], greedy["env_steps"], strict=True) if length]
-    if known and last["length"] is not None and (best := max(known))[0] > 1.05 * last["length"]:
-        words.append(f"It was better before: {best[0]:.0f} steps at {best[1]:,} env_steps.")
-    return [" ".join(words)]
+def _summary(
+    meta: Mapping[str, Any], store: Reader, ended: Lives, greedy: Mapping[str, list[Any]], yardstick: float | None
+) -> Section:
+    moments = [*store.read("updates", ("env_steps",), last=1)["env_steps"], *greedy["env_steps"][-1:], 0]
+    cards = words.cards(meta, greedy, yardstick, max(moments))
+    told = words.result(meta, greedy, yardstick, ended)
+    again = words.repeat(meta)
+    return Section("", [*told, *(["Train it again:"] if again else [])], cards=cards, code=again)
 
 
-def _work(share: float) -> str:
-    if share == 0:
-        return "It lives on its inheritance: no evaluated life earned money."
-    if share == 1:
-        return "Every evaluated life works for its money."
-    return f"{_share(share)} of the evaluated lives work for their money."
+def _stretches(ended: Lives, most: int) -> Stretches | None:
+    if not len(ended.moment):
+        return None
+    return stretches(ended.moment, max(1, min(most, int(ended.count.sum()) // ENOUGH)))
 
 
 def _survival(
@@ -102,58 +96,77 @@ def _survival(
 ) -> Section | None:
     if part is None:
         return None
-    return Section("Survival", plots=[plots.survival(ended, part, greedy, yardstick)])
+    told = "While training, a life is lived at the stage of its row; evaluations are in the whole world."
+    paragraphs = [told] if _staged(ended) else []
+    return Section("How long lives last", paragraphs, plots=[plots.survival(ended, part, greedy, yardstick)])
 
 
-def _facts(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """All that is known, the nested names joined; times also as a duration."""
-    rows: list[tuple[str, str]] = []
-
-    def add(name: str, value: Any) -> None:
+def _facts(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """All that is known and not told above; what has parts of its own in one line."""
+    rows = []
+    for name, value in meta.items():
+        if name in ELSEWHERE or value is None or value in ("", [], {}):
+            continue
         if isinstance(value, Mapping):
-            for key, inner in value.items():
-                add(f"{name} {key}".strip(), inner)
+            value = ", ".join(f"{key} {inner}" for key, inner in value.items())
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            rows.append((name, ", ".join(map(str, value))))
-        elif value is not None:
-            rows.append((name, str(value)))
-
-    add("", meta)
-    if took := _duration(meta):
-        rows.append(("duration", took))
+            value = ", ".join(map(str, value))
+        rows.append((f"{name} (sha256)" if name in HASHES else name, str(value)))
+    with suppress(TownletError):  # where resolved.yaml is damaged, the other facts stand
+        rows.append(("recipe without seed (sha256)", recipe_hash(run)))
     return rows
-
-
-def _duration(meta: Mapping[str, Any]) -> str:
-    try:
-        begin, end = (datetime.fromisoformat(str(meta[name])) for name in ("created", "ended"))
-        seconds = round((end - begin).total_seconds())
-    except (KeyError, ValueError, TypeError):
-        return ""
-    hours, minutes = divmod(seconds // 60, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds % 60} s"
 
 
 def _evaluations(greedy: Mapping[str, list[Any]]) -> Section | None:
     names = ("env_steps", "episodes", "limit", "length", "length_min", "length_max", "return", "survived", "works")
     shown = [name for name in names if any(value is not None for value in greedy[name])]
-    rows = list(zip(*([_figure(value) for value in greedy[name][-LINES:]] for name in shown), strict=True))
-    return Section("Evaluations", header=shown, rows=rows) if rows else None
+
+    def column(name: str) -> list[str]:
+        return [words.share(v) if name in ("survived", "works") else _figure(v) for v in greedy[name][-LINES:]]
+
+    rows = list(zip(*map(column, shown), strict=True))
+    return Section("Evaluations", header=[name.replace("_m", ", m") for name in shown], rows=rows) if rows else None
 
 
-def _final_meters(ended: Lives) -> Section | None:
-    return Section("Meters at the end of life", plots=[plots.final_meters(ended)]) if any(ended.meters) else None
+def _meters(store: Reader, ended: Lives) -> Section | None:
+    """While training, and at the end of lives."""
+    names = [name for name in store.names() if name.startswith(METER)]
+    series = {name.removeprefix(METER): store.series(name, STRETCHES) for name in names}
+    drawn = [plots.meter_history(series)] if series else []
+    drawn += [plots.final_meters(ended)] if any(ended.meters) else []
+    told = "Over time while training, and at the end of the first and of the last tenth of all lives."
+    return Section("Meters", [told] if len(drawn) == 2 else [], plots=drawn) if drawn else None
 
 
 def _shares(
-    title: str, name: str, about: str, part: Stretches | None, counts: list[dict[str, float]]
+    title: str, name: str, label: str, part: Stretches | None, counts: Sequence[dict[str, float]]
 ) -> Section | None:
-    if part is None or not any(counts):
+    """Labels over time; where all lives have the same, a sentence says more than a plot."""
+    found = {one for each in counts for one in each}
+    if part is None or not found:
         return None
-    return Section(title, plots=[plots.shares(name, about, part, part.shares(counts))])
+    if len(found) == 1:
+        return Section(title, [f"All lives that ended have the same {label}: {found.pop()}."])
+    about = f"share of each {label} over env_steps"
+    told = ["“time”: the life reached the limit."] if "time" in found else []
+    return Section(title, told, plots=[plots.shares(name, about, part, part.shares(counts))])
 
 
-def _transitions(store: Reader) -> Section | None:
+def _staged(ended: Lives) -> list[dict[str, float]]:
+    """Stages of lives, none at all in a run without a curriculum."""
+    return ended.stages if any(one.keys() - {NO_STAGE} for one in ended.stages) else []
+
+
+def _stage_changes(store: Reader) -> Section | None:
+    found = store.read("stage_changes", ("env_steps", "row", "from_stage", "to_stage", "reason"), last=LINES)
+    rows = [tuple(_figure(value) for value in row) for row in zip(*found.values(), strict=True)]
+    count = sum(1 for _ in store.read("stage_changes", ("row",))["row"])
+    told = f"The last {len(rows)} of {count:,} changes." if count > len(rows) else ""
+    header = ("env_steps", "row", "from", "to", "reason")
+    return Section("Changes of stage", [told] if told else [], header=header, rows=rows) if rows else None
+
+
+def _transitions(store: Reader, meta: Mapping[str, Any]) -> Section | None:
     """The last quarter of the run: what the agent does now, not what it once tried."""
     moments = store.read("affordance_transitions", ("env_steps",))["env_steps"]
     if not moments:
@@ -162,8 +175,9 @@ def _transitions(store: Reader) -> Section | None:
     counts = {
         (str(a), str(b)): n for (a, b), n in store.totals("affordance_transitions", ("from", "to"), since).items()
     }
-    words = f"From which affordance the agent went to which, after env_steps {since:,}."
-    return Section("Ways between affordances", [words], plots=[plots.transitions(counts)])
+    told = f"Which affordance (below) was used after which (left), by the watched rows after env_steps {since:,}."
+    drawn = maps.transitions(counts, list(meta.get("places") or ()))
+    return Section("Ways between affordances", [told], plots=[drawn])
 
 
 def _cells(store: Reader, meta: Mapping[str, Any]) -> Section | None:
@@ -171,22 +185,36 @@ def _cells(store: Reader, meta: Mapping[str, Any]) -> Section | None:
     visits = {cell: n for (cell,), n in store.totals("cell_visits", ("cell",)).items() if isinstance(cell, int)}
     if not visits:
         return None
-    size = meta.get("size")
-    known = size if isinstance(size, list) and all(isinstance(n, int) and 0 < n <= 4096 for n in size) else []
-    pictures: list[Plot] = [plots.cells(visits, known, "cells", "visits")]
     found = store.read("cell_visits", ("cell", "novelty"))
     novelty = {
         c: n for c, n in zip(found["cell"], found["novelty"], strict=True) if isinstance(c, int) and n is not None
     }
+    size = meta.get("size") or []
+    known = size if all(0 < n <= 4096 for n in size) else []
+    places = meta.get("places") or {}
+    drawn = [maps.cells(visits, known, places, "cells", "visits")]
+    drawn += [maps.cells(novelty, known, places, "novelty", "novelty")] if novelty else []
+    told = "How many steps of the watched rows ended on each cell, in the whole run."
     if novelty:
-        pictures.append(plots.cells(novelty, known, "novelty", "novelty"))
-    return Section("Cells", plots=pictures)
+        told += " Below, how new each cell still is to the agent at the end."
+    pictures: list[Plot] = [plot for plot in drawn if plot]
+    if pictures:
+        return Section("Where it went", [told], plots=pictures)
+    most = sorted(visits.items(), key=lambda one: -one[1])[:LINES]  # a map that paper cannot show
+    return Section("Where it went", [told], header=("cell", "visits"), rows=[(str(c), f"{n:,}") for c, n in most])
 
 
 def _learning(store: Reader) -> Section | None:
-    series = {name: store.series(name, STRETCHES) for name in store.names()[:FIGURES]}
-    series = {name: pair for name, pair in series.items() if pair[0]}
-    return Section("Learning", plots=[plots.learning(series)]) if series else None
+    """Figures in the order of the catalogue, those of one's own after it; what never changed says nothing here."""
+    order = list(METRICS)
+    names = sorted(store.names(), key=lambda name: order.index(name) if name in order else len(order))
+    series = {name: store.series(name, STRETCHES) for name in names if not name.startswith((METER, *UNSHOWN))}
+    series = {name: pair for name, pair in series.items() if len(set(pair[1])) > 1 or name not in METRICS}
+    shown = dict(list(series.items())[:FIGURES])
+    if not shown:
+        return None
+    rows = [(name, metric.about, metric.formula) for name in shown if (metric := described(name))]
+    return Section("Learning", header=("figure", "what it is", "formula"), rows=rows, plots=[plots.learning(shown)])
 
 
 def _alerts(store: Reader) -> Section | None:
@@ -207,7 +235,3 @@ def _figure(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4g}" if isinstance(value, float) else str("" if value is None else value)
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"

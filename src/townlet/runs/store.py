@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from townlet.errors import Mark, TownletError
-from townlet.runs.database import in_words
+from townlet.runs.database import FIX, in_words, settle
 from townlet.runs.reader import Reader, known
 from townlet.runs.schema import TABLES, WALL, insertion
 
@@ -31,6 +31,11 @@ class Store(Reader):
         super().__init__(path)
         self._waiting: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
         self._counts = self._count()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever written here, or all of it was undone."""
+        return not any(self._counts.values()) and not any(self._waiting.values())
 
     def add(self, table: str, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Add rows: a list of {column: value}, or {column: values}, where one value stands for every row.
@@ -85,7 +90,9 @@ class Store(Reader):
             for table, wanted in (position or {}).items():
                 if (found := counts.get(table)) != wanted:
                     what = f"up to env_steps {env_steps} '{table}' has {found} rows and the checkpoint saw {wanted}"
-                    raise TownletError(what, "resume with the metrics of the same run", Mark(str(self.path)))
+                    raise TownletError(
+                        what, f"these metrics are of another run or damaged: {FIX}", Mark(str(self.path))
+                    )
         self._counts = counts
         for rows in self._waiting.values():
             rows.clear()
@@ -94,6 +101,7 @@ class Store(Reader):
         """Flush and close; the file alone then holds everything."""
         try:
             self.flush()
+            settle(self._connection)
         finally:
             super().close()
 

@@ -1,11 +1,14 @@
 """What people do in a town: a diary over some rows for metrics, and the sums of whole lives for evaluations.
 
-Both read what was really used (`Town.used`) after every step, and change nothing in the town.
+Both read what was really used (`Engine.used`) after every step, and change nothing in the town.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +21,7 @@ from townlet.world.sessions import net_income
 from townlet.world.tables import World
 
 Counts = NDArray[np.int64]
+COUNTS: Final = ("uses", "transitions", "cells", "meters")  # what a diary hands out; the rest belongs to the rows
 
 
 def workplaces(world: World) -> NDArray[np.bool_]:
@@ -45,64 +49,92 @@ class Page(NamedTuple):
     meters: NDArray[np.float64]  # [M] mean; zeros when nothing was noted
 
 
+def note_rows(
+    used: Counts,
+    cell: NDArray[Any],
+    meters: NDArray[Any],
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    last: Counts,
+    under_way: Counts,
+    uses: Counts,
+    transitions: Counts,
+    cells: Counts,
+    sums: NDArray[np.float64],
+) -> None:
+    """Add one step of all rows to what a diary keeps, row by row: made to be compiled (`note_compiled`)."""
+    none = len(uses) - 1
+    for row in range(len(last)):
+        place = used[row] >> 1
+        uses[place] += 1
+        cells[cell[row]] += 1
+        if place != none and place != under_way[row]:  # a session begins
+            transitions[last[row] * none + place] += 1
+            last[row] = place
+        under_way[row] = none if used[row] & 1 else place
+        if terminated[row] or truncated[row]:
+            last[row] = under_way[row] = none
+    for m in range(len(sums)):
+        total = np.float64(0)  # of the step first: a sum over many steps would lose digits of each row
+        for row in range(len(last)):
+            total += meters[row, m]
+        sums[m] += total
+
+
+@cache
+def note_compiled() -> Callable[..., None]:
+    """`note_rows` compiled by Numba; as it stands, and slow, where Numba is absent."""
+    if not find_spec("numba"):
+        return note_rows
+    from townlet.sim.cpu.kernel import kernel  # only now: whoever keeps no diary need not wait for Numba
+
+    return kernel(note_rows)
+
+
 class Diary:
     """Counts what the first `watched` rows do. Call `note` after every step, `take` whenever the counts are wanted."""
 
     def __init__(self, town: Town, watched: int = 256) -> None:
-        self._town, self._engine = town, town.engine
+        self._engine = town.engine
         self.watched = min(watched, town.rows)
         town.watch(self.watched)
         places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
-        self._places = places
-        self._rows = slice(0, self.watched)
-        self._last = np.full(self.watched, places, np.int64)  # affordance used last in this life, or A
-        self._under_way = self._last.copy()  # affordance of a session that is not over, or A
-        self._steps = np.zeros((), np.int64)
-        self._uses = np.zeros(places + 1, np.int64)  # the last: steps without use
-        self._cells = np.zeros(cells, np.int64)
-        self._transitions = np.zeros((places + 1) * places, np.int64)  # flat; the last `from`: first use of a life
-        self._meters = np.zeros(len(town.world.meters), np.float64)
+        self._note = note_compiled()
+        self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
+        self._kept: dict[str, NDArray[Any]] = {
+            "last": np.full(self.watched, places, np.int64),  # affordance used last in this life, or A
+            "under_way": np.full(self.watched, places, np.int64),  # affordance of a session that is not over, or A
+            "uses": np.zeros(places + 1, np.int64),  # the last: steps without use
+            "transitions": np.zeros((places + 1) * places, np.int64),  # flat; the last `from`: first use of a life
+            "cells": np.zeros(cells, np.int64),
+            "meters": np.zeros(len(town.world.meters), np.float64),  # sums
+        }
 
     def note(self) -> None:
         """Write down the last step."""
-        engine, rows, last, none = self._engine, self._rows, self._last, self._places
-        seen = engine.peek("cell", "meters")
-        used = self._town.used[rows]
-        place = used >> 1
-        self._steps += self.watched
-        self._uses += np.bincount(place, minlength=none + 1)
-        self._cells += np.bincount(seen["cell"][rows], minlength=len(self._cells))
-        self._meters += seen["meters"][rows].sum(axis=0, dtype=np.float64)
-        began = np.flatnonzero((place != self._under_way) & (place < none))
-        if len(began):
-            way = last[began] * none + place[began]
-            self._transitions += np.bincount(way, minlength=len(self._transitions))
-            last[began] = place[began]
-        self._under_way[:] = np.where(used & 1, none, place)
-        over = array(engine.terminated[rows] | engine.truncated[rows])
-        if over.any():
-            last[over] = self._under_way[over] = none
+        self._note(self._engine.used, *(self._live or self._look()), *self._kept.values())
+
+    def _look(self) -> tuple[NDArray[Any], ...]:
+        """Where the rows are, their meters, and whether they ended."""
+        seen = self._engine.peek("cell", "meters")
+        return seen["cell"], seen["meters"], array(self._engine.terminated), array(self._engine.truncated)
 
     def take(self) -> Page:
         """The counts since they were last taken; they begin at zero again."""
-        steps = int(self._steps)
-        transitions = self._transitions.reshape(-1, self._places)[:-1].copy()
-        page = Page(steps, self._uses[:-1].copy(), transitions, self._cells.copy(), self._meters / max(steps, 1))
-        for kept in (self._steps, self._uses, self._transitions, self._cells, self._meters):
-            kept[...] = 0
-        return page
-
-    def _fields(self) -> dict[str, NDArray[Any]]:
-        names = ("last", "under_way", "steps", "uses", "transitions", "cells", "meters")
-        return {name: getattr(self, f"_{name}") for name in names}
+        uses, transitions, cells, meters = (self._kept[name].copy() for name in COUNTS)
+        for name in COUNTS:
+            self._kept[name][...] = 0
+        steps = int(uses.sum())
+        ways = transitions.reshape(len(uses), -1)
+        return Page(steps, uses[:-1], ways[:-1], cells, meters / max(steps, 1))
 
     def state(self) -> State:
         """The counts, and what each watched row used last."""
-        return {name: kept.copy() for name, kept in self._fields().items()}
+        return {name: kept.copy() for name, kept in self._kept.items()}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        for name, kept in self._fields().items():
+        for name, kept in self._kept.items():
             take_over(kept, state, name)
 
 
@@ -119,7 +151,7 @@ class Lives:
     """Sums over every row's present life. Make it after a reset, call `note` after every step."""
 
     def __init__(self, town: Town) -> None:
-        self._town, self._engine, self._world = town, town.engine, town.world
+        self._engine, self._world = town.engine, town.world
         town.watch(town.rows)
         self._work = workplaces(town.world)
         self._uses = np.zeros((town.rows, len(town.world.affordances)), np.int64)
@@ -134,7 +166,7 @@ class Lives:
 
     def note(self) -> Lived:
         """Add the last step; gives the lives that it ended and begins their sums anew."""
-        used = self._town.used
+        used = self._engine.used
         active = np.flatnonzero(used < 2 * len(self._work))
         self._uses[active, used[active] >> 1] += 1
         over = np.flatnonzero(array(self._engine.terminated | self._engine.truncated))

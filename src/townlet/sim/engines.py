@@ -24,6 +24,9 @@ class Engine(Protocol):
 
     obs [N, D] float32, mask [N, K] bool, reward [N] float32, components [N, R] float32 (they sum to the
     reward), terminated and truncated [N] bool. An action that the mask forbids is legal and wasted.
+
+    used [n] int64 is NumPy's on every device: what each of the first n rows used in the last step, as `rules.foretell`
+    says it. It is empty until somebody watches, so that nobody else pays for it.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Engine(Protocol):
     components: Any
     terminated: Any
     truncated: Any
+    used: NDArray[np.int64]
 
     def reset(self, key: int) -> None:
         """Begin episode 0 of every row in the random stream `key`."""
@@ -46,12 +50,8 @@ class Engine(Protocol):
     def step(self, actions: Any) -> None:
         """One step of every row; without autoreset an ended row stays as it is."""
 
-    def foretell(self, actions: Any, rows: int) -> NDArray[np.int64]:
-        """What the first `rows` rows will really use when these actions [N] are stepped [rows].
-
-        2a for an inner tick at affordance a, 2a + 1 for the last one of a session, 2A for nothing. Asked apart
-        from the step, so that only who wants to know pays for it.
-        """
+    def watch(self, rows: int) -> None:
+        """From now on every step writes into `used` what the first rows really used."""
 
     def final(self, rows: Any = None) -> tuple[Any, Any]:
         """Observation and mask, before their reset, of rows that ended in the last step."""

@@ -44,7 +44,8 @@ class StartsSpec(Model):
     money: Range | None = Field(
         None,
         description="[low, high] of the currency. Lower it so that lives begin poor and work pays at once, raise it so "
-        "that they can live on what they have. Left out, the currency begins as the world says.",
+        "that they can live on what they have. Left out, the currency begins as the world says; in a world without one "
+        "it means nothing.",
     )
 
 
@@ -58,8 +59,6 @@ def start_table(world: World, starts: StartsSpec | None) -> Floats:
     if world.spec.currency is not None:
         m = world.meters.index(world.spec.currency)
         low[m], high[m] = starts.money or (start[m], start[m])
-    elif starts.money is not None:
-        raise TownletError("`starts.money` is set and this world has no currency", "leave `money` out")
     for m in world.tables.lethal:
         if low[m] <= world.tables.tolerance:
             key = "money" if world.meters[m] == world.spec.currency else "meters"

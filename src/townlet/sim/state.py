@@ -80,12 +80,18 @@ def check_settings(world: World, rows: int, settings: State) -> None:
 
 def array(values: Any) -> NDArray[Any]:
     """An engine's array as NumPy's, also when it is a tensor on some device."""
-    return np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+    numbers: NDArray[Any] = values.cpu().numpy() if hasattr(values, "cpu") else np.asarray(values)
+    return numbers
 
 
 def record(meters: int) -> np.dtype[np.void]:
     """The record of one row."""
     return np.dtype([("meters", "f4", (meters,)), *FIELDS.items()])
+
+
+def nothing_used(world: World, rows: int) -> NDArray[np.int64]:
+    """What rows used before their first step."""
+    return np.full(rows, 2 * world.tables.none, np.int64)
 
 
 def fresh(world: World, rows: int) -> State:

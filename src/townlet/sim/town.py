@@ -38,9 +38,9 @@ class Town:
         self.actions = Discrete(world.actions)
         self.components = world.rewards
         self.cause_names = cause_names(world)
-        self._watched = 0
-        self.used: NDArray[np.int64] = np.zeros(0, np.int64)
         self._step = self._tensors()
+        nobody = torch.zeros(0, dtype=torch.int64, device=device)
+        self._nobody = Ended(nobody, self._step.obs[nobody], self._step.mask[nobody])
 
     def _tensors(self) -> Step:
         e = self.engine
@@ -56,13 +56,16 @@ class Town:
         return self._seen()
 
     def watch(self, rows: int) -> None:
-        """From now on every step notes in `used` [rows] what the first rows really use (see `Engine.foretell`)."""
-        self._watched = max(self._watched, rows)
+        """From now on every step writes into `used` what the first rows really used."""
+        self.engine.watch(rows)
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """What each watched row used in the last step, reused: see `sim.rules.foretell`."""
+        return self.engine.used
 
     def step(self, actions: Tensor) -> Step:
         """Act in every row: actions [N] int64."""
-        if self._watched:
-            self.used = self.engine.foretell(actions, self._watched)
         if self.engine.name == "numba":  # the engine writes into the memory of the same tensors
             self.engine.step(actions.numpy())
             return self._step
@@ -73,6 +76,8 @@ class Town:
     def ended(self) -> Ended:
         """What rows that ended in the last step saw before their reset."""
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
+        if not len(rows):  # most steps end no life
+            return self._nobody
         obs, mask = self.engine.final(rows if self.engine.name != "numba" else rows.numpy())
         return Ended(rows, torch.as_tensor(obs), torch.as_tensor(mask))
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from townlet.runs.folder import Run
 from townlet.train.launch import Outcome, start
 from townlet.train.load import load as load_recipe
 from townlet.train.policies import TrainedPolicy, Which, load_policy
-from townlet.train.recipe import Recipe
-from townlet.train.sinks import Bar, Lines, Sink
+from townlet.train.sinks import on_console
 
 Overrides = Mapping[str, Any] | Sequence[str] | str
 
@@ -54,7 +54,7 @@ def train(
     if seed is not None:
         words.append(f"seed={seed}")
     loaded = load_recipe(recipe, words)
-    outcome = start(loaded, Path(root), sinks=[_console(loaded.recipe)] if progress else ())
+    outcome = start(loaded, Path(root), sinks=[on_console(Console(stderr=True), loaded.recipe)] if progress else ())
     if outcome.ending.why == "interrupted":
         raise KeyboardInterrupt
     last = outcome.ending.last
@@ -74,12 +74,3 @@ def as_words(overrides: Overrides) -> list[str]:
 def _plain(value: Any) -> Any:
     """Numbers of NumPy and torch as Python's, paths as text."""
     return value.item() if hasattr(value, "item") else str(value)
-
-
-def _console(recipe: Recipe) -> Sink:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if console.is_terminal or console.is_jupyter:
-        return Bar(console, recipe.title, recipe.budget.env_steps or 0)
-    return Lines(sys.stderr)

@@ -23,7 +23,6 @@ from townlet.train.api import as_words
 from townlet.train.build import build
 from townlet.train.collect import collect
 from townlet.train.load import load
-from townlet.world.load import load as load_world
 
 AGENTS: Final = ("ppo", "dqn")
 OURS, THEIRS = "townlet", "stable-baselines3"
@@ -118,10 +117,9 @@ def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
 
 def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
     """Every setting that decides the work to be done, so that recipes may change without changing this."""
-    paid = [reward.model_dump(mode="json", exclude_unset=True) for reward in load_world(world).spec.rewards]
     both = {
-        "world": world, "change.rewards": paid, "rows": rows, "threads": threads, "seed": 0, "network.hidden": HIDDEN,
-        "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
+        "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
+        "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
     }  # fmt: skip
     ppo = {
         "network.activation": "tanh", "agent.n_steps": STEPS, "agent.epochs": EPOCHS, "agent.batch_size": 1 / BATCHES,

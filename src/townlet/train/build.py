@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from townlet.agents.agent import Agent
+from townlet.agents.agent import Agent, Materials
 from townlet.agents.dqn import Dqn
 from townlet.agents.drqn import Drqn
 from townlet.agents.ppo import Ppo
@@ -22,7 +21,6 @@ from townlet.sim.town import Town
 from townlet.train.load import Loaded
 from townlet.train.recipe import Recipe
 from townlet.train.tracker import Tracker
-from townlet.world.tables import World
 
 AGENTS: Final[dict[str, Any]] = {"dqn": Dqn, "drqn": Drqn, "ppo": Ppo}
 
@@ -67,19 +65,12 @@ def build(loaded: Loaded) -> Training:
     if recipe.curriculum:
         curriculum = make_curriculum(recipe.curriculum, rows, world.spec.max_steps, world.meters, world.rewards)
         seen = env.set(**curriculum.settings())
-    agent = build_agent(recipe, env, counters, streams.child("agent"), world)
-    return Training(recipe, env, agent, counters, Tracker(rows, device), seen, curriculum)
-
-
-def build_agent(recipe: Recipe, env: Town, counters: Counters, streams: Streams, world: World) -> Agent:
-    """The agent that the recipe names, for the rows of this environment."""
-    make = AGENTS[recipe.agent.name]
-    agent: Agent = make(recipe.agent, recipe.network, recipe.explore, env, counters, streams, world.spec.max_steps)
-    return agent
+    given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), world.spec.max_steps)
+    agent: Agent = AGENTS[recipe.agent.name](recipe.agent, given)
+    return Training(recipe, env, agent, counters, Tracker(rows, device, env.components), seen, curriculum)
 
 
 def set_threads(recipe: Recipe) -> int:
     """Give torch the threads that the recipe asks for; sums over several may differ in their last bits."""
-    threads = (os.cpu_count() or 1) if recipe.threads == "auto" else recipe.threads
-    torch.set_num_threads(threads)
-    return threads
+    torch.set_num_threads(recipe.thread_count)
+    return recipe.thread_count

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
+from townlet.agents.agent import unasked
 from townlet.contract.episodes import Episodes
 from townlet.contract.vec_env import Ended, Seen
 from townlet.curriculum.curriculum import StageChange
@@ -26,10 +28,11 @@ class Listener(Protocol):
         """Rows that went on or back."""
 
 
-def collect(t: Training, steps: int, listener: Listener) -> None:
-    """That many steps of every row."""
+def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None] = unasked) -> None:
+    """That many steps of every row; `ask` is called before each and may raise."""
     asks_entropy = t.curriculum is not None and t.curriculum.needs_entropy
     for _ in range(steps):
+        ask()
         actions = t.agent.act(t.seen)
         step = t.env.step(actions)
         t.counters.env_steps += t.env.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.agents.agent import unasked
 from townlet.rng import Streams
 from townlet.sim.diary import Lives, workplaces
 from townlet.sim.players import PlannerPlayer
@@ -117,9 +119,16 @@ class Evaluated:
 
 
 def evaluate(
-    policy: Acting, world: World, episodes: int, seed: int, *, greedy: bool = True, device: str = "cpu"
+    policy: Acting,
+    world: World,
+    episodes: int,
+    seed: int,
+    *,
+    greedy: bool = True,
+    device: str = "cpu",
+    ask: Callable[[], None] = unasked,
 ) -> Evaluated:
-    """So many whole lives in towns that only the seed decides."""
+    """So many whole lives in towns that only the seed decides; `ask` is called before every step and may raise."""
     lives: list[dict[str, Any]] = []
     streams, done = Streams(seed), 0
     while done < episodes:
@@ -127,14 +136,14 @@ def evaluate(
         town = Town(world, rows, device=device, threads=1)
         if isinstance(policy, Planning):
             policy.sit(town)
-        lives.append(_live(policy, town, streams.child(str(done)).key("env"), greedy))
+        lives.append(_live(policy, town, streams.child(str(done)).key("env"), greedy, ask))
         town.close()
         done += rows
     whole = {name: np.concatenate([part[name] for part in lives]) for name in lives[0]}
     return Evaluated(world, causes=tuple(town.cause_names[code] for code in whole.pop("code")), **whole)
 
 
-def _live(policy: Acting, town: Town, seed: int, greedy: bool) -> dict[str, Any]:
+def _live(policy: Acting, town: Town, seed: int, greedy: bool, ask: Callable[[], None]) -> dict[str, Any]:
     """The first life of every row."""
     rows = town.rows
     seen, sums = town.reset(seed), Lives(town)
@@ -151,6 +160,7 @@ def _live(policy: Acting, town: Town, seed: int, greedy: bool) -> dict[str, Any]
     }
     obs, mask, fresh = seen.obs, seen.mask, None
     while alive.any():
+        ask()
         step = town.step(policy.act(obs, mask, fresh, greedy))
         out["length"][alive] += 1
         out["reward"][alive] += step.reward.cpu().numpy()[alive]

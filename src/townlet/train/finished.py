@@ -21,6 +21,8 @@ COLUMNS: Final = (
 )  # fmt: skip
 WHOLE: Final = ("env_steps", "updates", "row", "start", "length", "stage")  # columns of whole numbers
 
+TAKEN: Final = ("rows", "length", "reward", "intrinsic", "guidance")  # of `Episodes`
+
 Table = NDArray[np.float64]
 
 
@@ -29,7 +31,6 @@ class Ends(NamedTuple):
 
     env_steps: int
     updates: int
-    weight: float  # of intrinsic reward, at that moment
     epsilon: float
     over: Episodes
     stage: Tensor | None  # [k]
@@ -48,8 +49,7 @@ class Finished:
         self, now: Counters, figures: dict[str, float], over: Episodes, stage: Tensor | None, meters: Tensor
     ) -> None:
         """Take in episodes that ended now, with the figures of the agent and their last meters [k, M]."""
-        weight, epsilon = figures.get("intrinsic_weight", 0.0), figures.get("epsilon", 0.0)
-        self._ends.append(Ends(now.env_steps, now.updates, weight, epsilon, over, stage, meters))
+        self._ends.append(Ends(now.env_steps, now.updates, figures.get("epsilon", 0.0), over, stage, meters))
 
     def table(self) -> Table:
         """All of them so far [n, COLUMNS and meters], in the order in which they ended."""
@@ -60,8 +60,8 @@ class Finished:
 
     def _lines(self, ends: list[Ends]) -> Table:
         counts = [len(end.over) for end in ends]
-        env_steps, updates, weight, epsilon = (np.repeat([end[k] for end in ends], counts) for k in range(4))
-        over = {name: _joined([getattr(end.over, name) for end in ends]) for name in Episodes._fields}
+        env_steps, updates, epsilon = (np.repeat([end[k] for end in ends], counts) for k in range(3))
+        over = {name: _joined([getattr(end.over, name) for end in ends]) for name in TAKEN}
         meters = torch.cat([end.meters for end in ends]).numpy()
         stages = [end.stage for end in ends if end.stage is not None]
         columns = {
@@ -70,8 +70,8 @@ class Finished:
             "row": over["rows"],
             "start": env_steps - over["length"] * self._rows,
             "length": over["length"],
-            "return": over["reward"] + weight * over["intrinsic"],
-            "extrinsic": over["reward"],
+            "return": over["reward"],
+            "extrinsic": over["reward"] + over["guidance"],
             "intrinsic": over["intrinsic"],
             "stage": _joined(stages) if stages else np.zeros(len(env_steps)),
             "epsilon": epsilon,

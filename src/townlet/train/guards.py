@@ -11,7 +11,10 @@ from torch import Tensor
 
 from townlet.errors import TownletError
 
-FIX: Final = "lower agent.lr or agent.reward_scale; the last checkpoint is from before this and can be resumed"
+FIX: Final = (
+    "lower agent.lr and resume, since the last checkpoint is from before this; "
+    "or begin anew with a lower agent.reward_scale"
+)
 
 
 class Diverged(TownletError):
@@ -36,15 +39,17 @@ def check_reward(reward: Tensor, when: str) -> None:
 
 def check_figures(figures: Mapping[str, float], when: str) -> None:
     """Refuse figures of an update that are not finite, the loss first."""
+    if all(map(math.isfinite, figures.values())):
+        return
     for name in sorted(figures, key=lambda name: "loss" not in name):
         if not math.isfinite(figures[name]):
             raise Diverged(name, figures[name], when)
 
 
+@torch.no_grad()
 def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
-    """Refuse weights that are not finite. Norms of all tensors are taken at once."""
-    norms = torch.stack(torch._foreach_norm(list(weights.values())))
-    if bool(torch.isfinite(norms).all()):
+    """Refuse weights that are not finite. The sum of their norms tells it in one look, unless large ones overflow."""
+    if math.isfinite(torch.stack(torch._foreach_norm(list(weights.values()))).sum().item()):
         return
     for name, values in weights.items():
         wrong = values[torch.isfinite(values).logical_not()]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from townlet.agents.optimizers import restore_weights
-from townlet.contract.state import State, Stateful
+from townlet.agents.agent import unasked
+from townlet.contract.state import Stateful
 from townlet.errors import Mark, TownletError
 from townlet.rng import Streams
 from townlet.runs import checkpoint, disk, report
@@ -22,16 +18,18 @@ from townlet.runs.lock import Lock
 from townlet.runs.store import Store
 from townlet.train.build import Training, build
 from townlet.train.evaluate import Acting, Evaluated, Uniform, evaluate
+from townlet.train.facts import describe, facts
 from townlet.train.guards import Diverged
 from townlet.train.journal import Journal
-from townlet.train.load import Loaded, load
-from townlet.train.loop import Ending, Limits, loop
+from townlet.train.limits import Limits
+from townlet.train.load import Loaded
+from townlet.train.loop import Ending, loop
+from townlet.train.reopen import reopen, world_file, world_texts
 from townlet.train.resolved import asked_text, resolved_text
 from townlet.train.signals import Signals
 from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
-from townlet.train.summary import Summary, summarize
-
-VERSIONS: Final = ("townlet", "torch", "numpy", "numba", "gymnasium")
+from townlet.train.summary import Best, Summary, summarize
+from townlet.train.weights import warm_start
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,22 @@ class Outcome:
     summary: Summary | None  # None when it was stopped on the way
     seconds: float
     seed: int
+    trained: bool = True  # False when the run had been finished before, and was only measured once more
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run on disk and all that lives while it trains: new, or about to go on from its `last` checkpoint."""
+
+    loaded: Loaded
+    training: Training
+    run: Run
+    last: Checkpoint | None = None
+    changes: Sequence[str] = ()  # `key=value` with which it was ever resumed
+
+    def train(self, sinks: Sequence[Sink] = (), pause_at: int | None = None) -> Outcome:
+        """To its end, or until somebody asks to stop; only for whoever holds the run's lock."""
+        return _train(self, sinks, pause_at)
 
 
 class Saver:
@@ -61,6 +75,8 @@ class Saver:
         info = {**self._facts, **now.state(), "seconds": round(self._limits.seconds, 3), "metrics": position}
         if score is not None:
             info["score"] = score
+        if self._limits.owed:
+            info["owed"] = True
         if ended is not None:
             info |= {"ended": ended, "budget": budget.model_dump()}
         state = {"training": self._t.state(), "journal": self._journal.state()}
@@ -72,13 +88,20 @@ def start(
     loaded: Loaded, root: Path = Path("runs"), *, sinks: Sequence[Sink] = (), pause_at: int | None = None
 ) -> Outcome:
     """Train a recipe from nothing, or from the weights of `init_from`, in a new run below `root`."""
-    training = _begin(loaded, root)
+    begun = begin(loaded, root)
+    with Lock(begun.run.path):
+        return begun.train(sinks, pause_at)
+
+
+def begin(loaded: Loaded, root: Path) -> Begun:
+    """A new run below `root`, before its first step; a mistake leaves nothing behind."""
+    loaded = replace(loaded, recipe=loaded.recipe.settled())
     recipe = loaded.recipe
-    run = Run.create(
-        root, recipe.env, recipe.variant or "run", asked_text(loaded), resolved_text(loaded), describe(loaded)
-    )
-    with Lock(run.path):
-        return _train(loaded, training, run, None, sinks, pause_at)
+    training, begun_with = _before_first_step(loaded, root)
+    texts = (asked_text(loaded), resolved_text(loaded))
+    meta = describe(loaded, begun_with)
+    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, world_texts(loaded.worlds))
+    return Begun(loaded, training, run)
 
 
 def resume(
@@ -88,76 +111,99 @@ def resume(
 
     A run that was killed before its first checkpoint begins anew.
     """
+    loaded = reopen(run, overrides)
     changes = [*run.meta().get("resumed_with", ()), *overrides]
-    loaded = load(str(run.resolved_file), changes)
     with Lock(run.path):  # before looking: whoever writes still may write another one
         last = checkpoint.newest(run.checkpoints)
-        if last is not None:
-            checkpoint.require(last, **_facts(loaded))
-        training = build(loaded) if last else _begin(loaded, run.path.parent)
-        return _train(loaded, training, run, last, sinks, pause_at, changes)
+        if last is None:
+            training, begun_with = _before_first_step(loaded, run.path.parent)
+            run.note(init_from=begun_with)
+        else:
+            _require(run, last, loaded)
+            training = build(loaded)
+        return Begun(loaded, training, run, last, changes).train(sinks, pause_at)
 
 
-def _begin(loaded: Loaded, root: Path) -> Training:
-    """A run before its first step."""
-    training = build(loaded)
-    if loaded.recipe.init_from:
-        warm_start(training, Run.open(loaded.recipe.init_from, root))
-    return training
+def _before_first_step(loaded: Loaded, root: Path) -> tuple[Training, dict[str, Any] | None]:
+    """All that lives while it trains, and whose weights it begins with."""
+    training, source = build(loaded), loaded.recipe.init_from
+    return training, warm_start(training, Run.open(source, root)) if source else None
 
 
-def _train(
-    loaded: Loaded,
-    t: Training,
-    run: Run,
-    last: Checkpoint | None,
-    sinks: Sequence[Sink],
-    pause_at: int | None,
-    changes: Sequence[str] = (),
-) -> Outcome:
-    """Whoever holds the run's lock trains it to its end, or until it is asked to stop."""
-    recipe = loaded.recipe
+def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
+    """Refuse to go on in another world, with other rows or another agent than those of the checkpoint."""
+    wanted = facts(loaded)
+    for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
+        own, now = last.info.get(name), wanted.pop(name)
+        if own not in (None, now):  # older releases did not write both
+            kept = world_file(run, role)
+            where = kept if kept.exists() else Path(loaded.recipe.world or loaded.recipe.env)
+            what = f"this is not the world that the {role} of the run {run.name} began with"
+            raise TownletError(
+                what, "bring it back to what it was, or start a new run with init_from", Mark(str(where))
+            )
+    checkpoint.require(last, **wanted)
+
+
+def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None) -> Outcome:
+    """Loop, then say what came of it."""
+    loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
     with Signals() as signals:
-        limits = Limits(recipe, recipe.in_steps(recipe.evaluation.every), pause_at, lambda: signals.asked)
-        ending = _loop(loaded, t, run, last, sinks, limits, changes)
+        limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked)
+        ending = _loop(begun, sinks, limits)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
+        seconds = limits.spent if limits.over else limits.seconds
         summary = None
         if ending.finished and ending.last and not signals.asked:
-            summary = summarize(t.agent.policy(), _random(loaded), ending.last, recipe.evaluation.seed)
+            summary = summarize(begun.training.agent.policy(), recipe, _random(loaded), ending.last, _best(begun))
         told = summary.sentences() if summary else []
-        run.note(ended=ending.why, finished=ending.finished, seconds=round(limits.seconds, 1), summary=told)
+        took = {} if limits.over else {"seconds": round(seconds, 1)}
+        run.note(ended=ending.why, finished=ending.finished, summary=told, **took)
         if summary:
             report.write(run)
-    return Outcome(run, ending, summary, limits.seconds, recipe.seed)
+    return Outcome(run, ending, summary, seconds, recipe.seed, not limits.over)
 
 
-def _loop(
-    loaded: Loaded,
-    t: Training,
-    run: Run,
-    last: Checkpoint | None,
-    sinks: Sequence[Sink],
-    limits: Limits,
-    changes: Sequence[str],
-) -> Ending:
+def _best(begun: Begun) -> Best | None:
+    """The checkpoint that `eval` and `play` take, where it is not the last one."""
+    found = checkpoint.best(begun.run.checkpoints)
+    if found is None or found.env_steps == begun.training.counters.env_steps:
+        return None
+    return Best(found.env_steps, begun.loaded.recipe.evaluation.metric, float(found.info["score"]))
+
+
+def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
     """Open everything that is written, put it where the last checkpoint was, and loop."""
+    loaded, t, run, last = begun.loaded, begun.training, begun.run, begun.last
     recipe = loaded.recipe
-    own: list[Sink] = [LogFile(run.log_file)]
-    if recipe.metrics.tensorboard:
-        own.append(TensorBoard(run.tensorboard, last.env_steps + 1 if last else None))
-    with Store(run.metrics_file) as store, closing([*own, *sinks]) as all_sinks:
+    with Store(run.metrics_file) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
-        keeper = Saver(run, t, journal, store, limits, _facts(loaded))
+        keeper = Saver(run, t, journal, store, limits, facts(loaded))
+        for note in loaded.notes:
+            journal.note(note)
         try:
             if last:
-                _restore(t, journal, store, limits, run, last)
+                lost = _restore(t, journal, store, limits, run, last)
                 # Only now: a change that the checkpoint does not fit must leave nothing behind.
-                run.note(ended=None, finished=False, diverged=None, resumed_with=list(changes))
+                if not limits.over:
+                    run.note(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
+                for error in checkpoint.survey(run.checkpoints)[1].values():
+                    journal.alert(
+                        "checkpoint", f"{error.mistakes[0].what}; it is kept, and counts neither as best nor last"
+                    )
+                if lost:
+                    keeper.save(last.info.get("score"), limits.over)  # from here on it counts the new metrics
+                    journal.alert("metrics", f"they begin anew at env_steps {last.env_steps:,}: the old ones are gone")
+                    journal.evaluated(_random(loaded), "random")
+                    journal.evaluated(_measure(loaded, t.agent.policy()))
             else:
                 store.rewind(-1)  # what a process left that was killed before its first checkpoint
+                if begun.changes:
+                    run.note(resumed_with=list(begun.changes))
                 journal.evaluated(_random(loaded), "random")
                 keeper.save()  # a run that is killed early can be resumed too
-            return loop(t, limits, journal, keeper, lambda: _measure(loaded, t.agent.policy()))
+                limits.note_kept(t)
+            return loop(t, limits, journal, keeper, lambda: _measure(loaded, t.agent.policy(), limits.ask))
         except Diverged as error:
             journal.alert("diverged", error.mistakes[0].what)
             run.note(ended="diverged", diverged=error.mistakes[0].what)
@@ -169,10 +215,19 @@ def _loop(
             t.env.close()
 
 
-def _measure(loaded: Loaded, policy: Acting) -> Evaluated:
+def _own_sinks(begun: Begun) -> list[Sink]:
+    """What every run writes beside its metrics."""
+    run, last = begun.run, begun.last
+    own: list[Sink] = [LogFile(run.log_file)]
+    if begun.loaded.recipe.metrics.tensorboard:
+        own.append(TensorBoard(run.tensorboard, last.env_steps + 1 if last else None))
+    return own
+
+
+def _measure(loaded: Loaded, policy: Acting, ask: Callable[[], None] = unasked) -> Evaluated:
     """An evaluation as the recipe wants it; the policy is a new one each time, at the start of its random stream."""
     wanted, there, device = loaded.recipe.evaluation, loaded.worlds.evaluation, loaded.recipe.device
-    return evaluate(policy, there, wanted.episodes, wanted.seed, greedy=wanted.deterministic, device=device)
+    return evaluate(policy, there, wanted.episodes, wanted.seed, greedy=wanted.deterministic, device=device, ask=ask)
 
 
 def _random(loaded: Loaded) -> Evaluated:
@@ -180,76 +235,21 @@ def _random(loaded: Loaded) -> Evaluated:
     return _measure(loaded, Uniform(Streams(loaded.recipe.evaluation.seed).torch("random", loaded.recipe.device)))
 
 
-def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: Run, last: Checkpoint) -> None:
-    """Everything as it was at the checkpoint; what came after it never happened."""
+def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: Run, last: Checkpoint) -> bool:
+    """Everything as it was at the checkpoint; what came after it never happened. True when its metrics are gone."""
     state, info = checkpoint.read(last.path)
     t.restore(state["training"])
     journal.restore(state["journal"])
-    store.rewind(last.env_steps, info.get("metrics"))
+    position = info.get("metrics") or {}
+    lost = store.empty and any(position.values())  # somebody moved the file away
+    if not lost:
+        store.rewind(last.env_steps, position)
     checkpoint.rewind(run.checkpoints, last.env_steps)
-    limits.spent, limits.saved_episodes = float(info["seconds"]), t.counters.episodes
+    limits.spent, limits.owed = float(info["seconds"]), bool(info.get("owed"))
+    limits.note_kept(t)
     best = checkpoint.best(run.checkpoints)
     limits.best = None if best is None else float(best.info["score"])
-    if info.get("budget") == limits.recipe.budget.model_dump():  # with a larger one it goes on
-        limits.over = info.get("ended")
-
-
-def warm_start(t: Training, source: Run) -> None:
-    """Begin with the weights of another run's best checkpoint; it needs the same interface and network."""
-    state, info = policy_state(source)
-    if info.get("interface") != t.env.world.interface_hash:
-        what = f"the run {source.name} sees or does other things than this one"
-        raise TownletError(what, "init_from needs a run with the same observation and actions")
-    agent: Any = t.agent
-    for name in ("network", "target"):
-        if hasattr(agent, name):
-            restore_weights(getattr(agent, name), state["network"])
-
-
-def policy_state(run: Run, which: str = "best") -> tuple[State, dict[str, Any]]:
-    """The agent's part of the run's best (or last) checkpoint, and what the manifest says."""
-    found = (checkpoint.best(run.checkpoints) if which == "best" else None) or checkpoint.newest(run.checkpoints)
-    if found is None:
-        raise TownletError("this run has no checkpoint yet", "train it first", Mark(str(run.path)))
-    state, info = checkpoint.read(found.path)
-    return state["training"]["agent"], info
-
-
-def _facts(loaded: Loaded) -> dict[str, Any]:
-    """What a checkpoint must share with the run that goes on from it."""
-    world = loaded.worlds.training
-    return {
-        "env": loaded.recipe.env,
-        "agent": loaded.recipe.agent.name,
-        "rows": loaded.recipe.row_count,
-        "world": world.content_hash,
-        "interface": world.interface_hash,
-    }
-
-
-def describe(loaded: Loaded) -> dict[str, Any]:
-    """What meta.json says of a new run."""
-    recipe = loaded.recipe
-    return {
-        "recipe": recipe.title,
-        "asked": loaded.asked,
-        "overrides": list(loaded.overrides),
-        "command": " ".join(["townlet", *sys.argv[1:]]) if "townlet" in Path(sys.argv[0]).parts[-2:] else "",
-        "seed": recipe.seed,
-        **_facts(loaded),
-        "versions": {name: version(name) for name in VERSIONS},
-        "python": platform.python_version(),
-        "machine": {"system": platform.platform(), "processor": platform.machine()},
-        "commit": _commit(),
-    }
-
-
-def _commit() -> str | None:
-    """The commit of the source tree, where there is one."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None
+    if info.get("ended"):  # with a larger budget it goes on
+        same = info.get("budget") == limits.recipe.budget.model_dump()
+        limits.over = limits.ending(t, None) or (info["ended"] if same else None)
+    return lost

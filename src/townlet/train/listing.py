@@ -8,12 +8,13 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from townlet.config.yaml import Node
+from townlet.contract.counters import short
 from townlet.errors import TownletError, did_you_mean
 from townlet.train.overlay import overlay
 from townlet.train.recipes import choose, titles
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 UNITS = (("env_steps", "steps"), ("minutes", "min"), ("episodes", "episodes"))
 
@@ -26,7 +27,7 @@ class Line:
     agent: str
     budget: str
     about: str
-    result: str
+    result: str  # a line for each that is known
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether every word stands somewhere in it."""
@@ -43,18 +44,23 @@ def lines(search: str = "") -> list[Line]:
     return found
 
 
-def table(found: Sequence[Line]) -> Table:
-    """The lines side by side."""
+def table(found: Sequence[Line]) -> RenderableType:
+    """The lines side by side; below them what is known of results, each in one line."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column("recipe", no_wrap=True, style="bold")
-    shown.add_column("agent", no_wrap=True)
-    for name in ("budget", "about", "known result"):
-        shown.add_column(name)
+    shown, results = (Table(box=None, pad_edge=False) for _ in range(2))
+    for name in ("recipe", "agent", "budget"):
+        shown.add_column(name, no_wrap=True)
+    shown.add_column("about")
+    for name in ("recipe", "known result"):
+        results.add_column(name, no_wrap=True)
     for line in found:
-        shown.add_row(line.title, line.agent, line.budget, line.about, line.result)
-    return shown
+        shown.add_row(Text(line.title, "bold"), line.agent, line.budget, Text(line.about))
+        for number, result in enumerate(line.result.splitlines()):
+            results.add_row(Text("" if number else line.title, "bold"), Text(result))
+    return Group(shown, "", results) if results.row_count else shown
 
 
 def _line(title: str) -> Line:
@@ -62,23 +68,13 @@ def _line(title: str) -> Line:
     node = reduce(overlay, choose(title).layers)
     agent = node.child("agent")
     budget = node.child("budget")
-    limits = [
-        f"{_number(value)} {unit}" for key, unit in UNITS if budget and (value := _plain(budget, key)) is not None
-    ]
+    limits = [f"{short(value)} {unit}" for key, unit in UNITS if budget and (value := _plain(budget, key)) is not None]
     result = _plain(node, "result") or ()
     texts = [result] if isinstance(result, str) else [str(r["what"]) for r in result]
     name = _plain(agent, "name") if agent else None
-    return Line(title, str(name or ""), ", ".join(limits), str(_plain(node, "description") or ""), " ".join(texts))
+    return Line(title, str(name or ""), ", ".join(limits), str(_plain(node, "description") or ""), "\n".join(texts))
 
 
 def _plain(node: Node, key: str) -> Any:
     below = node.child(key)
     return None if below is None else below.plain()
-
-
-def _number(value: float) -> str:
-    """2e6 as 2M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -13,7 +13,7 @@ from townlet.config.check import build, mend
 from townlet.config.json_schema import json_schema
 from townlet.config.overrides import apply
 from townlet.config.yaml import Node
-from townlet.errors import Mark, Mistake, Mistakes
+from townlet.errors import Mark, Mistake, Mistakes, nearest
 from townlet.train.change import Worlds, load_worlds
 from townlet.train.overlay import overlay
 from townlet.train.recipe import Budget, Checkpoints, Evaluation, Metrics, Recipe
@@ -24,11 +24,11 @@ from townlet.world.schema import WorldSpec
 # Where a mapping needs a name and has a usual one, so that `explore.choose.end=.05` need not repeat it.
 USUAL: Final = {"network": "mlp", "explore.choose": "epsilon", "explore.weight": "fixed"}
 HOMES: Final[dict[str, type[BaseModel]]] = {
-    "change": WorldSpec,
     "budget": Budget,
     "evaluation": Evaluation,
     "checkpoints": Checkpoints,
     "metrics": Metrics,
+    "change": WorldSpec,
 }
 
 
@@ -41,10 +41,14 @@ class Loaded:
     recipe: Recipe
     node: Node
     worlds: Worlds
+    notes: tuple[str, ...] = ()  # sentences that whoever uses it should see
 
 
-def load(asked: str, overrides: Sequence[str] = ()) -> Loaded:
-    """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with changes; raises Mistakes, all at once."""
+def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) -> Loaded:
+    """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with changes; raises Mistakes, all at once.
+
+    `kept` are its worlds where somebody has them already.
+    """
     node = merged(asked, overrides)
     node, found = _without_strays(node)
     try:
@@ -52,11 +56,16 @@ def load(asked: str, overrides: Sequence[str] = ()) -> Loaded:
     except Mistakes as error:
         found += error.mistakes
         rest = mend(Recipe, node)
-        raise Mistakes([*found, *(_check(*rest)[0] if rest else ())]) from None
-    more, worlds = _check(recipe, node)
+        raise Mistakes([*found, *(_check(*rest, kept, _changed_parts(node, rest[1]))[0] if rest else ())]) from None
+    more, worlds = _check(recipe, node, kept)
     if found or more or worlds is None:
         raise Mistakes([*found, *more])
     return Loaded(asked, tuple(overrides), recipe, node, worlds)
+
+
+def _changed_parts(node: Node, mended: Node) -> set[str]:
+    """The parts of which something wrong was taken out: what is odd about them now is no mistake of the user's."""
+    return {key for key, below in node.plain().items() if below != mended.plain().get(key)}
 
 
 def merged(asked: str, overrides: Sequence[str] = ()) -> Node:
@@ -88,38 +97,50 @@ def _from(node: Node, mark: Mark) -> Node:
     return Node(node.value, mark, mark)
 
 
-def _check(recipe: Recipe, node: Node) -> tuple[list[Mistake], Worlds | None]:
-    """What is wrong with the worlds and with how the parts go together."""
+def _check(
+    recipe: Recipe, node: Node, kept: Worlds | None, mended: Collection[str] = ()
+) -> tuple[list[Mistake], Worlds | None]:
+    """What is wrong with the worlds and with how the parts go together; nothing is said of `mended` parts."""
     try:
-        worlds = load_worlds(recipe, node)
+        worlds = kept or load_worlds(recipe, node)
     except Mistakes as error:
-        return [*check(recipe, node), *error.mistakes], None
-    return check(recipe, node, worlds.training), worlds
+        return [*check(recipe, node, None, mended), *error.mistakes], None
+    return check(recipe, node, worlds.training, mended), worlds
 
 
 def _without_strays(node: Node) -> tuple[Node, list[Mistake]]:
     """The tree less the keys that belong elsewhere, and where each belongs."""
     found: list[Mistake] = []
-    agent = _agent_keys(node)
+    own = [*Recipe.model_fields, *STRUCTURE]
+    homes = {home: list(model.model_fields) for home, model in HOMES.items()} | {"agent": _agent_keys(node)}
     for key in node.value if isinstance(node.value, dict) else ():
-        if key in Recipe.model_fields or key in STRUCTURE:
+        if key in own:
             continue
-        homes = [home for home, model in HOMES.items() if key in model.model_fields]
-        homes += ["agent"] if key in agent else []
-        if homes:
-            fix = f"write it in `{homes[0]}`, as {homes[0]}.{key}=… on the command line"
+        exact = next((home for home, keys in homes.items() if key in keys), None)
+        near = [(home, k) for home, keys in homes.items() if (k := nearest(key, keys))] if not nearest(key, own) else []
+        if exact or near:
+            home, meant = (exact, key) if exact else near[0]
+            fix = _meant(node.where(key), key, home, meant)
             found.append(Mistake(f"'{key}' is not a key of the recipe itself", fix, node.where(key)))
             node = node.without(key)
     return node, found
 
 
-def _agent_keys(node: Node) -> set[str]:
+def _meant(where: Mark, key: str, home: str, meant: str) -> str:
+    """What to write instead: on the command line the whole word, ready to be copied."""
+    path, equals, text = where.source.removeprefix("command line: ").partition("=")
+    if where.line or not equals:
+        return f"write it in `{home}`" if key == meant else f"did you mean '{meant}' in `{home}`?"
+    return f"did you mean {home}.{meant}{path.strip().removeprefix(key)}={text}?"
+
+
+def _agent_keys(node: Node) -> list[str]:
     """The settings of the chosen agent, or of all agents when none is."""
     agent = node.child("agent")
     name = agent.child("name") if agent else None
     union: Any = Recipe.model_fields["agent"].annotation
     models = [model for model in union.__args__ if name is None or model.model_fields["name"].default == name.value]
-    return {key for model in models for key in model.model_fields}
+    return list(dict.fromkeys(key for model in models for key in model.model_fields))
 
 
 def schema() -> dict[str, Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
+from townlet.agents.agent import unasked
+from townlet.contract.restore import copied
+from townlet.contract.state import State, Stateful
 from townlet.train.build import Training
 from townlet.train.collect import Listener, collect
 from townlet.train.evaluate import Evaluated
 from townlet.train.guards import check_figures, check_weights
-from townlet.train.recipe import Recipe
+from townlet.train.limits import Limits
+from townlet.train.signals import Interrupted
 
 
 class Keeper(Protocol):
@@ -23,7 +26,7 @@ class Keeper(Protocol):
         """Commit the run as it is now; `score` is that of an evaluation at this moment, `ended` why it is over."""
 
 
-class Log(Listener, Protocol):
+class Log(Listener, Stateful, Protocol):
     """Who writes down what happens; see `townlet.train.journal.Journal`."""
 
     def update(self, figures: Mapping[str, float]) -> None:
@@ -38,58 +41,8 @@ class Log(Listener, Protocol):
     def finish(self) -> None:
         """The run is over."""
 
-
-@dataclass
-class Limits:
-    """When the loop ends, and when it does what it does now and then. Moments are in env_steps."""
-
-    recipe: Recipe
-    evaluate_every: int
-    pause_at: int | None = None
-    asked: Callable[[], bool] = lambda: False  # somebody wants it to stop
-    spent: float = 0.0  # seconds of training before this process
-    best: float | None = None  # score of the best evaluation so far
-    over: str | None = None  # why the run had ended before this process began
-    begun: float = field(default_factory=time.monotonic)
-    saved: float = field(default_factory=time.monotonic)
-    saved_episodes: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """Time on the clock, over all processes that trained this run."""
-        return self.spent + time.monotonic() - self.begun
-
-    def ending(self, t: Training, last: Evaluated | None) -> str | None:
-        """Why the run is over, or None."""
-        budget, now = self.recipe.budget, t.counters
-        if budget.env_steps is not None and now.env_steps >= budget.env_steps:
-            return "all steps of the budget are spent"
-        if budget.minutes is not None and self.seconds >= 60 * budget.minutes:
-            return "the time of the budget is spent"
-        if budget.episodes is not None and now.episodes >= budget.episodes:
-            return "all episodes of the budget are lived"
-        if budget.threshold is not None and last and last.score(self.recipe.evaluation.metric) >= budget.threshold:
-            return "an evaluation reached the threshold"
-        return None
-
-    def pausing(self, t: Training) -> str | None:
-        """Why the run stops before its end, or None."""
-        if self.asked():
-            return "interrupted"
-        if self.pause_at is not None and t.counters.env_steps >= self.pause_at:
-            return "paused"
-        return None
-
-    def best_yet(self, found: Evaluated | None) -> bool:
-        """Whether this evaluation is better than every one before."""
-        return found is not None and (self.best is None or found.score(self.recipe.evaluation.metric) > self.best)
-
-    def save_due(self, t: Training) -> bool:
-        """Whether enough time or episodes went by since the last checkpoint."""
-        settings = self.recipe.checkpoints
-        lived = t.counters.episodes - self.saved_episodes
-        by_episodes = settings.every_episodes is not None and lived >= settings.every_episodes
-        return by_episodes or time.monotonic() - self.saved >= 60 * settings.minutes
+    def take_back(self, state: State) -> None:
+        """What was said since `state` was taken, at this very moment, never happened."""
 
 
 @dataclass(frozen=True)
@@ -108,33 +61,58 @@ def loop(t: Training, limits: Limits, log: Log, keeper: Keeper, evaluate: Callab
     """
     if limits.over:
         return Ending(limits.over, True, evaluate())
-    last, why, stop, weights = None, None, limits.pausing(t), t.agent.parameters()
+    last, why, weights = None, None, t.agent.parameters()
+    lived = limits.owed or (t.counters.env_steps > 0 and limits.ending(t, None) is not None)  # before it was resumed
+    stop = None if lived else limits.pausing(t)
     while not stop:
-        before = t.counters.env_steps
-        _round(t, weights, log)
-        last = None
-        if t.counters.env_steps // limits.evaluate_every > before // limits.evaluate_every:
-            last = _evaluate(log, evaluate)
-        why = limits.ending(t, last)
+        try:
+            if not lived:
+                _round(t, weights, log, limits.ask)
+            lived, last = False, None
+            last, why = _judge(t, limits, log, evaluate)
+        except Interrupted:
+            pass  # a round never happened, or an evaluation is owed
         stop = why or limits.pausing(t)
         if why:
-            last = last or _evaluate(log, evaluate)
             log.finish()
         if stop or limits.best_yet(last) or limits.save_due(t):
             _save(t, limits, keeper, last, why)
     return Ending(stop, bool(why), last)
 
 
-def _round(t: Training, weights: Mapping[str, Tensor], log: Log) -> None:
-    """Collect and learn; nothing that is not a number goes on."""
-    collect(t, t.agent.round, log)
-    figures = t.agent.learn()
+def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[], None]) -> None:
+    """Collect and learn; nothing that is not a number goes on.
+
+    A round of an agent that replays nothing may be long and is interrupted: everything is as before it then. Others
+    have short rounds, and too much to remember for a step back.
+    """
+    before = copied({"training": t.state(), "log": log.state()}) if t.agent.on_policy else None
+    try:
+        collect(t, t.agent.round, log, ask if before else unasked)
+        figures = t.agent.learn(ask if before else unasked)
+    except Interrupted:
+        assert before is not None
+        t.restore(before["training"])
+        log.take_back(before["log"])
+        raise
     when = f"at env_steps {t.counters.env_steps}"
     if figures is not None:
         check_figures(figures, when)
         check_weights(weights, when)
         log.update(figures)
     log.tick()
+
+
+def _judge(
+    t: Training, limits: Limits, log: Log, evaluate: Callable[[], Evaluated]
+) -> tuple[Evaluated | None, str | None]:
+    """The evaluation that is due now, and why the run is over, if it is: then there is one in any case."""
+    limits.owed = True
+    last = _evaluate(log, evaluate) if limits.evaluation_due(t) else None
+    if (why := limits.ending(t, last)) and last is None:
+        last = _evaluate(log, evaluate)
+    limits.owed = False
+    return last, why
 
 
 def _evaluate(log: Log, evaluate: Callable[[], Evaluated]) -> Evaluated:
@@ -144,7 +122,9 @@ def _evaluate(log: Log, evaluate: Callable[[], Evaluated]) -> Evaluated:
 
 def _save(t: Training, limits: Limits, keeper: Keeper, last: Evaluated | None, why: str | None) -> None:
     """Commit; an evaluation made at this very moment goes with it, and may be the best so far."""
+    if not why and limits.is_kept(t):
+        return
     score = None if last is None else last.score(limits.recipe.evaluation.metric)
     keeper.save(score, why)
     limits.best = score if limits.best_yet(last) else limits.best
-    limits.saved, limits.saved_episodes = time.monotonic(), t.counters.episodes
+    limits.note_kept(t)

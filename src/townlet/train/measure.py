@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.sim.diary import workplaces
-from townlet.train.change import changed_world, changes
 from townlet.train.evaluate import Evaluated, Planning, Uniform, evaluate
 from townlet.train.load import Loaded
 from townlet.train.policies import TrainedPolicy, require_interface
+from townlet.train.reopen import changed
 from townlet.train.summary import MOST, about_money, deaths, in_share
 from townlet.world.load import load
 from townlet.world.tables import World
@@ -73,10 +73,7 @@ def world_for(loaded: Loaded, words: Sequence[str], name: str | None = None, lay
     words = [*words, *LAYOUTS[layout]] if layout else list(words)
     if name is not None:
         return load(name, words)
-    evaluation = loaded.node.child("evaluation")
-    own = [*changes(loaded.node.child("change")), *changes(evaluation.child("change") if evaluation else None)]
-    said = [(word, Mark(f"command line: {word}")) for word in words]
-    return changed_world(loaded.recipe, loaded.node, [*own, *said])
+    return changed(loaded.worlds.evaluation, words)
 
 
 def measure(

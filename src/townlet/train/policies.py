@@ -11,19 +11,20 @@ from torch import Tensor, nn
 
 from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.drqn import DrqnSettings
-from townlet.agents.optimizers import restore_weights
 from townlet.agents.policy import Kind, Policy
 from townlet.agents.ppo import PpoSettings
 from townlet.agents.q_network import QNetwork
 from townlet.contract.layout import Layout
 from townlet.errors import Mark, TownletError
+from townlet.nets.optimizers import restore_weights
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.sim.engines import Engine
 from townlet.sim.state import array
-from townlet.train.launch import policy_state
-from townlet.train.load import Loaded, load
+from townlet.train.load import Loaded
 from townlet.train.recipe import Recipe
+from townlet.train.reopen import reopen
+from townlet.train.weights import chosen, policy_state
 from townlet.world.tables import World
 
 Which = Literal["best", "last"]
@@ -94,8 +95,8 @@ def load_policy(run: Run, which: Which = "best", seed: int = 0) -> TrainedPolicy
     """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn."""
     if which not in get_args(Which):
         raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
-    loaded = load(str(run.resolved_file), run.meta().get("resumed_with", ()))
-    state, info = policy_state(run, which)
+    loaded = reopen(run)
+    state, info = policy_state(chosen(run, which))
     world = loaded.worlds.training
     if info.get("interface") != world.interface_hash:
         what = f"the world {world.name} has other actions or another observation than when this run was trained"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from townlet.agents.dqn import DqnSettings
 from townlet.agents.drqn import DrqnSettings
@@ -20,6 +22,11 @@ from townlet.sim.exploring import StartsSpec
 # every machine, since another number of rows is another experiment.
 AUTO_ROWS: Final = {"dqn": 64, "drqn": 32, "ppo": 1024}
 
+# Numbers in the widest layer of an update, up to which torch's threads wait for each other longer than they work: on
+# an idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
+SMALL_UPDATE: Final = 2**15
+LEAST_BETWEEN: Final = 1000  # env_steps between evaluations that are given as a share
+DEVICE: Final = r"^(cpu|cuda(:\d+)?)$"
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Every = Annotated[float, Field(gt=0)]
 AgentSettings = Annotated[DqnSettings | DrqnSettings | PpoSettings, Field(discriminator="name")]
@@ -28,7 +35,12 @@ AgentSettings = Annotated[DqnSettings | DrqnSettings | PpoSettings, Field(discri
 class Result(Model):
     """What is known of a recipe, and how it was found."""
 
-    what: str = Field(min_length=1, max_length=400, description="What was measured, in words and figures.")
+    what: str = Field(
+        min_length=1,
+        max_length=78,
+        pattern=r"^[^\n]*$",
+        description="What was measured, in one line of words and figures.",
+    )
     command: str = Field("", max_length=400, description="The command that gives it again.")
 
 
@@ -36,9 +48,16 @@ class Budget(Model):
     """When a run ends: at whichever of these comes first."""
 
     env_steps: int | None = Field(
-        None, ge=1, description="Steps of all rows together. Raise it to learn longer; schedules stretch with it."
+        None,
+        ge=1,
+        description="Steps of all rows together. Raise it to learn longer; schedules go by these alone and stretch.",
     )
-    minutes: float | None = Field(None, gt=0, description="Time on the clock. Raise it to let slower machines finish.")
+    minutes: float | None = Field(
+        None,
+        gt=0,
+        description="Time on the clock, a limit and nothing else: what is learned until then does not depend on it, "
+        "but where a run ends does. Raise it to let slower machines reach env_steps.",
+    )
     episodes: int | None = Field(None, ge=1, description="Finished episodes of all rows together.")
     threshold: float | None = Field(
         None, description="Stop at the first evaluation that reaches this. Raise it to ask for a better agent."
@@ -56,7 +75,8 @@ class Evaluation(Model):
 
     every: Every = Field(
         0.1,
-        description="Up to 1 a share of the budget, above it env_steps. Lower it for a finer curve that costs more.",
+        description="Up to 1 a share of the budget but no less than 1000 env_steps, above it env_steps. Lower it for "
+        "a finer curve that costs more. The end of a run is always evaluated.",
     )
     episodes: int = Field(100, ge=1, le=100_000, description="Raise it for a surer mean that takes longer.")
     metric: Literal["length", "return"] = Field(
@@ -83,7 +103,7 @@ class Metrics(Model):
     """What a run writes down about itself."""
 
     every: Every = Field(
-        0.005,
+        0.01,
         description="Up to 1 a share of the budget, above it env_steps. Lower it for finer curves in larger files.",
     )
     whole_episodes: int = Field(
@@ -95,6 +115,12 @@ class Metrics(Model):
 def _as_results(given: Any) -> Any:
     """A text stands for one result without a command."""
     return ({"what": given},) if isinstance(given, str) else given
+
+
+def _known_device(name: str) -> str:
+    if not re.match(DEVICE, name):
+        raise ValueError(f"there is no device '{name[:40]}'; write cpu, cuda or cuda:1")
+    return name
 
 
 class Recipe(Model):
@@ -128,9 +154,13 @@ class Recipe(Model):
     )
     seed: Seed = Field(0, description="Another number gives another run of the same experiment.")
     engine: Literal["auto", "numba", "torch", "compiled"] = Field("auto", description="What steps the town.")
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Where tensors live: cpu, cuda or cuda:1.")
+    device: Annotated[str, AfterValidator(_known_device)] = Field(
+        "cpu", json_schema_extra={"pattern": DEVICE}, description="Where tensors live: cpu, cuda or cuda:1."
+    )
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
-        "auto", description="Threads of torch; auto is one for each core. Another number may give other last bits."
+        "auto",
+        description="Threads of torch; auto is one where updates are small, else one for each core. Another number may "
+        "give other last bits, so a run writes down the number that it was.",
     )
     starts: StartsSpec | None = Field(None, description="Exploring starts, in training only; off by default.")
 
@@ -157,6 +187,25 @@ class Recipe(Model):
     def row_count(self) -> int:
         """The number of rows, also where the recipe says auto."""
         return AUTO_ROWS[self.agent.name] if self.rows == "auto" else self.rows
+
+    @property
+    def thread_count(self) -> int:
+        """The number of threads, also where the recipe says auto."""
+        if self.threads != "auto":
+            return self.threads
+        agent, network = self.agent, self.network
+        plain = isinstance(agent, DqnSettings) and isinstance(network, MlpSpec)
+        return 1 if plain and agent.batch_size * max(network.widths, default=1) <= SMALL_UPDATE else os.cpu_count() or 1
+
+    def settled(self) -> Recipe:
+        """The same with numbers for all that `auto` leaves to the machine or the release: for the run's own file."""
+        return self.model_copy(update={"rows": self.row_count, "threads": self.thread_count})
+
+    @property
+    def evaluate_every(self) -> int:
+        """Env_steps between evaluations; shares of a tiny budget would measure more than they train."""
+        every = self.evaluation.every
+        return max(self.in_steps(every), LEAST_BETWEEN if every <= 1 else 1)
 
     def in_steps(self, every: float) -> int:
         """A moment or interval in env_steps: up to 1 it is a share of the budget."""

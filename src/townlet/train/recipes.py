@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from townlet.config.yaml import Node, read
-from townlet.errors import Mark, Mistakes, TownletError, did_you_mean
+from townlet.errors import Mark, Mistakes, TownletError, did_you_mean, nearest
 from townlet.train.overlay import normal
 from townlet.world import catalogue as worlds
 from townlet.world.schema import WorldSpec
@@ -23,6 +23,7 @@ STRUCTURE: Final = ("extends", "variants", "default")  # keys of a file that are
 MEASURED: Final = ("description", "tuned", "result")  # true of one recipe, not of those that extend it
 STANDARD: Final = "town"
 MAX_CHAIN: Final = 16
+BREAK: Final = "leave `extends` out of one of them"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class File:
         """Variants by name, those of the file that it extends first."""
         if depth > MAX_CHAIN:
             where = self.extends.key_mark if self.extends else None
-            raise TownletError("recipes extend each other in a circle", "break the circle", where)
+            raise TownletError("recipes extend each other in a circle", BREAK, where)
         parent = self.parent()
         return {**(parent.known(depth + 1) if parent else {}), **self.variants}
 
@@ -179,9 +180,11 @@ def _world_path(name: str, folder: Path, where: Mark | None) -> Path:
     if name in worlds.shipped():
         return worlds.FOLDER / f"{name}.yaml"
     if name.endswith(worlds.ENDINGS):
-        raise TownletError(f"there is no file '{name[:60]}'", f"looked in {folder.absolute()}", where)
+        raise TownletError(f"there is no file '{name[:60]}'", f"write its path as seen from {folder.absolute()}", where)
     beside = sorted(path.name for path in folder.glob("*.yaml"))
     fix = f"did you mean '{name}.yaml'?" if f"{name}.yaml" in beside else did_you_mean(name, [*shipped(), *beside])
+    if variants := [title for title in titles() if title.partition(":")[2] == name]:
+        fix = f"did you mean '{variants[0]}'?"
     raise TownletError(f"there is no recipe '{name[:60]}'", f"{fix} (`townlet recipes` lists all)", where)
 
 
@@ -216,8 +219,9 @@ def _variant(file: File, variant: str | None, name: str, where: Mark | None) -> 
         lines = (f"{name}:{v}  {_said(block)}".rstrip() for v, block in known.items())
         raise TownletError(f"{name} has {len(known)} variants", "choose one\n      " + "\n      ".join(lines), where)
     if variant not in known:
-        what = f"{name} has no variant '{variant[:60]}'"
-        raise TownletError(what, did_you_mean(variant, list(known)) if known else "write its name alone", where)
+        what, near = f"{name} has no variant '{variant[:60]}'", nearest(variant, list(known))
+        other = did_you_mean(variant, list(known)) if known else "write its name alone"
+        raise TownletError(what, f"did you mean '{name}:{near}'?" if near else other, where)
     return variant
 
 
@@ -233,7 +237,7 @@ def _layers(file: File, variant: str | None, chain: tuple[str, ...] = ()) -> lis
     link = f"{file.path}:{variant}"
     if link in chain or len(chain) >= MAX_CHAIN:
         circle = " → ".join(os.path.basename(part) for part in (*chain, link))
-        raise TownletError(f"recipes extend each other in a circle: {circle}", "break the circle", file.own.mark)
+        raise TownletError(f"recipes extend each other in a circle: {circle}", BREAK, file.own.mark)
     chain = (*chain, link)
     own, root, foreign = _same_file(file, variant)
     below: list[Node] = []
@@ -258,9 +262,7 @@ def _same_file(file: File, variant: str | None) -> tuple[list[Node], str | None,
     while name is not None and name in file.variants:
         if name in seen:
             circle = " → ".join((*seen, name))
-            raise TownletError(
-                f"variants extend each other in a circle: {circle}", "break it", file.variants[name].mark
-            )
+            raise TownletError(f"variants extend each other in a circle: {circle}", BREAK, file.variants[name].mark)
         seen.append(name)
         block = file.variants[name]
         own.insert(0, block.without("extends"))

@@ -54,15 +54,15 @@ def _below(node: Node | None, item: str | int) -> Node | None:
 
 
 def _line(label: str, value: Any, node: Node | None) -> str:
-    return f"{label + ' ' + _flow(value):<{COLUMN}} # {_origin(node)}"
+    return f"{label + ' ' + flow(value):<{COLUMN}} # {_origin(node)}"
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """A value in one line, as YAML 1.2 reads it back."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_word(key)}: {_flow(part)}" for key, part in value.items()) + "}"
+        return "{" + ", ".join(f"{_word(key)}: {flow(part)}" for key, part in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str):
         return _word(value)
     if isinstance(value, float) and value.is_integer() and 1 < abs(value) < 1e15:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pydantic import BaseModel
 
@@ -15,12 +15,20 @@ from townlet.train.recipe import Recipe
 from townlet.world.tables import World
 
 
-def check(recipe: Recipe, node: Node, world: World | None = None) -> list[Mistake]:
-    """Everything that does not go together, each with its place; with a world, also what does not suit it."""
-    found = [*_memory(recipe, node), *_batches(recipe, node), *_shares(recipe, node)]
+def check(recipe: Recipe, node: Node, world: World | None = None, mended: Collection[str] = ()) -> list[Mistake]:
+    """Everything that does not go together, each with its place; with a world, also what does not suit it.
+
+    A rule is left out where one of the parts that it compares was `mended`: its own mistake is told already.
+    """
+    said: list[tuple[tuple[str, ...], Iterator[Mistake]]] = [
+        (("agent", "network"), _memory(recipe, node)),
+        (("agent", "rows"), _rows(recipe, node)),
+        (("agent",), _batches(recipe, node)),
+        (("budget", "evaluation", "metrics", "agent", "explore"), _shares(recipe, node)),
+    ]
     if world is not None:
-        found += [*_curriculum(recipe, node, world), *_starts(recipe, node, world)]
-    return found
+        said.append((("curriculum", "potential", "change"), _curriculum(recipe, node, world)))
+    return [mistake for parts, found in said if not {*parts} & {*mended} for mistake in found]
 
 
 def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
@@ -33,7 +41,7 @@ def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
         yield Mistake(what, fix, node.where("network", "recurrent"))
 
 
-def _batches(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _rows(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     agent, rows = recipe.agent, recipe.row_count
     if isinstance(agent, PpoSettings):
         most = rows * agent.n_steps
@@ -42,18 +50,24 @@ def _batches(recipe: Recipe, node: Node) -> Iterator[Mistake]:
                 f"agent.batch_size is {agent.batch_size} and a rollout has {most} steps ({rows} rows × {agent.n_steps})"
             )
             yield Mistake(what, "lower it, or write a share in (0, 1]", node.where("agent", "batch_size"))
-        return
     if isinstance(agent, DrqnSettings):
         least = rows * (agent.sequence + agent.burn_in)
         if agent.replay < least:
             what = f"agent.replay is {agent.replay}, and one window of every row needs {least}"
             yield Mistake(what, "raise agent.replay, or lower rows or agent.sequence", node.where("agent", "replay"))
-    elif agent.batch_size > agent.replay:
+
+
+def _batches(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    agent = recipe.agent
+    if isinstance(agent, PpoSettings):
+        return
+    if not isinstance(agent, DrqnSettings) and agent.batch_size > agent.replay:
         what = f"agent.batch_size is {agent.batch_size} and agent.replay holds only {agent.replay}"
         yield Mistake(what, "raise agent.replay", node.where("agent", "replay"))
     if agent.warmup > agent.replay:
-        what = f"agent.warmup is {agent.warmup} and agent.replay holds only {agent.replay}: it would never learn"
-        yield Mistake(what, "lower agent.warmup", node.where("agent", "warmup"))
+        what = f"agent.warmup waits for {agent.warmup} steps and agent.replay keeps only {agent.replay}"
+        fix = f"learning would never begin: lower agent.warmup to {agent.replay} or less, or raise agent.replay"
+        yield Mistake(what, fix, node.where("agent", "warmup"))
 
 
 def _shares(recipe: Recipe, node: Node) -> Iterator[Mistake]:
@@ -92,9 +106,3 @@ def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:
         guided = "potential: 1, or " if lacking == ["potential"] else ""
         fix = f"add {guided}change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
         yield Mistake(what, fix, node.where("curriculum"))
-
-
-def _starts(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:
-    if recipe.starts is not None and recipe.starts.money is not None and world.spec.currency is None:
-        what = f"{world.name} has no currency to start with"
-        yield Mistake(what, "leave starts.money out", node.where("starts", "money"))

@@ -8,8 +8,13 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+from townlet.errors import INTERRUPTED
+
 ASKING: Final = (signal.SIGINT, signal.SIGTERM)
-INTERRUPTED: Final = 130
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody asked to stop, in the midst of what can be done again; where nobody catches it, it is a Ctrl-C."""
 
 
 class Signals:

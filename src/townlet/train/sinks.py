@@ -10,14 +10,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from townlet.contract.counters import Counters
+from townlet.contract.counters import Counters, short
 
 if TYPE_CHECKING:
     from rich.console import Console
     from torch import Tensor
 
+    from townlet.train.recipe import Recipe
+
 FRAME: Final = 0.1  # seconds between two drawings
-SPOKEN: Final = ("episode_length", "loss", "epsilon", "entropy", "stage")  # figures that fit into one line
+WIDE: Final = 10  # columns for env_steps
+SPOKEN: Final = ("episode_length", "stage", "loss", "epsilon", "entropy")  # figures that fit into one line
 
 
 @dataclass(frozen=True)
@@ -67,20 +70,20 @@ def closing(sinks: Sequence[Sink]) -> Iterator[Sequence[Sink]]:
 def in_words(columns: Mapping[str, Any]) -> str:
     """An evaluation in one line."""
     who = "random agent" if columns["policy"] == "random" else "evaluation"
-    lived = f"{who}: lives {columns['length']:.0f} of {columns['limit']} steps"
-    return f"{lived}, {columns['survived']:.0%} reach the limit, {columns['works']:.0%} work for money"
+    lived = f"{who}: lives {columns['length']:.0f} of {columns['limit']}"
+    return f"{lived}, {columns['survived']:.0%} to the limit, {columns['works']:.0%} work"
 
 
 def rate_in_words(rate: float) -> str:
     """Steps per second, short."""
-    return f"{rate / 1e6:.2f} M/s" if rate >= 1e6 else f"{rate / 1e3:.0f} k/s" if rate >= 1e3 else f"{rate:.0f}/s"
+    return f"{rate / 1e6:.2f} M/s" if rate >= 999_500 else f"{rate / 1e3:.0f} k/s" if rate >= 999.5 else f"{rate:.0f}/s"
 
 
 def line(mark: Mark) -> str:
     """One interval in one line."""
     told = [f"{name.removeprefix('episode_')} {mark.figures[name]:.4g}" for name in SPOKEN if name in mark.figures]
     rate = rate_in_words(mark.figures["steps_per_second"])
-    return f"{mark.env_steps:>12,} steps  {rate:>9}  " + "  ".join(told)
+    return f"{mark.env_steps:>{WIDE},} steps  {rate:>9}  " + "  ".join(told)
 
 
 class LogFile:
@@ -98,7 +101,7 @@ class LogFile:
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """A line for each evaluation."""
-        self._write(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
+        self._write(f"{counters.env_steps:>{WIDE},} steps  {in_words(columns)}")
 
     def note(self, text: str) -> None:
         """A line of its own."""
@@ -132,7 +135,7 @@ class Lines:
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """A line for each evaluation."""
-        self.note(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
+        self.note(f"{counters.env_steps:>{WIDE},} steps  {in_words(columns)}")
 
     def note(self, text: str) -> None:
         """A line of its own."""
@@ -178,9 +181,15 @@ class TensorBoard:
 
 
 class Bar:
-    """The console of a terminal: a progress bar with the figures that matter, evaluations above it."""
+    """The console of a terminal: how far, and the figures that matter in a line below; evaluations above both.
+
+    It fits into 80 columns. Nothing is drawn before the first round, so what goes wrong earlier is told on a clean
+    screen, and the cursor stays visible: whatever ends the program need not bring it back.
+    """
 
     def __init__(self, console: Console, title: str, budget: int) -> None:
+        from rich.console import Group
+        from rich.live import Live
         from rich.progress import (
             BarColumn,
             Progress,
@@ -189,46 +198,59 @@ class Bar:
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.text import Text
 
-        columns = (
+        self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[told]}"),
-        )
-        self._progress = Progress(
-            *columns,
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
-            auto_refresh=False,
         )
-        self._task = self._progress.add_task(title, total=budget or None, told="")
+        self._task = self._progress.add_task(title, total=budget or None)
+        self._told = Text(style="dim", no_wrap=True, overflow="ellipsis")
+        self._live = Live(Group(self._progress, self._told), console=console, auto_refresh=False)
+        self._figures: dict[str, float] = {}
         self._last = 0.0
-        self._progress.start()
 
     def tick(self, counters: Counters) -> None:
         """Move the bar, a few times a second."""
+        if not self._live.is_started:
+            self._live.start()
+            self._live.console.show_cursor(True)
         if time.monotonic() - self._last >= FRAME:
             self._last = time.monotonic()
-            self._progress.update(self._task, completed=counters.env_steps, refresh=True)
+            self._progress.update(self._task, completed=counters.env_steps)
+            self._live.refresh()
 
     def mark(self, mark: Mark) -> None:
-        """New figures beside the bar."""
-        told = [f"{mark.env_steps:,} steps", rate_in_words(mark.figures["steps_per_second"])]
-        told += [f"{name.removeprefix('episode_')} {mark.figures[name]:.3g}" for name in SPOKEN if name in mark.figures]
-        self._progress.update(self._task, told=" · ".join(told))
+        """New figures below the bar; what an interval has no news of stays, so that nothing jumps."""
+        self._figures |= mark.figures
+        told = [f"{short(mark.env_steps)} steps", rate_in_words(mark.figures["steps_per_second"])]
+        told += [
+            f"{name.removeprefix('episode_')} {self._figures[name]:.3g}" for name in SPOKEN if name in self._figures
+        ]
+        self._told.plain = "  " + " · ".join(told)
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """A line above the bar."""
-        self.note(f"{counters.env_steps:>12,} steps  {in_words(columns)}")
+        self.note(f"{counters.env_steps:>{WIDE},} steps  {in_words(columns)}")
 
     def note(self, text: str) -> None:
         """A line above the bar."""
-        self._progress.console.print(text, highlight=False, markup=False)
+        self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Leave the bar as it stands."""
-        self._progress.refresh()
-        self._progress.stop()
+        if self._live.is_started:
+            self._live.refresh()
+            self._live.stop()
+
+
+def on_console(console: Console, recipe: Recipe) -> Sink:
+    """A bar where one can be drawn, plain lines elsewhere."""
+    if console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal):
+        return Bar(console, recipe.title, recipe.budget.env_steps or 0)
+    return Lines(console.file)

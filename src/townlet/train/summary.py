@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from townlet.agents.policy import Policy
 from townlet.sim.diary import workplaces
 from townlet.train.evaluate import Evaluated, evaluate
+from townlet.train.recipe import Recipe
 from townlet.world.load import from_spec
 from townlet.world.tables import World
 
@@ -18,6 +19,14 @@ MOST: Final = 0.95
 SPENT: Final = 0.05  # of a full purse: less buys hardly anything
 
 
+class Best(NamedTuple):
+    """The best evaluation of a run, which is not the last one."""
+
+    env_steps: int
+    metric: str
+    score: float
+
+
 @dataclass(frozen=True)
 class Summary:
     """How long lives are: at random, of the agent, and of the agent when nothing stops it but death."""
@@ -25,14 +34,17 @@ class Summary:
     random: Evaluated
     agent: Evaluated
     lifted: Evaluated
+    best: Best | None = None
+    greedy: bool = True
 
     def sentences(self) -> list[str]:
         """What a person should know, the best and the worst of it."""
         agent, lifted, limit = self.agent, self.lifted, self.agent.world.spec.max_steps
+        drawn = "" if self.greedy else ", its actions drawn by chance as the recipe asks"
         told = [
             f"A random agent lives {self.random.mean:.0f} of {limit} steps.",
             f"This one lives {agent.mean:.0f}: "
-            f"{in_share(agent.survived)} of {len(agent.length)} lives reach the limit.",
+            f"{in_share(agent.survived)} of {len(agent.length)} lives reach the limit{drawn}.",
         ]
         if agent.survived < MOST:
             told.append(f"What ends its lives: {deaths(agent)}.")
@@ -40,14 +52,23 @@ class Summary:
         told.append(
             f"With the limit lifted to {more} it lives {lifted.mean:.0f}; {in_share(lifted.survived)} reach that too."
         )
-        return told + about_money(lifted)
+        if lifted.survived < MOST and deaths(lifted) != deaths(agent):
+            told.append(f"What ends its lives then: {deaths(lifted)}.")
+        told += about_money(lifted)
+        if self.best:
+            told.append(
+                f"This is the last checkpoint. `eval` and `play` take the best one ({self.best.metric} "
+                f"{self.best.score:.1f} at {self.best.env_steps:,} env_steps), and this one with --which last."
+            )
+        return told
 
 
-def summarize(policy: Policy, random: Evaluated, agent: Evaluated, seed: int) -> Summary:
-    """Measure once more with the limit lifted, and put it all together."""
-    world = agent.world
-    lifted = evaluate(policy, lift(world, LIFTED * world.spec.max_steps), len(agent.length), seed)
-    return Summary(random, agent, lifted)
+def summarize(policy: Policy, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None) -> Summary:
+    """Measure once more, in the same way, with the limit lifted; and put it all together."""
+    world, wanted = agent.world, recipe.evaluation
+    longer, greedy = lift(world, LIFTED * world.spec.max_steps), wanted.deterministic
+    lifted = evaluate(policy, longer, len(agent.length), wanted.seed, greedy=greedy, device=recipe.device)
+    return Summary(random, agent, lifted, best, greedy)
 
 
 def lift(world: World, max_steps: int) -> World:

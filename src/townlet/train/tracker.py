@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import torch
 from torch import Tensor
 
@@ -9,39 +12,65 @@ from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Step
 
+GUIDANCE: Final = "potential"  # the reward that guides learning and changes nothing about what is best
+SUMS: Final = ("length", "reward", "intrinsic", "entropy", "guidance")
+
 
 class Tracker:
-    """Sums over the running episode of each row [N]."""
+    """Sums over the running episode of each row [N]; `components` are the names of the rewards [R].
 
-    def __init__(self, rows: int, device: str = "cpu") -> None:
+    Guidance is summed apart: a life that was guided well need not be a good one.
+    """
+
+    def __init__(self, rows: int, device: str = "cpu", components: Sequence[str] = ()) -> None:
         self.length = torch.zeros(rows, dtype=torch.int64, device=device)
-        self.reward, self.intrinsic, self.entropy = (torch.zeros(rows, device=device) for _ in range(3))
+        self.reward, self.intrinsic, self.entropy, self.guidance = (torch.zeros(rows, device=device) for _ in range(4))
+        self._own = [k for k, name in enumerate(components) if name != GUIDANCE]
+        self._guiding = [k for k, name in enumerate(components) if name == GUIDANCE]
+        nobody = torch.zeros(0, dtype=torch.int64, device=device)
+        self._none = self._episodes(nobody, nobody.bool())
 
     def step(self, step: Step, ended: Ended, intrinsic: Tensor, entropy: Tensor | None) -> Episodes:
         """Add one step of all rows; the episodes that ended with it, whose sums begin anew."""
         self.length += 1
-        self.reward += step.reward
+        self._add_rewards(step)
         self.intrinsic += intrinsic
         if entropy is not None:
             self.entropy += entropy
         rows = ended.rows
+        if not rows.shape[0]:
+            return self._none
+        over = self._episodes(rows, step.terminated[rows])
+        for sums in self.state().values():
+            sums.index_fill_(0, rows, 0)
+        return over
+
+    def _add_rewards(self, step: Step) -> None:
+        """Column by column: there are few of them."""
+        if not self._guiding:
+            self.reward += step.reward
+            return
+        for k in self._own:
+            self.reward += step.components[:, k]
+        for k in self._guiding:
+            self.guidance += step.components[:, k]
+
+    def _episodes(self, rows: Tensor, terminated: Tensor) -> Episodes:
+        """The sums of some rows as episodes."""
         length = self.length[rows]
-        over = Episodes(
+        return Episodes(
             rows.cpu(),
             length.cpu(),
             self.reward[rows].cpu(),
             self.intrinsic[rows].cpu(),
             (self.entropy[rows] / length).cpu(),
-            step.terminated[rows].cpu(),
+            terminated.cpu(),
+            self.guidance[rows].cpu(),
         )
-        if len(over):
-            for sums in (self.length, self.reward, self.intrinsic, self.entropy):
-                sums[rows] = 0
-        return over
 
     def state(self) -> State:
         """The sums of all running episodes."""
-        return {"length": self.length, "reward": self.reward, "intrinsic": self.intrinsic, "entropy": self.entropy}
+        return {name: getattr(self, name) for name in SUMS}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from townlet.contract.layout import Layout
@@ -45,15 +46,21 @@ def layout(spec: WorldSpec) -> Layout:
     """Names, places, shapes and ranges of all blocks."""
     shapes = _shapes(spec)
     low = {"clock": -1.0 if clock_encoding(spec) == "sincos" else 0.0}
-    return Layout.of(*((b.name, shapes[b.name], low.get(b.name, 0.0), 1.0) for b in blocks(spec)))
+    grid = {"position": _size(spec)}
+    return Layout.of(
+        *((b.name, shapes[b.name], low.get(b.name, 0.0), 1.0, "values", grid.get(b.name, ())) for b in blocks(spec))
+    )
+
+
+def _size(spec: WorldSpec) -> tuple[int, ...]:
+    """Cells along each axis of the map; none without a map."""
+    return tuple(spec.map.size) if spec.map.kind == "grid" else ()
 
 
 def _shapes(spec: WorldSpec) -> dict[str, tuple[int, ...]]:
     kinds = len(spec.affordances) + 1
-    size = spec.map.size if spec.map.kind == "grid" else ()
-    cells = 1
-    for n in size:
-        cells *= n
+    size = _size(spec)
+    cells = prod(size)
     window = (window_side(spec),) * min(len(size), 2)
     return {
         "position_onehot": (cells,),

@@ -29,7 +29,8 @@ def find(world: str | Path, folder: Path, where: Mark | None = None) -> Path:
         return place
     name = str(world)
     if isinstance(world, Path) or name.endswith(ENDINGS) or os.path.dirname(name):
-        raise Mistakes([Mistake(f"there is no file '{_short(name)}'", f"looked in {folder.absolute()}", where)])
+        fix = f"write its path as seen from {folder.absolute()}"
+        raise Mistakes([Mistake(f"there is no file '{_short(name)}'", fix, where)])
     beside = sorted(path.name for path in folder.glob("*.yaml"))
     own = f"{name}.yaml"
     fix = f"did you mean '{own}'?" if own in beside else f"{did_you_mean(name, [*shipped(), *beside])}"

@@ -15,7 +15,17 @@ from townlet.sim.cpu import kernel
 from townlet.sim.cpu.tables import Handle
 from townlet.sim.exploring import SHARE, StartsSpec, start_table
 from townlet.sim.scene import Scene
-from townlet.sim.state import FIELDS, State, check_actions, check_settings, check_state, choose_rows, fresh, record
+from townlet.sim.state import (
+    FIELDS,
+    State,
+    check_actions,
+    check_settings,
+    check_state,
+    choose_rows,
+    fresh,
+    nothing_used,
+    record,
+)
 from townlet.sim.view import scene_of
 from townlet.world.tables import World
 
@@ -51,6 +61,7 @@ class NumbaEngine:
         self._final_kind_at: NDArray[Any] = start["kind_at"].copy() if world.tables.shuffled else start["kind_at"]
         self._mix = start["reward_mix"]
         self._actions = np.zeros(rows, np.int64)
+        self.used = np.zeros(0, np.int64)
         self.obs = np.zeros((rows, world.layout.size), np.float32)
         self.mask = np.zeros((rows, len(world.actions)), np.bool_)
         self.reward = np.zeros(rows, np.float32)
@@ -118,15 +129,12 @@ class NumbaEngine:
         return self._pool
 
     def _run(self, actions: NDArray[np.int64], first: int, last: int) -> int:
-        args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, first, last)
+        args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, self.used, first, last)
         return int(kernel.step_rows(*args))
 
-    def foretell(self, actions: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-        """What the first `rows` rows will really use by these actions."""
-        check_actions(actions, self.rows)
-        used = np.empty(rows, np.int64)
-        kernel.foretell_rows(self._state, self._layout[0], self._w, np.ascontiguousarray(actions, np.int64), used)
-        return used
+    def watch(self, rows: int) -> None:
+        """From now on every step writes into `used` what the first rows really used."""
+        self.used = nothing_used(self.world, max(rows, len(self.used)))
 
     def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Observation and mask, before their reset, of rows that ended in the last step."""

@@ -81,13 +81,20 @@ def begin_row(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def
 @kernel
 def step_rows(  # type: ignore[no-untyped-def]
     state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, actions,
-    obs, mask, reward, components, terminated, truncated, first, last,
+    obs, mask, reward, components, terminated, truncated, used, first, last,
 ):  # fmt: skip
-    """One step of the rows [first, last); −1, or the row of an action that does not exist, and nothing is done."""
+    """One step of the rows [first, last); −1, or the row of an action that does not exist, and nothing is done.
+
+    Of the rows that `used` has a place for it is told what they used; who does not ask hands in an empty one.
+    """
     # An index out of range would read foreign memory. Looking at all rows lets all threads refuse alike.
     for row in range(len(actions)):
         if actions[row] < 0 or actions[row] >= mask.shape[1]:
             return row
+    for row in range(first, min(last, len(used))):
+        ended = (terminated[row] or truncated[row]) and not autoreset
+        here = foretell(state[row], actions[row], kind_at, row if w.shuffled else 0, w)
+        used[row] = 2 * w.none if ended else here
     for row in range(first, last):
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
@@ -126,14 +133,6 @@ def explore_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: igno
     for row in rows:
         explore(state[row], key, starts)
         write_fresh(obs, mask, row, state[row], kind_at, row if w.shuffled else 0, w)
-
-
-@kernel
-def foretell_rows(state, kind_at, w, actions, used):  # type: ignore[no-untyped-def]
-    """What the first rows will use by these actions into used [n]."""
-    for row in range(len(used)):
-        action = min(max(actions[row], 0), w.wait)  # a wrong one is refused by the step
-        used[row] = foretell(state[row], action, kind_at, row if w.shuffled else 0, w)
 
 
 @kernel

@@ -14,7 +14,16 @@ from townlet.sim.exploring import SHARE, StartsSpec, start_table
 from townlet.sim.rules import foretell
 from townlet.sim.scene import Scene
 from townlet.sim.starts import begin, explore, shuffle
-from townlet.sim.state import FIELDS, State, check_actions, check_settings, check_state, choose_rows, fresh
+from townlet.sim.state import (
+    FIELDS,
+    State,
+    check_actions,
+    check_settings,
+    check_state,
+    choose_rows,
+    fresh,
+    nothing_used,
+)
 from townlet.sim.step import live
 from townlet.sim.tensor.observe import observe
 from townlet.sim.tensor.tables import tensor_tables, unrolled
@@ -88,6 +97,7 @@ class TensorEngine:
         self._advance = self._step
         if compiled:
             self._advance = torch.compile(self._step, **COMPILER)
+        self.used = np.zeros(0, np.int64)
         self.restore(fresh(world, rows))
         self._final = dict(self._state)
 
@@ -162,19 +172,25 @@ class TensorEngine:
         actions = actions.to(torch.int64)
         if self.device == "cpu" and not bool(((actions >= 0) & (actions < len(self.world.actions))).all()):
             raise TownletError("some action does not exist", f"give whole numbers from 0 to {self._w.wait}")
+        if len(self.used):
+            self._foretell(actions)
         after, last, *out = self._advance(self._state, self._mix, actions, self.terminated, self.truncated)
         self._state, self._final = after, last
         self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated = out
 
-    def foretell(self, actions: Any, rows: int) -> NDArray[np.int64]:
-        """What the first `rows` rows will really use by these actions."""
-        check_actions(actions, self.rows)
-        chosen = torch.as_tensor(actions, device=self.device)[:rows].to(torch.int64)
+    def watch(self, rows: int) -> None:
+        """From now on every step writes into `used` what the first rows really used."""
+        self.used = nothing_used(self.world, max(rows, len(self.used)))
+
+    def _foretell(self, actions: Tensor) -> None:
+        """Write into `used` what its rows will use by these actions; an ended row that stays so uses nothing."""
+        rows = len(self.used)
         s = Row({name: v[:, :rows] if name == "meters" else v[:rows] for name, v in self._state.items()})
         town = self._town[:rows] if self._w.shuffled else 0
-        # A wrong action is refused by the step.
-        used = foretell(s, chosen.clamp(0, self._w.wait), self._kind_at(self._state), town, self._w)
-        return np.asarray(used.to(torch.int64).cpu().numpy())
+        told = foretell(s, actions[:rows], self._kind_at(self._state), town, self._w)
+        if not self.autoreset:
+            told = torch.where((self.terminated | self.truncated)[:rows], 2 * self._w.none, told)
+        self.used[:] = told.cpu().numpy()
 
     def _look(self) -> None:
         self.obs, self.mask = observe(Row(self._state), self._kind_at(self._state), self._town, self.world, self._w)

@@ -1,0 +1,150 @@
+"""What is learned, over seeds: `python benchmarks/learning.py recipes`, or `life` for what makes the sustained life.
+
+Every training is one process on one thread, as many at once as `--jobs` says. A line of JSON is kept for each as soon
+as it has ended, so that a run that was stopped goes on where it was; `--table` only prints what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from townlet.runs.reader import Reader
+from townlet.train.launch import start
+from townlet.train.load import load
+
+Row = dict[str, Any]
+
+
+class Trial(NamedTuple):
+    """One line of a table: what is trained, and how it is called."""
+
+    name: str
+    recipe: str
+    words: tuple[str, ...] = ()
+
+
+RECIPES: Final = (
+    "town-l0:dqn", "town-l0-dual:dqn", "town:dqn", "town:ppo", "town:life", "town:dqn-curriculum", "town:dqn-rnd",
+    "town-l2:drqn", "town-l2:ppo", "town-l3:drqn", "town-l3:ppo", "town-shuffled:ppo", "town-foggy:drqn",
+)  # fmt: skip
+FORGETS: Final = Trial("town-foggy:drqn, memory off", "town-foggy:drqn", ("agent.carry=false",))
+
+# Of what `town:life` is made, each part alone taken away, then all of them.
+PARTS: Final = {
+    "entropy .01 from the start": ("agent.entropy=0.01",),
+    "entropy fades from the start": ("agent.entropy={start: 0.05, end: 0.01}",),
+    "entropy never fades": ("agent.entropy=0.05",),
+    "no guidance": ("potential=0",),
+    "no exploring starts": ("starts=null",),
+    "training lives of 500": ("change.max_steps=500",),
+    "discount .99": ("agent.gamma=0.99",),
+    "rollouts of 128 steps": ("agent.n_steps=128",),
+    "128 rows": ("rows=128", "agent.batch_size=512"),
+}
+PLAIN: Final = ("agent.entropy=0.01", "potential=0", "starts=null", "change.max_steps=500", "agent.gamma=0.99")
+
+
+def trials(table: str, only: Sequence[str]) -> list[Trial]:
+    """All lines of a table, or those that are named."""
+    if table == "life":
+        found = [Trial("town:life as it is", "town:life")]
+        found += [Trial(name, "town:life", words) for name, words in PARTS.items()]
+        found.append(Trial("none of it: plain PPO", "town:life", PLAIN))
+    else:
+        found = [*(Trial(recipe, recipe) for recipe in RECIPES), FORGETS]
+    return [t for t in found if not only or t.name in only]
+
+
+def train(trial: Trial, seed: int) -> Row:
+    """Train it whole; what the last evaluation found, and what it took."""
+    words = [*trial.words, f"seed={seed}", "threads=1", "metrics.tensorboard=false"]
+    with tempfile.TemporaryDirectory() as root:
+        outcome = start(load(trial.recipe, words), Path(root))
+        with Reader(outcome.run.metrics_file) as metrics:
+            found = metrics.read("evaluations", ["env_steps", "length", "policy"])
+    curve = [list(at) for *at, policy in zip(*found.values(), strict=True) if policy != "random"]
+    last, summary = outcome.ending.last, outcome.summary
+    assert last is not None
+    assert summary is not None
+    return {
+        "name": trial.name,
+        "seed": seed,
+        "mean": last.mean,
+        "limit": last.world.spec.max_steps,
+        "survived": last.survived,
+        "works": last.works,
+        "lifted": summary.lifted.mean,
+        "random": summary.random.mean,
+        "seconds": outcome.seconds,
+        "why": outcome.ending.why,
+        "curve": curve,
+    }
+
+
+def as_markdown(rows: Iterable[Row]) -> str:
+    """One line for each trial, seeds side by side."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["name"]].append(row)
+    lines = [
+        "| what | steps lived, by seed | of | mean | reach the limit | work | limit lifted | random | seconds |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, found in groups.items():
+        found.sort(key=lambda row: row["seed"])
+
+        def over(key: str, of: list[Row] = found) -> float:
+            return statistics.fmean(row[key] for row in of)
+
+        each = ", ".join(f"{row['mean']:.0f}" for row in found)
+        seconds = ", ".join(f"{row['seconds']:.0f}" for row in found)
+        lines.append(
+            f"| {name} | {each} | {found[0]['limit']} | {over('mean'):.0f} | {over('survived'):.0%} "
+            f"| {over('works'):.0%} | {over('lifted'):.0f} | {over('random'):.0f} | {seconds} |"
+        )
+    return "\n".join(lines)
+
+
+def kept(file: Path) -> list[Row]:
+    """What was measured so far."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("table", choices=("recipes", "life"))
+    parser.add_argument("only", nargs="*", help="names of lines; all by default")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at once, each on one thread")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="lines of JSON; TABLE.jsonl by default")
+    parser.add_argument("--table", dest="print_only", action="store_true", help="train nothing, print what is kept")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse()
+    file = options.keep or Path(f"{options.table}.jsonl")
+    done = {(row["name"], row["seed"]) for row in kept(file)}
+    wanted = [(t, s) for s in options.seeds for t in trials(options.table, options.only) if (t.name, s) not in done]
+    if not options.print_only:
+        with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+            for future in as_completed([pool.submit(train, *each) for each in wanted]):
+                row = future.result()
+                with file.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(row) + "\n")
+                print(f"{row['name']}, seed {row['seed']}: {row['mean']:.0f} in {row['seconds']:.0f} s", flush=True)
+    order = {t.name: k for k, t in enumerate(trials(options.table, ()))}
+    print(as_markdown(sorted(kept(file), key=lambda row: order[row["name"]])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What all agents with a network share: its weights, the optimizer, and a bonus for the new with its weight."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from townlet.agents.agent import Materials
+from townlet.config.schedule import Schedule, value_at
+from townlet.contract.episodes import Episodes
+from townlet.contract.restore import SAME
+from townlet.contract.state import State, Stateful
+from townlet.errors import TownletError
+from townlet.explore.make import make_bonus, make_weight
+from townlet.nets.optimizers import (
+    Kind,
+    make_optimizer,
+    optimizer_state,
+    restore_optimizer,
+    restore_weights,
+    set_lr,
+    weights,
+)
+
+
+class Descent(Protocol):
+    """Settings of gradient descent."""
+
+    @property
+    def lr(self) -> float | Schedule:
+        """Learning rate."""
+
+    @property
+    def optimizer(self) -> Kind:
+        """How gradients become steps."""
+
+
+class Learner:
+    """A network that is learned by gradient descent, and the reward for novelty. How it acts and learns is elsewhere.
+
+    An agent adds its own parts by `_parts`, and what else it keeps to `state` and `restore`.
+    """
+
+    name: str
+    network: nn.Module
+
+    def __init__(self, settings: Descent, network: nn.Module, given: Materials) -> None:
+        self._descent, self.counters, self.network = settings, given.counters, network
+        self._weights: list[Tensor] = list(network.parameters())
+        self.optimizer = make_optimizer(settings.optimizer, network, self._lr)
+        self.bonus = make_bonus(given.explore.bonus, given.env.layout, given.streams.child("bonus"), given.env.device)
+        self.weight = make_weight(given.explore.weight, given.counters, given.max_steps)
+        self.intrinsic = torch.zeros(given.env.rows, device=given.env.device)
+
+    @property
+    def _lr(self) -> float:
+        return value_at(self._descent.lr, self.counters)
+
+    def _follow_lr(self) -> None:
+        """The next gradient steps are as long as the schedule says now."""
+        set_lr(self.optimizer, self._lr)
+
+    def finished(self, episodes: Episodes) -> None:
+        """Episodes that ended: the weight of the bonus may fade with them."""
+        self.weight.finished(episodes)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every weight by name, live."""
+        return dict(self.network.named_parameters())
+
+    def figures(self) -> dict[str, float]:
+        """What is scheduled or annealed, at this moment."""
+        now = {"intrinsic_weight": self.weight.value, "lr": self._lr}
+        return now | ({"novelty": float(self.intrinsic.mean())} if self.bonus else {})
+
+    def _parts(self) -> dict[str, Stateful]:
+        """What keeps a state of its own, by name."""
+        parts: dict[str, Stateful] = {"weight": self.weight}
+        return parts | ({"bonus": self.bonus} if self.bonus else {})
+
+    def state(self) -> State:
+        """Network, optimizer, and every part."""
+        return {
+            "network": weights(self.network),
+            "optimizer": optimizer_state(self.optimizer, self.network),
+            **{name: part.state() for name, part in self._parts().items()},
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken; refuses one that lacks something."""
+        needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
+        if missing := sorted(needed - state.keys()):
+            raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME)
+        restore_weights(self.network, state["network"])
+        restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))
+        for name, part in self._parts().items():
+            part.restore(state.get(name, {}))  # a part that keeps nothing may be left out

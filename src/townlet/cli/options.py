@@ -1,0 +1,33 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+ROOT: Final = Path("runs")  # where runs lie unless somebody says otherwise
+
+
+class Which(StrEnum):
+    """Which checkpoint of a run."""
+
+    BEST = "best"
+    LAST = "last"
+
+
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run: (the beginning of) its name, a path, latest, or ENV:VARIANT.")
+]
+Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Where runs lie.")]
+WhichOne = Annotated[
+    Which, typer.Option("--which", metavar="best|last", help="The best checkpoint of the run, or its last.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]
+WorldChanges = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in max_steps=1000")
+]

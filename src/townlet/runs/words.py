@@ -1,0 +1,95 @@
+"""A run in words and single figures: what came of it, and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from townlet.runs.curves import Lives
+
+Evaluations = Mapping[str, list[Any]]  # columns, from old to new
+
+
+def result(meta: Mapping[str, Any], greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
+    """What the training itself said at its end, or what the metrics tell of a run that has not ended."""
+    told = meta.get("summary") or [*_measured(greedy, yardstick, ended), *_better_before(greedy)]
+    return [" ".join(told)]
+
+
+def cards(
+    meta: Mapping[str, Any], greedy: Evaluations, yardstick: float | None, env_steps: int
+) -> list[tuple[str, str]]:
+    """The figures that one looks for first; a dash where nothing was measured."""
+    last = {name: values[-1] if values else None for name, values in greedy.items()}
+    limit = f" of {last['limit']}" if last["limit"] else ""
+    return [
+        ("lives, evaluated", "–" if last["length"] is None else f"{last['length']:.0f}{limit}"),
+        ("a random agent", "–" if yardstick is None else f"{yardstick:.0f}{limit}"),
+        ("reach the limit", share(last["survived"])),
+        ("work for money", share(last["works"])),
+        ("env_steps", f"{env_steps:,}"),
+        ("time", "–" if meta.get("seconds") is None else duration(meta["seconds"])),
+        ("seed", str(meta.get("seed", "–"))),
+        ("recipe", str(meta.get("recipe") or "–")),
+    ]
+
+
+def repeat(meta: Mapping[str, Any]) -> str:
+    """The commands that train the same again, also where a program began the run; nothing when nobody knows."""
+    if not meta.get("asked"):
+        return str(meta.get("command") or "")
+    first = shlex.join(["townlet", "train", meta["asked"], *meta.get("overrides", ())])
+    if not meta.get("resumed_with"):
+        return first
+    # Not in one: schedules followed the first budget until then.
+    return f"{first}\n{shlex.join(['townlet', 'train', '--resume', 'latest', *meta['resumed_with']])}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the units that people use."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
+
+
+def share(value: float | None) -> str:
+    """A share in per cent."""
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _measured(greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
+    words = [] if yardstick is None else [f"A random agent lives {yardstick:.0f} steps."]
+    if not greedy["length"] or greedy["length"][-1] is None:
+        if len(ended.moment):
+            tenth = slice(-max(1, len(ended.moment) // 10), None)
+            mean = float(np.average(ended.length[tenth], weights=np.maximum(ended.count[tenth], 1e-12)))
+            words.append(f"The last lives while training lasted {mean:.0f} steps on average.")
+        return [*words, "The agent was not evaluated."]
+    last = {name: values[-1] for name, values in greedy.items()}
+    limit = f" of {last['limit']}" if last["limit"] else ""
+    count = f" over {last['episodes']} episodes" if last["episodes"] else ""
+    words.append(
+        f"This agent lives {last['length']:.0f}{limit} steps, greedy{count}, after {last['env_steps']:,} env_steps."
+    )
+    if last["survived"] is not None:
+        words.append(f"{share(last['survived'])} of its lives reached the limit.")
+    return words + ([] if last["works"] is None else [_work(last["works"])])
+
+
+def _work(part: float) -> str:
+    if part == 0:
+        return "It lives on its inheritance: no evaluated life earned money."
+    if part == 1:
+        return "Every evaluated life works for its money."
+    return f"{share(part)} of the evaluated lives work for their money."
+
+
+def _better_before(greedy: Evaluations) -> Sequence[str]:
+    known = [(length, -at) for length, at in zip(greedy["length"], greedy["env_steps"], strict=True) if length]
+    if not known or greedy["length"][-1] is None or (best := max(known))[0] <= 1.05 * greedy["length"][-1]:
+        return []
+    return [f"It was better before: {best[0]:.0f} steps at {-best[1]:,} env_steps."]

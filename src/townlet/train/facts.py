@@ -1,0 +1,60 @@
+"""What a run writes down of itself when it begins, and what it must share with whoever goes on with it."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from townlet.train.load import Loaded
+
+VERSIONS: Final = ("townlet", "torch", "numpy", "numba", "gymnasium")
+
+
+def facts(loaded: Loaded) -> dict[str, Any]:
+    """What a checkpoint must share with the run that goes on from it."""
+    world = loaded.worlds.training
+    return {
+        "env": loaded.recipe.env,
+        "agent": loaded.recipe.agent.name,
+        "rows": loaded.recipe.row_count,
+        "world": world.content_hash,
+        "evaluation_world": loaded.worlds.evaluation.content_hash,
+        "interface": world.interface_hash,
+    }
+
+
+def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What meta.json says of a new run; `begun_with` tells whose weights it began with."""
+    recipe, world = loaded.recipe, loaded.worlds.training
+    places = dict(zip(world.affordances, world.tables.cell_of[0].tolist(), strict=True))
+    return {
+        "recipe": recipe.title,
+        "asked": loaded.asked,
+        "overrides": list(loaded.overrides),
+        "command": " ".join(["townlet", *sys.argv[1:]]) if "townlet" in Path(sys.argv[0]).parts[-2:] else "",
+        "seed": recipe.seed,
+        "threads": recipe.thread_count,
+        "init_from": begun_with,
+        **facts(loaded),
+        "size": list(world.size),
+        "places": None if world.tables.shuffled else places,
+        "versions": {name: version(name) for name in VERSIONS},
+        "python": platform.python_version(),
+        "machine": {"system": platform.platform(), "processor": platform.machine()},
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, where there is one."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,114 @@
+"""A run as it was: its recipe and its own copies of its worlds, whatever became of the files since.
+
+What may change when a run goes on is a short list: all else would make one run out of two experiments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from townlet.errors import Mistakes, TownletError
+from townlet.runs.folder import Run
+from townlet.train.change import Worlds, load_worlds
+from townlet.train.load import Loaded, load
+from townlet.train.recipe import Recipe
+from townlet.train.resolved import flow
+from townlet.world.load import from_text
+from townlet.world.load import load as load_world
+from townlet.world.tables import World
+
+# Keys that neither the experiment nor what was measured so far depends on; a part stands for all of its keys.
+MAY_CHANGE: Final = (
+    "budget", "agent.lr", "checkpoints", "metrics", "evaluation.every", "evaluation.episodes", "threads", "device",
+)  # fmt: skip
+
+
+def reopen(run: Run, overrides: Sequence[str] = ()) -> Loaded:
+    """The recipe and the worlds of a run, with `overrides` of what may change; raises Mistakes."""
+    earlier = run.meta().get("resumed_with", ())
+    kept = _kept(run)
+    before = load(str(run.resolved_file), earlier, kept)
+    loaded = load(str(run.resolved_file), [*earlier, *overrides], kept) if overrides else before
+    _refuse_changes(run, before.recipe, loaded)
+    if kept is None:
+        return loaded
+    name = Path(loaded.recipe.world or loaded.recipe.env).stem  # a copy is not named after its file
+    worlds = Worlds(*(replace(world, name=name) for world in kept))
+    return replace(loaded, worlds=worlds, notes=_notes(run, loaded))
+
+
+def world_texts(worlds: Worlds) -> dict[str, str]:
+    """What a run keeps of its worlds: each whole, with all that it extends and every change."""
+    return {role: _text(world, role) for role, world in worlds._asdict().items()}
+
+
+def world_file(run: Run, role: str) -> Path:
+    """The run's own copy of the world of its `training` or `evaluation`."""
+    return run.worlds / f"{role}.yaml"
+
+
+def changed(world: World, words: Sequence[str]) -> World:
+    """A world with `key=value` laid over it."""
+    if not words:
+        return world
+    found = from_text(_text(world, "run"), f"the world {world.name} of this run", words)
+    return replace(found, name=world.name)
+
+
+def _text(world: World, role: str) -> str:
+    """The world as YAML that stands alone, an entry of a list in each line."""
+    lines = [f"# {world.name}, the world of this {role}, whole: what it extends and every change are in it."]
+    for key, value in world.spec.model_dump(mode="json", by_alias=True).items():
+        if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
+            lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)]
+        else:
+            lines.append(f"{key}: {flow(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _kept(run: Run) -> Worlds | None:
+    """The run's own worlds; None for a run of an older release, which has none."""
+    if not run.worlds.is_dir():
+        return None
+    return Worlds(*(load_world(world_file(run, role)) for role in Worlds._fields))
+
+
+def _notes(run: Run, loaded: Loaded) -> tuple[str, ...]:
+    """A sentence where the files that the worlds came from are no longer what they were."""
+    name = loaded.recipe.world or loaded.recipe.env
+    try:
+        now = load_worlds(loaded.recipe, loaded.node)
+    except Mistakes:
+        return (f"The world {name} is gone or cannot be read; this run has its own copy in {run.worlds}.",)
+    same = all(a.content_hash == b.content_hash for a, b in zip(now, loaded.worlds, strict=True))
+    return () if same else (f"The world {name} has changed since; this run keeps to its own copy in {run.worlds}.",)
+
+
+def _refuse_changes(run: Run, before: Recipe, after: Loaded) -> None:
+    """Refuse what may not change, in one message."""
+    odd = [path for path in _differing(before.model_dump(), after.recipe.model_dump()) if not _may_change(path)]
+    if not odd:
+        return
+    places = (after.node.where(*path).source.removeprefix("command line: ") for path in odd)
+    what = f"a run that goes on cannot be changed in {', '.join(dict.fromkeys(places))}"
+    fix = f"it may have another {', '.join(MAY_CHANGE)}; for all else start a new run, with init_from={run.name}"
+    raise TownletError(what, fix)
+
+
+def _may_change(path: tuple[str, ...]) -> bool:
+    return any(path[: part.count(".") + 1] == tuple(part.split(".")) for part in MAY_CHANGE)
+
+
+def _differing(
+    one: Mapping[str, Any], other: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Paths of the values that are not the same in both."""
+    for key in {**one, **other}:
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from _differing(a, b, (*path, key))
+        elif a != b:
+            yield (*path, key)

@@ -1,0 +1,51 @@
+"""The weights in a run's checkpoints: to act with, and to begin another run with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from townlet.contract.state import State
+from townlet.errors import Mark, TownletError
+from townlet.nets.optimizers import restore_weights
+from townlet.runs import checkpoint, content
+from townlet.runs.checkpoint import Checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.manifest import STATE
+from townlet.train.build import Training
+
+
+def warm_start(t: Training, source: Run) -> dict[str, Any]:
+    """Begin with the weights of another run's best checkpoint, which needs the same interface and network.
+
+    Gives what meta.json should say of it.
+    """
+    found = chosen(source)
+    state, info = policy_state(found)
+    if info.get("interface") != t.env.world.interface_hash:
+        what = f"the agent of {source.name} sees or does other things than one in the world {t.env.world.name}"
+        fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
+        raise TownletError(what, fix, Mark("init_from"))
+    agent: Any = t.agent
+    for name in ("network", "target"):
+        if hasattr(agent, name):
+            restore_weights(getattr(agent, name), state["network"])
+    sha256 = content.open_manifest(found.path).files[STATE].sha256
+    return {"run": source.name, "checkpoint": found.name, "env_steps": found.env_steps, "sha256": sha256}
+
+
+def chosen(run: Run, which: str = "best") -> Checkpoint:
+    """The run's best checkpoint (the last where none was measured), or its last."""
+    if which == "best" and (damaged := checkpoint.survey(run.checkpoints)[1]):
+        path, error = next(iter(damaged.items()))
+        what = f"which checkpoint is the best cannot be told: {error.mistakes[0].what}"
+        raise TownletError(what, "ask for the last one (--which last), or remove the damaged one", Mark(str(path)))
+    found = (checkpoint.best(run.checkpoints) if which == "best" else None) or checkpoint.newest(run.checkpoints)
+    if found is None:
+        raise TownletError("this run has no checkpoint yet", f"townlet train --resume {run.path}", Mark(str(run.path)))
+    return found
+
+
+def policy_state(found: Checkpoint) -> tuple[State, dict[str, Any]]:
+    """The agent's part of a checkpoint, and what the manifest says."""
+    state, info = checkpoint.read(found.path)
+    return state["training"]["agent"], info

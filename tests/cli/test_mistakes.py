@@ -1,0 +1,82 @@
+"""Mistakes that people make: each is one message that says where, what and how to mend it, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.program import Program
+from townlet.runs.folder import Run
+
+FILES = {
+    "broken.yaml": "env: town\nagent: [\n",
+    "itself.yaml": "env: town\nextends: itself.yaml\nagent: dqn\nbudget: {env_steps: 10}\n",
+    "cart.yaml": "env: CartPole-v1\nagent: dqn\nbudget: {env_steps: 10}\n",
+    "typo.yaml": "env: town\nagent: {name: dqn, lrr: 1}\nbudget: {env_steps: 10}\n",
+    "world.yaml": "extends: town\nmeters:\n  - {name: energy, decai: .01}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "mend"),
+    [
+        ("eval nobody", "there is no run 'nobody'", "train one first"),
+        ("eval town:nobody", "there is no run of town:nobody", "townlet train town:nobody"),
+        ("play nobody", "there is no world and no run 'nobody'", "known: "),
+        ("play twon", "there is no world and no run 'twon'", "did you mean 'town'?"),
+        ("play town --mode trained", "--mode trained needs a run", "townlet play latest"),
+        ("play town --mode human", "--mode human needs a terminal", "--mode random"),
+        ("train none.yaml", "there is no file 'none.yaml'", "write its path as seen from "),
+        ("train broken.yaml", "broken.yaml:3:1: a value is missing here", "close the bracket"),
+        ("train itself.yaml", "itself.yaml:2:1: recipes extend each other in a circle", "leave `extends` out"),
+        ("train cart.yaml", "cart.yaml:1:1: there is no world 'CartPole-v1'", "a shipped world, or the path"),
+        ("train typo.yaml", "typo.yaml:2:20: unknown key 'lrr' in agent", "did you mean 'lr'?"),
+        ("train world.yaml:dqn", "world.yaml:3:20: unknown key 'decai' in meters.energy", "did you mean 'decay'?"),
+        ("train town:dqn agent", "command line: agent: this is not key=value", "write it like "),
+        ("train town:dqn agent.warmup=2e5", "agent.warmup waits for 200000 steps", "learning would never begin"),
+        ("train town-l0:dqn init_from=nobody", "there is no run 'nobody'", "train one first"),
+        ("train town-l0:dqn --root cart.yaml", "cart.yaml: this is a file and not a folder", "name a folder"),
+        ("train --resume nobody", "there is no run 'nobody'", "train one first"),
+        ("export nobody", "there is no run 'nobody'", "train one first"),
+        ("runs compare nobody noone", "there is no run 'nobody'", "train one first"),
+        ("runs prune --keep 0", "townlet runs prune: Invalid value for '--keep'", "townlet runs prune --help"),
+        ("world check none.yaml", "there is no file 'none.yaml'", "write its path as seen from "),
+        ("world explain town enrgy", "has no meter 'enrgy'", "did you mean 'energy'?"),
+        ("bench train cart.yaml", "no Gymnasium id stands for the world 'cart.yaml'", "known: town"),
+    ],
+)
+def test_it_is_told_once_with_the_way_out(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, told: str, mend: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    done = townlet(*words.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count(told) == 1
+    assert mend in done.err.partition("    fix: ")[2]
+    assert "Traceback" not in done.err
+    assert sorted(os.listdir(tmp_path)) == sorted(FILES)  # no run was begun
+
+
+@pytest.mark.parametrize("verb", ["eval", "play", "export"])
+def test_a_run_without_a_checkpoint_says_so(townlet: Program, runs: Path, tmp_path: Path, verb: str) -> None:
+    run = Run.open("town-ppo", runs)
+    shutil.copytree(run.path, tmp_path / run.name)
+    shutil.rmtree(tmp_path / run.name / "checkpoints")
+    done = townlet(verb, run.name, "--root", str(tmp_path))
+    assert (done.code, done.out) == (2, "")
+    assert f"{tmp_path / run.name}: this run has no checkpoint yet" in done.err
+    assert f"townlet train --resume {tmp_path / run.name}" in done.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_named(townlet: Program, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o555)
+    done = townlet("train", "town-l0:dqn", "--root", str(locked))
+    assert done.code == 2
+    assert str(locked) in done.err

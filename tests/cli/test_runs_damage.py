@@ -1,0 +1,119 @@
+"""Damaged files of a run: each is named, and the advice that is given works."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import Program
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.manifest import MANIFEST
+from townlet.runs.reader import Reader
+
+DAMAGE = b"no database" * 500
+
+
+@pytest.fixture
+def run(runs: Path, tmp_path: Path) -> Run:
+    """A finished run of one's own."""
+    source = Run.open("town-ppo", runs)
+    shutil.copytree(source.path, tmp_path / source.name)
+    return Run(tmp_path / source.name)
+
+
+def test_training_goes_on_with_new_metrics_as_the_advice_says(townlet: Program, run: Run) -> None:
+    root = ["--root", str(run.path.parent)]
+    with Reader(run.metrics_file) as store:
+        before = store.series("loss")[0]
+    run.metrics_file.write_bytes(DAMAGE)
+    done = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
+    assert done.code == 2
+    assert "metrics.db: the metrics are damaged or foreign" in done.err
+    assert "move metrics.db away; `townlet train --resume` then begins new metrics" in done.err
+    assert run.meta()["finished"]  # nothing was touched
+
+    run.metrics_file.rename(run.path / "damaged.db")
+    done = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
+    assert done.code == 0
+    assert "metrics: they begin anew at env_steps 1,024" in done.err
+    with Reader(run.metrics_file) as store:
+        assert min(store.series("loss")[0]) > max(before)
+        assert store.read("evaluations", ["policy", "env_steps"])["policy"][0] == "random"
+        assert store.read("alerts", ["name"])["name"] == ["metrics"]
+    assert "begin anew" in run.report_md.read_text(encoding="utf-8")
+    assert townlet("train", "--resume", run.name, "budget.env_steps=3072", *root).code == 0
+
+
+def test_new_metrics_begin_even_when_the_process_dies_at_once(townlet: Program, run: Run) -> None:
+    """The checkpoint counts the new metrics before anything is written into them."""
+    root = ["--root", str(run.path.parent)]
+    run.metrics_file.unlink()
+    assert townlet("train", "--resume", run.name, "budget.env_steps=2048", "--pause-at", "1024", *root).code == 0
+    with Reader(run.metrics_file) as store:
+        assert store.names() == []
+    done = townlet("train", "--resume", run.name, *root)
+    assert done.code == 0
+    assert "begin anew" not in done.err
+
+
+def test_a_run_without_metrics_is_shown_and_says_so(townlet: Program, run: Run) -> None:
+    root = ["--root", str(run.path.parent)]
+    for change, told in ((run.metrics_file.unlink, "has no metrics"), (None, "damaged or foreign")):
+        if change:
+            change()
+        else:
+            run.metrics_file.write_bytes(DAMAGE)
+        shown = townlet("runs", "show", run.name, *root)
+        assert shown.code == 0
+        assert "damaged" in shown.out
+        assert told in shown.out
+        assert "--resume" in shown.out
+        assert "runs show" in townlet("runs", "list", *root).out
+        exported = townlet("runs", "export", run.name, *root)
+        assert (exported.code, told in exported.err) == (2, True)
+    assert townlet("eval", run.name, "--episodes", "2", *root).code == 0  # the checkpoint is all it needs
+
+
+def test_a_damaged_checkpoint_is_told_and_never_silently_replaced_by_another(townlet: Program, run: Run) -> None:
+    root = ["--root", str(run.path.parent)]
+    first = run.checkpoints / checkpoint.name_at(512)
+    if not first.is_dir():
+        shutil.copytree(checkpoint.listing(run.checkpoints)[-1], first)
+    (first / MANIFEST).write_bytes(b"{}")
+    done = townlet("eval", run.name, "--episodes", "2", *root)
+    assert done.code == 2
+    assert "which checkpoint is the best cannot be told: the checkpoint step-000000000512 is damaged" in done.err
+    assert townlet("eval", run.name, "--episodes", "2", "--which", "last", *root).code == 0
+    assert "step-000000000512 is damaged" in townlet("runs", "show", run.name, *root).out
+    going_on = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
+    assert going_on.code == 0
+    assert "checkpoint: the checkpoint step-000000000512 is damaged" in going_on.err
+    assert first.is_dir()  # it may have been the best: a person decides
+    shutil.rmtree(first)
+    assert townlet("eval", run.name, "--episodes", "2", *root).code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seed", "one"), ("seconds", "x"), ("versions", []), ("summary", 5), ("resumed_with", 3), ("created", 7),
+     ("places", {"Bed": "x"}), ("size", "8"), ("finished", "yes"), ("overrides", [1])],
+)  # fmt: skip
+def test_a_wrong_type_in_meta_json_is_one_clear_mistake(townlet: Program, run: Run, key: str, value: Any) -> None:
+    root = ["--root", str(run.path.parent)]
+    whole = json.loads(run.meta_file.read_text(encoding="utf-8"))
+    run.meta_file.write_text(json.dumps(whole | {key: value}), encoding="utf-8")
+    done = townlet("train", "--resume", run.name, *root)
+    assert done.code == 2
+    assert f"'{key}" in done.err
+    assert "in meta.json is not what it should be" in done.err
+    assert "Traceback" not in done.err
+    shown = townlet("runs", "show", run.name, *root)
+    assert (shown.code, f"'{key}" in shown.out) == (0, True)
+    assert townlet("runs", "list", *root).code == 0
+    run.meta_file.write_text(json.dumps(whole), encoding="utf-8")
+    assert "damaged" not in townlet("runs", "show", run.name, *root).out

@@ -1,0 +1,99 @@
+"""What real trainings write down: every table and figure that is promised, and no figure that nobody explains."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+
+from townlet.runs.catalogue import METRICS, described
+from townlet.runs.export import write_csv
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+from townlet.runs.schema import TABLES
+from townlet.train.api import train
+from train.tiny import DQN, PPO, STAGES
+
+RECURRENT: Final = "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}"
+BOLD: Final = (
+    "explore={choose: {name: boltzmann, temperature: 0.5}, bonus: {name: counts}, weight: {name: fixed, value: 0.1}}"
+)
+RECIPES: Final = {
+    "town:dqn": DQN,
+    "town:ppo": PPO,
+    "town:dqn-rnd": (*DQN, "explore.bonus.hidden=[8]"),
+    "town:dqn-curriculum": (*DQN, STAGES, "change.max_steps=12"),
+    "town-l2:drqn": (*(word for word in DQN if not word.startswith("network")), RECURRENT, BOLD),
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    root = tmp_path_factory.mktemp("recorded")
+    return {recipe: Run(train(recipe, overrides=words, root=root).path) for recipe, words in RECIPES.items()}
+
+
+def figures(run: Run, to: Path) -> set[str]:
+    with Reader(run.metrics_file) as store:
+        write_csv(store, to)
+    with to.open(encoding="utf-8") as file:
+        return {row["name"] for row in csv.DictReader(file)}
+
+
+def test_every_figure_is_explained_and_every_explained_one_is_written(recorded: dict[str, Run], tmp_path: Path) -> None:
+    written = set().union(*(figures(run, tmp_path / "metrics.csv") for run in recorded.values()))
+    assert {name for name in written if described(name) is None} == set()
+    assert set(METRICS) - written == set()
+
+
+def test_a_curriculum_writes_into_every_table(recorded: dict[str, Run]) -> None:
+    """But alerts, which tell of trouble."""
+    with Reader(recorded["town:dqn-curriculum"].metrics_file) as store:
+        counts = {table: len(store.read(table, ["env_steps"])["env_steps"]) for table in TABLES}
+    assert {table for table, count in counts.items() if not count} <= {"alerts"}
+
+
+def test_every_column_is_written_by_some_run(recorded: dict[str, Run]) -> None:
+    for table in TABLES.keys() - {"alerts"}:
+        filled: set[str] = set()
+        for run in recorded.values():
+            with Reader(run.metrics_file) as store:
+                filled |= {name for name, values in store.read(table).items() if any(v is not None for v in values)}
+        assert set(TABLES[table]) - filled == set(), table
+
+
+@pytest.mark.parametrize("recipe", ["town:dqn-rnd", "town-l2:drqn"])
+def test_novelty_is_known_of_every_cell_and_changes_as_the_agent_learns(recorded: dict[str, Run], recipe: str) -> None:
+    with Reader(recorded[recipe].metrics_file) as store:
+        found = store.read("cell_visits", ["env_steps", "cell", "novelty", "count"])
+    marks = sorted(set(found["env_steps"]))
+    assert found["cell"][:64] == list(range(64))
+    novelty = np.array(found["novelty"]).reshape(len(marks), 64)
+    assert (novelty > 0).all()
+    assert (novelty[-1] != novelty[0]).any()
+    if recipe == "town-l2:drqn":  # counts only ever fall; RND is scaled by what was met so far
+        assert (novelty[-1] <= novelty[0]).all()
+    assert 0 in found["count"]  # also of cells where nobody was
+
+
+def test_without_a_bonus_only_visited_cells_are_written(recorded: dict[str, Run]) -> None:
+    with Reader(recorded["town:dqn"].metrics_file) as store:
+        found = store.read("cell_visits", ["novelty", "count"])
+    assert set(found["novelty"]) == {None}
+    assert min(found["count"]) > 0
+
+
+def test_a_finished_run_leaves_no_log_of_the_database(recorded: dict[str, Run]) -> None:
+    """Also after its report was written and it was read."""
+    for run in recorded.values():
+        assert [path.name for path in run.path.glob("metrics.*")] == ["metrics.db"]
+
+
+def test_the_size_of_the_map_and_its_places_are_known(recorded: dict[str, Run]) -> None:
+    meta = recorded["town:dqn"].meta()
+    assert meta["size"] == [8, 8]
+    assert meta["places"]["Bed"] == 9
+    assert "plots/cells.svg" in recorded["town:dqn"].report_md.read_text(encoding="utf-8")

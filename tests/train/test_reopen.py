@@ -1,0 +1,156 @@
+"""A run keeps its worlds, and goes on only as the experiment that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.train.change import Worlds
+from townlet.train.launch import resume, start
+from townlet.train.load import load
+from townlet.train.measure import measure, world_for
+from townlet.train.policies import load_policy
+from townlet.train.reopen import MAY_CHANGE, changed, reopen, world_file, world_texts
+from townlet.world.load import from_text, shipped
+from townlet.world.load import load as load_world
+from train.tiny import DQN, Heard, tiny
+
+WORLD = "extends: town\nmax_steps: 30\n"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> tuple[Path, Run]:
+    """A paused run in a world of one's own, and that world's file."""
+    path = tmp_path / "my-town.yaml"
+    path.write_text(WORLD, encoding="utf-8")
+    words = [word for word in DQN if not word.startswith("change")]
+    return path, start(load(f"{path}:dqn", words), tmp_path / "runs", pause_at=100).run
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_copy_of_a_world_is_the_same_world(name: str) -> None:
+    world = load_world(name)
+    for text in world_texts(Worlds(world, world)).values():
+        again = from_text(text)
+        assert (again.content_hash, again.interface_hash) == (world.content_hash, world.interface_hash)
+        assert again.spec == world.spec
+    assert changed(world, ["max_steps=77"]).spec == world.spec.model_copy(update={"max_steps": 77})
+
+
+def test_a_run_keeps_both_worlds_with_all_their_changes(tmp_path: Path) -> None:
+    words = ("potential=7", "change.affordances.Bed.price=.03", "evaluation.change={max_steps: 90}")
+    loaded = tiny("town:dqn", *words)
+    run = start(loaded, tmp_path, pause_at=4).run
+    for role, wanted in loaded.worlds._asdict().items():
+        found = load_world(world_file(run, role))
+        assert found.content_hash == wanted.content_hash
+    assert (run.meta()["world"], run.meta()["evaluation_world"]) == tuple(w.content_hash for w in loaded.worlds)
+    again = reopen(run)
+    assert [world.name for world in again.worlds] == ["town", "town"]
+    assert again.worlds.training.rewards == ("milestone", "potential")
+    assert again.worlds.evaluation.rewards == ("milestone",)
+    assert again.notes == ()
+
+
+def gone(path: Path) -> None:
+    path.rename(path.with_name("elsewhere.yaml"))
+
+
+def edited(path: Path) -> None:
+    path.write_text(WORLD.replace("30", "31"), encoding="utf-8")
+
+
+def broken(path: Path) -> None:
+    path.write_text("extends: nothing\n", encoding="utf-8")
+
+
+def seen_otherwise(path: Path) -> None:
+    path.write_text("extends: town-l2\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [(gone, "is gone"), (edited, "has changed since"), (broken, "cannot be read"), (seen_otherwise, "has changed")],
+)
+def test_whatever_becomes_of_the_file_the_run_has_its_world(
+    happens: Callable[[Path], None], told: str, own: tuple[Path, Run]
+) -> None:
+    path, run = own
+    happens(path)
+    trained = load_policy(run)
+    (note,) = trained.loaded.notes
+    assert str(path) in note
+    assert told in note
+    found = measure(trained, world_for(trained.loaded, ["affordances.Bed.price=0"]), 3, 0)
+    assert found.trained.world.spec.max_steps == 30
+    assert found.trained.world.spec.affordances[0].price == 0
+    heard = Heard()
+    resume(run, sinks=[heard], pause_at=200)
+    assert heard.notes == [note]
+    assert checkpoint.newest(run.checkpoints).env_steps == 200  # type: ignore[union-attr]
+    assert note in run.log_file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("role", Worlds._fields)
+def test_a_copy_that_was_edited_is_named_and_the_run_does_not_go_on_in_it(role: str, own: tuple[Path, Run]) -> None:
+    copy = world_file(own[1], role)
+    copy.write_text(copy.read_text().replace("max_steps: 30", "max_steps: 31"), encoding="utf-8")
+    with pytest.raises(TownletError, match=f"not the world that the {role}") as caught:
+        resume(own[1])
+    assert str(copy) in str(caught.value)
+
+
+def test_a_run_of_an_older_release_without_copies_needs_the_file_as_it_was(own: tuple[Path, Run]) -> None:
+    path, run = own
+    for copy in run.worlds.iterdir():
+        copy.unlink()
+    run.worlds.rmdir()
+    resume(run, pause_at=150)
+    edited(path)
+    with pytest.raises(TownletError, match="not the world that the training") as caught:
+        resume(run)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["rows=8", "seed=1", "change.max_steps=41", "agent=ppo", "agent.gamma=.9", "evaluation.seed=3", "potential=1",
+     "evaluation.change={max_steps: 9}", "world=town-l2", "explore.choose.schedule.end=.5", "network.hidden=[8]",
+     "starts={share: 1, meters: [.5, 1]}", "evaluation.metric=return", "init_from=latest"],
+)  # fmt: skip
+def test_what_would_make_another_experiment_is_refused_in_one_message(word: str, own: tuple[Path, Run]) -> None:
+    run = own[1]
+    before = run.meta()
+    with pytest.raises(TownletError) as caught:
+        resume(run, [word, "budget.env_steps=5000"])
+    (mistake,) = caught.value.mistakes
+    assert mistake.what == f"a run that goes on cannot be changed in {word}"
+    assert all(key in mistake.fix for key in (*MAY_CHANGE, f"init_from={run.name}"))
+    assert run.meta() == before  # what is refused leaves no trace
+
+
+def test_what_the_experiment_does_not_depend_on_may_change(own: tuple[Path, Run]) -> None:
+    run = own[1]
+    words = [
+        "budget.env_steps=5000", "budget.minutes=9", "agent.lr={start: 1e-4, end: 1e-5}", "checkpoints.minutes=1",
+        "metrics.every=50", "evaluation.every=100", "evaluation.episodes=2", "threads=1", "device=cpu",
+        "rows=4",  # as it is
+    ]  # fmt: skip
+    heard = Heard()
+    resume(run, words, sinks=[heard], pause_at=200)
+    assert run.meta()["resumed_with"] == words
+    assert [row["episodes"] for row in heard.evaluations] == [2]
+    assert [mark.env_steps for mark in heard.marks] == [152, 200]  # a round is 4 steps of 4 rows
+    assert all(mark.figures["lr"] < 1e-4 for mark in heard.marks)
+
+
+def test_threads_are_written_down_as_the_number_they_were(tmp_path: Path) -> None:
+    run = start(tiny("town:dqn", "threads=auto"), tmp_path, pause_at=4).run
+    threads = reopen(run).recipe.threads
+    assert isinstance(threads, int)
+    assert run.meta()["threads"] == threads
