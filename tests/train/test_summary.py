@@ -53,7 +53,7 @@ def test_who_works_for_a_sustained_life_is_told_so() -> None:
     found, said = summary_of(load_world("town"), Planning)
     assert f"A random agent lives {found.random.mean:.0f} of 500 steps." in said
     assert "This one lives 500: all of 5 lives reach the limit." in said
-    assert "With the limit lifted to 2000 it lives 2000; all reach that too." in said
+    assert "With the limit lifted to 2000 it lives 2000; all reach that." in said
     assert "It works for its money, in all of these lives." in said
     assert "What ends its lives" not in said
 

@@ -183,26 +183,9 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
             journal.note(note)
         try:
             if last:
-                lost = _restore(t, journal, store, limits, run, last)
-                # Only now: a change that the checkpoint does not fit must leave nothing behind.
-                if not limits.over:
-                    run.note(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
-                for error in checkpoint.survey(run.checkpoints)[1].values():
-                    journal.alert(
-                        "checkpoint", f"{error.mistakes[0].what}; it is kept, and counts neither as best nor last"
-                    )
-                if lost:
-                    keeper.save(last.info.get("score"), limits.over)  # from here on it counts the new metrics
-                    journal.alert("metrics", f"they begin anew at env_steps {last.env_steps:,}: the old ones are gone")
-                    journal.evaluated(_random(loaded), "random")
-                    journal.evaluated(_measure(loaded, t.agent.policy()))
+                _go_on(begun, last, journal, store, limits, keeper)
             else:
-                store.rewind(-1)  # what a process left that was killed before its first checkpoint
-                if begun.changes:
-                    run.note(resumed_with=list(begun.changes))
-                journal.evaluated(_random(loaded), "random")
-                keeper.save()  # a run that is killed early can be resumed too
-                limits.note_kept(t)
+                _set_out(begun, journal, store, limits, keeper)
             return loop(t, limits, journal, keeper, lambda: _measure(loaded, t.agent.policy(), limits.ask))
         except Diverged as error:
             journal.alert("diverged", error.mistakes[0].what)
@@ -213,6 +196,32 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
             raise disk.explained(error, f"cannot write in {run.path}", then) from error
         finally:
             t.env.close()
+
+
+def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
+    """Before the first step: the yardstick, and a checkpoint, so that a run that is killed early can be resumed too."""
+    store.rewind(-1)  # what a process left that was killed before its first checkpoint
+    if begun.changes:
+        begun.run.note(resumed_with=list(begun.changes))
+    journal.evaluated(_random(begun.loaded), "random")
+    keeper.save()
+    limits.note_kept(begun.training)
+
+
+def _go_on(begun: Begun, last: Checkpoint, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
+    """Everything as it was at the last checkpoint, and a word about what is damaged or gone."""
+    loaded, t, run = begun.loaded, begun.training, begun.run
+    lost = _restore(t, journal, store, limits, run, last)
+    # Only now: a change that the checkpoint does not fit must leave nothing behind.
+    if not limits.over:
+        run.note(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
+    for error in checkpoint.survey(run.checkpoints)[1].values():
+        journal.alert("checkpoint", f"{error.mistakes[0].what}; it is kept, and counts neither as best nor last")
+    if lost:
+        keeper.save(last.info.get("score"), limits.over)  # from here on it counts the new metrics
+        journal.alert("metrics", f"they begin anew at env_steps {last.env_steps:,}: the old ones are gone")
+        journal.evaluated(_random(loaded), "random")
+        journal.evaluated(_measure(loaded, t.agent.policy()))
 
 
 def _own_sinks(begun: Begun) -> list[Sink]:

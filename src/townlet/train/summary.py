@@ -50,7 +50,7 @@ class Summary:
             told.append(f"What ends its lives: {deaths(agent)}.")
         more = lifted.world.spec.max_steps
         told.append(
-            f"With the limit lifted to {more} it lives {lifted.mean:.0f}; {in_share(lifted.survived)} reach that too."
+            f"With the limit lifted to {more} it lives {lifted.mean:.0f}; {in_share(lifted.survived)} reach that."
         )
         if lifted.survived < MOST and deaths(lifted) != deaths(agent):
             told.append(f"What ends its lives then: {deaths(lifted)}.")
