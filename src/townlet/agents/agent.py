@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from townlet.agents.policy import Policy
-    from townlet.explore.bonus import Bonus
 
 
 @dataclass(frozen=True)
