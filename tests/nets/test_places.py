@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -35,18 +37,18 @@ def look(x: int, y: int, things: dict[int, tuple[int, int]]) -> torch.Tensor:
     return torch.cat([window.flatten(), torch.tensor([x / (MAP - 1), y / (MAP - 1)]), torch.ones(2)]).unsqueeze(0)
 
 
-def reckoned(told: torch.Tensor) -> dict[int, tuple[int, int]]:
-    """From what the notebook tells: each kind's offset from the agent now, in cells."""
-    bearings = told[0, : KINDS * 6].view(KINDS, 6)
-    found = {}
-    for kind, (x, y, turn_x, turn_y, close, flag) in enumerate(bearings.tolist()):
-        dx, dy = round(x * MAP), round(y * MAP)
-        near = 1 / (1 + abs(dx) + abs(dy)) if flag else 0.0
-        turn = (min(max(dx, -1), 1) * near, min(max(dy, -1), 1) * near)
-        assert (turn_x, turn_y, close) == pytest.approx((*turn, near))
-        if flag:
-            found[kind] = (dx, dy)
-    return found
+def told_of(told: torch.Tensor) -> list[list[float]]:
+    """What the notebook tells of each kind: the turn along x and y, how close it is, and whether it is known."""
+    return told[0, : KINDS * 4].view(KINDS, 4).tolist()
+
+
+def bearings(offsets: dict[int, tuple[int, int]]) -> list[Any]:
+    """The same from the offsets of the known kinds in cells, by hand."""
+    found = [[0.0] * 4 for _ in range(KINDS)]
+    for kind, (dx, dy) in offsets.items():
+        close = 1 / (1 + abs(dx) + abs(dy))
+        found[kind] = [((dx > 0) - (dx < 0)) * close, ((dy > 0) - (dy < 0)) * close, close, 1.0]
+    return [pytest.approx(each) for each in found]
 
 
 def test_a_thing_out_of_sight_is_where_it_was() -> None:
@@ -54,12 +56,12 @@ def test_a_thing_out_of_sight_is_where_it_was() -> None:
     notebook = Notebook(glance)
     things = {0: (1, 1), 2: (8, 8)}
     told, hidden = notebook(glance(look(2, 2, things)), torch.zeros(1, notebook.hidden))
-    assert reckoned(told) == {0: (-1, -1)}
+    assert told_of(told) == bearings({0: (-1, -1)})
     for x in range(3, 8):
         told, hidden = notebook(glance(look(x, 2, things)), hidden)
-        assert reckoned(told) == {0: (1 - x, -1)}
+        assert told_of(told) == bearings({0: (1 - x, -1)})
     told, hidden = notebook(glance(look(7, 7, things)), hidden)
-    assert reckoned(told) == {0: (-6, -6), 2: (1, 1)}
+    assert told_of(told) == bearings({0: (-6, -6), 2: (1, 1)})
 
 
 def test_a_fresh_row_has_an_empty_notebook() -> None:
@@ -67,14 +69,14 @@ def test_a_fresh_row_has_an_empty_notebook() -> None:
     notebook = Notebook(glance)
     _, hidden = notebook(glance(look(2, 2, {0: (1, 1)})), torch.zeros(1, notebook.hidden))
     told, _ = notebook(glance(look(8, 8, {})), hidden, torch.tensor([True]))
-    assert reckoned(told) == {}
+    assert told_of(told) == bearings({})
 
 
 def test_it_knows_on_which_side_it_has_never_looked() -> None:
     """On a map of 9×9 from (2, 2) a window of 5×5 shows the corner of 25 cells."""
     glance = Glance(SPEC, LAYOUT)
     notebook = Notebook(glance)
-    unseen = slice(KINDS * 6, KINDS * 6 + 4)  # left, up, right, down
+    unseen = slice(KINDS * 4, KINDS * 4 + 4)  # left, up, right, down
     told, hidden = notebook(glance(look(2, 2, {})), torch.zeros(1, notebook.hidden))
     assert (told[0, unseen] * 81).tolist() == pytest.approx([2 * 4, 2 * 4, 2 * 4 + 4 * 9, 2 * 4 + 4 * 9])
     for x in range(3, 7):

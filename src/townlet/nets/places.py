@@ -60,12 +60,11 @@ class Notebook(nn.Module):
         self.notes = self.kinds * self.note
         self.hidden = self.notes + self.cells
         self.seen, self.place = self.axes * self.kinds, glance.points.features
-        self.features = glance.features - self.place + self.kinds * 2 * (self.axes + 1) + 2 * self.axes
+        self.features = glance.features - self.place + self.kinds * (self.axes + 2) + 2 * self.axes
         grid, window = torch.tensor(glance.grid), torch.tensor(glance.window)
         self.register_buffer("window", window, persistent=False)
         self.register_buffer("radius", (window // 2).unsqueeze(-1), persistent=False)
         self.register_buffer("way", (grid - 1).float(), persistent=False)
-        self.register_buffer("share", 1 / grid, persistent=False)
         self.register_buffer("map", cells_of(glance.grid), persistent=False)
 
     def forward(self, x: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -137,13 +136,13 @@ class Notebook(nn.Module):
         return torch.cat([(unseen * (ahead < 0)).sum(-1), (unseen * (ahead > 0)).sum(-1)], -1)
 
     def _bearings(self, notes: Tensor, position: Tensor) -> Tensor:
-        """Where each noted thing is from here, zeros for what was never seen: [.., B, kinds · 2 (axes + 1)].
+        """Where each noted thing is from here, zeros for what was never seen: [.., B, kinds · (axes + 2)].
 
-        Of each kind: the offset in shares of the map, the way to turn and how close it is, and the flag. What is
+        Of each kind: the way to turn by axis and how close it is, both as 1 / (1 + steps to go), and the flag. What is
         near speaks louder than what is far, else a network that knows all places hardly hears the one it stands by.
         """
         flag, offset, stood = torch.split(notes, [1, self.axes, self.axes], -1)
         moved = (position - stood) * self.get_buffer("way")
         cells = (offset * self.get_buffer("window") - moved) * flag
         close = flag / (1 + cells.abs().sum(-1, keepdim=True))
-        return torch.cat([cells * self.get_buffer("share"), cells.clamp(-1, 1) * close, close, flag], -1).flatten(-2)
+        return torch.cat([cells.clamp(-1, 1) * close, close, flag], -1).flatten(-2)
