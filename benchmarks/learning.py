@@ -105,11 +105,12 @@ def as_markdown(rows: Iterable[Row]) -> str:
         def over(key: str, of: list[Row] = found) -> float:
             return statistics.fmean(row[key] for row in of)
 
+        works = "–" if found[0]["works"] is None else f"{over('works'):.0%}"
         each = ", ".join(f"{row['mean']:.0f}" for row in found)
         seconds = ", ".join(f"{row['seconds']:.0f}" for row in found)
         lines.append(
             f"| {name} | {each} | {found[0]['limit']} | {over('mean'):.0f} | {over('survived'):.0%} "
-            f"| {over('works'):.0%} | {over('lifted'):.0f} | {over('random'):.0f} | {seconds} |"
+            f"| {works} | {over('lifted'):.0f} | {over('random'):.0f} | {seconds} |"
         )
     return "\n".join(lines)
 

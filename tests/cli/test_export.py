@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from pydantic import TypeAdapter
@@ -69,13 +70,12 @@ def places(runs: Path) -> str:
 def test_onnx_acts_as_the_run_does(
     townlet: Program, runs: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
-    runtime = pytest.importorskip("onnxruntime")
     name = request.getfixturevalue(name) if name == "places" else name
     to = tmp_path / "policy.onnx"
     done = townlet("export", name, "--format", "onnx", "--to", str(to), "--root", str(runs))
     assert (done.code, done.err) == (0, "")
-    runtime.set_default_logger_severity(3)
-    session = runtime.InferenceSession(to)
+    onnxruntime.set_default_logger_severity(3)
+    session = onnxruntime.InferenceSession(to)
     trained = package.load(name, root=runs)
     for rows in (1, 7):
         trained.start(rows)

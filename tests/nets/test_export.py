@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 
-import pytest
+import onnxruntime
 import torch
 from hypothesis import given, settings
 
@@ -28,7 +28,6 @@ def test_one_step_is_one_graph_for_any_number_of_rows(given: tuple[NetworkSpec, 
 
 
 def test_onnx_gives_the_same_features_and_memory() -> None:
-    runtime = pytest.importorskip("onnxruntime")
     layout = load("town-foggy").layout
     body = make(KeypointsSpec(hidden="tiny", recurrent=RecurrentSpec(size=16, after=(8,))), layout)
     example = (observations(layout, 3), draws(3, body.hidden))
@@ -38,7 +37,7 @@ def test_onnx_gives_the_same_features_and_memory() -> None:
     file = io.BytesIO()
     assert program is not None
     program.save(file)
-    session = runtime.InferenceSession(file.getvalue())
+    session = onnxruntime.InferenceSession(file.getvalue())
     found = session.run(None, {"obs": example[0].numpy(), "hidden": example[1].numpy()})
     for ours, theirs in zip(body(*example), found, strict=True):
         torch.testing.assert_close(torch.from_numpy(theirs), ours, atol=1e-5, rtol=1e-5)

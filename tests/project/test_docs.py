@@ -68,7 +68,6 @@ def test_python_in_the_documents_runs(script: str, tmp_path: Path) -> None:
 
 
 def test_exported_agents_act_in_other_programs_as_the_documents_say(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
     trained = townlet.train("town:ppo", overrides=SMALL["town:ppo"], root=tmp_path / "runs").load()
     export(trained, "onnx", tmp_path / "agent.onnx")
     export(trained, "safetensors", tmp_path / "agent.safetensors")

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from townlet.contract.counters import Counters
 from townlet.train.load import load
-from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, on_console, rate_in_words
+from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, in_words, on_console, rate_in_words
 from train.tiny import Heard
 
 FIGURES = {"steps_per_second": 12_345.0, "episode_length": 99.25, "loss": 0.5, "epsilon": 0.1, "meter_energy": 0.75}
@@ -27,6 +27,10 @@ HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"  # the cursor
 
 def mark(env_steps: int = 2000) -> Mark:
     return Mark(env_steps, 10, 3, FIGURES, {"body.weight": torch.arange(6.0).reshape(2, 3)})
+
+
+def test_where_no_place_pays_nothing_is_said_of_work() -> None:
+    assert in_words(EVALUATION | {"works": None}) == SENTENCE.removesuffix(", 25% work")
 
 
 def test_lines_in_a_pipe_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from townlet.cli.console import err, out
+from townlet.cli.figures import share
 from townlet.cli.opening import open_run, trained_policy
 from townlet.cli.options import ROOT, AsJson, Root, RunName, Which, WhichOne, WorldChanges
 
@@ -101,7 +102,7 @@ def _lengths(found: Measured, title: str) -> Table:
     for name, lives in found.by_name().items():
         told = figures(lives)
         lived = [f"{told[key]:.0f}" for key in ("mean", *QUARTILES)]
-        shares = [f"{told[key]:.0%}" for key in ("survived", "works")]
+        shares = [share(told[key]) for key in ("survived", "works")]
         table.add_row(name, *lived, *shares, f"{told['work_per_life']:.1f}")
     return table
 

@@ -92,9 +92,10 @@ class Evaluated:
         return float(1 - self.terminated.mean())
 
     @property
-    def works(self) -> float:
-        """The share of lives that worked for money."""
-        return float((self.uses[:, workplaces(self.world)].sum(1) > 0).mean())
+    def works(self) -> float | None:
+        """The share of lives that worked for money; None where no place pays."""
+        work = workplaces(self.world)
+        return float((self.uses[:, work].sum(1) > 0).mean()) if work.any() else None
 
     def score(self, metric: str) -> float:
         """What decides which of two evaluations is better."""

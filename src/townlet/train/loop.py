@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,13 +66,11 @@ def loop(t: Training, limits: Limits, log: Log, keeper: Keeper, evaluate: Callab
     lived = limits.owed or (t.counters.env_steps > 0 and limits.ending(t, None) is not None)  # before it was resumed
     stop = None if lived else limits.pausing(t)
     while not stop:
-        try:
+        with suppress(Interrupted):  # then the round never happened, or its evaluation is owed
             if not lived:
                 _round(t, weights, log, limits.ask)
             lived, last = False, None
             last, why = _judge(t, limits, log, evaluate)
-        except Interrupted:
-            pass  # a round never happened, or an evaluation is owed
         stop = why or limits.pausing(t)
         if why:
             log.finish()

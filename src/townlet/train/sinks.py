@@ -70,8 +70,8 @@ def closing(sinks: Sequence[Sink]) -> Iterator[Sequence[Sink]]:
 def in_words(columns: Mapping[str, Any]) -> str:
     """An evaluation in one line."""
     who = "random agent" if columns["policy"] == "random" else "evaluation"
-    lived = f"{who}: lives {columns['length']:.0f} of {columns['limit']}"
-    return f"{lived}, {columns['survived']:.0%} to the limit, {columns['works']:.0%} work"
+    lived = f"{who}: lives {columns['length']:.0f} of {columns['limit']}, {columns['survived']:.0%} to the limit"
+    return lived if columns["works"] is None else f"{lived}, {columns['works']:.0%} work"
 
 
 def rate_in_words(rate: float) -> str:
@@ -168,7 +168,8 @@ class TensorBoard:
         """The figures of an evaluation, and the weights as they are now."""
         if columns["policy"] != "random":
             for name in ("length", "return", "survived", "works"):
-                self._writer.add_scalar(f"evaluation/{name}", columns[name], counters.env_steps)
+                if columns[name] is not None:
+                    self._writer.add_scalar(f"evaluation/{name}", columns[name], counters.env_steps)
             for name, values in self._weights.items():
                 self._writer.add_histogram(f"weights/{name}", values.detach().cpu().numpy(), counters.env_steps)
 

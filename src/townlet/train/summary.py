@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from townlet.agents.policy import Policy
-from townlet.sim.diary import workplaces
 from townlet.train.evaluate import Evaluated, evaluate
 from townlet.train.recipe import Recipe
 from townlet.world.load import from_spec
@@ -79,7 +78,7 @@ def lift(world: World, max_steps: int) -> World:
 def about_money(found: Evaluated) -> list[str]:
     """Heir or worker, in a sentence; none where no place pays."""
     world, works = found.world, found.works
-    if not workplaces(world).any():
+    if works is None:
         return []
     if works >= MOST:
         return [f"It works for its money, in {in_share(works)} of these lives."]
