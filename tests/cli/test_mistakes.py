@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import Program
+from townlet.cli.opening import command
 from townlet.runs.folder import Run
 
 FILES = {
@@ -85,3 +86,14 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert str(locked) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_commands_to_copy_work_where_the_program_is_not_on_the_path(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.open("town-ppo", runs)
+    monkeypatch.setattr("sys.argv", [".venv/bin/townlet", "train"])
+    monkeypatch.setenv("PATH", "")
+    assert command("play", run).startswith(f".venv/bin/townlet play {run.name}")
+    monkeypatch.setattr("sys.argv", ["-m", "train"])
+    assert command("play", run).startswith(f"townlet play {run.name}")

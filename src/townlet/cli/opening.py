@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from townlet.cli.console import err
 from townlet.cli.options import ROOT
@@ -13,6 +15,8 @@ from townlet.errors import TownletError, did_you_mean
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
     from townlet.train.policies import TrainedPolicy
+
+NAME: Final = "townlet"
 
 
 def open_run(word: str, root: Path) -> Run:
@@ -59,7 +63,13 @@ def trained_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
 def command(verb: str, run: Run, *words: str) -> str:
     """What to type to do something with a run, also where runs lie elsewhere."""
     elsewhere = [] if run.path.parent == ROOT else ["--root", shlex.quote(str(run.path.parent))]
-    return " ".join(["townlet", verb, run.name, *words, *elsewhere])
+    return " ".join([_program(), verb, run.name, *words, *elsewhere])
+
+
+def _program() -> str:
+    """How this program is called here: by its path, as `make run` does, where its name alone is not found."""
+    called = sys.argv[0]
+    return called if Path(called).name == NAME and shutil.which(NAME) is None else NAME
 
 
 def resume_command(run: Run, *words: str) -> str:
