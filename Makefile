@@ -26,7 +26,7 @@ test: check ## check, and run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n $(JOBS) --dist worksteal -rP
 
 check: $(TEST_STAMP) ## ruff, mypy and the import rules
 	$(BIN)/ruff check

@@ -35,13 +35,13 @@ GOALS = {
     "town-l3:drqn": Goal(400, 500, 20),
     "town-l3:ppo": Goal(400, 500, 20),
     "town-shuffled:ppo": Goal(300, 500, 30),
+    "town-foggy:drqn": Goal(1000, 2000, 30, works=0.8),
 }
-CLEARLY = 1.2  # times as long a life
 
 
 def trained(recipe: str, root: Path, *words: str) -> tuple[Outcome, Evaluated]:
-    """Train it whole; the evaluation at its end."""
-    outcome = start(load(recipe, words), root)
+    """Train it whole on one thread, so that the other cores can train another; the evaluation at its end."""
+    outcome = start(load(recipe, (*words, "threads=1")), root)
     last = outcome.ending.last
     assert outcome.ending.finished
     assert last is not None
@@ -63,13 +63,6 @@ def test_a_shipped_recipe_reaches_its_mark_in_its_time(recipe: str, tmp_path: Pa
     assert last.survived >= goal.survived
     assert (last.works or 0.0) >= goal.works
     assert outcome.seconds <= 60 * goal.minutes
-
-
-@pytest.mark.long
-def test_where_places_must_be_remembered_memory_pays(tmp_path: Path) -> None:
-    _, remembers = trained("town-foggy:drqn", tmp_path)
-    _, forgets = trained("town-foggy:drqn", tmp_path, "agent.carry=false")
-    assert remembers.mean > CLEARLY * forgets.mean
 
 
 @pytest.mark.long

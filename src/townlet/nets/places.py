@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from townlet.contract.layout import Layout
 from townlet.errors import TownletError
-from townlet.nets.keypoints import Points, cells_of
+from townlet.nets.keypoints import Points
 from townlet.nets.layers import Take, readers, width
 from townlet.nets.spec import PlacesSpec
 
@@ -61,11 +61,10 @@ class Notebook(nn.Module):
         self.hidden = self.notes + self.cells
         self.seen, self.place = self.axes * self.kinds, glance.points.features
         self.features = glance.features - self.place + self.kinds * (self.axes + 2) + 2 * self.axes
-        grid, window = torch.tensor(glance.grid), torch.tensor(glance.window)
-        self.register_buffer("window", window, persistent=False)
-        self.register_buffer("radius", (window // 2).unsqueeze(-1), persistent=False)
-        self.register_buffer("way", (grid - 1).float(), persistent=False)
-        self.register_buffer("map", cells_of(glance.grid), persistent=False)
+        self.grid, self.radius = glance.grid, [side // 2 for side in glance.window]
+        self.register_buffer("window", torch.tensor(glance.window), persistent=False)
+        self.register_buffer("way", torch.tensor(glance.grid) - 1.0, persistent=False)
+        self.register_buffer("count", torch.arange(max(glance.grid), dtype=torch.float32), persistent=False)
 
     def forward(self, x: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → features, hidden after the last step.
@@ -114,26 +113,36 @@ class Notebook(nn.Module):
         begun = (fresh.unsqueeze(-1) * clock).cummax(0).values
         return known.masked_fill((last < begun).unsqueeze(-1), 0.0)
 
-    def _from_here(self, x: Tensor) -> Tensor:
-        """How far each cell of the map is from the agent, by axis: [.., B, axes, cells]."""
+    def _from_here(self, x: Tensor) -> list[Tensor]:
+        """How far every column of the map is from the agent, for each axis [.., B, columns]."""
         here = (self._position(x).squeeze(-2) * self.get_buffer("way")).round()
-        return self.get_buffer("map") - here.unsqueeze(-1)
+        count = self.get_buffer("count")
+        return [count[:columns] - here[..., axis, None] for axis, columns in enumerate(self.grid)]
 
-    def _looked(self, ahead: Tensor, before: Tensor, fresh: Tensor | None) -> Tensor:
+    def _looked(self, ahead: list[Tensor], before: Tensor, fresh: Tensor | None) -> Tensor:
         """1 for the cells that were in the window once, at every step [T, B, cells]."""
-        sees = (ahead.abs() <= self.get_buffer("radius")).all(-2).to(before.dtype)
-        if fresh is None:  # one step alone goes without cummax, which ONNX does not have
-            return torch.maximum(before, sees if len(sees) == 1 else sees.cummax(0).values)
+        sees = before.new_ones(*ahead[0].shape[:-1], 1)
+        for away, radius in zip(reversed(ahead), reversed(self.radius), strict=True):  # x runs fastest
+            column = (away.abs() <= radius).to(before.dtype)
+            sees = (sees.unsqueeze(-1) * column.unsqueeze(-2)).flatten(-2)
         looked = []
-        for now, new in zip(sees, fresh, strict=True):
-            before = torch.maximum(before.masked_fill(new.unsqueeze(-1), 0.0), now)
+        for step, now in enumerate(sees.unbind()):  # cummax takes many times as long, and ONNX does not have it
+            before = before if fresh is None else before.masked_fill(fresh[step].unsqueeze(-1), 0.0)
+            before = torch.maximum(before, now)
             looked.append(before)
         return torch.stack(looked)
 
-    def _unseen(self, ahead: Tensor, looked: Tensor) -> Tensor:
+    def _unseen(self, ahead: list[Tensor], looked: Tensor) -> Tensor:
         """The share of the map that was never seen, on either side of the agent by axis: [.., B, 2 axes]."""
-        unseen = (1 - looked).unsqueeze(-2) / self.cells
-        return torch.cat([(unseen * (ahead < 0)).sum(-1), (unseen * (ahead > 0)).sum(-1)], -1)
+        cells = torch.unflatten(looked, -1, self.grid[::-1])
+        before, after = [], []
+        for axis, away in enumerate(ahead):
+            others = [-1 - other for other in range(self.axes) if other != axis]
+            seen = cells.sum(others) if others else cells
+            columns = 1 / self.grid[axis] - seen / self.cells  # unseen
+            before.append((columns * (away < 0)).sum(-1))
+            after.append((columns * (away > 0)).sum(-1))
+        return torch.stack([*before, *after], -1)
 
     def _bearings(self, notes: Tensor, position: Tensor) -> Tensor:
         """Where each noted thing is from here, zeros for what was never seen: [.., B, kinds · (axes + 2)].
