@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,5 +82,6 @@ def test_curiosity_fades_as_life_gets_steady_and_good(tmp_path: Path) -> None:
     outcome, last = trained("town:dqn-rnd", tmp_path)
     with Reader(outcome.run.metrics_file) as metrics:
         weight = metrics.series("intrinsic_weight")[1]
-    assert weight == sorted(weight, reverse=True)
+    assert all(after <= before * (1 + 1e-9) for before, after in pairwise(weight))  # means, which are rounded
+    assert weight[-1] < 0.1 * weight[0]
     assert last.mean > 250
