@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for recipe in ("town-l0:dqn", "town:ppo", "town-l2:drqn"):
         train(recipe, overrides=SMALL[recipe], root=root)
     return root
+
+
+@pytest.fixture(autouse=True, scope="session")
+def hears_interrupts() -> None:
+    """A shell that starts tests in the background makes them ignore Ctrl-C, and with them all that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
