@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -188,6 +189,7 @@ def main() -> None:
     for name in [word for word in o.words if "=" not in word] or RECIPES:
         loaded = load(name, changes)
         found[name] = report(loaded, measure(loaded, o.seconds, o.slices))
+        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)  # whoever stops it early has the first ones
     about = machine()
     if o.json:
         o.json.write_text(json.dumps({"machine": about, "recipes": found}, indent=2) + "\n", encoding="utf-8")
