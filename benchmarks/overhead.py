@@ -45,6 +45,7 @@ from townlet.train.sinks import LogFile, TensorBoard, closing
 RECIPES: Final = ("town:ppo", "town:dqn", "town-l0:dqn", "town:life")
 WAYS: Final = ("neither", "metrics", "checkpoints")
 CLOCKS: Final = {"CPU": time.process_time, "wall": time.perf_counter}
+COLUMNS: Final = [f"{what} {clock}{how}" for what in WAYS[1:] for clock in CLOCKS for how in ("", " at best")]
 NEVER: Final = 10**15  # env_steps
 
 Times = dict[str, float]  # seconds of a slice by clock
@@ -162,8 +163,8 @@ def report(loaded: Loaded, times: dict[str, list[Times]]) -> dict[str, Any]:
         told[f"metrics {clock}"] = spread([one / other - 1 for one, other in metrics])
         told[f"checkpoints {clock}"] = spread([(one - other) / between for one, other in saving])
         best = {way: fastest([one[clock] for one in times[way]]) for way in WAYS}
-        told[f"metrics {clock} at best"] = f"{best['metrics'] / best['neither'] - 1:+.2%}"
-        told[f"checkpoints {clock} at best"] = f"{(best['checkpoints'] - best['neither']) / between:+.3%}"
+        told[f"metrics {clock} at best"] = best["metrics"] / best["neither"] - 1
+        told[f"checkpoints {clock} at best"] = (best["checkpoints"] - best["neither"]) / between
     return told
 
 
@@ -174,12 +175,14 @@ def fastest(seconds: Sequence[float]) -> float:
 
 def as_markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
     """A table to paste into RESULTS.md."""
-    columns = [f"{what} {clock}{how}" for what in WAYS[1:] for clock in CLOCKS for how in ("", " at best")]
-    lines = [f"| recipe | slices | {' | '.join(columns)} |", "|---|---:" + "|---:" * len(columns) + "|"]
-    for name, told in found.items():
-        cells = [name, f"{told['slices']} × {told['slice_s']:.2f} s", *(str(told[column]) for column in columns)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    head = [f"| recipe | slices | {' | '.join(COLUMNS)} |", "|---|---:" + "|---:" * len(COLUMNS) + "|"]
+    return "\n".join([*head, *(as_line(name, told) for name, told in found.items())])
+
+
+def as_line(name: str, told: Mapping[str, Any]) -> str:
+    """What was found of one recipe, as a line of the table."""
+    shares = (one if isinstance(one, Spread) else f"{one:+.2%}" for one in (told[column] for column in COLUMNS))
+    return f"| {name} | {told['slices']} × {told['slice_s']:.2f} s | {' | '.join(map(str, shares))} |"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -198,7 +201,7 @@ def main() -> None:
     for name in [word for word in o.words if "=" not in word] or RECIPES:
         loaded = load(name, changes)
         found[name] = report(loaded, measure(loaded, o.seconds, o.slices))
-        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)  # whoever stops it early has the first ones
+        print(as_line(name, found[name]), file=sys.stderr, flush=True)  # whoever stops it early has the first ones
     about = machine()
     if o.json:
         o.json.write_text(json.dumps({"machine": about, "recipes": found}, indent=2) + "\n", encoding="utf-8")
