@@ -54,7 +54,7 @@ Times = dict[str, float]  # seconds of a slice by clock
 class Silence:
     """A log and a keeper that keep nothing."""
 
-    def stepped(self) -> None:
+    def stepped(self, actions: Tensor) -> None:
         """Nothing is counted."""
 
     def episodes(self, over: Episodes, ended: Ended) -> None:

@@ -27,7 +27,7 @@ class Recount:
         self.t, self.journal, self.lives = t, journal, []
         self.changes: list[StageChange] = []
 
-    def stepped(self) -> None:
+    def stepped(self, actions: Tensor) -> None:
         self.journal.stepped()
 
     def episodes(self, over: Episodes, ended: Ended) -> None:

@@ -209,7 +209,7 @@ class Accountant:
         self.own: list[float] = []
         self.paid: list[float] = []
 
-    def stepped(self) -> None:
+    def stepped(self, actions: Tensor) -> None:
         self.sums += np.asarray(self.t.env.engine.components)
         self.journal.stepped()
 

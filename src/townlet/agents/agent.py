@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
@@ -44,6 +44,7 @@ class Agent(Protocol):
     round: int  # vector steps between two calls of `learn`
     on_policy: bool  # nothing that was lived outlasts its round, so a state is small and a round can be begun anew
     bonus: Bonus | None  # what novelty is, to agents that are paid for it
+    outputs_are: Literal["values", "probabilities"]  # what `outputs` gives
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     def act(self, seen: Seen) -> Tensor:
@@ -54,6 +55,9 @@ class Agent(Protocol):
 
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended in the last step: exploration and its weight may follow them."""
+
+    def outputs(self, rows: int) -> Tensor:
+        """What stood behind the last act of the first rows [rows, K]; as in `Policy.outputs`."""
 
     def entropy(self) -> Tensor:
         """Normalised entropy [N] in [0, 1] of the behaviour policy at the last act, computed only when asked."""

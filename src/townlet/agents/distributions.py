@@ -48,6 +48,10 @@ class Categorical:
         """Probabilities [..., K]."""
         return self._log_probs.exp().movedim(0, -1)
 
+    def first_probs(self, rows: int) -> Tensor:
+        """Probabilities [rows, K] of the first rows alone."""
+        return self._log_probs[:, :rows].exp().T
+
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [...] int64, one draw for each."""
         one = self._log_probs[0]

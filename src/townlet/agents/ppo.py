@@ -110,6 +110,7 @@ class Ppo(Learner):
 
     name = "ppo"
     on_policy = True
+    outputs_are: Literal["probabilities"] = "probabilities"
     network: ActorCritic
 
     def __init__(self, settings: PpoSettings, given: Materials) -> None:
@@ -156,6 +157,11 @@ class Ppo(Learner):
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:
             self._last_value.copy_(self.network(step.obs, self._hidden)[1])
+
+    @torch.inference_mode()
+    def outputs(self, rows: int) -> Tensor:
+        """The probabilities of the first rows at the last act [rows, K]."""
+        return self._choice.first_probs(rows)
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:

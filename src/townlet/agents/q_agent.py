@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import torch
 from pydantic import Field, model_validator
@@ -98,6 +98,7 @@ class QAgent(Learner, ABC):
     """Acts in N rows by the values of a network, and learns them from replay."""
 
     on_policy = False
+    outputs_are: Literal["values"] = "values"
     network: QNetwork
     memory: Memory
 
@@ -156,6 +157,10 @@ class QAgent(Learner, ABC):
         """Episodes that ended: exploration decays with them."""
         self.chooser.finished(episodes)
         super().finished(episodes)
+
+    def outputs(self, rows: int) -> Tensor:
+        """The values of the first rows at the last act [rows, K]."""
+        return self._values[:rows]
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:

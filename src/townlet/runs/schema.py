@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 APPLICATION: Final = 0x746F776E  # "town", in the header of the file
-VERSION: Final = 1
+VERSION: Final = 2
 WALL: Final = "wall"  # seconds of the wall clock: in every table, and in no comparison of two runs
 
 _MOMENT: Final = {"env_steps": "INTEGER", "updates": "INTEGER"}
@@ -52,6 +52,17 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "survival": "REAL",
         "progress": "REAL",
         "entropy": "REAL",
+    },
+    "recordings": {  # a few whole lives
+        **_MOMENT,
+        "kind": "TEXT",  # why it is kept
+        "row": "INTEGER",
+        "length": "INTEGER",
+        "stage": "INTEGER",
+        "cause": "TEXT",
+        "return": "REAL",
+        "outputs": "TEXT",  # "values" or "probabilities"
+        "data": "BLOB",  # see townlet.sim.tape.Recording
     },
     "alerts": {**_MOMENT, "name": "TEXT", "message": "TEXT", "value": "REAL"},
     "evaluations": {

@@ -84,6 +84,14 @@ def array(values: Any) -> NDArray[Any]:
     return numbers
 
 
+def places_of(kind_at: NDArray[Any], world: World) -> NDArray[np.uint32]:
+    """From the kind of each cell [k, C + 1] to the cell of each affordance [k, A]."""
+    town, cell = np.nonzero(kind_at < world.tables.none)
+    found = np.zeros((len(kind_at), world.tables.none), np.uint32)
+    found[town, kind_at[town, cell]] = cell
+    return found
+
+
 def record(meters: int) -> np.dtype[np.void]:
     """The record of one row."""
     return np.dtype([("meters", "f4", (meters,)), *FIELDS.items()])

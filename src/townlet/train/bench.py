@@ -37,7 +37,7 @@ PASS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000,
 class Silent:
     """Hears of everything and writes nothing down."""
 
-    def stepped(self) -> None:
+    def stepped(self, actions: Tensor) -> None:
         """Not kept."""
 
     def episodes(self, over: Episodes, ended: Ended) -> None:

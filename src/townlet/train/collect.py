@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from townlet.agents.agent import unasked
 from townlet.contract.episodes import Episodes
@@ -18,8 +19,8 @@ from townlet.train.guards import check_reward
 class Listener(Protocol):
     """Who is told of steps, episodes and stages."""
 
-    def stepped(self) -> None:
-        """A step of all rows was made."""
+    def stepped(self, actions: Tensor) -> None:
+        """A step of all rows was made by these actions [N]."""
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step."""
@@ -39,7 +40,7 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
         ended = t.env.ended()
         t.agent.observe(step, ended)
-        listener.stepped()
+        listener.stepped(actions)
         over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if asks_entropy else None)
         t.seen = Seen(step.obs, step.mask)
         if len(over):

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
@@ -23,7 +24,9 @@ from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange
 from townlet.runs.catalogue import METER
 from townlet.runs.store import Store
+from townlet.sim.causes import cause_codes
 from townlet.sim.diary import Diary
+from townlet.train.album import PERIODS, UNLIMITED, Album
 from townlet.train.build import Training
 from townlet.train.evaluate import Evaluated
 from townlet.train.finished import COLUMNS, WHOLE, Finished, Table
@@ -51,6 +54,7 @@ class Journal:
         self._diary = Diary(t.env)
         self._finished = Finished(t.env.world, t.env.rows)
         self._monitors, self._novelty = Monitors(), NoveltyMap(t.env, t.agent)
+        self.album = Album(t, store, t.recipe.in_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED)
         self._sums: dict[str, Sum] = {}
         self._since = 0
         self._flushed = time.monotonic()
@@ -60,20 +64,25 @@ class Journal:
     def _counters(self) -> Counters:
         return self._t.counters
 
-    def stepped(self) -> None:
-        """A step of all rows was made."""
+    def stepped(self, actions: Tensor) -> None:
+        """A step of all rows was made by these actions."""
         self._diary.note()
+        self.album.stepped(actions)
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step."""
         t = self._t
         stage = t.curriculum.stage[over.rows] if t.curriculum else None
-        self._finished.add(t.counters, t.agent.figures(), over, stage, t.env.final_meters(ended))
+        meters = t.env.final_meters(ended)
+        self._finished.add(t.counters, t.agent.figures(), over, stage, meters)
+        if int(over.rows[0]) < self.album.watched:  # rows ascend
+            self.album.episodes(over, stage, [t.env.cause_names[c] for c in cause_codes(t.env.world, meters.numpy())])
 
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
         moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
         self._store.add("stage_changes", [{**moment, **vars(change)} for change in changes])
+        self.album.stages(changes)
 
     def update(self, figures: Mapping[str, float]) -> None:
         """Figures of one update."""
@@ -207,6 +216,7 @@ class Journal:
             "sums": sums,
             "since": self._since,
             "diary": self._diary.state(),
+            "album": self.album.state(),
             "monitors": self._monitors.state(),
         }
 
@@ -222,6 +232,7 @@ class Journal:
         self._sums = {name: Sum(float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._since = int(state["since"])
         self._diary.restore(state["diary"])
+        self.album.restore(state["album"])
         self._monitors.restore(state["monitors"])
         self._last = self._now()
 

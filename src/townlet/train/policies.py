@@ -18,6 +18,7 @@ from townlet.contract.layout import Layout
 from townlet.errors import Mark, TownletError
 from townlet.nets.optimizers import restore_weights
 from townlet.rng import Streams
+from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.sim.engines import Engine
 from townlet.sim.state import array
@@ -95,8 +96,13 @@ def load_policy(run: Run, which: Which = "best", seed: int = 0) -> TrainedPolicy
     """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn."""
     if which not in get_args(Which):
         raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
+    return load_checkpoint(run, chosen(run, which), seed)
+
+
+def load_checkpoint(run: Run, found: Checkpoint, seed: int = 0) -> TrainedPolicy:
+    """The policy of one checkpoint of the run."""
     loaded = reopen(run)
-    state, info = policy_state(chosen(run, which))
+    state, info = policy_state(found)
     world = loaded.worlds.training
     if info.get("interface") != world.interface_hash:
         what = f"the world {world.name} has other actions or another observation than when this run was trained"

@@ -24,6 +24,7 @@ from townlet.sim.state import (
     choose_rows,
     fresh,
     nothing_used,
+    places_of,
     record,
 )
 from townlet.sim.view import scene_of
@@ -157,6 +158,12 @@ class NumbaEngine:
         """The meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
         meters: NDArray[np.float32] = (self._final if self.autoreset else self._state)["meters"][rows]
         return meters
+
+    def final_state(self, rows: NDArray[np.int64], *names: str) -> State:
+        """Fields of the state, before their reset, of rows that ended in the last step [k, …], and `cell_of`; copies."""
+        state, kind_at = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
+        towns = rows if self.world.tables.shuffled else rows * 0
+        return {n: places_of(kind_at[towns], self.world) if n == "cell_of" else state[n][rows] for n in names}
 
     def peek(self, *names: str) -> State:
         """The state as live views, one array per field; only the named ones where names are given."""

@@ -23,6 +23,7 @@ from townlet.sim.state import (
     choose_rows,
     fresh,
     nothing_used,
+    places_of,
 )
 from townlet.sim.step import live
 from townlet.sim.tensor.observe import observe
@@ -209,6 +210,17 @@ class TensorEngine:
         rows = torch.as_tensor(rows, device=self.device).to(torch.int64)
         meters: NDArray[np.float32] = self._final["meters"][:, rows].T.contiguous().cpu().numpy()
         return meters
+
+    def final_state(self, rows: Any, *names: str) -> State:
+        """Fields of the state, before their reset, of rows that ended in the last step [k, …], and `cell_of`; copies."""
+        index = torch.as_tensor(rows, device=self.device).to(torch.int64)
+        found: State = {n: self._final[n][index].cpu().numpy() for n in names if n not in ("meters", "cell_of")}
+        if "meters" in names:
+            found["meters"] = self.final_meters(rows)
+        if "cell_of" in names:
+            kind_at = self._kind_at(self._final)[index if self._w.shuffled else index * 0]
+            found["cell_of"] = places_of(kind_at.cpu().numpy(), self.world)
+        return found
 
     def peek(self, *names: str) -> State:
         """The state as NumPy arrays [N, ...], copies; only the named fields where names are given."""

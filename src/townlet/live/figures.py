@@ -1,0 +1,124 @@
+"""What a run has measured, for a page: all of it once, then only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from townlet.errors import TownletError
+from townlet.live.protocol import Alert, Metrics, NewCheckpoint, RunStatus, Said, StageChange
+from townlet.runs import checkpoint
+from townlet.runs.catalogue import METRICS
+from townlet.runs.folder import Run
+from townlet.runs.lock import holder
+from townlet.runs.reader import Reader
+
+POINTS: Final = 400  # of a curve that is sent whole
+STATES: Final = {True: "finished", False: "stopped"}
+STAGES: Final = 50  # changes of stage that are told at once; of more, the last
+
+
+class Figures:
+    """Reads a run's store as it grows. `news` gives what came since it was last asked."""
+
+    def __init__(self, run: Run, budget: int) -> None:
+        self.run, self._budget = run, budget
+        self._since = -1
+        self._checkpoints: set[str] = set()
+        self._status: RunStatus | None = None
+
+    def whole(self) -> list[Said]:
+        """Everything up to now, curves with at most POINTS points; for somebody who has just come."""
+        if not self.run.metrics_file.exists():
+            return []
+        with Reader(self.run.metrics_file) as store:
+            series = {name: list(zip(*store.series(name, POINTS), strict=True)) for name in store.names()}
+            evaluations = _rows(store.read("evaluations"))
+            alerts = self._alerts(store, -1)
+            stages = self._stages(store, -1)
+        return [Metrics(run=self.run.name, series=series, evaluations=evaluations), *stages, *alerts]
+
+    def news(self) -> list[Said]:
+        """What is new: status, figures, stages, alerts and checkpoints."""
+        said: list[Said] = []
+        if (status := self.status()) != self._status:
+            self._status = status
+            said.append(status)
+        said += self._new_figures()
+        return said + self._new_checkpoints()
+
+    def _new_figures(self) -> list[Said]:
+        if not self.run.metrics_file.exists():
+            return []
+        with Reader(self.run.metrics_file) as store:
+            found = store.read("updates", ("env_steps", "name", "value"), since=self._since)
+            evaluations = _rows(store.read("evaluations", since=self._since))
+            said: list[Said] = [*self._stages(store, self._since), *self._alerts(store, self._since)]
+        moments = [*found["env_steps"], *(row["env_steps"] for row in evaluations)]
+        if moments:
+            self._since = max(moments)
+            series: dict[str, list[tuple[int, float]]] = {}
+            for at, name, value in zip(*found.values(), strict=True):
+                if value is not None:
+                    series.setdefault(name, []).append((at, value))
+            said.append(Metrics(run=self.run.name, series=series, evaluations=evaluations))
+        return said
+
+    def _stages(self, store: Reader, since: int) -> list[Said]:
+        columns = ("env_steps", "row", "from_stage", "to_stage", "reason")
+        rows = _rows(store.read("stage_changes", columns, since=since, last=STAGES))
+        return [StageChange(run=self.run.name, **row) for row in rows]
+
+    def _alerts(self, store: Reader, since: int) -> list[Said]:
+        rows = _rows(store.read("alerts", ("env_steps", "name", "message"), since=since, last=STAGES))
+        return [Alert(run=self.run.name, tip=_tip(row["name"]), **row) for row in rows]
+
+    def _new_checkpoints(self) -> list[Said]:
+        found = checkpoint.survey(self.run.checkpoints)[0]
+        scores = [c.info.get("score") for c in found]
+        best = max((s for s in scores if s is not None), default=None)
+        said: list[Said] = []
+        for one, score in zip(found, scores, strict=True):
+            if one.name not in self._checkpoints:
+                self._checkpoints.add(one.name)
+                is_best = score is not None and score == best
+                told = {"run": self.run.name, "name": one.name, "env_steps": one.env_steps}
+                said.append(NewCheckpoint(**told, score=score, best=is_best))
+        return said
+
+    def status(self) -> RunStatus:
+        """How the run stands now."""
+        meta = self.run.meta()
+        running = holder(self.run.path) is not None
+        state = "training" if running else "diverged" if meta.get("diverged") else STATES[bool(meta.get("finished"))]
+        env_steps, episodes = self._progress()
+        told = meta.get("summary") or []
+        return RunStatus.model_validate(
+            {"run": self.run.name, "state": state, "env_steps": env_steps, "budget": self._budget,
+             "episodes": episodes, "told": told}
+        )  # fmt: skip
+
+    def _progress(self) -> tuple[int, int]:
+        if not self.run.metrics_file.exists():
+            return 0, 0
+        with Reader(self.run.metrics_file) as store:
+            last = store.read("updates", ("env_steps",), last=1)["env_steps"]
+            counts = store.read("episode_intervals", ("count",))["count"]
+        return (last[0] if last else 0), int(sum(counts))
+
+
+def _tip(name: str) -> str:
+    return METRICS[name].advice if name in METRICS else ""
+
+
+def _rows(columns: dict[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def run_below(root: Path, name: str) -> Run:
+    """A run by its whole name and nothing else: no path, no way out of `root`."""
+    for run in Run.list(root):
+        if run.name == name:
+            return run
+    raise TownletError(f"there is no run '{name[:80]}'", "the list of runs names all of them")

@@ -1,0 +1,122 @@
+"""What a run tells those who watch it now: a small file in memory, written in turn, never waited for.
+
+The trainer writes the latest messages into slots; whoever watches looks for new ones a few times a second. A reader
+that is slow misses messages, one that is gone costs nothing: the trainer writes only while somebody has looked
+within the last seconds. A message that was overwritten while it was read is known by its checksum.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from townlet.errors import Mark, TownletError
+
+MAGIC: Final = b"townfeed"
+HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, when somebody last looked
+SLOT: Final = struct.Struct("<QIII")  # which message, its bytes, its kind, its checksum
+SLOTS: Final = 8
+SIZE: Final = 1 << 19  # bytes of a slot
+WRITTEN: Final = struct.calcsize("<8sII")
+LOOKED: Final = WRITTEN + 8
+WATCHED: Final = 5.0  # seconds after the last look in which it is worth writing
+
+
+class Message(NamedTuple):
+    """One message: what it is about decides whoever writes it."""
+
+    number: int
+    kind: int
+    data: bytes
+
+
+class Feed:
+    """The file, mapped. One process writes (`Feed.create`), any number read (`Feed.open`)."""
+
+    def __init__(self, path: Path, memory: mmap.mmap, slots: int, size: int) -> None:
+        self.path, self._memory, self._slots, self._size = path, memory, slots, size
+        self._number = self._count()
+
+    @classmethod
+    def create(cls, path: Path, slots: int = SLOTS, size: int = SIZE) -> Self:
+        """A new feed in the place of an older one; readers of that one see that it has ended."""
+        path.unlink(missing_ok=True)
+        with path.open("w+b") as file:
+            file.truncate(HEADER.size + slots * (SLOT.size + size))
+            memory = mmap.mmap(file.fileno(), 0)
+        HEADER.pack_into(memory, 0, MAGIC, slots, size, 0, 0.0)
+        return cls(path, memory, slots, size)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read a feed, from its latest message on."""
+        try:
+            with path.open("r+b") as file:
+                memory = mmap.mmap(file.fileno(), 0)
+            magic, slots, size, _, _ = HEADER.unpack_from(memory)
+            whole = magic == MAGIC and len(memory) == HEADER.size + slots * (SLOT.size + size)
+        except (OSError, ValueError, struct.error):
+            whole = False
+        if not whole:
+            raise TownletError("nothing is told here", "the run does not train now", Mark(str(path)))
+        return cls(path, memory, slots, size)
+
+    def _count(self) -> int:
+        return int(struct.unpack_from("<Q", self._memory, WRITTEN)[0])
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody has looked lately."""
+        looked = struct.unpack_from("<d", self._memory, LOOKED)[0]
+        return bool(0 <= time.time() - looked < WATCHED)
+
+    def look(self) -> list[Message]:
+        """The messages since the last look, oldest first, as far as they are still there."""
+        struct.pack_into("<d", self._memory, LOOKED, time.time())
+        count = self._count()
+        numbers = range(max(self._number, count - self._slots), count)
+        self._number = count
+        return [message for n in numbers if (message := self._read(n))]
+
+    def _read(self, number: int) -> Message | None:
+        at = HEADER.size + number % self._slots * (SLOT.size + self._size)
+        found, length, kind, checksum = SLOT.unpack_from(self._memory, at)
+        if found != number + 1 or length > self._size:
+            return None
+        begin = at + SLOT.size
+        data = bytes(self._memory[begin : begin + length])
+        return Message(number, kind, data) if zlib.crc32(data) == checksum else None
+
+    def tell(self, kind: int, data: bytes) -> bool:
+        """Write a message in the place of the oldest; False for one that is too large."""
+        if len(data) > self._size:
+            return False
+        at = HEADER.size + self._number % self._slots * (SLOT.size + self._size)
+        SLOT.pack_into(self._memory, at, 0, 0, 0, 0)  # nobody reads it half written
+        self._memory[at + SLOT.size : at + SLOT.size + len(data)] = data
+        self._number += 1
+        SLOT.pack_into(self._memory, at, self._number, len(data), kind, zlib.crc32(data))
+        struct.pack_into("<Q", self._memory, WRITTEN, self._number)
+        return True
+
+    def close(self) -> None:
+        """Let go of the memory; the file stays for those who still read."""
+        self._memory.close()
+
+    def remove(self) -> None:
+        """The run no longer trains."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,153 @@
+"""Who may ask: every request passes here before anything else looks at it.
+
+A page of somebody else's must not reach a server on this machine through a visitor's browser. So the Host must be one
+of ours (a name that an attacker lets point to 127.0.0.1 is not), and whoever changes something or opens a WebSocket
+must say that he comes from our own page. Beyond this machine a token is asked for as well.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE: Final = "townlet_token"
+SAFE: Final = ("GET", "HEAD")
+REFUSED: Final = 4403  # of a WebSocket; the browser is told 403, since it was never accepted
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why somebody is turned away."""
+
+    status: int
+    why: str
+
+
+class Guard:
+    """ASGI middleware: turns away what is foreign, too large or without the token, and adds the security headers."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str | None = None, largest: int = 1 << 18) -> None:
+        self._app, self._hosts, self._token, self._largest = app, {h.lower() for h in hosts}, token, largest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = self._judge(scope, headers)
+        if scope["type"] == "websocket":
+            if refusal:
+                await send({"type": "websocket.close", "code": REFUSED, "reason": refusal.why})
+            else:
+                await self._app(scope, receive, send)
+            return
+        send = _with_headers(send)
+        if refusal:
+            await PlainTextResponse(f"{refusal.why}\n", refusal.status)(scope, receive, send)
+        elif self._token and _asked(scope) == self._token:
+            await self._welcome(scope)(scope, receive, send)
+        else:
+            await self._app(scope, _bounded(receive, self._largest), send)
+
+    def _judge(self, scope: Scope, headers: Headers) -> Refusal | None:
+        """The first reason to turn this request away."""
+        hosts = headers.getlist("host")
+        host = hosts[0].lower() if len(hosts) == 1 else ""
+        if host not in self._hosts:
+            return Refusal(421, "this server does not answer to that Host")
+        changes = scope["type"] == "websocket" or scope["method"] not in SAFE
+        origins = headers.getlist("origin")
+        if (changes or origins) and [o.lower() for o in origins] != [f"{_scheme(scope)}://{host}"]:
+            return Refusal(403, "only this server's own page may do that: its Origin is missing or another")
+        if self._token and not self._knows(scope, headers):
+            return Refusal(401, "a token is needed: open the link that the server printed")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > self._largest:
+            return Refusal(413, f"a request may have {self._largest} bytes")
+        return None
+
+    def _knows(self, scope: Scope, headers: Headers) -> bool:
+        cookies = SimpleCookie()
+        try:
+            cookies.load(headers.get("cookie", ""))
+        except CookieError:
+            return False
+        kept = cookies[COOKIE].value if COOKIE in cookies else ""
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        given = (kept, _asked(scope), bearer if scheme.lower() == "bearer" else "")
+        return any(secrets.compare_digest(g.encode(), (self._token or "").encode()) for g in given if g)
+
+    def _welcome(self, scope: Scope) -> RedirectResponse:
+        """Keep the token in a cookie, and take it out of the address bar."""
+        response = RedirectResponse(scope["path"], 303)
+        response.set_cookie(COOKIE, self._token or "", httponly=True, samesite="strict", path="/")
+        return response
+
+
+def new_token() -> str:
+    """A token that nobody guesses."""
+    return secrets.token_urlsafe(24)
+
+
+def own_hosts(host: str, port: int, names: Iterable[str] = ()) -> list[str]:
+    """What a browser may call this server: as it was bound, and on the machine itself by the usual names."""
+    known = {host, *names} | ({"127.0.0.1", "localhost", "::1"} if is_local(host) or host in ("0.0.0.0", "::") else set())
+    known -= {"0.0.0.0", "::"}
+    return [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in sorted(known)]
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    return host in ("127.0.0.1", "localhost", "::1")
+
+
+def _scheme(scope: Scope) -> str:
+    return {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
+
+
+def _asked(scope: Scope) -> str:
+    """The token in the query of a link."""
+    found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=20)
+    return found.get("token", [""])[0]
+
+
+def _bounded(receive: Receive, largest: int) -> Receive:
+    """A body that does not say how long it is may not be longer, either: it ends as if its sender had left."""
+    seen = 0
+
+    async def take() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if seen > largest else message
+
+    return take
+
+
+def _with_headers(send: Send) -> Send:
+    async def give(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return give
