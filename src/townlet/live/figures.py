@@ -74,6 +74,11 @@ class Figures:
         rows = _rows(store.read("alerts", ("env_steps", "name", "message"), since=since, last=STAGES))
         return [Alert(run=self.run.name, tip=_tip(row["name"]), **row) for row in rows]
 
+    def saved(self) -> list[Said]:
+        """All checkpoints that are there."""
+        self._checkpoints.clear()
+        return self._new_checkpoints()
+
     def _new_checkpoints(self) -> list[Said]:
         found = checkpoint.survey(self.run.checkpoints)[0]
         scores = [c.info.get("score") for c in found]

@@ -46,6 +46,18 @@ class Seat:
         self.at = float(min(self.at + self.speed * seconds, self.life.reach(int(self.at + self.speed * seconds)) + 0.999))
         return self._send()
 
+    def so_far(self) -> list[Said]:
+        """For somebody who comes while a life goes on: its beginning, and its moments up to now."""
+        if self.life is None or self._shown < 0:
+            return []
+        said: list[Said] = [self.life.start(self.side)]
+        said.append(self.life.frame(max(0, self._shown - MOST + 1), self._shown, self.side))
+        return said + ([self.life.end(self.side)] if self._ended else [])
+
+    def join(self, other: Seat) -> None:
+        """Go on where another seat is."""
+        self.life, self.at, self._shown, self._ended = other.life, other.at, other._shown, other._ended
+
     def _follow(self) -> list[Said]:
         found = self.source()
         return [] if found is None else self.show(found)

@@ -40,6 +40,7 @@ class Feed:
 
     def __init__(self, path: Path, memory: mmap.mmap, slots: int, size: int) -> None:
         self.path, self._memory, self._slots, self._size = path, memory, slots, size
+        self._file = path.stat().st_ino
         self._number = self._count()
 
     @classmethod
@@ -68,6 +69,14 @@ class Feed:
 
     def _count(self) -> int:
         return int(struct.unpack_from("<Q", self._memory, WRITTEN)[0])
+
+    @property
+    def current(self) -> bool:
+        """Whether the file is still this one: not removed, not replaced by that of a new training."""
+        try:
+            return self.path.stat().st_ino == self._file
+        except OSError:
+            return False
 
     @property
     def watched(self) -> bool:

@@ -75,6 +75,23 @@ class Reader:
         lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
         return {name: self._decoded(types[name], column) for name, column in zip(names, lists, strict=True)}
 
+    def numbered(self, table: str, columns: Sequence[str]) -> Columns:
+        """All rows with their `number`, by which `at` finds them again."""
+        self.flush()
+        known(table, columns)
+        shown = ", ".join(f'"{name}"' for name in columns)
+        rows = self._fetch(f'SELECT rowid, {shown} FROM "{table}" ORDER BY rowid')
+        lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(len(columns) + 1)]
+        return dict(zip(("number", *columns), lists, strict=True))
+
+    def at(self, table: str, number: int) -> dict[str, Any] | None:
+        """One row by its number, if it is there."""
+        self.flush()
+        names = tuple(known(table))
+        shown = ", ".join(f'"{name}"' for name in names)
+        rows = self._fetch(f'SELECT {shown} FROM "{table}" WHERE rowid = ?', (number,))
+        return dict(zip(names, rows[0], strict=True)) if rows else None
+
     def names(self) -> list[str]:
         """The figures of updates that were recorded."""
         self.flush()

@@ -1,0 +1,141 @@
+"""The server: pages, what they ask for once, and the conversation in which everything that moves is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.staticfiles import StaticFiles
+from pydantic import ValidationError
+
+from townlet import __version__
+from townlet.errors import Mistakes, TownletError
+from townlet.live.drawing import drawing
+from townlet.live.figures import run_below
+from townlet.live.house import House, Stand
+from townlet.live.protocol import FROM_PAGE, LARGEST, Error, Hello
+from townlet.live.viewer import Viewer
+from townlet.runs.overview import overviews
+from townlet.web.mailbox import Stuck
+
+STATIC: Final = Path(__file__).parent / "static"
+TOO_MUCH: Final = 40  # messages a second from one page; more are refused one by one
+GONE: Final = 1009  # too large
+
+
+def make_app(house: House) -> FastAPI:
+    """The whole server for the runs below one folder."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        conductor = asyncio.create_task(house.run())
+        yield
+        conductor.cancel()
+        with suppress(asyncio.CancelledError):
+            await conductor
+
+    app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_exception_handler(TownletError, _explained)
+    app.add_exception_handler(Mistakes, _explained)
+    _pages(app)
+    _questions(app, house)
+
+    @app.websocket("/ws")
+    async def talk(socket: WebSocket) -> None:
+        await _talk(socket, house)
+
+    return app
+
+
+def _pages(app: FastAPI) -> None:
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    @app.get("/healthz", include_in_schema=False)
+    async def healthz() -> PlainTextResponse:
+        return PlainTextResponse("ok\n")
+
+
+def _questions(app: FastAPI, house: House) -> None:
+    """What a page asks for once."""
+
+    @app.get("/api/runs")
+    def runs() -> list[dict[str, Any]]:
+        """All runs, newest first."""
+        return [{**o.as_json(), "scores": o.scores[-60:], "random": o.random} for o in overviews(house.root)]
+
+    @app.get("/api/runs/{name}")
+    def about(name: str) -> dict[str, Any]:
+        """One run: its world as it is drawn, and the lives it kept."""
+        stand = Stand(run_below(house.root, name))
+        text = (stand.run.worlds / "training.yaml").read_text("utf-8") if stand.run.worlds.exists() else ""
+        return {"world": drawing(stand.world), "text": text, "recordings": stand.recordings(), "meta": stand.run.meta()}
+
+
+async def _explained(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TownletError)
+    first = error.mistakes[0]
+    return JSONResponse({"what": first.what, "fix": first.fix}, 404 if "there is no" in first.what else 400)
+
+
+async def _talk(socket: WebSocket, house: House) -> None:
+    """One conversation, until either side has enough."""
+    await socket.accept()
+    viewer = Viewer(house)
+    viewer.say(Hello(version=__version__, run=house.first))
+    sending = asyncio.create_task(viewer.mailbox.deliver(socket.send_text))
+    listening = asyncio.create_task(_listen(socket, viewer))
+    try:
+        done, _ = await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            with suppress(WebSocketDisconnect, Stuck, RuntimeError):
+                task.result()
+    finally:
+        viewer.leave()
+        for task in (sending, listening):
+            task.cancel()
+        with suppress(RuntimeError):
+            await socket.close()
+
+
+async def _listen(socket: WebSocket, viewer: Viewer) -> None:
+    """What the page says, one message after the other; what is wrong is answered, and it may go on."""
+    allowance, then = float(TOO_MUCH), asyncio.get_running_loop().time()
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        text = message.get("text")
+        now = asyncio.get_running_loop().time()
+        allowance, then = min(TOO_MUCH, allowance + TOO_MUCH * (now - then)), now
+        if allowance < 1:
+            viewer.say(Error(what="too many messages at once", fix=f"send at most {TOO_MUCH} a second"))
+            await asyncio.sleep(0.1)
+            continue
+        allowance -= 1
+        if text is None:
+            viewer.say(Error(what="this was binary", fix="send JSON as text"))
+        elif len(text) > LARGEST:
+            await socket.close(GONE)
+            return
+        else:
+            _understand(text, viewer)
+
+
+def _understand(text: str, viewer: Viewer) -> None:
+    try:
+        message = FROM_PAGE.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        viewer.say(Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
+        return
+    viewer.receive(message)

@@ -1,0 +1,166 @@
+"""All that a server knows while it runs: the runs below one folder, who watches them, and the latest lives of training.
+
+One house serves all viewers of a process. It looks at runs that somebody watches, and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from townlet.errors import TownletError
+from townlet.live.casting import Casting
+from townlet.live.figures import Figures, run_below
+from townlet.live.lives import Life, Recorded
+from townlet.live.protocol import Said, Wall
+from townlet.live.seat import Seat
+from townlet.runs.feed import Feed
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+from townlet.sim.tape import Recording
+from townlet.train.reopen import reopen
+from townlet.world.tables import World
+
+if TYPE_CHECKING:
+    from townlet.live.viewer import Viewer
+
+READ: Final = 1.0  # seconds between two looks at what is on disk
+LIVES: Final = 12  # of training that are kept for those who come
+AIR: Final = 12.0  # steps a second of what all see
+RATE: Final = 5.0  # frames a second
+LIFE, WALL = 1, 2  # kinds of messages in a feed
+
+
+class Stand:
+    """Everything about one run that is watched; `listeners` are told what is new."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.loaded = run, reopen(run)
+        self.world: World = self.loaded.worlds.training
+        self.figures = Figures(run, self.loaded.recipe.budget.env_steps or 0)
+        self.lives: deque[Recorded] = deque(maxlen=LIVES)
+        self.wall: str | None = None  # the latest, ready to be sent
+        self.air = Seat(self.next_life, speed=AIR)  # what all see who follow training
+        self._feed: Feed | None = None
+        self._read = 0.0
+
+    def look(self) -> list[Said]:
+        """What is new since the last look."""
+        self._listen()
+        if time.monotonic() - self._read < READ:
+            return []
+        self._read = time.monotonic()
+        return self.figures.news()
+
+    def _listen(self) -> None:
+        """Take in what the trainer tells; a feed that was replaced is opened anew."""
+        path = self.run.path / "live.feed"
+        if self._feed is not None and not self._feed.current:
+            self._feed.close()
+            self._feed = None
+        if self._feed is None and path.exists():
+            try:
+                self._feed = Feed.open(path)
+            except TownletError:
+                return
+        for message in self._feed.look() if self._feed else ():
+            if message.kind == LIFE:
+                self.lives.append(_life(self.world, message.data))
+            elif message.kind == WALL:
+                self.wall = Wall(**json.loads(message.data), sent=time.time()).model_dump_json()
+
+    def next_life(self) -> Life | None:
+        """The newest life of training that was not on show yet."""
+        newest = self.lives[-1] if self.lives else None
+        return newest if newest is not None and newest is not self.air.life else None
+
+    def recorded(self, number: int) -> Recorded:
+        """A life that the run has kept, by its place in the store."""
+        with Reader(self.run.metrics_file) as store:
+            found = store.at("recordings", number)
+        if found is None:
+            raise TownletError(f"this run has kept no life {number}", "choose one from the list")
+        who = f"{found['kind']}: row {found['row']} of training"
+        life = Recording.from_bytes(found["data"])
+        return Recorded(self.world, life, who, found["row"], found["env_steps"], found["outputs"], "recording")
+
+    def recordings(self) -> list[dict[str, Any]]:
+        """The lives that the run has kept, oldest first, without their moments."""
+        if not self.run.metrics_file.exists():
+            return []
+        with Reader(self.run.metrics_file) as store:
+            found = store.numbered("recordings", ("env_steps", "kind", "row", "length", "stage", "cause", "return"))
+        return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+
+    def newest_recording(self) -> int:
+        """The number of the life that was kept last."""
+        kept = self.recordings()
+        if not kept:
+            raise TownletError("this run has kept no life yet", "wait for one to end")
+        return int(kept[-1]["number"])
+
+    def close(self) -> None:
+        """Nobody watches any more."""
+        if self._feed:
+            self._feed.close()
+
+
+def _life(world: World, data: bytes) -> Recorded:
+    """A life from the feed: a line of JSON about it, then the recording."""
+    about, _, recording = data.partition(b"\n")
+    told: dict[str, Any] = json.loads(about)
+    who = f"row {told['row']} of training"
+    return Recorded(world, Recording.from_bytes(recording), who, told["row"], told["env_steps"], told["outputs"], "training")
+
+
+class House:
+    """Stands by the name of their run, as long as somebody is there."""
+
+    def __init__(self, root: Path, first: str | None = None) -> None:
+        self.root, self.first = root, first
+        self.casting = Casting()
+        self._stands: dict[str, Stand] = {}
+        self._viewers: dict[str, set[Viewer]] = {}
+
+    def enter(self, name: str, viewer: Viewer) -> Stand:
+        """Watch a run; its stand is made for the first who comes."""
+        if name not in self._stands:
+            self._stands[name] = Stand(run_below(self.root, name))
+            self._viewers[name] = set()
+        self._viewers[name].add(viewer)
+        return self._stands[name]
+
+    def leave(self, name: str, viewer: Viewer) -> None:
+        """Watch it no more; the last one turns off the light."""
+        self._viewers[name].discard(viewer)
+        if not self._viewers[name]:
+            self._stands.pop(name).close()
+            del self._viewers[name]
+
+    async def run(self) -> None:
+        """Look at every run that is watched and move every seat, for ever."""
+        then = time.monotonic()
+        while True:
+            await asyncio.sleep(max(0.0, then + 1 / RATE - time.monotonic()))
+            now = time.monotonic()
+            seconds, then = now - then, now
+            for name, stand in list(self._stands.items()):
+                self._tell(stand, self._viewers[name], seconds)
+                await asyncio.sleep(0)
+
+    def _tell(self, stand: Stand, viewers: set[Viewer], seconds: float) -> None:
+        """One turn of one run: what all see is made into text once."""
+        news = [message.model_dump_json() for message in stand.look()]
+        followers = [viewer for viewer in viewers if viewer.follows]
+        shown = [m.model_dump_json() for m in stand.air.advance(seconds)] if followers else []
+        for viewer in viewers:
+            viewer.hear(news, stand)
+            if not viewer.follows:
+                viewer.advance(seconds)
+        for viewer in followers:
+            for text in shown:
+                viewer.mailbox.tell(text)

@@ -1,0 +1,221 @@
+"""One viewer: what is shown to it, and what its messages change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from townlet.errors import Mistakes, TownletError
+from townlet.live.casting import Acting
+from townlet.live.lives import Life, Played, Recorded
+from townlet.live.protocol import (
+    Checked,
+    Compare,
+    EditWorld,
+    Error,
+    FromPage,
+    LoadCheckpoint,
+    Pause,
+    Play,
+    Reset,
+    Said,
+    Seek,
+    Select,
+    SetSpeed,
+    Side,
+    Step,
+    Subscribe,
+)
+from townlet.live.seat import Seat
+from townlet.runs.reader import Reader
+from townlet.sim.tape import Recording
+from townlet.train.policies import require_interface
+from townlet.web.mailbox import Mailbox
+from townlet.world.load import from_text
+from townlet.world.tables import World
+
+if TYPE_CHECKING:
+    from townlet.live.house import House, Stand
+
+FIRST: Final = 1  # seed of the first town that a checkpoint plays in
+
+
+class Viewer:
+    """The state of one connection. Nothing here waits: answers go into the mailbox."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.mailbox = house, Mailbox()
+        self.stand: Stand | None = None
+        self.asked: Subscribe | None = None
+        self.follows = False  # sees what all see who look at training as it goes
+        self.seats: list[Seat] = []  # its own: one, or two side by side
+        self._cast: list[tuple[str, float]] = [("latest", 0.0)]  # who plays on each side, and how often at random
+        self._world: World | None = None  # that is being edited
+        self._seed = FIRST
+
+    def say(self, *messages: Said) -> None:
+        """Something that happened."""
+        for message in messages:
+            self.mailbox.tell(message.model_dump_json())
+
+    def show(self, messages: Sequence[Said]) -> None:
+        """Frames: of each side only the latest waits, all else goes in order."""
+        for message in messages:
+            if message.type == "frame" and len(message.age) == 1:  # type: ignore[attr-defined]
+                self.mailbox.post(("frame", message.side), message.model_dump_json())  # type: ignore[attr-defined]
+            else:
+                self.mailbox.tell(message.model_dump_json())
+
+    def hear(self, news: Sequence[str], stand: Stand) -> None:
+        """What is new about the run."""
+        for text in news:
+            self.mailbox.tell(text)
+        if self.asked and self.asked.rows and stand.wall:
+            self.mailbox.post("wall", stand.wall)
+
+    def leave(self) -> None:
+        """The connection is gone, or looks elsewhere."""
+        if self.stand:
+            self.house.leave(self.stand.run.name, self)
+        self.stand, self.follows, self.seats = None, False, []
+
+    def receive(self, message: FromPage) -> None:
+        """Do what a message asks for, or say why not."""
+        try:
+            self._do(message)
+        except (TownletError, Mistakes) as error:
+            first = error.mistakes[0]
+            self.say(Error(what=first.what, fix=first.fix))
+
+    def _do(self, message: FromPage) -> None:
+        match message:
+            case Subscribe():
+                self._subscribe(message)
+            case _ if self.stand is None:
+                raise TownletError("nothing is shown yet", "subscribe to a run first")
+            case Play():
+                self._own()
+                for seat in self.seats:
+                    seat.playing = True
+            case Pause():
+                self._own()
+                for seat in self.seats:
+                    seat.playing = False
+            case Step():
+                self._own()
+                self._each(lambda seat: seat.step(message.by))
+            case Seek():
+                self._own()
+                self._each(lambda seat: seat.seek(message.moment))
+            case SetSpeed():
+                self._own()
+                for seat in self.seats:
+                    seat.speed = message.speed
+            case Select():
+                self._select(message)
+            case Reset():
+                self._seed = self._seed + 1 if message.seed is None else message.seed
+                self._own()
+                self._each(lambda seat: seat.show(seat.source()))
+            case LoadCheckpoint():
+                self._cast[message.side : message.side + 1] = [(message.checkpoint, message.epsilon)]
+                self._seat_all()
+            case Compare():
+                self._cast = self._cast[:1] + ([] if message.checkpoint is None else [(message.checkpoint, 0.0)])
+                self._seat_all()
+            case EditWorld():
+                self._edit(message)
+
+    def _each(self, do: Callable[[Seat], list[Said]]) -> None:
+        for seat in self.seats:
+            self.show(do(seat))
+
+    def advance(self, seconds: float) -> None:
+        """So much time has passed for its own seats."""
+        self._each(lambda seat: seat.advance(seconds))
+
+    def _subscribe(self, asked: Subscribe) -> None:
+        """Look at a run: all that is known of it first, then what is shown."""
+        stand = self.house.enter(asked.run, self)
+        if self.stand is not stand:
+            previous, self.stand = self.stand, stand
+            if previous:
+                self.house.leave(previous.run.name, self)
+            self.say(stand.figures.status(), *stand.figures.whole(), *stand.figures.saved())
+            self._cast, self._world = [("latest", 0.0)], None
+        self.asked, self.follows, self.seats = asked, asked.source == "training", []
+        if self.follows:
+            self.show(stand.air.so_far())
+        elif asked.source == "checkpoint":
+            self._seat_all()
+        elif asked.source == "recording":
+            self._select(Select(recording=stand.newest_recording()))
+
+    def _own(self) -> None:
+        """Whoever touches the controls goes on alone, from where all are."""
+        assert self.stand is not None
+        if self.follows:
+            self.follows, air = False, self.stand.air
+            seat = Seat(self.stand.next_life, speed=air.speed)
+            seat.join(air)
+            self.seats = [seat]
+
+    def _select(self, asked: Select) -> None:
+        """A life that was kept, or the latest one of a row of training."""
+        assert self.stand is not None
+        stand = self.stand
+        life: Life | None
+        if asked.recording is not None:
+            life = stand.recorded(asked.recording)
+        else:
+            life = next((one for one in reversed(stand.lives) if one.row == asked.row), None)
+            if life is None:
+                raise TownletError(f"no life of row {asked.row} was seen yet", "wait for one to end")
+        self.follows = False
+        seat = Seat(lambda: None)
+        self.seats = [seat]
+        self.show(seat.show(life))
+
+    def _seat_all(self) -> None:
+        """The checkpoints that were asked for play in the same town, side by side where there are two."""
+        assert self.stand is not None
+        self.follows, before = False, self.seats
+        actors = [self._source(side, *who) for side, who in enumerate(self._cast)]
+        speed, playing = (before[0].speed, before[0].playing) if before else (5.0, True)
+        sides: tuple[Side, Side] = (0, 1)
+        self.seats = [Seat(source, sides[k], speed, playing) for k, source in enumerate(actors)]
+        self._each(lambda seat: seat.show(seat.source()))
+
+    def _source(self, side: int, word: str, epsilon: float) -> Callable[[], Life | None]:
+        """Lives of a checkpoint in towns that both sides share; `latest` is looked up for each life anew."""
+        assert self.stand is not None
+        stand, lived = self.stand, iter(range(10**9))
+        world = self._world or stand.world
+
+        def live() -> Life:
+            found = self.house.casting.find(stand.run, word)
+            trained = self.house.casting.policy(stand.run, found)
+            require_interface(trained, world)
+            actor = Acting(trained, epsilon, self._seed)
+            who = f"{word} checkpoint, after {found.env_steps:,} steps" if word in ("latest", "best") else found.name
+            return Played(world, actor, self._seed + 1000 * next(lived), who, found.env_steps, actor.outputs)
+
+        live()  # what cannot play is refused at once
+        return live
+
+    def _edit(self, asked: EditWorld) -> None:
+        """Check the text of a world; with `preview` the present agent plays in it."""
+        try:
+            world = from_text(asked.text, "world.yaml")
+        except Mistakes as error:
+            found = [{"line": m.where.line, "column": m.where.column, "what": m.what, "fix": m.fix} for m in error.mistakes]
+            self.say(Checked(number=asked.number, mistakes=found))
+            return
+        self.say(Checked(number=asked.number, mistakes=[]))
+        if asked.preview:
+            before, self._world = self._world, world
+            try:
+                self._seat_all()
+            except (TownletError, Mistakes):
+                self._world = before
+                raise
