@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sim import machine
+from torch import Tensor
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended

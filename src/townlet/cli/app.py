@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from townlet.cli import bench, doctor, evaluate, export, play, recipes, runs, train, world
+from townlet.cli import bench, doctor, evaluate, export, live, play, recipes, runs, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.verbs import Verbs
 from townlet.errors import INTERRUPTED, Mark, TownletError
@@ -46,6 +46,10 @@ app.command(
         "townlet play town:ppo --mode trained --mode planner --speed 10",
     ),
 )(play.play)
+app.command(
+    "live",
+    epilog=examples("townlet live", "townlet live town-dqn", "townlet live --port 9000 --root other/runs"),
+)(live.live)
 app.add_typer(runs.app, name="runs")
 app.command(
     "export",

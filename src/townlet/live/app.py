@@ -102,7 +102,7 @@ async def _talk(socket: WebSocket, house: House) -> None:
         viewer.leave()
         for task in (sending, listening):
             task.cancel()
-        with suppress(RuntimeError):
+        with suppress(RuntimeError, WebSocketDisconnect):
             await socket.close()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,8 +88,10 @@ class Figures:
             if one.name not in self._checkpoints:
                 self._checkpoints.add(one.name)
                 is_best = score is not None and score == best
-                told = {"run": self.run.name, "name": one.name, "env_steps": one.env_steps}
-                said.append(NewCheckpoint(**told, score=score, best=is_best))
+                moment = one.env_steps
+                said.append(
+                    NewCheckpoint(run=self.run.name, name=one.name, env_steps=moment, score=score, best=is_best)
+                )
         return said
 
     def status(self) -> RunStatus:
@@ -117,7 +119,7 @@ def _tip(name: str) -> str:
     return METRICS[name].advice if name in METRICS else ""
 
 
-def _rows(columns: dict[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -18,7 +18,7 @@ from townlet.live.figures import Figures, run_below
 from townlet.live.lives import Life, Recorded
 from townlet.live.protocol import Said, Wall
 from townlet.live.seat import Seat
-from townlet.runs.feed import Feed
+from townlet.runs.feed import LIFE, WALL, Feed
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
 from townlet.sim.tape import Recording
@@ -32,7 +32,6 @@ READ: Final = 1.0  # seconds between two looks at what is on disk
 LIVES: Final = 12  # of training that are kept for those who come
 AIR: Final = 12.0  # steps a second of what all see
 RATE: Final = 5.0  # frames a second
-LIFE, WALL = 1, 2  # kinds of messages in a feed
 
 
 class Stand:
@@ -58,7 +57,7 @@ class Stand:
 
     def _listen(self) -> None:
         """Take in what the trainer tells; a feed that was replaced is opened anew."""
-        path = self.run.path / "live.feed"
+        path = self.run.feed_file
         if self._feed is not None and not self._feed.current:
             self._feed.close()
             self._feed = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from townlet.errors import Mistakes, TownletError
+from townlet.errors import Mistake, Mistakes, TownletError
 from townlet.live.casting import Acting
-from townlet.live.lives import Life, Played, Recorded
+from townlet.live.lives import Life, Played
 from townlet.live.protocol import (
     Checked,
     Compare,
@@ -27,8 +27,6 @@ from townlet.live.protocol import (
     Subscribe,
 )
 from townlet.live.seat import Seat
-from townlet.runs.reader import Reader
-from townlet.sim.tape import Recording
 from townlet.train.policies import require_interface
 from townlet.web.mailbox import Mailbox
 from townlet.world.load import from_text
@@ -208,8 +206,7 @@ class Viewer:
         try:
             world = from_text(asked.text, "world.yaml")
         except Mistakes as error:
-            found = [{"line": m.where.line, "column": m.where.column, "what": m.what, "fix": m.fix} for m in error.mistakes]
-            self.say(Checked(number=asked.number, mistakes=found))
+            self.say(Checked(number=asked.number, mistakes=[_placed(mistake) for mistake in error.mistakes]))
             return
         self.say(Checked(number=asked.number, mistakes=[]))
         if asked.preview:
@@ -219,3 +216,9 @@ class Viewer:
             except (TownletError, Mistakes):
                 self._world = before
                 raise
+
+
+def _placed(mistake: Mistake) -> dict[str, Any]:
+    where = mistake.where
+    return {"line": where.line if where else 0, "column": where.column if where else 0, "what": mistake.what,
+            "fix": mistake.fix}  # fmt: skip

@@ -20,8 +20,9 @@ from townlet.errors import Mark, TownletError
 MAGIC: Final = b"townfeed"
 HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, when somebody last looked
 SLOT: Final = struct.Struct("<QIII")  # which message, its bytes, its kind, its checksum
-SLOTS: Final = 8
-SIZE: Final = 1 << 19  # bytes of a slot
+LIFE, WALL = 1, 2  # kinds of messages: a life that ended, and where all rows are
+SLOTS: Final = 16
+SIZE: Final = 1 << 18  # bytes of a slot
 WRITTEN: Final = struct.calcsize("<8sII")
 LOOKED: Final = WRITTEN + 8
 WATCHED: Final = 5.0  # seconds after the last look in which it is worth writing

@@ -80,6 +80,11 @@ class Run:
         return self.path / "tensorboard"
 
     @property
+    def feed_file(self) -> Path:
+        """What it tells those who watch, while it trains."""
+        return self.path / "live.feed"
+
+    @property
     def videos(self) -> Path:
         """The folder of videos."""
         return self.path / "videos"

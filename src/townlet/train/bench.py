@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from townlet import IDS
 from townlet.contract.episodes import Episodes

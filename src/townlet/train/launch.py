@@ -16,6 +16,7 @@ from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.store import Store
+from townlet.train.broadcast import Broadcast
 from townlet.train.build import Training, build
 from townlet.train.evaluate import Acting, Evaluated, Uniform, evaluate
 from townlet.train.facts import describe, facts
@@ -176,8 +177,10 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
     """Open everything that is written, put it where the last checkpoint was, and loop."""
     loaded, t, run, last = begun.loaded, begun.training, begun.run, begun.last
     recipe = loaded.recipe
-    with Store(run.metrics_file) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
+    broadcast = Broadcast(run.feed_file, t)
+    with Store(run.metrics_file) as store, closing([broadcast, *_own_sinks(begun), *sinks]) as all_sinks:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
+        journal.album.heard = broadcast.heard
         keeper = Saver(run, t, journal, store, limits, facts(loaded))
         for note in loaded.notes:
             journal.note(note)

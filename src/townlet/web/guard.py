@@ -120,13 +120,14 @@ def is_local(host: str) -> bool:
 
 
 def _scheme(scope: Scope) -> str:
-    return {"ws": "http", "wss": "https"}.get(scope.get("scheme", "http"), scope.get("scheme", "http"))
+    scheme = str(scope.get("scheme", "http"))
+    return {"ws": "http", "wss": "https"}.get(scheme, scheme)
 
 
 def _asked(scope: Scope) -> str:
     """The token in the query of a link."""
     found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=20)
-    return found.get("token", [""])[0]
+    return str(found.get("token", [""])[0])
 
 
 def _bounded(receive: Receive, largest: int) -> Receive:

@@ -1,0 +1,41 @@
+"""`townlet live`: serve the page over runs that train and runs that are over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from townlet.cli.console import out
+from townlet.cli.options import ROOT, Root
+from townlet.errors import TownletError
+
+PORT = 8808
+
+
+def live(
+    what: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run to show first, the latest by default.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is asked for.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Which port, or one of the next that is free.")] = PORT,
+    token: Annotated[str | None, typer.Option(help="The token to ask for; by default a new one.")] = None,
+    root: Root = ROOT,
+) -> None:
+    """Watch runs in a browser: those that train now and those that are over.
+
+    Ctrl-C ends it. Nothing here can change a run.
+    """
+    from townlet.live.app import make_app
+    from townlet.live.house import House
+    from townlet.runs.folder import Run
+    from townlet.web.serve import Server
+
+    runs = Run.list(Path(root))
+    if not runs and what is None:
+        raise TownletError(f"there are no runs in {root}", "train one first: townlet train")
+    first = Run.open(what, root) if what else runs[-1]
+    server = Server(make_app(House(first.path.parent, first.name)), host, port, token)
+    out().print(f"Open {server.link} in a browser. Ctrl-C ends it.", soft_wrap=True)
+    server.run()

@@ -1,0 +1,67 @@
+"""A server that runs until it is asked to stop: where it listens, what it may be called, and its link."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from townlet.errors import TownletError
+from townlet.web.guard import Guard, is_local, new_token, own_hosts
+
+PORTS: Final = 20  # that are tried from the wished one on
+LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
+
+
+class Server:
+    """One app behind a guard, on a port that is ours from the beginning, so that the link is true when it is told."""
+
+    def __init__(
+        self, app: ASGIApp, host: str, port: int, token: str | None = None, names: Iterable[str] = (), search: bool = True
+    ) -> None:
+        self._socket = _bound(host, port, search)
+        self.host, self.port = host, int(self._socket.getsockname()[1])
+        self.token = token or (None if is_local(host) else new_token())
+        guarded = Guard(app, own_hosts(host, self.port, names), self.token)
+        config = uvicorn.Config(
+            guarded, log_level="warning", access_log=False, server_header=False, ws_max_size=LARGEST,
+            ws_per_message_deflate=False, timeout_graceful_shutdown=2,
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+
+    @property
+    def link(self) -> str:
+        """What to open in a browser."""
+        name = self.host if self.host not in ("0.0.0.0", "::") else socket.gethostname()
+        name = f"[{name}]" if ":" in name else name
+        return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+
+    async def serve(self) -> None:
+        """Until somebody asks to stop."""
+        await self._server.serve(sockets=[self._socket])
+
+    def run(self) -> None:
+        """The same, without a loop of one's own."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Ask it to stop; open conversations are ended."""
+        self._server.should_exit = True
+
+
+def _bound(host: str, port: int, search: bool) -> socket.socket:
+    """A socket at this port, or at one of the next where it is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for wanted in range(port, port + (PORTS if search and port else 1)):
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, wanted))
+            return found
+        except OSError as error:
+            found.close()
+            last = error
+    raise TownletError(f"cannot listen at {host}:{port}: {last.strerror}", "name another port with --port")
