@@ -29,7 +29,7 @@ class Recount:
         self.changes: list[StageChange] = []
 
     def stepped(self, actions: Tensor) -> None:
-        self.journal.stepped()
+        self.journal.stepped(actions)
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
         t = self.t

@@ -212,7 +212,7 @@ class Accountant:
 
     def stepped(self, actions: Tensor) -> None:
         self.sums += np.asarray(self.t.env.engine.components)
-        self.journal.stepped()
+        self.journal.stepped(actions)
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
         rows = over.rows.numpy()

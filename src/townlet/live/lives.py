@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from itertools import count
 from typing import Any, Final, Literal, Protocol
 
@@ -17,6 +18,7 @@ from townlet.sim.tape import MOMENT, Recording
 from townlet.world.tables import World
 
 DIGITS: Final = 3
+FIRST: Final = 512  # moments for which there is room at first
 Outputs = Literal["values", "probabilities"]
 _numbers = count(1)
 
@@ -28,16 +30,19 @@ class Actor(Protocol):
         """The action, and the values or probabilities [K] of all."""
 
 
-class Life:
+class Life(ABC):
     """Moments 0 … `known` − 1 of one life; `over` once no more will come."""
 
     def __init__(self, world: World, who: str, row: int, env_steps: int, outputs: Outputs, source: str) -> None:
         self.world, self.who, self.row, self.env_steps, self.outputs = world, who, row, env_steps, outputs
         self.source, self.number = source, next(_numbers)
-        self._frames: dict[tuple[int, int], Frame] = {}
 
-    recording: Recording
     over: bool
+
+    @property
+    @abstractmethod
+    def recording(self) -> Recording:
+        """What is known of it."""
 
     @property
     def known(self) -> int:
@@ -93,46 +98,67 @@ class Recorded(Life):
     def __init__(self, world: World, recording: Recording, who: str, row: int, env_steps: int, outputs: Outputs,
                  source: str) -> None:  # fmt: skip
         super().__init__(world, who, row, env_steps, outputs, source)
-        self.recording = recording
+        self._recording = recording
+
+    @property
+    def recording(self) -> Recording:
+        """All of it."""
+        return self._recording
 
 
 class Played(Life):
-    """One that is played for somebody, step by step."""
+    """One that is played for somebody, as far as somebody looks."""
 
     def __init__(self, world: World, actor: Actor, seed: int, who: str, env_steps: int, outputs: Outputs) -> None:
         super().__init__(world, who, 0, env_steps, outputs, "checkpoint")
         self._actor, self.over = actor, False
         self._engine = make_engine(world, 1, autoreset=False)
         self._engine.reset(seed)
-        self._moments: list[dict[str, Any]] = [self._look()]
-        self._steps: list[tuple[int, Any, Any, float, Any]] = []
-        self.recording = self._recorded()
+        self._kept = _blank(world, FIRST)
+        self._done = 0
+        self._look(0)
+
+    @property
+    def recording(self) -> Recording:
+        """What was played so far."""
+        moments, steps, kept = self._done + 1, self._done, self._kept
+        ends = {name: moments for name in (*MOMENT, "meters")}
+        cell_of = np.asarray(self._engine.peek("cell_of")["cell_of"])[0].astype(np.uint32)
+        return Recording(**{name: kept[name][: ends.get(name, steps)] for name in kept}, cell_of=cell_of)
 
     def reach(self, moment: int) -> int:
         """Play until this moment, or to the end of the life."""
-        while len(self._moments) <= moment and not self.over:
-            obs, mask = self._engine.obs[0].copy(), self._engine.mask[0].copy()
-            action, outputs = self._actor.act(obs, mask, not self._steps)
-            self._engine.step(np.array([action], np.int64))
-            self._steps.append((action, outputs, mask, float(self._engine.reward[0]), self._engine.components[0].copy()))
-            self._moments.append(self._look())
-            self.over = bool(self._engine.terminated[0] or self._engine.truncated[0])
-        if len(self.recording) + 1 < len(self._moments):
-            self.recording = self._recorded()
-        return min(moment, len(self._moments) - 1)
+        while self._done < moment and not self.over:
+            self._step()
+        return min(moment, self._done)
 
-    def _look(self) -> dict[str, Any]:
-        seen = self._engine.peek(*MOMENT, "meters")
-        return {name: np.array(values[0]) for name, values in seen.items()}
+    def _step(self) -> None:
+        engine, at = self._engine, self._done
+        if at + 1 == len(self._kept["cell"]):
+            self._kept = {name: np.concatenate([part, np.zeros_like(part)]) for name, part in self._kept.items()}
+        kept = self._kept
+        kept["mask"][at] = engine.mask[0]
+        action, kept["outputs"][at] = self._actor.act(engine.obs[0].copy(), engine.mask[0].copy(), at == 0)
+        engine.step(np.array([action], np.int64))
+        kept["actions"][at], kept["reward"][at], kept["components"][at] = action, engine.reward[0], engine.components[0]
+        self._done += 1
+        self._look(self._done)
+        self.over = bool(engine.terminated[0] or engine.truncated[0])
 
-    def _recorded(self) -> Recording:
-        k, world = len(self.world.actions), self.world
-        actions, outputs, mask, reward, components = zip(*self._steps, strict=True) if self._steps else ((),) * 5
-        cell_of = np.asarray(self._engine.peek("cell_of")["cell_of"])[0]
-        return Recording(
-            **{name: np.array([m[name] for m in self._moments]) for name in (*MOMENT, "meters")},
-            actions=np.array(actions, np.int16), outputs=np.array(outputs, np.float32).reshape(-1, k),
-            mask=np.array(mask, np.bool_).reshape(-1, k), reward=np.array(reward, np.float32),
-            components=np.array(components, np.float32).reshape(-1, len(world.rewards)),
-            cell_of=cell_of.astype(np.uint32),
-        )  # fmt: skip
+    def _look(self, at: int) -> None:
+        for name, values in self._engine.peek(*MOMENT, "meters").items():
+            self._kept[name][at] = values[0]
+
+
+def _blank(world: World, steps: int) -> dict[str, NDArray[Any]]:
+    """Room for so many steps, by the names of a recording."""
+    k, meters, rewards = len(world.actions), len(world.meters), len(world.rewards)
+    return {
+        **{name: np.zeros(steps, kind) for name, kind in MOMENT.items()},
+        "meters": np.zeros((steps, meters), np.float32),
+        "actions": np.zeros(steps, np.int16),
+        "outputs": np.zeros((steps, k), np.float32),
+        "mask": np.zeros((steps, k), np.bool_),
+        "reward": np.zeros(steps, np.float32),
+        "components": np.zeros((steps, rewards), np.float32),
+    }
