@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -15,12 +15,10 @@ from pydantic import ValidationError
 
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
-from townlet.live.drawing import drawing
-from townlet.live.figures import run_below
-from townlet.live.house import House, Stand
-from townlet.live.protocol import FROM_PAGE, LARGEST, Error, Hello
+from townlet.live.house import House
+from townlet.live.protocol import FROM_PAGE, LARGEST, Error, Hello, documentation
+from townlet.live.questions import questions
 from townlet.live.viewer import Viewer
-from townlet.runs.overview import overviews
 from townlet.web.mailbox import Stuck
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -28,8 +26,8 @@ TOO_MUCH: Final = 40  # messages a second from one page; more are refused one by
 GONE: Final = 1009  # too large
 
 
-def make_app(house: House) -> FastAPI:
-    """The whole server for the runs below one folder."""
+def make_app(house: House, worlds: Path = Path("worlds")) -> FastAPI:
+    """The whole server for the runs below one folder; worlds that a page saves go into another."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -43,7 +41,7 @@ def make_app(house: House) -> FastAPI:
     app.add_exception_handler(TownletError, _explained)
     app.add_exception_handler(Mistakes, _explained)
     _pages(app)
-    _questions(app, house)
+    app.include_router(questions(house, worlds))
 
     @app.websocket("/ws")
     async def talk(socket: WebSocket) -> None:
@@ -59,25 +57,13 @@ def _pages(app: FastAPI) -> None:
     async def page() -> FileResponse:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
+    @app.get("/docs/protocol", include_in_schema=False)
+    async def protocol() -> JSONResponse:
+        return JSONResponse(documentation())
+
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> PlainTextResponse:
         return PlainTextResponse("ok\n")
-
-
-def _questions(app: FastAPI, house: House) -> None:
-    """What a page asks for once."""
-
-    @app.get("/api/runs")
-    def runs() -> list[dict[str, Any]]:
-        """All runs, newest first."""
-        return [{**o.as_json(), "scores": o.scores[-60:], "random": o.random} for o in overviews(house.root)]
-
-    @app.get("/api/runs/{name}")
-    def about(name: str) -> dict[str, Any]:
-        """One run: its world as it is drawn, and the lives it kept."""
-        stand = Stand(run_below(house.root, name))
-        text = (stand.run.worlds / "training.yaml").read_text("utf-8") if stand.run.worlds.exists() else ""
-        return {"world": drawing(stand.world), "text": text, "recordings": stand.recordings(), "meta": stand.run.meta()}
 
 
 async def _explained(_: Request, error: Exception) -> Response:

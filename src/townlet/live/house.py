@@ -113,7 +113,9 @@ def _life(world: World, data: bytes) -> Recorded:
     about, _, recording = data.partition(b"\n")
     told: dict[str, Any] = json.loads(about)
     who = f"row {told['row']} of training"
-    return Recorded(world, Recording.from_bytes(recording), who, told["row"], told["env_steps"], told["outputs"], "training")
+    return Recorded(
+        world, Recording.from_bytes(recording), who, told["row"], told["env_steps"], told["outputs"], "training"
+    )
 
 
 class House:

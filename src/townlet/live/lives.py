@@ -122,7 +122,7 @@ class Played(Life):
     def recording(self) -> Recording:
         """What was played so far."""
         moments, steps, kept = self._done + 1, self._done, self._kept
-        ends = {name: moments for name in (*MOMENT, "meters")}
+        ends = dict.fromkeys((*MOMENT, "meters"), moments)
         cell_of = np.asarray(self._engine.peek("cell_of")["cell_of"])[0].astype(np.uint32)
         return Recording(**{name: kept[name][: ends.get(name, steps)] for name in kept}, cell_of=cell_of)
 

@@ -265,3 +265,15 @@ FromServer = (
     Hello | RunStatus | EpisodeStart | Frame | Wall | EpisodeEnd | Metrics | StageChange | Alert | NewCheckpoint
     | Checked | Error
 )  # fmt: skip
+
+
+def documentation() -> dict[str, Any]:
+    """Both directions as JSON Schema, for /docs/protocol."""
+    server: TypeAdapter[Any] = TypeAdapter(Annotated[FromServer, Field(discriminator="type")])
+    return {
+        "version": VERSION,
+        "where": "a WebSocket at /ws; every message is one JSON object with a `type`",
+        "largest": LARGEST,
+        "from_page": FROM_PAGE.json_schema(),
+        "from_server": server.json_schema(mode="serialization"),
+    }

@@ -43,7 +43,9 @@ class Seat:
         if self._ended:
             self._rest -= seconds
             return self._follow() if self._rest <= 0 else []
-        self.at = float(min(self.at + self.speed * seconds, self.life.reach(int(self.at + self.speed * seconds)) + 0.999))
+        self.at = float(
+            min(self.at + self.speed * seconds, self.life.reach(int(self.at + self.speed * seconds)) + 0.999)
+        )
         return self._send()
 
     def so_far(self) -> list[Said]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from townlet.errors import Mistake, Mistakes, TownletError
+from townlet.errors import Mistakes, TownletError
 from townlet.live.casting import Acting
+from townlet.live.editing import edited, placed
 from townlet.live.lives import Life, Played
 from townlet.live.protocol import (
     Checked,
@@ -29,7 +30,6 @@ from townlet.live.protocol import (
 from townlet.live.seat import Seat
 from townlet.train.policies import require_interface
 from townlet.web.mailbox import Mailbox
-from townlet.world.load import from_text
 from townlet.world.tables import World
 
 if TYPE_CHECKING:
@@ -204,9 +204,9 @@ class Viewer:
     def _edit(self, asked: EditWorld) -> None:
         """Check the text of a world; with `preview` the present agent plays in it."""
         try:
-            world = from_text(asked.text, "world.yaml")
+            world = edited(asked.text)
         except Mistakes as error:
-            self.say(Checked(number=asked.number, mistakes=[_placed(mistake) for mistake in error.mistakes]))
+            self.say(Checked(number=asked.number, mistakes=[placed(mistake) for mistake in error.mistakes]))
             return
         self.say(Checked(number=asked.number, mistakes=[]))
         if asked.preview:
@@ -216,9 +216,3 @@ class Viewer:
             except (TownletError, Mistakes):
                 self._world = before
                 raise
-
-
-def _placed(mistake: Mistake) -> dict[str, Any]:
-    where = mistake.where
-    return {"line": where.line if where else 0, "column": where.column if where else 0, "what": mistake.what,
-            "fix": mistake.fix}  # fmt: skip

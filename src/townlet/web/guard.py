@@ -109,7 +109,9 @@ def new_token() -> str:
 
 def own_hosts(host: str, port: int, names: Iterable[str] = ()) -> list[str]:
     """What a browser may call this server: as it was bound, and on the machine itself by the usual names."""
-    known = {host, *names} | ({"127.0.0.1", "localhost", "::1"} if is_local(host) or host in ("0.0.0.0", "::") else set())
+    known = {host, *names} | (
+        {"127.0.0.1", "localhost", "::1"} if is_local(host) or host in ("0.0.0.0", "::") else set()
+    )
     known -= {"0.0.0.0", "::"}
     return [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in sorted(known)]
 

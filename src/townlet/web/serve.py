@@ -20,7 +20,13 @@ class Server:
     """One app behind a guard, on a port that is ours from the beginning, so that the link is true when it is told."""
 
     def __init__(
-        self, app: ASGIApp, host: str, port: int, token: str | None = None, names: Iterable[str] = (), search: bool = True
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        token: str | None = None,
+        names: Iterable[str] = (),
+        search: bool = True,
     ) -> None:
         self._socket = _bound(host, port, search)
         self.host, self.port = host, int(self._socket.getsockname()[1])
