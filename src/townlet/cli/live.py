@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ def live(
     host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is asked for.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Which port, or one of the next that is free.")] = PORT,
     token: Annotated[str | None, typer.Option(help="The token to ask for; by default a new one.")] = None,
+    with_parent: Annotated[bool, typer.Option(hidden=True, help="End when the process that started it ends.")] = False,
     root: Root = ROOT,
 ) -> None:
     """Watch runs in a browser: those that train now and those that are over.
@@ -38,4 +40,10 @@ def live(
     first = Run.open(what, root) if what else runs[-1]
     server = Server(make_app(House(first.path.parent, first.name)), host, port, token)
     out().print(f"Open {server.link} in a browser. Ctrl-C ends it.", soft_wrap=True)
-    server.run()
+    out().file.flush()
+    server.run(orphaned if with_parent else None)
+
+
+def orphaned(parent: int = os.getppid()) -> bool:
+    """Whether the process that started this one is gone."""
+    return os.getppid() != parent

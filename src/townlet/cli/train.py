@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +15,13 @@ from townlet.cli.options import ROOT, Root
 from townlet.errors import INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
+    from townlet.runs.folder import Run
     from townlet.train.launch import Outcome
     from townlet.train.recipe import Recipe
     from townlet.train.sinks import Sink
 
 DEFAULT = "town:dqn"
+PORT = 8808
 
 
 def count(text: str) -> int:
@@ -51,6 +55,8 @@ def train(
         int | None,
         typer.Option(parser=count, metavar="N", help="Stop here on the way to the budget; --resume goes on."),
     ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Show it in a browser while it trains.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where the page is, or one of the next ports.")] = PORT,
     root: Root = ROOT,
 ) -> None:
     """Train an agent, or go on with a run.
@@ -71,31 +77,53 @@ def train(
             raise TownletError(f"--resume {resume} knows its recipe", f"leave out '{asked}'")
         if seeds > 1:
             raise TownletError("--resume goes on with one run, and --seeds starts several", "leave one of them out")
-        _resume(resume, words, root, pause_at)
+        _resume(resume, words, root, pause_at, port if live else None)
     elif seeds > 1:
         if pause_at is not None:
             raise TownletError("--seeds trains each seed to its end", "leave out --pause-at, or pause one --seed")
         _several(asked or DEFAULT, words, root, seeds)
     else:
-        _start(asked or DEFAULT, words, root, pause_at)
+        _start(asked or DEFAULT, words, root, pause_at, port if live else None)
 
 
-def _start(asked: str, words: list[str], root: Path, pause_at: int | None) -> None:
-    from townlet.train.launch import start
+def _start(asked: str, words: list[str], root: Path, pause_at: int | None, port: int | None) -> None:
+    from townlet.runs.lock import Lock
+    from townlet.train.launch import begin
     from townlet.train.load import load
 
     loaded = load(asked, words)
-    _finish(start(loaded, root, sinks=[console_sink(loaded.recipe)], pause_at=pause_at))
+    begun = begin(loaded, root)
+    with Lock(begun.run.path), _shown(begun.run, port):
+        outcome = begun.train([console_sink(loaded.recipe)], pause_at)
+        _finish(outcome)
 
 
-def _resume(name: str, words: list[str], root: Path, pause_at: int | None) -> None:
+def _resume(name: str, words: list[str], root: Path, pause_at: int | None, port: int | None) -> None:
     from townlet.runs.folder import Run
     from townlet.train.launch import resume
     from townlet.train.reopen import reopen
 
     run = Run.open(name, root)
     sink = console_sink(reopen(run, words).recipe)
-    _finish(resume(run, words, sinks=[sink], pause_at=pause_at))
+    with _shown(run, port):
+        _finish(resume(run, words, sinks=[sink], pause_at=pause_at))
+
+
+@contextmanager
+def _shown(run: Run, port: int | None) -> Iterator[None]:
+    """With a port, the page beside the training; at a terminal it stays until Ctrl-C once training is over."""
+    if port is None:
+        yield
+        return
+    from townlet.cli.page import page
+
+    with page(run, "127.0.0.1", port) as shown:
+        out().print(f"Watch it: {shown.link}", soft_wrap=True)
+        yield
+        if out().is_terminal:
+            out().print(f"The page stays at {shown.link} until Ctrl-C.", soft_wrap=True)
+            with suppress(KeyboardInterrupt):
+                shown.wait()
 
 
 def console_sink(recipe: Recipe) -> Sink:

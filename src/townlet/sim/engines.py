@@ -60,7 +60,7 @@ class Engine(Protocol):
         """Meters, before their reset, of rows that ended in the last step [k, M]."""
 
     def final_state(self, rows: Any, *names: str) -> State:
-        """Fields of the state, before their reset, of rows that ended in the last step [k, …], and `cell_of`; copies."""
+        """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
 
     def peek(self, *names: str) -> State:
         """The state, one NumPy array per field, or the named fields; live views where the engine keeps such."""

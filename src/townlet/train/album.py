@@ -1,4 +1,4 @@
-"""Lives of training that are worth seeing again: a few, chosen by fixed rules, so that equal runs keep the same ones."""
+"""Lives of training that are worth seeing again: a few, by fixed rules, so that equal runs keep the same ones."""
 
 from __future__ import annotations
 

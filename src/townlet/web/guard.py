@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE: Final = "townlet_token"
 SAFE: Final = ("GET", "HEAD")
+EVERYWHERE: Final = ("0.0.0.0", "::")  # addresses that stand for all of the machine
 REFUSED: Final = 4403  # of a WebSocket; the browser is told 403, since it was never accepted
 
 HEADERS: Final = {

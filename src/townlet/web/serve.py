@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from townlet.errors import TownletError
-from townlet.web.guard import Guard, is_local, new_token, own_hosts
+from townlet.web.guard import EVERYWHERE, Guard, is_local, new_token, own_hosts
 
 PORTS: Final = 20  # that are tried from the wished one on
 LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
@@ -26,9 +27,8 @@ class Server:
         port: int,
         token: str | None = None,
         names: Iterable[str] = (),
-        search: bool = True,
     ) -> None:
-        self._socket = _bound(host, port, search)
+        self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.token = token or (None if is_local(host) else new_token())
         guarded = Guard(app, own_hosts(host, self.port, names), self.token)
@@ -41,27 +41,35 @@ class Server:
     @property
     def link(self) -> str:
         """What to open in a browser."""
-        name = self.host if self.host not in ("0.0.0.0", "::") else socket.gethostname()
+        name = self.host if self.host not in EVERYWHERE else socket.gethostname()
         name = f"[{name}]" if ":" in name else name
         return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
-    async def serve(self) -> None:
-        """Until somebody asks to stop."""
+    async def serve(self, over: Callable[[], bool] | None = None) -> None:
+        """Until somebody asks to stop, or `over` says so."""
+        watch = asyncio.create_task(self._watch(over)) if over else None
         await self._server.serve(sockets=[self._socket])
+        if watch:
+            watch.cancel()
 
-    def run(self) -> None:
+    async def _watch(self, over: Callable[[], bool]) -> None:
+        while not over():
+            await asyncio.sleep(0.5)
+        self.stop()
+
+    def run(self, over: Callable[[], bool] | None = None) -> None:
         """The same, without a loop of one's own."""
-        self._server.run(sockets=[self._socket])
+        asyncio.run(self.serve(over))
 
     def stop(self) -> None:
         """Ask it to stop; open conversations are ended."""
         self._server.should_exit = True
 
 
-def _bound(host: str, port: int, search: bool) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     """A socket at this port, or at one of the next where it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for wanted in range(port, port + (PORTS if search and port else 1)):
+    for wanted in range(port, port + (PORTS if port else 1)):
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -160,7 +160,7 @@ class NumbaEngine:
         return meters
 
     def final_state(self, rows: NDArray[np.int64], *names: str) -> State:
-        """Fields of the state, before their reset, of rows that ended in the last step [k, …], and `cell_of`; copies."""
+        """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
         state, kind_at = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
         towns = rows if self.world.tables.shuffled else rows * 0
         return {n: places_of(kind_at[towns], self.world) if n == "cell_of" else state[n][rows] for n in names}

@@ -212,7 +212,7 @@ class TensorEngine:
         return meters
 
     def final_state(self, rows: Any, *names: str) -> State:
-        """Fields of the state, before their reset, of rows that ended in the last step [k, …], and `cell_of`; copies."""
+        """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
         index = torch.as_tensor(rows, device=self.device).to(torch.int64)
         found: State = {n: self._final[n][index].cpu().numpy() for n in names if n not in ("meters", "cell_of")}
         if "meters" in names:

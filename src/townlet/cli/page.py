@@ -1,0 +1,44 @@
+"""The page beside a training: a server in a process of its own, so that viewers never wait for it, nor it for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from townlet.errors import TownletError
+from townlet.runs.folder import Run
+
+
+class Page:
+    """A running server and its link."""
+
+    def __init__(self, process: subprocess.Popen[str], link: str) -> None:
+        self._process, self.link = process, link
+
+    def wait(self) -> None:
+        """Until somebody ends it."""
+        self._process.wait()
+
+
+@contextmanager
+def page(run: Run, host: str, port: int) -> Iterator[Page]:
+    """Serve the runs beside this one while the block lasts; the server also ends when this process is killed."""
+    words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port), "--with-parent"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        told = process.stdout.readline().split()
+        link = next((word for word in told if word.startswith("http")), None)
+        if link is None:
+            raise TownletError("the page could not be started", "leave out --live, or name another --port")
+        yield Page(process, link)
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()

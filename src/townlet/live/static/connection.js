@@ -1,0 +1,52 @@
+/** The conversation with the server: comes back by itself, and waits longer each time. */
+
+/** @typedef {import('./types.js').FromServer} FromServer */
+
+const FIRST = 400; // milliseconds before the first new attempt
+const LONGEST = 8000;
+
+export class Connection {
+  /**
+   * @param {(message: FromServer) => void} heard
+   * @param {(link: 'open' | 'away', attempt: number) => void} changed
+   */
+  constructor(heard, changed) {
+    this.heard = heard;
+    this.changed = changed;
+    this.attempt = 0;
+    /** @type {WebSocket | null} */
+    this.socket = null;
+    this.timer = 0;
+    // A laptop that wakes up or a tab that is looked at again should not wait for the timer.
+    addEventListener('online', () => this.hurry());
+    document.addEventListener('visibilitychange', () => { if (!document.hidden) this.hurry(); });
+  }
+
+  open() {
+    clearTimeout(this.timer);
+    const address = new URL('ws', location.href);
+    address.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
+    address.hash = address.search = '';
+    const socket = new WebSocket(address);
+    this.socket = socket;
+    socket.onopen = () => { this.attempt = 0; this.changed('open', 0); };
+    socket.onmessage = (event) => this.heard(JSON.parse(event.data));
+    socket.onclose = () => {
+      if (this.socket !== socket) return;
+      this.socket = null;
+      this.attempt += 1;
+      this.changed('away', this.attempt);
+      const wait = Math.min(LONGEST, FIRST * 2 ** (this.attempt - 1));
+      this.timer = setTimeout(() => this.open(), wait * (0.75 + Math.random() / 2));
+    };
+  }
+
+  hurry() {
+    if (!this.socket && this.attempt) this.open();
+  }
+
+  /** Say something; while nobody listens it is dropped, since all is asked for anew on return. @param {object} message */
+  send(message) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
+  }
+}

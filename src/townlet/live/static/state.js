@@ -1,0 +1,72 @@
+/** What the page knows, in one place: panels listen to the keys they draw. */
+
+/**
+ * @typedef {import('./types.js')} T
+ * @typedef {object} Known
+ * @property {'connecting' | 'open' | 'away'} link
+ * @property {import('./types.js').RunLine[] | null} runs
+ * @property {string | null} run
+ * @property {import('./types.js').About | null} about
+ * @property {import('./types.js').RunStatus | null} status
+ * @property {import('./types.js').Source} source
+ * @property {boolean} playing
+ * @property {boolean} alone the controls were touched while training was shown, so it goes on for this viewer alone
+ * @property {number} speed
+ * @property {string} checkpoint
+ * @property {number} epsilon
+ * @property {string | null} compare
+ * @property {number} side whose agent is shown in the panel
+ * @property {boolean} preview a world from the editor is on show
+ * @property {import('./types.js').Checkpoint[]} checkpoints
+ * @property {Map<string, Map<number, number>>} series
+ * @property {Record<string, any>[]} evaluations
+ * @property {import('./types.js').Alert[]} alerts
+ * @property {import('./types.js').StageChange[]} stages
+ * @property {{who: string, end: import('./types.js').EpisodeEnd}[]} ends
+ * @property {import('./types.js').Wall | null} wall
+ * @property {import('./types.js').Checked | null} checked
+ * @property {'watch' | 'world'} view
+ * @property {boolean} visits the overlay
+ * @property {string} theme
+ */
+
+/** @returns {Known} */
+export function nothingKnown() {
+  return {
+    link: 'connecting', runs: null, run: null, about: null, status: null, source: 'checkpoint', playing: true,
+    alone: false, speed: 5, checkpoint: 'latest', epsilon: 0, compare: null, side: 0, preview: false,
+    checkpoints: [], series: new Map(), evaluations: [], alerts: [], stages: [], ends: [], wall: null,
+    checked: null, view: 'watch', visits: false, theme: 'light',
+  };
+}
+
+export class Store {
+  /** @param {Known} known */
+  constructor(known) {
+    this.known = known;
+    /** @type {Map<string, Set<() => void>>} */
+    this.listeners = new Map();
+  }
+
+  /** Change some keys; whoever listens to one of them is called once. @param {Partial<Known>} change */
+  set(change) {
+    Object.assign(this.known, change);
+    this.tell(/** @type {(keyof Known)[]} */ (Object.keys(change)));
+  }
+
+  /** These keys changed inside. @param {(keyof Known)[]} keys */
+  tell(keys) {
+    /** @type {Set<() => void>} */
+    const called = new Set();
+    for (const key of keys) for (const listener of this.listeners.get(key) ?? []) called.add(listener);
+    for (const listener of called) listener();
+  }
+
+  /** @param {(keyof Known)[]} keys @param {() => void} listener */
+  on(keys, listener) {
+    for (const key of keys) {
+      if (!this.listeners.has(key)) this.listeners.set(key, new Set());
+      this.listeners.get(key)?.add(listener);
+    }
+  }
+}
