@@ -1,0 +1,99 @@
+"""A feed between a trainer and those who watch: real files, real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from townlet.errors import TownletError
+from townlet.runs.feed import HEADER, SLOT, Feed
+
+
+def test_messages_arrive_once_and_in_order(tmp_path: Path) -> None:
+    with Feed.create(tmp_path / "feed", slots=4, size=100) as writer, Feed.open(tmp_path / "feed") as reader:
+        assert reader.look() == []
+        writer.tell(1, b"one")
+        writer.tell(2, b"two")
+        assert [(m.number, m.kind, m.data) for m in reader.look()] == [(0, 1, b"one"), (1, 2, b"two")]
+        assert reader.look() == []
+
+
+def test_a_slow_reader_gets_the_latest(tmp_path: Path) -> None:
+    with Feed.create(tmp_path / "feed", slots=4, size=100) as writer, Feed.open(tmp_path / "feed") as reader:
+        for n in range(50):
+            writer.tell(1, str(n).encode())
+        assert [m.data for m in reader.look()] == [b"46", b"47", b"48", b"49"]
+
+
+def test_it_is_watched_only_after_a_look(tmp_path: Path) -> None:
+    with Feed.create(tmp_path / "feed") as writer:
+        assert not writer.watched
+        with Feed.open(tmp_path / "feed") as reader:
+            reader.look()
+        assert writer.watched
+
+
+def test_a_message_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+    with Feed.create(tmp_path / "feed", slots=2, size=10) as writer, Feed.open(tmp_path / "feed") as reader:
+        assert not writer.tell(1, b"x" * 11)
+        assert writer.tell(1, b"x" * 10)
+        assert len(reader.look()) == 1
+
+
+def test_a_torn_message_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "feed"
+    with Feed.create(path, slots=2, size=10) as writer, Feed.open(path) as reader:
+        writer.tell(1, b"whole")
+        with path.open("r+b") as file:
+            file.seek(HEADER.size + SLOT.size)
+            file.write(b"W")
+        assert reader.look() == []
+
+
+@pytest.mark.parametrize("data", [b"", b"townfeed", os.urandom(500), b"townfeed" + b"\xff" * 100])
+def test_foreign_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "feed"
+    path.write_bytes(data)
+    with pytest.raises(TownletError, match="nothing is told here"):
+        Feed.open(path)
+
+
+def test_readers_see_that_it_was_replaced_or_removed(tmp_path: Path) -> None:
+    path = tmp_path / "feed"
+    first = Feed.create(path)
+    with Feed.open(path) as reader:
+        assert reader.current
+        second = Feed.create(path)
+        assert not reader.current
+    first.close()
+    with Feed.open(path) as reader:
+        second.remove()
+        assert not reader.current
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from townlet.runs.feed import Feed
+feed = Feed.open(Path(sys.argv[1]))
+for n in range(20000):
+    feed.tell(1, (str(n) * 20).encode())
+"""
+
+
+def test_a_reader_in_another_process_never_sees_half_a_message(tmp_path: Path) -> None:
+    path = tmp_path / "feed"
+    with Feed.create(path, slots=2, size=200), Feed.open(path) as reader:
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
+            seen = []
+            while writer.poll() is None:
+                seen += reader.look()
+        seen += reader.look()
+        numbers = [m.number for m in seen]
+        assert all(m.data == (str(m.number) * 20).encode() for m in seen)
+        assert numbers == sorted(set(numbers))
+        assert numbers[-1] == 19999
