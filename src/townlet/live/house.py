@@ -157,11 +157,11 @@ class House:
         """One turn of one run: what all see is made into text once."""
         news = [message.model_dump_json() for message in stand.look()]
         followers = [viewer for viewer in viewers if viewer.follows]
-        shown = [m.model_dump_json() for m in stand.air.advance(seconds)] if followers else []
+        shown = [(m, m.model_dump_json()) for m in stand.air.advance(seconds)] if followers else []
         for viewer in viewers:
             viewer.hear(news, stand)
             if not viewer.follows:
                 viewer.advance(seconds)
         for viewer in followers:
-            for text in shown:
-                viewer.mailbox.tell(text)
+            for message, text in shown:
+                viewer.pass_on(message, text)

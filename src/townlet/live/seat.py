@@ -25,13 +25,15 @@ class Seat:
     playing: bool = True
     life: Life | None = None
     at: float = 0.0  # moments, with a part of the next
+    taken: Callable[[], bool] = lambda: True  # whether the last frame has left; else the next one holds its moments too
+    _first: int = field(default=0)  # the first moment of the last frame
     _shown: int = field(default=-1)  # the last moment that was sent
     _ended: bool = False  # its end was told
     _rest: float = 0.0
 
     def show(self, life: Life | None) -> list[Said]:
         """Another life from its first moment."""
-        self.life, self.at, self._shown, self._ended, self._rest = life, 0.0, -1, False, REST
+        self.life, self.at, self._first, self._shown, self._ended, self._rest = life, 0.0, 0, -1, False, REST
         return [] if life is None else [life.start(self.side), *self._send()]
 
     def advance(self, seconds: float) -> list[Said]:
@@ -74,9 +76,8 @@ class Seat:
         if self.life is None:
             return []
         self.at, self._ended, self._rest = float(self.life.reach(max(0, moment))), False, REST
-        back = int(self.at) <= self._shown
-        if back:
-            self._shown = int(self.at) - 1
+        if int(self.at) <= self._shown:
+            self._first, self._shown = int(self.at), int(self.at) - 1
         return self._send()
 
     def _send(self) -> list[Said]:
@@ -85,7 +86,8 @@ class Seat:
         assert life is not None
         said: list[Said] = []
         if now > self._shown:
-            said.append(life.frame(max(self._shown + 1, now - MOST + 1), now, self.side))
+            self._first = max(self._shown + 1 if self.taken() else self._first, now - MOST + 1)
+            said.append(life.frame(self._first, now, self.side))
             self._shown = now
         if life.over and now >= life.known - 1 and not self._ended:
             self._ended = True

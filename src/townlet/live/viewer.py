@@ -14,6 +14,7 @@ from townlet.live.protocol import (
     Compare,
     EditWorld,
     Error,
+    Frame,
     FromPage,
     LoadCheckpoint,
     Pause,
@@ -27,7 +28,7 @@ from townlet.live.protocol import (
     Step,
     Subscribe,
 )
-from townlet.live.seat import Seat
+from townlet.live.seat import Next, Seat
 from townlet.train.policies import require_interface
 from townlet.web.mailbox import Mailbox
 from townlet.world.tables import World
@@ -35,6 +36,7 @@ from townlet.world.tables import World
 if TYPE_CHECKING:
     from townlet.live.house import House, Stand
 
+SPEED: Final = 5.0  # steps a second, until somebody wishes otherwise
 FIRST: Final = 1  # seed of the first town that a checkpoint plays in
 
 
@@ -57,12 +59,22 @@ class Viewer:
             self.mailbox.tell(message.model_dump_json())
 
     def show(self, messages: Sequence[Said]) -> None:
-        """Frames: of each side only the latest waits, all else goes in order."""
+        """Frames replace those of their side that still wait; all else goes in order."""
         for message in messages:
-            if message.type == "frame" and len(message.age) == 1:  # type: ignore[attr-defined]
-                self.mailbox.post(("frame", message.side), message.model_dump_json())  # type: ignore[attr-defined]
-            else:
-                self.mailbox.tell(message.model_dump_json())
+            self.pass_on(message, message.model_dump_json())
+
+    def pass_on(self, message: Said, text: str) -> None:
+        """A message as text that may be shared by many."""
+        if isinstance(message, Frame):
+            self.mailbox.post(("frame", message.side), text)
+        else:
+            self.mailbox.tell(text)
+
+    def _seat(
+        self, source: Callable[[], Life | None], side: Side = 0, speed: float = SPEED, playing: bool = True
+    ) -> Seat:
+        """A seat of its own, whose frames hold what the page has not got yet."""
+        return Seat(source, side, speed, playing, taken=lambda: not self.mailbox.waits(("frame", side)))
 
     def hear(self, news: Sequence[str], stand: Stand) -> None:
         """What is new about the run."""
@@ -154,7 +166,7 @@ class Viewer:
         assert self.stand is not None
         if self.follows:
             self.follows, air = False, self.stand.air
-            seat = Seat(self.stand.next_life, speed=air.speed)
+            seat = self._seat(self.stand.next_life, speed=air.speed)
             seat.join(air)
             self.seats = [seat]
 
@@ -170,7 +182,7 @@ class Viewer:
             if life is None:
                 raise TownletError(f"no life of row {asked.row} was seen yet", "wait for one to end")
         self.follows = False
-        seat = Seat(lambda: None)
+        seat = self._seat(lambda: None)
         self.seats = [seat]
         self.show(seat.show(life))
 
@@ -179,12 +191,12 @@ class Viewer:
         assert self.stand is not None
         self.follows, before = False, self.seats
         actors = [self._source(side, *who) for side, who in enumerate(self._cast)]
-        speed, playing = (before[0].speed, before[0].playing) if before else (5.0, True)
+        speed, playing = (before[0].speed, before[0].playing) if before else (SPEED, True)
         sides: tuple[Side, Side] = (0, 1)
-        self.seats = [Seat(source, sides[k], speed, playing) for k, source in enumerate(actors)]
+        self.seats = [self._seat(source, sides[k], speed, playing) for k, source in enumerate(actors)]
         self._each(lambda seat: seat.show(seat.source()))
 
-    def _source(self, side: int, word: str, epsilon: float) -> Callable[[], Life | None]:
+    def _source(self, side: int, word: str, epsilon: float) -> Next:
         """Lives of a checkpoint in towns that both sides share; `latest` is looked up for each life anew."""
         assert self.stand is not None
         stand, lived = self.stand, iter(range(10**9))

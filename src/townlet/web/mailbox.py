@@ -19,24 +19,33 @@ class Stuck(Exception):
 
 
 class Mailbox:
-    """The messages for one client, as text that is ready to be sent."""
+    """The messages for one client in the order they leave, as text that is ready to be sent."""
 
     def __init__(self, letters: int = LETTERS) -> None:
-        self._latest: dict[Hashable, str] = {}
-        self._letters: deque[str] = deque(maxlen=letters)
+        self._waiting: dict[Hashable, str] = {}  # in order; letters have numbers for keys
+        self._letters: deque[int] = deque()
+        self._most, self._count = letters, 0
         self._news = asyncio.Event()
         self.dropped = 0  # messages that were replaced or pushed out before they could be sent
 
     def post(self, key: Hashable, text: str) -> None:
-        """Something that moves: replaces what waits under the same key."""
-        self.dropped += key in self._latest
-        self._latest[key] = text
+        """Something that moves: takes the place of what waits under the same key, behind all else that waits."""
+        self.dropped += self._waiting.pop(key, None) is not None
+        self._waiting[key] = text
         self._news.set()
 
+    def waits(self, key: Hashable) -> bool:
+        """Whether what was posted under this key last is still here."""
+        return key in self._waiting
+
     def tell(self, text: str) -> None:
-        """Something that happened: sent in order, as long as there is room."""
-        self.dropped += len(self._letters) == self._letters.maxlen
-        self._letters.append(text)
+        """Something that happened: never replaced; only when too many wait, the oldest goes."""
+        if len(self._letters) == self._most:
+            del self._waiting[self._letters.popleft()]
+            self.dropped += 1
+        self._count += 1
+        self._letters.append(self._count)
+        self._waiting[self._count] = text
         self._news.set()
 
     async def deliver(self, send: Callable[[str], Awaitable[None]], patience: float = PATIENCE) -> None:
@@ -44,8 +53,11 @@ class Mailbox:
         while True:
             await self._news.wait()
             self._news.clear()
-            while self._letters or self._latest:
-                text = self._letters.popleft() if self._letters else self._latest.pop(next(iter(self._latest)))
+            while self._waiting:
+                key = next(iter(self._waiting))
+                text = self._waiting.pop(key)
+                if self._letters and self._letters[0] == key:
+                    self._letters.popleft()
                 try:
                     await asyncio.wait_for(send(text), patience)
                 except TimeoutError:

@@ -1,0 +1,139 @@
+/** What stands still in a town: tiles, visits, places and their names. */
+
+import { spaced } from './format.js';
+import { floorOf, middle, onRing } from './ground.js';
+import { colourOf, drawPlace } from './icons.js';
+
+/**
+ * @typedef {import('./ground.js').Ground} Ground
+ * @typedef {{cells: number[], hour: number, floor: number, visits: Map<number, number> | null,
+ *   style: CSSStyleDeclaration}} Scene
+ */
+
+/**
+ * @param {CanvasRenderingContext2D} pen
+ * @param {Ground} g
+ * @param {import('./types.js').World} world
+ * @param {Scene} scene
+ */
+export function drawGround(pen, g, world, scene) {
+  pen.clearRect(0, 0, g.width, g.height);
+  pen.fillStyle = scene.style.getPropertyValue('--ground');
+  pen.fillRect(0, 0, g.width, g.height);
+  if (g.mapped) drawTiles(pen, g, scene);
+  else drawRing(pen, g, scene);
+  scene.cells.forEach((cell, k) => {
+    if (g.mapped && floorOf(g, cell) !== scene.floor) return;
+    const place = world.affordances[k];
+    const open = place ? place.open_at[scene.hour % place.open_at.length] : true;
+    const at = g.mapped ? middle(g, cell) : onRing(g, k, scene.cells.length);
+    drawAffordance(pen, g, at, place?.name ?? `Place ${k + 1}`, open, scene.style);
+  });
+  if (g.floors > 1) drawFloors(pen, g, scene);
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {Ground} g @param {Scene} scene */
+function drawTiles(pen, g, scene) {
+  const gap = Math.max(1, g.cell * 0.035);
+  const tiles = [scene.style.getPropertyValue('--tile'), scene.style.getPropertyValue('--tile-other')];
+  const most = scene.visits ? Math.max(1, ...scene.visits.values()) : 1;
+  const heat = scene.style.getPropertyValue('--heat');
+  for (let y = 0; y < g.rows; y += 1) {
+    for (let x = 0; x < g.columns; x += 1) {
+      const left = g.left + x * g.cell + gap, top = g.top + y * g.cell + gap, side = g.cell - 2 * gap;
+      pen.fillStyle = tiles[(x + y) % 2];
+      pen.beginPath();
+      pen.roundRect(left, top, side, side, g.cell * 0.14);
+      pen.fill();
+      const seen = scene.visits?.get(x + g.columns * (y + g.rows * scene.floor)) ?? 0;
+      if (seen) {
+        pen.fillStyle = heat;
+        pen.globalAlpha = 0.12 + 0.62 * Math.sqrt(seen / most);
+        pen.fill();
+        pen.globalAlpha = 1;
+      }
+    }
+  }
+}
+
+/** A world without a map: a quiet circle that the places stand on. @param {CanvasRenderingContext2D} pen @param {Ground} g @param {Scene} scene */
+function drawRing(pen, g, scene) {
+  pen.strokeStyle = scene.style.getPropertyValue('--tile-other');
+  pen.lineWidth = 2;
+  scene.cells.forEach((_, k) => {
+    const at = onRing(g, k, scene.cells.length);
+    pen.beginPath();
+    pen.moveTo(g.width / 2, g.height / 2);
+    pen.lineTo(at.x, at.y);
+    pen.stroke();
+  });
+  pen.fillStyle = scene.style.getPropertyValue('--tile');
+  pen.beginPath();
+  pen.arc(g.width / 2, g.height / 2, g.cell * 0.75, 0, 2 * Math.PI);
+  pen.fill();
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen @param {Ground} g @param {{x: number, y: number}} at
+ * @param {string} name @param {boolean} open @param {CSSStyleDeclaration} style
+ */
+function drawAffordance(pen, g, at, name, open, style) {
+  const side = Math.min(g.cell * 0.6, 64);
+  const left = at.x - side / 2, top = at.y - side / 2 - g.cell * 0.1;
+  pen.save();
+  pen.fillStyle = open ? colourOf(name) : style.getPropertyValue('--shut');
+  pen.beginPath();
+  pen.roundRect(left, top, side, side, side * 0.27);
+  pen.shadowColor = 'rgba(20, 20, 40, 0.22)';
+  pen.shadowBlur = open ? side * 0.14 : 0;
+  pen.shadowOffsetY = open ? side * 0.05 : 0;
+  pen.fill();
+  pen.shadowColor = 'transparent';
+  pen.strokeStyle = open ? '#fffdf8' : style.getPropertyValue('--shut-ink');
+  drawPlace(pen, name, left + side * 0.17, top + side * 0.17, side * 0.66);
+  pen.restore();
+  if (g.cell >= 34) drawName(pen, g, at, top + side, open ? spaced(name) : `${spaced(name)}`, open, style);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen @param {Ground} g @param {{x: number, y: number}} at @param {number} below
+ * @param {string} text @param {boolean} open @param {CSSStyleDeclaration} style
+ */
+function drawName(pen, g, at, below, text, open, style) {
+  let size = Math.min(13, Math.max(8.5, g.cell * 0.175));
+  pen.font = `500 ${size}px system-ui, sans-serif`;
+  const room = g.mapped ? g.cell * 1.02 : g.cell * 1.5;
+  const wide = pen.measureText(text).width;
+  if (wide > room) {
+    size = Math.max(7.5, (size * room) / wide);
+    pen.font = `500 ${size}px system-ui, sans-serif`;
+  }
+  pen.textAlign = 'center';
+  pen.textBaseline = 'top';
+  pen.fillStyle = style.getPropertyValue(open ? '--ink' : '--muted');
+  pen.fillText(text, at.x, below + g.cell * 0.045);
+  if (!open) {
+    const half = pen.measureText(text).width / 2;
+    pen.fillRect(at.x - half, below + g.cell * 0.045 + size * 0.52, half * 2, 1);
+  }
+}
+
+/** Which floor this is. @param {CanvasRenderingContext2D} pen @param {Ground} g @param {Scene} scene */
+function drawFloors(pen, g, scene) {
+  const text = `Floor ${scene.floor} of 0–${g.floors - 1}`;
+  pen.font = '600 12px system-ui, sans-serif';
+  const wide = pen.measureText(text).width + 20 + g.floors * 8;
+  const left = g.left + 6, top = g.top + 6;
+  pen.fillStyle = scene.style.getPropertyValue('--panel');
+  pen.beginPath();
+  pen.roundRect(left, top, wide, 24, 8);
+  pen.fill();
+  pen.fillStyle = scene.style.getPropertyValue('--ink');
+  pen.textAlign = 'left';
+  pen.textBaseline = 'middle';
+  pen.fillText(text, left + 10 + g.floors * 8, top + 12.5);
+  for (let k = 0; k < g.floors; k += 1) {
+    pen.fillStyle = scene.style.getPropertyValue(k === scene.floor ? '--accent' : '--line');
+    pen.fillRect(left + 8 + k * 7, top + 15 - k * 4, 5, 4 + k * 4 - 1);
+  }
+}

@@ -1,0 +1,88 @@
+"""A real server over real runs, and a client that speaks to it over a real socket."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from townlet.live.app import make_app
+from townlet.live.house import House
+from townlet.runs.folder import Run
+from townlet.train.launch import start
+from townlet.web.serve import Server
+from train.tiny import tiny
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of a second that is over."""
+    return start(tiny("town:dqn"), tmp_path_factory.mktemp("runs")).run
+
+
+class Served:
+    """A server in a thread."""
+
+    def __init__(self, root: Path, first: str | None, worlds: Path, token: str | None = None) -> None:
+        self.server = Server(make_app(House(root, first), worlds), "127.0.0.1", 0, token)
+        self.origin = f"http://127.0.0.1:{self.server.port}"
+        self.socket = f"ws://127.0.0.1:{self.server.port}/ws"
+        self._thread = threading.Thread(target=self.server.run, daemon=True)
+        self._thread.start()
+
+    def talk(self, **options: Any) -> ClientConnection:
+        """A connection as our own page makes it."""
+        for _ in range(100):
+            try:
+                return connect(self.socket, origin=options.pop("origin", self.origin), **options)
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        raise AssertionError("the server does not answer")
+
+    def stop(self) -> None:
+        """End it, and wait until it has."""
+        self.server.stop()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def served(run: Run, tmp_path: Path) -> Iterator[Served]:
+    """A server over the run."""
+    one = Served(run.path.parent, run.name, tmp_path / "worlds")
+    yield one
+    one.stop()
+
+
+class Page:
+    """The other end of a conversation."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    def say(self, type: str, **values: Any) -> None:
+        """Send a message."""
+        self.connection.send(json.dumps({"type": type, **values}))
+
+    def hear(self, *types: str, seconds: float = 10.0) -> dict[str, Any]:
+        """The next message of one of these types; the others are let go."""
+        end = time.monotonic() + seconds
+        while True:
+            message: dict[str, Any] = json.loads(self.connection.recv(max(0.01, end - time.monotonic())))
+            if not types or message["type"] in types:
+                return message
+
+
+@pytest.fixture
+def page(served: Served) -> Iterator[Page]:
+    """A page that has heard hello."""
+    with served.talk() as connection:
+        one = Page(connection)
+        assert one.hear()["type"] == "hello"
+        yield one
