@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from torch import Tensor
+
 from townlet.contract.episodes import Episodes
 from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange

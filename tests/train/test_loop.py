@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from torch import Tensor
+
 from townlet.contract.episodes import Episodes
 from townlet.contract.vec_env import Ended
 from townlet.curriculum.adversarial import Adversarial
