@@ -1,7 +1,6 @@
 /** What the page knows, in one place: panels listen to the keys they draw. */
 
 /**
- * @typedef {import('./types.js')} T
  * @typedef {object} Known
  * @property {'connecting' | 'open' | 'away'} link
  * @property {import('./types.js').RunLine[] | null} runs

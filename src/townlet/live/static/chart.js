@@ -1,0 +1,109 @@
+/** A curve over training, in the colours of the theme. */
+
+import uPlot from './vendor/uplot/uPlot.esm.js';
+import { make, write } from './dom.js';
+import { compact, figure } from './format.js';
+
+/**
+ * @typedef {{label: string, colour: string, dash?: number[], marks?: boolean, fill?: boolean, width?: number}} Line
+ * @typedef {[number, number][]} Points
+ */
+
+export class Chart {
+  /** @param {string} title @param {Line[]} lines @param {number} height @param {boolean} [fromZero] */
+  constructor(title, lines, height, fromZero = false) {
+    this.lines = lines;
+    this.height = height;
+    this.fromZero = fromZero;
+    this.value = make('span', { class: 'chart-value' });
+    this.plotBox = make('div', { class: 'chart-plot' });
+    this.box = make('figure', { class: 'chart' },
+      make('figcaption', {}, make('span', { text: title }), this.value), this.plotBox);
+    /** @type {uPlot | null} */
+    this.plot = null;
+    /** @type {Points[]} */
+    this.points = lines.map(() => []);
+    /** @type {uPlot.AlignedData} */
+    this.data = [[]];
+    new ResizeObserver(() => {
+      if (this.plot && this.plotBox.clientWidth > 40) this.plot.setSize({ width: this.plotBox.clientWidth, height: this.height });
+      else if (!this.plot) this.draw();
+    }).observe(this.plotBox);
+  }
+
+  /** @param {Points[]} points one list for each line */
+  set(points) {
+    this.points = points;
+    const xs = [...new Set(points.flatMap((line) => line.map(([x]) => x)))].sort((a, b) => a - b);
+    const columns = points.map((line) => {
+      const at = new Map(line);
+      return xs.map((x) => at.get(x) ?? null);
+    });
+    this.data = /** @type {uPlot.AlignedData} */ (/** @type {unknown} */ ([xs, ...columns]));
+    if (this.plot) this.plot.setData(this.data);
+    else this.draw();
+    this.say(null);
+  }
+
+  /** The theme changed: colours are read anew. */
+  recolour() {
+    this.plot?.destroy();
+    this.plot = null;
+    this.draw();
+  }
+
+  draw() {
+    if (this.plot || this.plotBox.clientWidth < 40 || !this.data[0].length) return;
+    const style = getComputedStyle(this.plotBox);
+    /** @param {string} name */
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const axis = {
+      stroke: colour('--muted'), font: '11px system-ui, sans-serif', size: 34, gap: 3,
+      grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false },
+    };
+    this.plot = new uPlot({
+      width: this.plotBox.clientWidth,
+      height: this.height,
+      legend: { show: false },
+      padding: [6, 8, 0, 0],
+      cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
+      scales: { x: { time: false }, y: { range: (_, low, high) => this.range(low, high) } },
+      axes: [
+        { ...axis, size: 20, grid: { show: false }, space: 56, values: (_, splits) => splits.map(compact) },
+        { ...axis, space: 26, values: (_, splits) => splits.map((v) => figure(v, 2)) },
+      ],
+      series: [{}, ...this.lines.map((line) => ({
+        label: line.label,
+        stroke: colour(line.colour),
+        width: line.marks ? 0 : line.width ?? 1.8,
+        dash: line.dash,
+        spanGaps: true,
+        fill: line.fill ? `${colour(line.colour)}1f` : undefined,
+        points: { show: Boolean(line.marks), size: 7, fill: colour('--panel'), width: 2, stroke: colour(line.colour) },
+        paths: line.marks ? () => null : undefined,
+      }))],
+      hooks: { setCursor: [(u) => this.say(u.cursor.idx ?? null)] },
+    }, this.data, this.plotBox);
+  }
+
+  /** @param {number} low @param {number} high @returns {[number, number]} */
+  range(low, high) {
+    if (low === null || !Number.isFinite(low)) return [0, 1];
+    const from = this.fromZero ? Math.min(0, low) : low;
+    const room = (high - from) * 0.08 || Math.abs(high) * 0.1 || 1;
+    return [this.fromZero && low >= 0 ? 0 : from - room, high + room];
+  }
+
+  /** The values under the pointer, or the latest. @param {number | null} at */
+  say(at) {
+    const parts = [];
+    for (let k = 0; k < this.lines.length; k += 1) {
+      if (this.lines[k].dash) continue;
+      const column = this.data[k + 1] ?? [];
+      const value = at === null || at === undefined ? this.points[k]?.at(-1)?.[1] : column[at];
+      if (value !== null && value !== undefined) parts.push(this.lines.length > 1 ? `${this.lines[k].label} ${figure(value)}` : figure(value));
+    }
+    const x = at === null ? undefined : this.data[0]?.[at];
+    write(this.value, `${x === undefined ? '' : `at ${compact(x)}: `}${parts.join(', ')}`);
+  }
+}

@@ -1,0 +1,192 @@
+/** Under the town: what is shown, how fast, and where in a life one is. */
+
+import { byId, make, write } from './dom.js';
+import { saveTable, VideoTape } from './export.js';
+import { compact, count, figure } from './format.js';
+import { sign } from './icons.js';
+
+/**
+ * @typedef {import('./state.js').Store} Store
+ * @typedef {import('./session.js').Session} Session
+ * @typedef {import('./playback.js').Playback} Playback
+ */
+
+const SPEEDS = [0.5, 1, 2, 3, 5, 8, 12, 20, 40, 80, 200]; // steps a second
+const WATCHED = 4; // rows of training whose lives are told whole
+
+/** @param {string} glyph @param {string} label @param {string} [keys] */
+const iconButton = (glyph, label, keys) =>
+  make('button', { type: 'button', class: 'round', 'aria-label': label, title: keys ? `${label} (${keys})` : label, 'aria-keyshortcuts': keys },
+    sign(glyph));
+
+export class Controls {
+  /** @param {Store} store @param {Session} session @param {Playback[]} playbacks @param {() => HTMLCanvasElement} canvas */
+  constructor(store, session, playbacks, canvas) {
+    this.store = store;
+    this.session = session;
+    this.playbacks = playbacks;
+    this.tape = new VideoTape(canvas, () => this.showTape());
+    this.held = false; // the scrubber is in a hand
+    this.sought = 0;
+    this.build();
+    store.on(['playing', 'source', 'alone', 'speed', 'status', 'compare', 'visits', 'preview'], () => this.show());
+    store.on(['checkpoints', 'checkpoint', 'compare', 'about', 'source', 'status'], () => this.fill());
+    this.show();
+  }
+
+  build() {
+    this.again = iconButton('again', 'Another life', 'R');
+    this.back = iconButton('back', 'One step back', 'ArrowLeft');
+    this.play = iconButton('pause', 'Pause', 'Space');
+    this.play.classList.add('big');
+    this.forward = iconButton('forward', 'One step forward', 'ArrowRight');
+    this.speed = make('input', { type: 'range', min: 0, max: SPEEDS.length - 1, step: 1, 'aria-label': 'Speed' });
+    this.speedText = make('output', { class: 'speed-text' });
+    this.live = make('button', { type: 'button', class: 'live-button', hidden: true, text: 'Back to training' });
+    this.scrub = make('input', { type: 'range', min: 0, max: 1, value: 0, step: 1, class: 'scrub', 'aria-label': 'Moment of this life' });
+    this.age = make('output', { class: 'age' });
+    this.sources = make('div', { class: 'segments', role: 'group', 'aria-label': 'What is shown' });
+    for (const [source, words] of [['training', 'Training'], ['checkpoint', 'Checkpoint'], ['recording', 'Kept lives']]) {
+      const titles = { training: 'Training as it happens', checkpoint: 'A checkpoint plays for you', recording: 'Lives that the run has kept' };
+      this.sources.append(make('button', { type: 'button', 'data-source': source, text: words, title: titles[/** @type {'training'} */ (source)] }));
+    }
+    this.who = make('select', { 'aria-label': 'Which checkpoint plays' });
+    this.compare = make('select', { 'aria-label': 'Compare with' });
+    this.epsilon = make('select', { 'aria-label': 'Random actions' },
+      ...[[0, 'greedy'], [0.05, '5% random'], [0.2, '20% random'], [1, 'all random']].map(([v, t]) => make('option', { value: v, text: t })));
+    this.kept = make('select', { 'aria-label': 'Which kept life' });
+    this.row = make('select', { 'aria-label': 'Which row of training' }, make('option', { value: '', text: 'newest life' }),
+      ...Array.from({ length: WATCHED }, (_, k) => make('option', { value: k, text: `row ${k}` })));
+    this.visits = make('button', { type: 'button', class: 'toggle', 'aria-pressed': 'false', title: 'Colour tiles by how often they were visited (V)' }, sign('layers', 16), 'Visits');
+    this.table = make('button', { type: 'button', class: 'toggle', title: 'Save the moments that were shown as a table (CSV)' }, sign('save', 16), 'CSV');
+    this.video = make('button', { type: 'button', class: 'toggle', 'aria-pressed': 'false', title: 'Record the town as a video (WebM)' }, sign('record', 16), 'Video');
+    byId('controls').replaceChildren(
+      make('div', { class: 'scrub-line' }, this.scrub, this.age),
+      make('div', { class: 'transport' },
+        make('div', { class: 'buttons' }, this.again, this.back, this.play, this.forward),
+        make('label', { class: 'speed' }, make('span', { class: 'unseen', text: 'Speed' }), this.speed, this.speedText),
+        this.live, make('div', { class: 'tools' }, this.visits, this.table, this.video)),
+      make('div', { class: 'sources' }, this.sources, this.who, this.epsilon, this.compare, this.kept, this.row),
+    );
+    this.listen();
+  }
+
+  listen() {
+    const { session, store } = this;
+    this.again?.addEventListener('click', () => session.reset());
+    this.back?.addEventListener('click', () => session.step(-1));
+    this.play?.addEventListener('click', () => session.toggle());
+    this.forward?.addEventListener('click', () => session.step(1));
+    this.live?.addEventListener('click', () => session.source('training'));
+    this.speed?.addEventListener('input', () => session.speed(SPEEDS[Number(this.speed?.value)]));
+    this.scrub?.addEventListener('input', () => this.seek(false));
+    this.scrub?.addEventListener('change', () => { this.seek(true); this.held = false; });
+    this.scrub?.addEventListener('pointerdown', () => { this.held = true; });
+    this.sources?.addEventListener('click', (event) => {
+      const source = /** @type {HTMLElement} */ (event.target).dataset.source;
+      if (source) session.source(/** @type {import('./types.js').Source} */ (source));
+    });
+    this.who?.addEventListener('change', () => session.checkpoint(this.who?.value ?? 'latest'));
+    this.compare?.addEventListener('change', () => session.compare(this.compare?.value || null));
+    this.epsilon?.addEventListener('change', () => session.epsilon(Number(this.epsilon?.value)));
+    this.kept?.addEventListener('change', () => session.source('recording', Number(this.kept?.value)));
+    this.row?.addEventListener('change', () => (this.row?.value ? session.row(Number(this.row.value)) : session.source('training')));
+    this.visits?.addEventListener('click', () => store.set({ visits: !store.known.visits }));
+    this.table?.addEventListener('click', () => {
+      if (store.known.about) saveTable(store.known.about.world, this.playbacks[store.known.side], store.known.run ?? 'life');
+    });
+    this.video?.addEventListener('click', () => this.tape.toggle(store.known.run ?? 'town'));
+  }
+
+  /** Not more often than the server listens, but always the last word. @param {boolean} last */
+  seek(last) {
+    this.held = true;
+    const now = performance.now();
+    if (!last && now - this.sought < 90) return;
+    this.sought = now;
+    this.session.seek(Number(this.scrub?.value) - this.playbacks[0].first);
+  }
+
+  show() {
+    const { playing, source, alone, speed, status, compare, visits } = this.store.known;
+    if (!this.play || !this.speed || !this.live || !this.speedText || !this.visits) return;
+    this.play.replaceChildren(sign(playing ? 'pause' : 'play', 22));
+    this.play.setAttribute('aria-label', playing ? 'Pause' : 'Play');
+    this.play.title = `${playing ? 'Pause' : 'Play'} (Space)`;
+    this.speed.value = String(nearest(source === 'training' && !alone ? 12 : speed));
+    write(this.speedText, `${SPEEDS[Number(this.speed.value)]} steps/s`);
+    this.live.hidden = !(source === 'training' && alone);
+    this.visits.setAttribute('aria-pressed', String(visits));
+    for (const button of this.sources?.querySelectorAll('button') ?? []) {
+      button.setAttribute('aria-pressed', String(button.dataset.source === source));
+    }
+    const played = source === 'checkpoint';
+    /** @param {HTMLElement | undefined} element @param {boolean} shown */
+    const reveal = (element, shown) => { if (element) element.hidden = !shown; };
+    reveal(this.who, played);
+    reveal(this.epsilon, played);
+    reveal(this.compare, played);
+    reveal(this.kept, source === 'recording');
+    reveal(this.row, source === 'training' && status?.state === 'training');
+    document.body.toggleAttribute('data-compare', compare !== null);
+  }
+
+  /** Choices that come from the run. */
+  fill() {
+    const { checkpoints, checkpoint, compare, about } = this.store.known;
+    const named = [...checkpoints].sort((a, b) => b.env_steps - a.env_steps);
+    /** @param {string} prefix */
+    const options = (prefix) => [
+      make('option', { value: 'latest', text: `${prefix}latest checkpoint` }),
+      make('option', { value: 'best', text: `${prefix}best checkpoint` }),
+      ...named.map((one) => make('option', {
+        value: one.name, text: `${prefix}after ${compact(one.env_steps)} steps${one.score === null ? '' : `, score ${figure(one.score)}`}`,
+      })),
+    ];
+    if (!this.who || !this.compare || !this.kept) return;
+    this.who.replaceChildren(...options(''));
+    this.who.value = checkpoint;
+    this.compare.replaceChildren(make('option', { value: '', text: 'compare with …' }), ...options('with the ').map((option, k) => {
+      if (k > 1) option.textContent = (option.textContent ?? '').replace('with the after', 'with after');
+      return option;
+    }));
+    this.compare.value = compare ?? '';
+    const chosen = this.kept.value;
+    const lives = [...(about?.recordings ?? [])].reverse();
+    this.kept.replaceChildren(...(lives.length ? lives.map((one) => make('option', {
+      value: one.number,
+      text: `${one.kind}: ${one.length} steps, ${one.cause === 'time' ? 'lived to the limit' : `no ${one.cause}`} (after ${compact(one.env_steps)})`,
+    })) : [make('option', { value: '', text: 'none kept yet' })]));
+    if (chosen && lives.some((one) => String(one.number) === chosen)) this.kept.value = chosen;
+  }
+
+  /** Where the shown life is; called with every picture of it. */
+  follow() {
+    const playback = this.playbacks[0];
+    const { start, end, target, first } = playback;
+    if (!start || !this.scrub || !this.age) return;
+    const most = this.store.known.about?.world.max_steps ?? 1;
+    const last = end ? end.length : start.length !== null ? first + start.length : Math.max(target, most);
+    if (Number(this.scrub.max) !== last) this.scrub.max = String(last);
+    if (Number(this.scrub.min) !== first) this.scrub.min = String(first);
+    const now = Math.floor(playback.head + 1e-6);
+    if (!this.held) this.scrub.value = String(now);
+    this.scrub.style.setProperty('--done', `${((Number(this.scrub.value) - first) / Math.max(1, last - first)) * 100}%`);
+    const words = `step ${count(this.held ? Number(this.scrub.value) : now)}${end || start.length !== null ? ` of ${count(last)}` : ''}`;
+    write(this.age, words);
+    this.scrub.setAttribute('aria-valuetext', words);
+  }
+
+  showTape() {
+    this.video?.setAttribute('aria-pressed', String(this.tape.running));
+    this.video?.classList.toggle('recording', this.tape.running);
+    if (this.video?.lastChild) this.video.lastChild.textContent = this.tape.running ? 'Stop' : 'Video';
+  }
+}
+
+/** @param {number} speed */
+function nearest(speed) {
+  let best = 0;
+  SPEEDS.forEach((one, k) => { if (Math.abs(one - speed) < Math.abs(SPEEDS[best] - speed)) best = k; });
+  return best;
+}

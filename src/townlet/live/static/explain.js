@@ -1,0 +1,56 @@
+/** Short explanations for people who see such a page for the first time, and the help with its keys. */
+
+import { byId, make } from './dom.js';
+
+/** @type {Record<string, [string, string]>} */
+const TEXTS = {
+  town: ['Town', 'One agent lives here. In each step it moves to a neighbouring tile, uses the place it stands on, or waits. Crossed-out places are closed at this hour. The line behind the agent is where it came from; a ring around it fills while a visit takes several steps.'],
+  agent: ['Agent', 'Meters fall a little in every step, and places fill them again, mostly for money. If a survival meter is empty, the agent dies. Modifiers do not kill, but when they are low they pull survival meters down. Below them you see what the agent thought of each action before it chose, and which rewards the step brought.'],
+  learning: ['Learning', 'Every point is an average over recent lives in training; the round marks are tests without exploration, on lives the agent has not seen. The dashed line is what a random agent reaches: learning begins where the curve leaves it. Loss says how far the estimates were off; ε or entropy says how much is still tried out.'],
+  world: ['World', 'A world is a text: a map, meters, places, prices and hours. Change it and mistakes are shown at once with their line. “Try it with this agent” lets the trained agent live in your version; it was not trained there, so see what it makes of it.'],
+  wall: ['Towns in training', 'The agent learns in many towns at the same time. Each square is one of them at this moment; the dot is the agent, and its colour says how full its lowest deadly meter is. Training goes much faster than anyone can watch, so dots jump.'],
+  lives: ['How lives ended', 'Each line is a life that was shown here, newest first, with what was empty at its end and what had pulled it down. The bars count causes in the last test of the agent. A life that reaches the limit was ended by the clock, not by a need.'],
+  places: ['Places', 'What one whole visit changes, what it costs, how many steps it takes and when it is open. There is no best place: what fills one meter often drains another, and money has to be earned somewhere.'],
+};
+
+const KEYS = [
+  ['Space', 'play or pause'], ['← →', 'one step back or forward'], ['Shift ← →', 'ten steps'], ['R', 'another life'],
+  ['V', 'visits so far'], ['?', 'this help'],
+];
+
+export function explainPanels() {
+  for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll('[data-explain]'))) {
+    const [title, text] = TEXTS[button.dataset.explain ?? ''];
+    const note = make('div', { class: 'note', popover: 'auto', id: `note-${button.dataset.explain}` },
+      make('h3', { text: title }), make('p', { text }));
+    button.setAttribute('aria-label', `What is this? ${title}`);
+    button.title = 'What is this?';
+    button.setAttribute('popovertarget', note.id);
+    button.after(note);
+    note.addEventListener('toggle', (event) => {
+      if (/** @type {ToggleEvent} */ (event).newState !== 'open') return;
+      const at = button.getBoundingClientRect();
+      note.style.left = `${Math.max(8, Math.min(innerWidth - note.offsetWidth - 8, at.right - note.offsetWidth))}px`;
+      note.style.top = `${Math.min(innerHeight - note.offsetHeight - 8, at.bottom + 6)}px`;
+    });
+  }
+}
+
+/** @returns {() => void} opens it */
+export function prepareHelp() {
+  const dialog = /** @type {HTMLDialogElement} */ (byId('help'));
+  const close = make('button', { type: 'button', class: 'primary', text: 'Close' });
+  dialog.append(
+    make('h2', { id: 'help-title', text: 'What happens here' }),
+    make('p', { text: 'An agent is put into a small town and told nothing. It has to find out, by trying, what keeps it alive: sleep, food, work, other people. A neural network learns from every step which action is worth what. This page shows the agent, what it thinks, and how its learning goes.' }),
+    make('p', { text: 'Choose at the bottom of the town what to watch: training as it happens, a saved checkpoint that plays for you, or lives that the run has kept. Put two checkpoints side by side to see what was learned between them.' }),
+    make('h3', { text: 'Keyboard' }),
+    make('dl', { class: 'keys' }, ...KEYS.flatMap(([key, what]) => [make('dt', {}, make('kbd', { text: key })), make('dd', { text: what })])),
+    close,
+  );
+  close.addEventListener('click', () => dialog.close());
+  dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
+  const open = () => { if (!dialog.open) dialog.showModal(); };
+  byId('help-button').addEventListener('click', open);
+  return open;
+}

@@ -1,0 +1,26 @@
+/** The keyboard: the few keys that every player of moving things has. */
+
+/**
+ * @param {import('./state.js').Store} store
+ * @param {import('./session.js').Session} session
+ * @param {() => void} openHelp
+ */
+export function listenToKeys(store, session, openHelp) {
+  document.addEventListener('keydown', (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target.closest('input, select, textarea, dialog, [role=listbox]')) return;
+    // On a button the space bar presses that button, as everywhere.
+    if (event.key === ' ' && target.closest('button, summary, a')) return;
+    const steps = event.shiftKey ? 10 : 1;
+    if (event.key === '?') openHelp();
+    else if (!store.known.about) return;
+    else if (event.key === ' ') session.toggle();
+    else if (event.key === 'ArrowRight') session.step(steps);
+    else if (event.key === 'ArrowLeft') session.step(-steps);
+    else if (event.key === 'r' || event.key === 'R') session.reset();
+    else if (event.key === 'v' || event.key === 'V') store.set({ visits: !store.known.visits });
+    else return;
+    event.preventDefault();
+  });
+}

@@ -1,0 +1,112 @@
+/** How learning goes: curves, what a person should look at, and what it came to. */
+
+import { Chart } from './chart.js';
+import { byId, make, write } from './dom.js';
+import { compact } from './format.js';
+
+/** @typedef {import('./state.js').Store} Store */
+
+/** Small curves in order of interest; the first of a group that the run has is drawn. */
+/** @type {{names: string[], title: Record<string, string>}[]} */
+const SMALL = [
+  { names: ['loss', 'policy_loss'], title: { loss: 'Loss', policy_loss: 'Policy loss' } },
+  { names: ['epsilon', 'normalized_entropy', 'entropy', 'temperature'], title: { epsilon: 'ε: share of random actions', normalized_entropy: 'Entropy, 1 is blind choice', entropy: 'Entropy', temperature: 'Temperature' } },
+  { names: ['stage'], title: { stage: 'Stage of the curriculum' } },
+  { names: ['intrinsic_weight'], title: { intrinsic_weight: 'Weight of novelty' } },
+  { names: ['mean_q', 'value_loss'], title: { mean_q: 'Estimated value', value_loss: 'Error of the value' } },
+  { names: ['grad_norm', 'approx_kl'], title: { grad_norm: 'Length of the gradient', approx_kl: 'Change of the policy (KL)' } },
+];
+
+export class LearningPanel {
+  /** @param {Store} store */
+  constructor(store) {
+    this.store = store;
+    this.told = make('div', { class: 'told', hidden: true });
+    this.alerts = make('div', { class: 'alerts' });
+    this.stages = make('div', { class: 'stage-log' });
+    this.smallBox = make('div', { class: 'small-charts' });
+    this.waiting = make('p', { class: 'quiet', text: 'The first figures come after some thousand steps.' });
+    this.main = new Chart('Life length in steps', [
+      { label: 'in training', colour: '--accent', fill: true },
+      { label: 'tested', colour: '--second', marks: true },
+      { label: 'random agent', colour: '--muted', dash: [5, 4], width: 1.3 },
+    ], 168, true);
+    this.legend = make('ul', { class: 'legend' }, make('li', { class: 'train', text: 'training' }),
+      make('li', { class: 'test', text: 'tested' }), make('li', { class: 'random', text: 'random agent' }));
+    /** @type {Map<string, Chart>} */
+    this.small = new Map();
+    byId('learning-body').replaceChildren(this.told, this.waiting, this.main.box, this.legend, this.smallBox, this.alerts, this.stages);
+    let waits = 0;
+    store.on(['series', 'evaluations', 'runs', 'run'], () => {
+      // Figures come in bursts; one picture for all of them is enough.
+      clearTimeout(waits);
+      waits = setTimeout(() => this.draw(), 60);
+    });
+    store.on(['theme'], () => { this.main.recolour(); for (const chart of this.small.values()) chart.recolour(); });
+    store.on(['alerts'], () => this.showAlerts());
+    store.on(['stages'], () => this.showStages());
+    store.on(['status'], () => this.showTold());
+  }
+
+  draw() {
+    const { series, evaluations, runs, run } = this.store.known;
+    const length = [...(series.get('episode_length') ?? [])];
+    const tested = evaluations.filter((one) => Number.isFinite(one.length)).map((one) => /** @type {[number, number]} */ ([one.env_steps, one.length]));
+    const random = runs?.find((line) => line.name === run)?.random ?? null;
+    const xs = [...length, ...tested].map(([x]) => x);
+    const flat = random !== null && xs.length ? /** @type {[number, number][]} */ ([[Math.min(...xs), random], [Math.max(...xs), random]]) : [];
+    this.waiting.hidden = xs.length > 0;
+    this.main.box.hidden = this.legend.hidden = !xs.length;
+    this.main.set([length, tested, flat]);
+    for (const { names, title } of SMALL) {
+      const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
+      const points = name ? [...(series.get(name) ?? [])] : [];
+      const tells = name && (name !== 'intrinsic_weight' || points.some(([, v]) => v !== points[0][1]));
+      for (const other of names) if (other !== name || !tells) this.drop(other);
+      if (!name || !tells) continue;
+      if (!this.small.has(name)) {
+        const words = title[name];
+        const chart = new Chart(words, [{ label: words, colour: '--third', fill: true, width: 1.5 }], 84, name !== 'mean_q');
+        this.small.set(name, chart);
+        this.smallBox.append(chart.box);
+      }
+      this.small.get(name)?.set([points]);
+    }
+  }
+
+  /** @param {string} name */
+  drop(name) {
+    this.small.get(name)?.box.remove();
+    this.small.delete(name);
+  }
+
+  showAlerts() {
+    // The newest of each kind: an alert that comes back is still the same one.
+    const newest = new Map(this.store.known.alerts.map((alert) => [alert.name, alert]));
+    this.alerts.replaceChildren(...[...newest.values()].reverse().slice(0, 4).map((alert) => make('div', { class: 'alert' },
+      make('strong', { text: alert.message }),
+      alert.tip && !alert.message.includes(alert.tip) ? make('span', { text: alert.tip }) : null,
+      make('small', { text: `after ${compact(alert.env_steps)} steps` }))));
+  }
+
+  showStages() {
+    const last = this.store.known.stages.slice(-4).reverse();
+    this.stages.hidden = !last.length;
+    this.stages.replaceChildren(make('h3', { text: 'Curriculum' }), ...last.map((change) => make('p', {
+      class: 'quiet', text: `Row ${change.row} went from stage ${change.from_stage} to ${change.to_stage} after ${compact(change.env_steps)} steps: ${change.reason}`,
+    })));
+  }
+
+  showTold() {
+    const { status } = this.store.known;
+    const told = status && status.state !== 'training' ? status.told : [];
+    this.told.hidden = !told.length;
+    const key = told.join('\n');
+    if (this.told.dataset.key === key) return;
+    this.told.dataset.key = key;
+    const [first, second, ...rest] = told;
+    const more = make('details', {}, make('summary', { text: 'More about it' }), ...rest.map((line) => make('p', { text: line })));
+    this.told.replaceChildren(...[first, second].filter(Boolean).map((line) => make('p', { text: line })), ...(rest.length ? [more] : []));
+    write(this.waiting, told.length ? 'This run has no figures.' : 'The first figures come after some thousand steps.');
+  }
+}
