@@ -65,7 +65,7 @@ export class AgentPanel {
       list.append(row);
       return { row, bar, text };
     });
-    this.actionsTitle = make('h3', { text: 'What it thought of each action' });
+    this.actionsTitle = make('h3', { text: 'Worth of each action' });
     return make('div', { class: 'thoughts' },
       make('div', { class: 'line' }, this.actionsTitle, this.mode), list, this.why,
       make('h3', { text: 'Last actions' }), this.last);
@@ -114,7 +114,7 @@ export class AgentPanel {
   updateActions(moment, kind) {
     const { outputs, mask, action } = moment;
     const likely = kind === 'probabilities';
-    write(/** @type {HTMLElement} */ (this.actionsTitle), likely ? 'How likely each action was' : 'What it thought of each action');
+    write(/** @type {HTMLElement} */ (this.actionsTitle), likely ? 'Chance of each action' : 'Worth of each action');
     const allowed = outputs?.filter((_, k) => mask?.[k] ?? true) ?? [];
     const low = Math.min(...allowed), high = Math.max(...allowed);
     this.actions.forEach(({ row, bar, text }, k) => {
@@ -124,7 +124,7 @@ export class AgentPanel {
       bar.style.width = `${share * 100}%`;
       row.classList.toggle('masked', !open);
       row.classList.toggle('chosen', k === action);
-      write(text, value === undefined ? '' : !open ? 'not possible' : likely ? percent(value) : figure(value, 3));
+      write(text, value === undefined ? '' : !open ? 'not possible' : likely ? percent(value) : high - low < 0.2 && Math.abs(high) < 100 ? value.toFixed(3).replace('-', '−') : figure(value, 3));
     });
     let mode = 'none', words = '';
     if (outputs && action !== null) {

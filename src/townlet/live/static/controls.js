@@ -57,16 +57,16 @@ export class Controls {
     this.kept = make('select', { 'aria-label': 'Which kept life' });
     this.row = make('select', { 'aria-label': 'Which row of training' }, make('option', { value: '', text: 'newest life' }),
       ...Array.from({ length: WATCHED }, (_, k) => make('option', { value: k, text: `row ${k}` })));
-    this.visits = make('button', { type: 'button', class: 'toggle', 'aria-pressed': 'false', title: 'Colour tiles by how often they were visited (V)' }, sign('layers', 16), 'Visits');
-    this.table = make('button', { type: 'button', class: 'toggle', title: 'Save the moments that were shown as a table (CSV)' }, sign('save', 16), 'CSV');
-    this.video = make('button', { type: 'button', class: 'toggle', 'aria-pressed': 'false', title: 'Record the town as a video (WebM)' }, sign('record', 16), 'Video');
+    this.visits = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Visits', title: 'Visits: colour tiles by how often they were visited (V)' }, sign('layers'));
+    this.table = make('button', { type: 'button', class: 'round toggle', 'aria-label': 'Save as CSV', title: 'Save the moments that were shown as a table (CSV)' }, sign('save'));
+    this.video = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Record a video', title: 'Record the town as a video (WebM)' }, sign('record'));
     byId('controls').replaceChildren(
       make('div', { class: 'scrub-line' }, this.scrub, this.age),
       make('div', { class: 'transport' },
         make('div', { class: 'buttons' }, this.again, this.back, this.play, this.forward),
         make('label', { class: 'speed' }, make('span', { class: 'unseen', text: 'Speed' }), this.speed, this.speedText),
         this.live, make('div', { class: 'tools' }, this.visits, this.table, this.video)),
-      make('div', { class: 'sources' }, this.sources, this.who, this.epsilon, this.compare, this.kept, this.row),
+      make('div', { class: 'sources' }, this.sources, make('div', { class: 'choices' }, this.who, this.epsilon, this.compare, this.kept, this.row)),
     );
     this.listen();
   }
@@ -180,7 +180,7 @@ export class Controls {
   showTape() {
     this.video?.setAttribute('aria-pressed', String(this.tape.running));
     this.video?.classList.toggle('recording', this.tape.running);
-    if (this.video?.lastChild) this.video.lastChild.textContent = this.tape.running ? 'Stop' : 'Video';
+    this.video?.setAttribute('aria-label', this.tape.running ? 'Stop and save the video' : 'Record a video');
   }
 }
 

@@ -38,7 +38,7 @@ export function drawFigure(pen, at, cell, look) {
 function drawRing(pen, x, y, r, done) {
   pen.lineWidth = Math.max(2.5, r * 0.24);
   pen.lineCap = 'round';
-  pen.strokeStyle = 'rgba(255, 255, 255, 0.55)';
+  pen.strokeStyle = 'rgba(255, 255, 255, 0.42)';
   pen.beginPath();
   pen.arc(x, y, r * 1.55, 0, 2 * Math.PI);
   pen.stroke();

@@ -26,7 +26,10 @@ export function figure(value, digits = 3) {
 }
 
 /** +0.12 or −0.30 @param {number} value @param {number} digits */
-export const signed = (value, digits = 2) => (value < 0 ? '−' : '+') + Math.abs(value).toFixed(digits);
+export function signed(value, digits = 2) {
+  const size = Math.abs(value).toFixed(digits);
+  return Number(size) === 0 ? size : (value < 0 ? '−' : '+') + size;
+}
 
 /** 07:00, whatever the length of a day. @param {number} hour */
 export const clock = (hour) => `${String(hour).padStart(2, '0')}:00`;

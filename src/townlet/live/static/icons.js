@@ -13,24 +13,24 @@ const PLACES = {
   Shower: { colour: HOME, path: 'M5 21V7a3.5 3.5 0 0 1 7 0v1M8 12a4 4 0 0 1 8 0zM9 15v1.2M12 15v1.2M15 15v1.2M9 19v1.2M12 19v1.2M15 19v1.2' },
   HomeMeal: { colour: FOOD, path: 'M4.5 11h15v4a5 5 0 0 1-5 5h-5a5 5 0 0 1-5-5zM2.5 13h2M19.5 13h2M9.5 8c0-1.7 1.3-1.7 1.3-3.6M13.6 8c0-1.7 1.3-1.7 1.3-3.6' },
   FastFood: { colour: FOOD, path: 'M4 10.2a8 5.6 0 0 1 16 0zM3.8 14c2 1.3 3.4-1.2 5.5 0s3.4 1.2 5.5 0 3.4-1.2 5.4 0M4 17.4h16a2.8 2.8 0 0 1-2.8 2.8H6.8A2.8 2.8 0 0 1 4 17.4z' },
-  Restaurant: { colour: FOOD, path: 'M6 3v6a2.5 2.5 0 0 0 5 0V3M8.500 3v18M16.500 21V3c3 1.700 3.500 6.500 2.500 10h-2.500' },
-  CoffeeShop: { colour: FOOD, path: 'M5 9.500h11V15a4.500 4.500 0 0 1-4.500 4.500h-2A4.500 4.500 0 0 1 5 15zM16 11h1.700a2.400 2.400 0 0 1 0 4.800H16M8.700 6.800c0-1.500 1.100-1.500 1.100-3.200M12.300 6.800c0-1.500 1.100-1.500 1.100-3.200' },
-  Job: { colour: WORK, path: 'M5 8h14a1.500 1.500 0 0 1 1.500 1.500v8A1.500 1.500 0 0 1 19 19H5a1.500 1.500 0 0 1-1.500-1.500v-8A1.500 1.500 0 0 1 5 8zM9 8V5.300h6V8M3.500 13h17M12 12v2' },
-  Labor: { colour: WORK, path: 'M13 4.500l6.500 6.500-2.700 2.700-6.500-6.500zM12.300 9.200L4 17.500 6.500 20l8.300-8.300' },
-  Gym: { colour: FUN, path: 'M9 12h6M7.500 7v10M16.500 7v10M4.500 9.200v5.600M19.500 9.200v5.600' },
-  Bar: { colour: FUN, path: 'M5 6h14l-7 8zM12 14v5.500M8.500 19.500h7M16.500 3l-2.300 5.400' },
-  Park: { colour: FUN, path: 'M12 3l5 7h-2.300l3.800 6H5.500l3.800-6H7zM12 16v5' },
-  Recreation: { colour: FUN, path: 'M7.500 8h9a4.700 4.700 0 0 1 .8 9.200c-1.800.3-2.600-2-4.300-2h-2c-1.700 0-2.500 2.300-4.300 2A4.700 4.700 0 0 1 7.500 8zM8.500 10.300v3.400M6.800 12h3.400M15.500 11.200v.01M17.300 13v.01' },
-  Therapist: { colour: CARE, path: 'M4 5h10.500v7H9l-3 2.800V12H4zM17 9h3v7.200h-2V19l-3-2.800h-4.500V15' },
-  Doctor: { colour: CARE, path: 'M5.500 4v4.500a4.200 4.200 0 0 0 8.400 0V4M9.700 12.700V15a4.600 4.600 0 0 0 9.100 0v-1.300M18.800 9.700a2 2 0 1 0 .01 0M4.500 4h2M12.900 4h2' },
-  Hospital: { colour: CARE, path: 'M5 20.500V4h14v16.500M3 20.500h18M12 6.500v6M9 9.500h6M10 20.500V16.500h4v4' },
+  Restaurant: { colour: FOOD, path: 'M6 3v6a2.5 2.5 0 0 0 5 0V3M8.5 3v18M16.5 21V3c3 1.7 3.5 6.5 2.5 10h-2.5' },
+  CoffeeShop: { colour: FOOD, path: 'M5 9.5h11V15a4.5 4.5 0 0 1-4.5 4.5h-2A4.5 4.5 0 0 1 5 15zM16 11h1.7a2.4 2.4 0 0 1 0 4.8H16M8.7 6.8c0-1.5 1.1-1.5 1.1-3.2M12.3 6.8c0-1.5 1.1-1.5 1.1-3.2' },
+  Job: { colour: WORK, path: 'M5 8h14a1.5 1.5 0 0 1 1.5 1.5v8A1.5 1.5 0 0 1 19 19H5a1.5 1.5 0 0 1-1.5-1.5v-8A1.5 1.5 0 0 1 5 8zM9 8V5.3h6V8M3.5 13h17M12 12v2' },
+  Labor: { colour: WORK, path: 'M13 4.5l6.5 6.5-2.7 2.7-6.5-6.5zM12.3 9.2L4 17.5 6.5 20l8.3-8.3' },
+  Gym: { colour: FUN, path: 'M9 12h6M7.5 7v10M16.5 7v10M4.5 9.2v5.6M19.5 9.2v5.6' },
+  Bar: { colour: FUN, path: 'M5 6h14l-7 8zM12 14v5.5M8.5 19.5h7M16.5 3l-2.3 5.4' },
+  Park: { colour: FUN, path: 'M12 3l5 7h-2.3l3.8 6H5.5l3.8-6H7zM12 16v5' },
+  Recreation: { colour: FUN, path: 'M7.5 8h9a4.7 4.7 0 0 1 .8 9.2c-1.8.3-2.6-2-4.3-2h-2c-1.7 0-2.5 2.3-4.3 2A4.7 4.7 0 0 1 7.5 8zM8.5 10.3v3.4M6.8 12h3.4M15.5 11.2v.01M17.3 13v.01' },
+  Therapist: { colour: CARE, path: 'M4 5h10.5v7H9l-3 2.8V12H4zM17 9h3v7.2h-2V19l-3-2.8h-4.5V15' },
+  Doctor: { colour: CARE, path: 'M5.5 4v4.5a4.2 4.2 0 0 0 8.4 0V4M9.7 12.7V15a4.6 4.6 0 0 0 9.1 0v-1.3M18.8 9.7a2 2 0 1 0 .01 0M4.5 4h2M12.9 4h2' },
+  Hospital: { colour: CARE, path: 'M5 20.5V4h14v16.5M3 20.5h18M12 6.5v6M9 9.5h6M10 20.5V16.5h4v4' },
 };
 
 const SIGNS = {
-  play: 'M7 4.500v15l12-7.500z', pause: 'M8 5v14M16 5v14', forward: 'M5 5v14l9-7zM18 5v14', back: 'M19 5v14l-9-7zM6 5v14',
-  again: 'M5 12a7 7 0 1 0 2.200-5.100M7.500 3v4.200h4.200', down: 'M6 9l6 6 6-6', sun: 'M12 8a4 4 0 1 0 .01 0M12 2.500V5M12 19v2.500M2.500 12H5M19 12h2.500M5.300 5.300L7 7M17 17l1.700 1.700M18.700 5.300L17 7M7 17l-1.700 1.700',
-  moon: 'M19.500 14.500A8 8 0 0 1 9.500 4.500a8 8 0 1 0 10 10z', save: 'M12 4v11M7.500 11l4.500 4.500 4.500-4.500M5 20h14',
-  record: 'M12 7a5 5 0 1 0 .01 0', layers: 'M12 4l8 4-8 4-8-4zM4 12l8 4 8-4M4 16l8 4 8-4', check: 'M5 12.500l4.500 4.500L19 7.500',
+  play: 'M7 4.5v15l12-7.5z', pause: 'M8 5v14M16 5v14', forward: 'M5 5v14l9-7zM18 5v14', back: 'M19 5v14l-9-7zM6 5v14',
+  again: 'M5 12a7 7 0 1 0 2.2-5.1M7.5 3v4.2h4.2', down: 'M6 9l6 6 6-6', sun: 'M12 8a4 4 0 1 0 .01 0M12 2.5V5M12 19v2.5M2.5 12H5M19 12h2.5M5.3 5.3L7 7M17 17l1.7 1.7M18.7 5.3L17 7M7 17l-1.7 1.7',
+  moon: 'M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z', save: 'M12 4v11M7.5 11l4.5 4.5 4.5-4.5M5 20h14',
+  record: 'M12 7a5 5 0 1 0 .01 0', layers: 'M12 4l8 4-8 4-8-4zM4 12l8 4 8-4M4 16l8 4 8-4', check: 'M5 12.5l4.5 4.5L19 7.5',
   auto: 'M12 3a9 9 0 1 0 .01 0M12 3v18M12 5a7 7 0 0 1 0 14', up: 'M12 19V5M6 11l6-6 6 6', arrowdown: 'M12 5v14M6 13l6 6 6-6',
   left: 'M19 12H5M11 6l-6 6 6 6', right: 'M5 12h14M13 6l6 6-6 6', wait: 'M6 12h.01M12 12h.01M18 12h.01', use: 'M12 5v14M5 12h14',
   above: 'M6 13l6-6 6 6M6 19l6-6 6 6', below: 'M6 5l6 6 6-6M6 11l6 6 6-6',
@@ -94,6 +94,8 @@ export const sign = (name, side = 18) => outline(SIGNS[/** @type {keyof typeof S
 
 /** The sign of a move or of waiting. @param {string} action */
 export function actionSign(action) {
-  const names = { UP: 'up', DOWN: 'arrowdown', LEFT: 'left', RIGHT: 'right', ABOVE: 'above', BELOW: 'below', WAIT: 'wait' };
-  return sign(names[/** @type {keyof typeof names} */ (action)] ?? 'use', 14);
+  const names = /** @type {Record<string, string>} */ ({ UP: 'up', DOWN: 'arrowdown', LEFT: 'left', RIGHT: 'right', ABOVE: 'above', BELOW: 'below', WAIT: 'wait' });
+  const found = sign(names[action] ?? 'use', 14);
+  if (action === 'WAIT') found.setAttribute('stroke-width', '3.5'); // dots
+  return found;
 }

@@ -10,11 +10,11 @@ import { compact } from './format.js';
 /** @type {{names: string[], title: Record<string, string>}[]} */
 const SMALL = [
   { names: ['loss', 'policy_loss'], title: { loss: 'Loss', policy_loss: 'Policy loss' } },
-  { names: ['epsilon', 'normalized_entropy', 'entropy', 'temperature'], title: { epsilon: 'ε: share of random actions', normalized_entropy: 'Entropy, 1 is blind choice', entropy: 'Entropy', temperature: 'Temperature' } },
-  { names: ['stage'], title: { stage: 'Stage of the curriculum' } },
-  { names: ['intrinsic_weight'], title: { intrinsic_weight: 'Weight of novelty' } },
-  { names: ['mean_q', 'value_loss'], title: { mean_q: 'Estimated value', value_loss: 'Error of the value' } },
-  { names: ['grad_norm', 'approx_kl'], title: { grad_norm: 'Length of the gradient', approx_kl: 'Change of the policy (KL)' } },
+  { names: ['epsilon', 'normalized_entropy', 'entropy', 'temperature'], title: { epsilon: 'Random actions ε', normalized_entropy: 'Entropy', entropy: 'Entropy', temperature: 'Temperature' } },
+  { names: ['stage'], title: { stage: 'Stage' } },
+  { names: ['intrinsic_weight'], title: { intrinsic_weight: 'Novelty weight' } },
+  { names: ['mean_q', 'value_loss'], title: { mean_q: 'Mean value', value_loss: 'Value error' } },
+  { names: ['grad_norm', 'approx_kl'], title: { grad_norm: 'Gradient', approx_kl: 'KL per update' } },
 ];
 
 export class LearningPanel {
@@ -30,7 +30,7 @@ export class LearningPanel {
       { label: 'in training', colour: '--accent', fill: true },
       { label: 'tested', colour: '--second', marks: true },
       { label: 'random agent', colour: '--muted', dash: [5, 4], width: 1.3 },
-    ], 168, true);
+    ], 190, true);
     this.legend = make('ul', { class: 'legend' }, make('li', { class: 'train', text: 'training' }),
       make('li', { class: 'test', text: 'tested' }), make('li', { class: 'random', text: 'random agent' }));
     /** @type {Map<string, Chart>} */

@@ -5,7 +5,7 @@ import { floorOf, middle, onRing } from './ground.js';
 /** How dark it is, 0 … 1, where noon is half a day. @param {number} hour @param {number} day */
 export function darkness(hour, day) {
   const sun = -Math.cos((hour / day) * 2 * Math.PI); // −1 at midnight, 1 at noon
-  return Math.min(1, Math.max(0, (0.35 - sun) / 0.9));
+  return Math.min(1, Math.max(0, (0.35 - sun) / 0.9)) ** 1.4;
 }
 
 /** How warm the light is: high around dawn and dusk. @param {number} hour @param {number} day */
@@ -14,26 +14,28 @@ function warmth(hour, day) {
   return Math.exp(-((sun - 0.05) ** 2) / 0.06);
 }
 
+/** How much of the light is shown: the faster hours go by, the fainter, since nobody likes flicker. @param {number} speed */
+export const calm = (speed) => Math.min(1, 7 / Math.max(1, speed)) ** 0.7;
+
 /**
  * @param {CanvasRenderingContext2D} pen
  * @param {import('./ground.js').Ground} g
  * @param {import('./types.js').World} world
  * @param {number} hour
  * @param {number[]} cells
- * @param {number} speed at which hours go by: the faster, the fainter, since nobody likes flicker
+ * @param {number} strength 0 … 1
  * @param {number} floor
  */
-export function drawLight(pen, g, world, hour, cells, speed, floor) {
-  const calm = Math.min(1, 7 / Math.max(1, speed)) ** 0.7;
-  const dark = darkness(hour, world.day) * calm;
-  const warm = warmth(hour, world.day) * calm;
+export function drawLight(pen, g, world, hour, cells, strength, floor) {
+  const dark = darkness(hour, world.day) * strength;
+  const warm = warmth(hour, world.day) * strength;
   pen.save();
   if (warm > 0.02) {
     pen.fillStyle = `rgba(255, 158, 77, ${0.15 * warm})`;
     pen.fillRect(0, 0, g.width, g.height);
   }
   if (dark > 0.02) {
-    pen.fillStyle = `rgba(18, 26, 66, ${0.46 * dark})`;
+    pen.fillStyle = `rgba(18, 26, 66, ${0.62 * dark})`;
     pen.fillRect(0, 0, g.width, g.height);
     pen.globalCompositeOperation = 'lighter';
     cells.forEach((cell, k) => {

@@ -58,7 +58,7 @@ async function lookAtRuns() {
   }
   const { runs, run } = store.known;
   if (!run && runs?.length && store.known.link === 'open') {
-    const first = runs.find((line) => line.name === wanted) ?? ranked(runs)[0];
+    const first = runs.find((line) => line.name === wanted) ?? runs.find((line) => isTraining(line.state)) ?? ranked(runs)[0];
     await choose(first.name);
   }
 }

@@ -7,27 +7,33 @@ import { colourOf, drawPlace } from './icons.js';
 /**
  * @typedef {import('./ground.js').Ground} Ground
  * @typedef {{cells: number[], hour: number, floor: number, visits: Map<number, number> | null,
- *   style: CSSStyleDeclaration}} Scene
+ *   night: boolean, style: CSSStyleDeclaration}} Scene
  */
 
-/**
- * @param {CanvasRenderingContext2D} pen
- * @param {Ground} g
- * @param {import('./types.js').World} world
- * @param {Scene} scene
- */
-export function drawGround(pen, g, world, scene) {
+/** What lies under the light of the hour. @param {CanvasRenderingContext2D} pen @param {Ground} g @param {Scene} scene */
+export function drawGround(pen, g, scene) {
   pen.clearRect(0, 0, g.width, g.height);
   pen.fillStyle = scene.style.getPropertyValue('--ground');
   pen.fillRect(0, 0, g.width, g.height);
   if (g.mapped) drawTiles(pen, g, scene);
   else drawRing(pen, g, scene);
+}
+
+/**
+ * What stands on it, with lights of its own.
+ * @param {CanvasRenderingContext2D} pen
+ * @param {Ground} g
+ * @param {import('./types.js').World} world
+ * @param {Scene} scene
+ */
+export function drawPlaces(pen, g, world, scene) {
+  pen.clearRect(0, 0, g.width, g.height);
   scene.cells.forEach((cell, k) => {
     if (g.mapped && floorOf(g, cell) !== scene.floor) return;
     const place = world.affordances[k];
     const open = place ? place.open_at[scene.hour % place.open_at.length] : true;
     const at = g.mapped ? middle(g, cell) : onRing(g, k, scene.cells.length);
-    drawAffordance(pen, g, at, place?.name ?? `Place ${k + 1}`, open, scene.style);
+    drawAffordance(pen, g, at, place?.name ?? `Place ${k + 1}`, open, scene);
   });
   if (g.floors > 1) drawFloors(pen, g, scene);
 }
@@ -75,13 +81,15 @@ function drawRing(pen, g, scene) {
 
 /**
  * @param {CanvasRenderingContext2D} pen @param {Ground} g @param {{x: number, y: number}} at
- * @param {string} name @param {boolean} open @param {CSSStyleDeclaration} style
+ * @param {string} name @param {boolean} open @param {Scene} scene
  */
-function drawAffordance(pen, g, at, name, open, style) {
+function drawAffordance(pen, g, at, name, open, scene) {
+  const { style } = scene;
   const side = Math.min(g.cell * 0.6, 64);
   const left = at.x - side / 2, top = at.y - side / 2 - g.cell * 0.1;
   pen.save();
-  pen.fillStyle = open ? colourOf(name) : style.getPropertyValue('--shut');
+  pen.globalAlpha = open || !scene.night ? 1 : 0.5;
+  pen.fillStyle = open ? colourOf(name) : scene.night ? '#6f7690' : style.getPropertyValue('--shut');
   pen.beginPath();
   pen.roundRect(left, top, side, side, side * 0.27);
   pen.shadowColor = 'rgba(20, 20, 40, 0.22)';
@@ -89,17 +97,17 @@ function drawAffordance(pen, g, at, name, open, style) {
   pen.shadowOffsetY = open ? side * 0.05 : 0;
   pen.fill();
   pen.shadowColor = 'transparent';
-  pen.strokeStyle = open ? '#fffdf8' : style.getPropertyValue('--shut-ink');
+  pen.strokeStyle = open ? '#fffdf8' : scene.night ? '#eef0f6' : style.getPropertyValue('--shut-ink');
   drawPlace(pen, name, left + side * 0.17, top + side * 0.17, side * 0.66);
   pen.restore();
-  if (g.cell >= 34) drawName(pen, g, at, top + side, open ? spaced(name) : `${spaced(name)}`, open, style);
+  if (g.cell >= 34) drawName(pen, g, at, top + side, spaced(name), open, scene);
 }
 
 /**
  * @param {CanvasRenderingContext2D} pen @param {Ground} g @param {{x: number, y: number}} at @param {number} below
- * @param {string} text @param {boolean} open @param {CSSStyleDeclaration} style
+ * @param {string} text @param {boolean} open @param {Scene} scene
  */
-function drawName(pen, g, at, below, text, open, style) {
+function drawName(pen, g, at, below, text, open, scene) {
   let size = Math.min(13, Math.max(8.5, g.cell * 0.175));
   pen.font = `500 ${size}px system-ui, sans-serif`;
   const room = g.mapped ? g.cell * 1.02 : g.cell * 1.5;
@@ -110,7 +118,13 @@ function drawName(pen, g, at, below, text, open, style) {
   }
   pen.textAlign = 'center';
   pen.textBaseline = 'top';
-  pen.fillStyle = style.getPropertyValue(open ? '--ink' : '--muted');
+  const { style, night } = scene;
+  // A rim in the colour of the ground keeps names readable at any hour.
+  pen.lineWidth = 3;
+  pen.lineJoin = 'round';
+  pen.strokeStyle = night ? 'rgba(24, 30, 60, 0.75)' : style.getPropertyValue('--tile');
+  pen.fillStyle = night ? (open ? '#fbf6ea' : '#c3c7d6') : style.getPropertyValue(open ? '--ink' : '--muted');
+  pen.strokeText(text, at.x, below + g.cell * 0.045);
   pen.fillText(text, at.x, below + g.cell * 0.045);
   if (!open) {
     const half = pen.measureText(text).width / 2;

@@ -4,8 +4,8 @@ import { byId, make, write } from './dom.js';
 import { drawFigure } from './figure.js';
 import { count, figure, percent, spaced } from './format.js';
 import { aspect, floorOf, ground, standing } from './ground.js';
-import { drawGround } from './scenery.js';
-import { drawLight } from './light.js';
+import { calm, darkness, drawLight } from './light.js';
+import { drawGround, drawPlaces } from './scenery.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -29,8 +29,9 @@ export class Town {
     this.hint = make('div', { class: 'stage-hint', hidden: true });
     this.box = make('div', { class: 'stage', 'data-side': side },
       make('div', { class: 'stage-frame' }, this.canvas, this.end, this.hint), this.caption);
-    this.base = document.createElement('canvas');
-    this.drawn = ''; // what the base shows
+    this.below = document.createElement('canvas'); // tiles
+    this.above = document.createElement('canvas'); // places
+    this.drawn = ''; // what these two show
     this.dirty = true;
     this.width = this.height = 0;
     /** @type {{text: string, good: boolean, x: number, y: number, left: number}[]} */
@@ -65,11 +66,16 @@ export class Town {
     const moment = this.playback.moment();
     const ratio = this.canvas.width / this.width;
     pen.setTransform(1, 0, 0, 1, 0, 0);
-    this.refreshBase(g, moment, ratio);
-    pen.drawImage(this.base, 0, 0);
+    this.refreshLayers(g, moment, ratio);
+    pen.drawImage(this.below, 0, 0);
+    if (world.temporal && moment) {
+      pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+      drawLight(pen, g, world, this.hour(moment), this.places(), this.strength, this.floor(moment));
+      pen.setTransform(1, 0, 0, 1, 0, 0);
+    }
+    pen.drawImage(this.above, 0, 0);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     if (!moment) return;
-    if (world.temporal) drawLight(pen, g, world, this.hour(moment), this.places(), this.store.known.speed, this.floor(moment));
     const { next, part } = this.playback.coming();
     const here = this.between(g, moment, next, part);
     this.drawTrail(pen, g, here);
@@ -97,7 +103,7 @@ export class Town {
     const frame = /** @type {HTMLElement} */ (this.canvas.parentElement);
     const width = frame.clientWidth;
     if (width < 40) return false;
-    const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 292));
+    const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 302));
     const height = Math.min(width * aspect(size), limit);
     const ratio = Math.min(2, devicePixelRatio || 1);
     if (width !== this.width || height !== this.height || this.canvas.width !== Math.round(width * ratio)) {
@@ -112,21 +118,33 @@ export class Town {
   }
 
   /** @param {import('./ground.js').Ground} g @param {Moment | null} moment @param {number} ratio */
-  refreshBase(g, moment, ratio) {
+  refreshLayers(g, moment, ratio) {
     const world = /** @type {import('./types.js').World} */ (this.world);
     const cells = this.places();
     const hour = moment ? moment.hour : 12;
     const open = world.affordances.map((a) => (a.open_at[hour % a.open_at.length] ? 1 : 0)).join('');
     const floor = moment ? this.floor(moment) : 0;
     const visits = this.store.known.visits ? this.playback.visits : null;
-    const key = [open, floor, cells.join(), visits ? this.playback.moments.size : '', this.base.width].join('|');
-    if (key === this.drawn && this.base.width === this.canvas.width) return;
+    const night = world.temporal && moment !== null && darkness(hour, world.day) * this.strength > 0.5;
+    const key = [open, night, floor, cells.join(), visits ? this.playback.moments.size : ''].join('|');
+    if (key === this.drawn && this.below.width === this.canvas.width && this.below.height === this.canvas.height) return;
     this.drawn = key;
-    this.base.width = this.canvas.width;
-    this.base.height = this.canvas.height;
-    const pen = /** @type {CanvasRenderingContext2D} */ (this.base.getContext('2d'));
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    drawGround(pen, g, world, { cells, hour, floor, visits, style: getComputedStyle(this.canvas) });
+    const scene = { cells, hour, floor, visits, night, style: getComputedStyle(this.canvas) };
+    const pens = [this.below, this.above].map((layer) => {
+      layer.width = this.canvas.width;
+      layer.height = this.canvas.height;
+      const pen = /** @type {CanvasRenderingContext2D} */ (layer.getContext('2d'));
+      pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+      return pen;
+    });
+    drawGround(pens[0], g, scene);
+    drawPlaces(pens[1], g, world, scene);
+  }
+
+  /** Of the light of the hour. */
+  get strength() {
+    const { source, alone, speed } = this.store.known;
+    return calm(source === 'training' && !alone ? 12 : speed);
   }
 
   /** Where each place stands in this life. @returns {number[]} */
@@ -184,7 +202,7 @@ export class Town {
     for (let k = 1; k < points.length; k += 1) {
       const a = points[k - 1], b = points[k];
       if (g.mapped && Math.hypot(a.x - b.x, a.y - b.y) > g.cell * 1.6) continue;
-      pen.globalAlpha = 0.5 * (k / points.length) ** 2;
+      pen.globalAlpha = 0.7 * (k / points.length) ** 1.5;
       pen.lineWidth = g.cell * (0.05 + 0.09 * (k / points.length));
       pen.beginPath();
       pen.moveTo(a.x, a.y + g.cell * 0.2);
