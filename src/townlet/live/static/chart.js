@@ -65,7 +65,7 @@ export class Chart {
       width: this.plotBox.clientWidth,
       height: this.height,
       legend: { show: false },
-      padding: [6, 8, 0, 0],
+      padding: [6, 14, 0, 0],
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { time: false }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [

@@ -29,7 +29,7 @@ export class Controls {
     this.held = false; // the scrubber is in a hand
     this.sought = 0;
     this.build();
-    store.on(['playing', 'source', 'alone', 'speed', 'status', 'compare', 'visits', 'preview'], () => this.show());
+    store.on(['playing', 'source', 'alone', 'speed', 'status', 'compare', 'overlay', 'preview'], () => this.show());
     store.on(['checkpoints', 'checkpoint', 'compare', 'about', 'source', 'status'], () => this.fill());
     this.show();
   }
@@ -57,7 +57,7 @@ export class Controls {
     this.kept = make('select', { 'aria-label': 'Which kept life' });
     this.row = make('select', { 'aria-label': 'Which row of training' }, make('option', { value: '', text: 'newest life' }),
       ...Array.from({ length: WATCHED }, (_, k) => make('option', { value: k, text: `row ${k}` })));
-    this.visits = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Visits', title: 'Visits: colour tiles by how often they were visited (V)' }, sign('layers'));
+    this.visits = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Overlay' }, sign('layers'));
     this.table = make('button', { type: 'button', class: 'round toggle', 'aria-label': 'Save as CSV', title: 'Save the moments that were shown as a table (CSV)' }, sign('save'));
     this.video = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Record a video', title: 'Record the town as a video (WebM)' }, sign('record'));
     byId('controls').replaceChildren(
@@ -91,7 +91,7 @@ export class Controls {
     this.epsilon?.addEventListener('change', () => session.epsilon(Number(this.epsilon?.value)));
     this.kept?.addEventListener('change', () => session.source('recording', Number(this.kept?.value)));
     this.row?.addEventListener('change', () => (this.row?.value ? session.row(Number(this.row.value)) : session.source('training')));
-    this.visits?.addEventListener('click', () => store.set({ visits: !store.known.visits }));
+    this.visits?.addEventListener('click', () => nextOverlay(store));
     this.table?.addEventListener('click', () => {
       if (store.known.about) saveTable(store.known.about.world, this.playbacks[store.known.side], store.known.run ?? 'life');
     });
@@ -108,7 +108,7 @@ export class Controls {
   }
 
   show() {
-    const { playing, source, alone, speed, status, compare, visits } = this.store.known;
+    const { playing, source, alone, speed, status, compare, overlay } = this.store.known;
     if (!this.play || !this.speed || !this.live || !this.speedText || !this.visits) return;
     this.play.replaceChildren(sign(playing ? 'pause' : 'play', 22));
     this.play.setAttribute('aria-label', playing ? 'Pause' : 'Play');
@@ -116,7 +116,10 @@ export class Controls {
     this.speed.value = String(nearest(source === 'training' && !alone ? 12 : speed));
     write(this.speedText, `${SPEEDS[Number(this.speed.value)]} steps/s`);
     this.live.hidden = !(source === 'training' && alone);
-    this.visits.setAttribute('aria-pressed', String(visits));
+    const words = { none: 'Overlay: none', visits: 'Overlay: how often each tile was visited in this life', ways: 'Overlay: which place was used after which' };
+    this.visits.setAttribute('aria-pressed', String(overlay !== 'none'));
+    this.visits.setAttribute('aria-label', words[overlay]);
+    this.visits.title = `${words[overlay]} (V)`;
     for (const button of this.sources?.querySelectorAll('button') ?? []) {
       button.setAttribute('aria-pressed', String(button.dataset.source === source));
     }
@@ -182,6 +185,12 @@ export class Controls {
     this.video?.classList.toggle('recording', this.tape.running);
     this.video?.setAttribute('aria-label', this.tape.running ? 'Stop and save the video' : 'Record a video');
   }
+}
+
+/** Visits, then ways, then nothing again. @param {Store} store */
+export function nextOverlay(store) {
+  const { overlay } = store.known;
+  store.set({ overlay: overlay === 'none' ? 'visits' : overlay === 'visits' ? 'ways' : 'none' });
 }
 
 /** @param {number} speed */

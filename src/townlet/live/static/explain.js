@@ -15,7 +15,7 @@ const TEXTS = {
 
 const KEYS = [
   ['Space', 'play or pause'], ['← →', 'one step back or forward'], ['Shift ← →', 'ten steps'], ['R', 'another life'],
-  ['V', 'visits so far'], ['?', 'this help'],
+  ['V', 'visits and ways of this life'], ['?', 'this help'],
 ];
 
 export function explainPanels() {

@@ -20,14 +20,14 @@ export function figure(value, digits = 3) {
   if (!Number.isFinite(value)) return '–';
   const size = Math.abs(value);
   if (size >= 1e5) return compact(value);
-  if (size >= 100) return value.toFixed(0);
-  if (size !== 0 && size < 1e-3) return value.toExponential(1);
+  if (size >= 100) return value.toFixed(0).replace('-', '−');
+  if (size !== 0 && size < 1e-3) return value.toExponential(1).replace(/-/g, '−');
   return Number(value.toPrecision(digits)).toString().replace('-', '−');
 }
 
 /** +0.12 or −0.30 @param {number} value @param {number} digits */
 export function signed(value, digits = 2) {
-  const size = Math.abs(value).toFixed(digits);
+  const size = Math.abs(value).toFixed(Math.abs(value) >= 10 ? 1 : digits);
   return Number(size) === 0 ? size : (value < 0 ? '−' : '+') + size;
 }
 

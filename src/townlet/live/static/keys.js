@@ -1,5 +1,7 @@
 /** The keyboard: the few keys that every player of moving things has. */
 
+import { nextOverlay } from './controls.js';
+
 /**
  * @param {import('./state.js').Store} store
  * @param {import('./session.js').Session} session
@@ -19,7 +21,7 @@ export function listenToKeys(store, session, openHelp) {
     else if (event.key === 'ArrowRight') session.step(steps);
     else if (event.key === 'ArrowLeft') session.step(-steps);
     else if (event.key === 'r' || event.key === 'R') session.reset();
-    else if (event.key === 'v' || event.key === 'V') store.set({ visits: !store.known.visits });
+    else if (event.key === 'v' || event.key === 'V') nextOverlay(store);
     else return;
     event.preventDefault();
   });

@@ -202,7 +202,7 @@ function refresh() {
 /** What changes with the shown moment, a few times in a second. @param {number} now */
 function showMoment(now) {
   const playback = playbacks[store.known.side];
-  const key = `${store.known.side}:${playback.start?.episode}:${Math.floor(playback.head + 1e-6)}:${playback.over}:${playbacks[1].head | 0}`;
+  const key = `${store.known.side}:${store.known.preview}:${playback.start?.episode}:${Math.floor(playback.head + 1e-6)}:${playback.over}:${playbacks[1].head | 0}`;
   if (key === shown || now - painted < PANEL) return;
   shown = key;
   painted = now;
@@ -212,7 +212,8 @@ function showMoment(now) {
   const main = playbacks[0];
   const moment = main.moment();
   const world = store.known.about?.world;
-  write(byId('who'), main.start && store.known.compare === null ? main.start.who : '');
+  const whose = store.known.preview ? 'in your version of the world: ' : '';
+  write(byId('who'), main.start && store.known.compare === null ? whose + main.start.who : '');
   const hour = byId('clock');
   hour.hidden = !(moment && world?.temporal);
   if (moment && world?.temporal && hour.dataset.hour !== `${moment.hour}`) {

@@ -3,11 +3,12 @@
 import { spaced } from './format.js';
 import { floorOf, middle, onRing } from './ground.js';
 import { colourOf, drawPlace } from './icons.js';
+import { drawWays } from './ways.js';
 
 /**
  * @typedef {import('./ground.js').Ground} Ground
  * @typedef {{cells: number[], hour: number, floor: number, visits: Map<number, number> | null,
- *   night: boolean, style: CSSStyleDeclaration}} Scene
+ *   ways: Map<string, number> | null, night: boolean, style: CSSStyleDeclaration}} Scene
  */
 
 /** What lies under the light of the hour. @param {CanvasRenderingContext2D} pen @param {Ground} g @param {Scene} scene */
@@ -28,6 +29,7 @@ export function drawGround(pen, g, scene) {
  */
 export function drawPlaces(pen, g, world, scene) {
   pen.clearRect(0, 0, g.width, g.height);
+  if (scene.ways) drawWays(pen, g, scene);
   scene.cells.forEach((cell, k) => {
     if (g.mapped && floorOf(g, cell) !== scene.floor) return;
     const place = world.affordances[k];
@@ -134,7 +136,7 @@ function drawName(pen, g, at, below, text, open, scene) {
 
 /** Which floor this is. @param {CanvasRenderingContext2D} pen @param {Ground} g @param {Scene} scene */
 function drawFloors(pen, g, scene) {
-  const text = `Floor ${scene.floor} of 0–${g.floors - 1}`;
+  const text = `Floor ${scene.floor} (0–${g.floors - 1})`;
   pen.font = '600 12px system-ui, sans-serif';
   const wide = pen.measureText(text).width + 20 + g.floors * 8;
   const left = g.left + 6, top = g.top + 6;

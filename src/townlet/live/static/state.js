@@ -25,7 +25,7 @@
  * @property {import('./types.js').Wall | null} wall
  * @property {import('./types.js').Checked | null} checked
  * @property {'watch' | 'world'} view
- * @property {boolean} visits the overlay
+ * @property {'none' | 'visits' | 'ways'} overlay on the town
  * @property {string} theme
  */
 
@@ -35,7 +35,7 @@ export function nothingKnown() {
     link: 'connecting', runs: null, run: null, about: null, status: null, source: 'checkpoint', playing: true,
     alone: false, speed: 5, checkpoint: 'latest', epsilon: 0, compare: null, side: 0, preview: false,
     checkpoints: [], series: new Map(), evaluations: [], alerts: [], stages: [], ends: [], wall: null,
-    checked: null, view: 'watch', visits: false, theme: 'light',
+    checked: null, view: 'watch', overlay: 'none', theme: 'light',
   };
 }
 

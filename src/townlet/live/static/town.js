@@ -6,6 +6,7 @@ import { count, figure, percent, spaced } from './format.js';
 import { aspect, floorOf, ground, standing } from './ground.js';
 import { calm, darkness, drawLight } from './light.js';
 import { drawGround, drawPlaces } from './scenery.js';
+import { waysOf } from './ways.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -33,13 +34,13 @@ export class Town {
     this.above = document.createElement('canvas'); // places
     this.drawn = ''; // what these two show
     this.dirty = true;
-    this.width = this.height = 0;
+    this.width = this.height = this.feet = 0;
     /** @type {{text: string, good: boolean, x: number, y: number, left: number}[]} */
     this.floating = [];
     this.floated = -1;
     this.still = matchMedia('(prefers-reduced-motion: reduce)');
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
-    store.on(['about', 'theme', 'visits', 'compare', 'view'], () => { this.drawn = ''; this.dirty = true; });
+    store.on(['about', 'theme', 'overlay', 'compare', 'view'], () => { this.drawn = ''; this.dirty = true; });
   }
 
   get world() {
@@ -78,6 +79,7 @@ export class Town {
     if (!moment) return;
     const { next, part } = this.playback.coming();
     const here = this.between(g, moment, next, part);
+    this.feet = here.y;
     this.drawTrail(pen, g, here);
     const using = moment.using < this.places().length ? moment : next && next.using < this.places().length && part > 0 ? next : null;
     const ticks = using ? world.affordances[using.using]?.ticks ?? 1 : 1;
@@ -124,12 +126,14 @@ export class Town {
     const hour = moment ? moment.hour : 12;
     const open = world.affordances.map((a) => (a.open_at[hour % a.open_at.length] ? 1 : 0)).join('');
     const floor = moment ? this.floor(moment) : 0;
-    const visits = this.store.known.visits ? this.playback.visits : null;
+    const { overlay } = this.store.known;
+    const visits = overlay === 'visits' ? this.playback.visits : null;
+    const ways = overlay === 'ways' ? waysOf(this.playback, world) : null;
     const night = world.temporal && moment !== null && darkness(hour, world.day) * this.strength > 0.5;
-    const key = [open, night, floor, cells.join(), visits ? this.playback.moments.size : ''].join('|');
+    const key = [open, night, floor, cells.join(), overlay, overlay === 'none' ? '' : `${this.playback.start?.episode} ${this.playback.moments.size}`].join('|');
     if (key === this.drawn && this.below.width === this.canvas.width && this.below.height === this.canvas.height) return;
     this.drawn = key;
-    const scene = { cells, hour, floor, visits, night, style: getComputedStyle(this.canvas) };
+    const scene = { cells, hour, floor, visits, ways, night, style: getComputedStyle(this.canvas) };
     const pens = [this.below, this.above].map((layer) => {
       layer.width = this.canvas.width;
       layer.height = this.canvas.height;
@@ -266,6 +270,7 @@ export class Town {
     this.dirty = true;
     if (!end || !shown) return;
     this.end.classList.toggle('survived', end.cause === 'time');
+    this.end.classList.toggle('high', this.feet > this.height * 0.5); // never over the one it is about
     const title = end.cause === 'time' ? `Lived to the limit of ${count(end.length)} steps` : `Died at step ${count(end.length)}: no ${spaced(end.cause)} left`;
     this.end.replaceChildren(
       make('strong', { text: title }),
