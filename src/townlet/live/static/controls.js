@@ -54,6 +54,8 @@ export class Controls {
     this.compare = make('select', { 'aria-label': 'Compare with' });
     this.epsilon = make('select', { 'aria-label': 'Random actions' },
       ...[[0, 'greedy'], [0.05, '5% random'], [0.2, '20% random'], [1, 'all random']].map(([v, t]) => make('option', { value: v, text: t })));
+    /** @type {HTMLElement | null} */
+    this.choices = null;
     this.kept = make('select', { 'aria-label': 'Which kept life' });
     this.row = make('select', { 'aria-label': 'Which row of training' }, make('option', { value: '', text: 'newest life' }),
       ...Array.from({ length: WATCHED }, (_, k) => make('option', { value: k, text: `row ${k}` })));
@@ -65,8 +67,8 @@ export class Controls {
       make('div', { class: 'transport' },
         make('div', { class: 'buttons' }, this.again, this.back, this.play, this.forward),
         make('label', { class: 'speed' }, make('span', { class: 'unseen', text: 'Speed' }), this.speed, this.speedText),
-        this.live, make('div', { class: 'tools' }, this.visits, this.table, this.video)),
-      make('div', { class: 'sources' }, this.sources, make('div', { class: 'choices' }, this.who, this.epsilon, this.compare, this.kept, this.row)),
+        make('div', { class: 'tools' }, this.visits, this.table, this.video)),
+      make('div', { class: 'sources' }, this.sources, this.live, this.choices = make('div', { class: 'choices' }, this.who, this.epsilon, this.compare, this.kept, this.row)),
     );
     this.listen();
   }
@@ -123,6 +125,7 @@ export class Controls {
     for (const button of this.sources?.querySelectorAll('button') ?? []) {
       button.setAttribute('aria-pressed', String(button.dataset.source === source));
     }
+    if (this.choices) this.choices.dataset.source = source;
     const played = source === 'checkpoint';
     /** @param {HTMLElement | undefined} element @param {boolean} shown */
     const reveal = (element, shown) => { if (element) element.hidden = !shown; };

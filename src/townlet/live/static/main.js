@@ -35,10 +35,13 @@ const connection = new Connection(hear, (link, attempt) => {
   if (link === 'away' && attempt === 1) announce('The server is gone. Trying again.');
 });
 const session = new Session(store, connection);
+session.ended = () => playbacks[0].over;
 const towns = [new Town(store, playbacks[0], 0), new Town(store, playbacks[1], 1)];
 /** @type {AgentPanel | null} */
 let agent = null;
-let wanted = new URLSearchParams(location.hash.slice(1)).get('run');
+const linked = new URLSearchParams(location.hash.slice(1)).get('run');
+/** @type {string | null} */
+let given = null; // the run that the server was started for
 let asked = 0; // counts questions about a run, so that a late answer about another one is dropped
 
 /** @param {string} path */
@@ -51,6 +54,7 @@ async function ask(path) {
 
 /** The list of runs, and the first one to show. */
 async function lookAtRuns() {
+  if (store.known.link === 'away') return;
   try {
     store.set({ runs: await ask('api/runs') });
   } catch {
@@ -58,7 +62,9 @@ async function lookAtRuns() {
   }
   const { runs, run } = store.known;
   if (!run && runs?.length && store.known.link === 'open') {
-    const first = runs.find((line) => line.name === wanted) ?? runs.find((line) => isTraining(line.state)) ?? ranked(runs)[0];
+    /** @param {string | null} name */
+    const named = (name) => runs.find((line) => line.name === name);
+    const first = named(linked) ?? runs.find((line) => isTraining(line.state)) ?? named(given) ?? ranked(runs)[0];
     await choose(first.name);
   }
 }
@@ -113,7 +119,7 @@ function hear(message) {
 
 /** @param {import('./types.js').Hello} hello */
 function welcome(hello) {
-  wanted ??= hello.run;
+  given = hello.run;
   store.set({ link: 'open' });
   byId('help-button').title = `Help and keyboard (?) · Townlet ${hello.version}`;
   session.forget();

@@ -6,6 +6,7 @@
  */
 
 const USUAL = 5; // steps a second that the server begins with
+const AIR = 12; // steps a second of training as all see it
 const ROWS = 64;
 
 export class Session {
@@ -13,6 +14,9 @@ export class Session {
   constructor(store, connection) {
     this.store = store;
     this.connection = connection;
+    this.before = USUAL; // the chosen speed, while that of training is shown
+    /** Whether the shown life is at its end. */
+    this.ended = () => false;
     /** Who plays on the server's side, to ask only for what differs. */
     this.cast = { checkpoint: 'latest', epsilon: 0, compare: /** @type {string | null} */ (null) };
   }
@@ -30,9 +34,10 @@ export class Session {
 
   /** Show the chosen run from the chosen source. @param {number | null} [recording] */
   subscribe(recording = null) {
-    const { run, source, speed } = this.store.known;
+    const { run, source, alone } = this.store.known;
     if (!run) return;
-    this.store.set({ playing: true, alone: false });
+    const speed = alone ? this.before : this.store.known.speed;
+    this.store.set({ playing: true, alone: false, speed });
     this.send({ type: 'subscribe', run, source, rows: ROWS });
     if (source === 'checkpoint') this.recast();
     if (source === 'recording' && recording !== null) this.send({ type: 'select', recording });
@@ -58,11 +63,17 @@ export class Session {
 
   /** Whoever touches the controls of training goes on alone. */
   touched() {
-    if (this.store.known.source === 'training') this.store.set({ alone: true });
+    const { source, alone, speed } = this.store.known;
+    if (source !== 'training' || alone) return;
+    this.before = speed;
+    this.store.set({ alone: true, speed: AIR });
   }
 
   toggle() {
-    const playing = !this.store.known.playing;
+    // A kept life that has come to its end plays again from its beginning.
+    const over = this.store.known.source === 'recording' && this.ended();
+    if (over) this.seek(0);
+    const playing = over || !this.store.known.playing;
     this.touched();
     this.store.set({ playing });
     this.send({ type: playing ? 'play' : 'pause' });
@@ -83,8 +94,9 @@ export class Session {
 
   /** @param {number} speed */
   speed(speed) {
+    this.touched();
+    this.before = speed;
     this.store.set({ speed });
-    if (this.store.known.source === 'training' && !this.store.known.alone) this.touched();
     this.send({ type: 'set_speed', speed });
   }
 

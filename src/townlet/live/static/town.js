@@ -205,7 +205,8 @@ export class Town {
     pen.strokeStyle = getComputedStyle(this.canvas).getPropertyValue(this.side ? '--second' : '--accent');
     for (let k = 1; k < points.length; k += 1) {
       const a = points[k - 1], b = points[k];
-      if (g.mapped && Math.hypot(a.x - b.x, a.y - b.y) > g.cell * 1.6) continue;
+      const far = Math.hypot(a.x - b.x, a.y - b.y);
+      if (far < 0.5 || (g.mapped && far > g.cell * 1.6)) continue;
       pen.globalAlpha = 0.7 * (k / points.length) ** 1.5;
       pen.lineWidth = g.cell * (0.05 + 0.09 * (k / points.length));
       pen.beginPath();

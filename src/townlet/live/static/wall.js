@@ -5,6 +5,7 @@ import { compact } from './format.js';
 
 /** @typedef {import('./state.js').Store} Store */
 
+const WIDE = 54; // pixels of one town
 const COLOURS = { well: '#3f9a67', low: '#d99a1f', critical: '#d2453d' };
 
 /** @param {Store} store */
@@ -25,12 +26,22 @@ export function showWall(store) {
   new ResizeObserver(draw).observe(panel);
 }
 
+/** So many beside each other that rows are full, and towns about as wide as a finger. @param {number} many @param {number} width */
+function columnsFor(many, width) {
+  let best = Math.max(1, Math.round(width / WIDE)), least = 0.75;
+  for (let across = 1; across <= many; across += 1) {
+    const off = Math.abs(Math.log(width / across / WIDE));
+    if (many % across === 0 && off < least) { best = across; least = off; }
+  }
+  return Math.min(many, best);
+}
+
 /** @param {HTMLCanvasElement} canvas @param {import('./types.js').Wall} wall @param {import('./types.js').World} world */
 function paint(canvas, wall, world) {
   const width = canvas.clientWidth;
   if (width < 40) return;
   const many = wall.cell.length;
-  const across = Math.max(4, Math.min(many, Math.round(width / 62)));
+  const across = columnsFor(many, width);
   const side = width / across;
   const height = Math.ceil(many / across) * side;
   const ratio = Math.min(2, devicePixelRatio || 1);
