@@ -28,7 +28,7 @@ export class AgentPanel {
     /** @type {{bar: HTMLElement, text: HTMLElement}[]} */
     this.rewards = [];
     this.why = make('p', { class: 'why' });
-    this.mode = make('span', { class: 'chip', 'data-mode': 'none' });
+    this.mode = make('span', { class: 'chip', 'data-mode': 'none', hidden: true });
     this.last = make('div', { class: 'last-actions', role: 'img', 'aria-label': 'Last actions' });
     this.total = make('span', { class: 'total' });
     this.lastShown = '';

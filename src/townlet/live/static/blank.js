@@ -47,6 +47,7 @@ export function showBlank(store, hurry) {
 export function showHint(store, session, town) {
   const show = () => {
     const { source, status, about } = store.known;
+    const { over } = town.playback;
     const empty = town.playback.target < 0;
     let words = '';
     /** @type {[string, import('./types.js').Source] | null} */
@@ -54,6 +55,9 @@ export function showHint(store, session, town) {
     if (about && empty && source === 'training' && status) {
       if (status.state === 'training') words = 'Waiting for a life in training to end. It is shown from its first step.';
       else { words = `This run is ${status.state}: nothing is trained now.`; offer = ['Let a checkpoint play', 'checkpoint']; }
+    } else if (about && over && source === 'training' && status && status.state !== 'training') {
+      words = `Training is ${status.state}. This was the last life that it showed.`;
+      offer = ['Let the checkpoint play', 'checkpoint'];
     } else if (about && empty && source === 'recording' && !about.recordings.length) {
       words = 'This run has kept no lives yet.';
       offer = ['Let a checkpoint play', 'checkpoint'];

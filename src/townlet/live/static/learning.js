@@ -30,7 +30,7 @@ export class LearningPanel {
       { label: 'in training', colour: '--accent', fill: true },
       { label: 'tested', colour: '--second', marks: true },
       { label: 'random agent', colour: '--muted', dash: [5, 4], width: 1.3 },
-    ], 190, true);
+    ], Math.round(Math.min(340, Math.max(190, innerHeight * 0.24))), true);
     this.legend = make('ul', { class: 'legend' }, make('li', { class: 'train', text: 'training' }),
       make('li', { class: 'test', text: 'tested' }), make('li', { class: 'random', text: 'random agent' }));
     /** @type {Map<string, Chart>} */
@@ -66,7 +66,7 @@ export class LearningPanel {
       if (!name || !tells) continue;
       if (!this.small.has(name)) {
         const words = title[name];
-        const chart = new Chart(words, [{ label: words, colour: '--third', fill: true, width: 1.5 }], 84, name !== 'mean_q');
+        const chart = new Chart(words, [{ label: words, colour: '--third', fill: true, width: 1.5 }], innerHeight > 950 ? 120 : 84, name !== 'mean_q');
         this.small.set(name, chart);
         this.smallBox.append(chart.box);
       }

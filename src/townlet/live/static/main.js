@@ -42,6 +42,7 @@ let agent = null;
 const linked = new URLSearchParams(location.hash.slice(1)).get('run');
 /** @type {string | null} */
 let given = null; // the run that the server was started for
+let greeted = false; // it has said hello, so it hears what is asked
 let asked = 0; // counts questions about a run, so that a late answer about another one is dropped
 
 /** @param {string} path */
@@ -61,7 +62,7 @@ async function lookAtRuns() {
     return; // the banner says already that nobody answers
   }
   const { runs, run } = store.known;
-  if (!run && runs?.length && store.known.link === 'open') {
+  if (!run && runs?.length && greeted) {
     /** @param {string | null} name */
     const named = (name) => runs.find((line) => line.name === name);
     const first = named(linked) ?? runs.find((line) => isTraining(line.state)) ?? named(given) ?? ranked(runs)[0];
@@ -120,6 +121,7 @@ function hear(message) {
 /** @param {import('./types.js').Hello} hello */
 function welcome(hello) {
   given = hello.run;
+  greeted = true;
   store.set({ link: 'open' });
   byId('help-button').title = `Help and keyboard (?) · Townlet ${hello.version}`;
   session.forget();
@@ -275,6 +277,7 @@ store.on(['source'], () => {
   // What the last source left on the canvas must not look like the new one.
   for (const playback of playbacks) Object.assign(playback, new Playback());
   for (const town of towns) town.dirty = true;
+  if (store.known.about) agent = new AgentPanel(store.known.about.world);
   refresh();
 });
 store.tell(['compare', 'view', 'link']);
