@@ -12,7 +12,7 @@ import { actionSign, colourOf, placeSign } from './icons.js';
 
 const CRITICAL = 0.2, LOW = 0.3;
 const GROUPS = ['survival', 'modifiers', 'quality of life'];
-const LAST = 14; // actions that are kept in sight
+const LAST = 11; // actions that are kept in sight
 
 /** @param {number} value */
 export const level = (value) => (value < CRITICAL ? 'critical' : value < LOW ? 'low' : 'well');

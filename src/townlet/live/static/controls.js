@@ -4,6 +4,7 @@ import { byId, make, write } from './dom.js';
 import { saveTable, VideoTape } from './export.js';
 import { compact, count, figure } from './format.js';
 import { sign } from './icons.js';
+import { Lifeline } from './lifeline.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -28,6 +29,7 @@ export class Controls {
     this.tape = new VideoTape(canvas, () => this.showTape());
     this.held = false; // the scrubber is in a hand
     this.sought = 0;
+    this.lifeline = new Lifeline();
     this.build();
     store.on(['playing', 'source', 'alone', 'speed', 'status', 'compare', 'overlay', 'preview'], () => this.show());
     store.on(['checkpoints', 'checkpoint', 'compare', 'about', 'source', 'status'], () => this.fill());
@@ -63,7 +65,7 @@ export class Controls {
     this.table = make('button', { type: 'button', class: 'round toggle', 'aria-label': 'Save as CSV', title: 'Save the moments that were shown as a table (CSV)' }, sign('save'));
     this.video = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Record a video', title: 'Record the town as a video (WebM)' }, sign('record'));
     byId('controls').replaceChildren(
-      make('div', { class: 'scrub-line' }, this.scrub, this.age),
+      make('div', { class: 'scrub-line' }, make('div', { class: 'scrub-box' }, this.lifeline.canvas, this.scrub), this.age),
       make('div', { class: 'transport' },
         make('div', { class: 'buttons' }, this.again, this.back, this.play, this.forward),
         make('label', { class: 'speed' }, make('span', { class: 'unseen', text: 'Speed' }), this.speed, this.speedText),
@@ -141,21 +143,18 @@ export class Controls {
   fill() {
     const { checkpoints, checkpoint, compare, about } = this.store.known;
     const named = [...checkpoints].sort((a, b) => b.env_steps - a.env_steps);
-    /** @param {string} prefix */
-    const options = (prefix) => [
-      make('option', { value: 'latest', text: `${prefix}latest checkpoint` }),
-      make('option', { value: 'best', text: `${prefix}best checkpoint` }),
+    /** @param {string} prefix @param {string} noun */
+    const options = (prefix, noun) => [
+      make('option', { value: 'latest', text: `${prefix}latest${noun}` }),
+      make('option', { value: 'best', text: `${prefix}best${noun}` }),
       ...named.map((one) => make('option', {
-        value: one.name, text: `${prefix}after ${compact(one.env_steps)} steps${one.score === null ? '' : `, score ${figure(one.score)}`}`,
+        value: one.name, text: `${prefix}${prefix ? '' : 'after '}${compact(one.env_steps)} steps${one.score === null ? '' : `, score ${figure(one.score)}`}`,
       })),
     ];
     if (!this.who || !this.compare || !this.kept) return;
-    this.who.replaceChildren(...options(''));
+    this.who.replaceChildren(...options('', ' checkpoint'));
     this.who.value = checkpoint;
-    this.compare.replaceChildren(make('option', { value: '', text: 'compare with …' }), ...options('with the ').map((option, k) => {
-      if (k > 1) option.textContent = (option.textContent ?? '').replace('with the after', 'with after');
-      return option;
-    }));
+    this.compare.replaceChildren(make('option', { value: '', text: 'compare with …' }), ...options('beside: ', ''));
     this.compare.value = compare ?? '';
     const chosen = this.kept.value;
     const lives = [...(about?.recordings ?? [])].reverse();
@@ -175,6 +174,8 @@ export class Controls {
     const last = end ? end.length : start.length !== null ? first + start.length : Math.max(target, most);
     if (Number(this.scrub.max) !== last) this.scrub.max = String(last);
     if (Number(this.scrub.min) !== first) this.scrub.min = String(first);
+    const { about, theme } = this.store.known;
+    if (about) this.lifeline.draw(playback, about.world, first, last, theme);
     const now = Math.floor(playback.head + 1e-6);
     if (!this.held) this.scrub.value = String(now);
     this.scrub.style.setProperty('--done', `${((Number(this.scrub.value) - first) / Math.max(1, last - first)) * 100}%`);

@@ -2,7 +2,7 @@
 
 import { Chart } from './chart.js';
 import { byId, make, write } from './dom.js';
-import { compact } from './format.js';
+import { compact, many } from './format.js';
 
 /** @typedef {import('./state.js').Store} Store */
 
@@ -82,19 +82,24 @@ export class LearningPanel {
 
   showAlerts() {
     // The newest of each kind: an alert that comes back is still the same one.
-    const newest = new Map(this.store.known.alerts.map((alert) => [alert.name, alert]));
-    this.alerts.replaceChildren(...[...newest.values()].reverse().slice(0, 4).map((alert) => make('div', { class: 'alert' },
+    const newest = [...new Map(this.store.known.alerts.map((alert) => [alert.name, alert])).values()].reverse();
+    const told = newest.map((alert) => make('div', { class: 'alert' },
       make('strong', { text: alert.message }),
       alert.tip && !alert.message.includes(alert.tip) ? make('span', { text: alert.tip }) : null,
-      make('small', { text: `after ${compact(alert.env_steps)} steps` }))));
+      make('small', { text: `after ${compact(alert.env_steps)} steps` })));
+    const [first, ...rest] = told;
+    this.alerts.replaceChildren(...(first ? [first] : []), ...(rest.length
+      ? [make('details', {}, make('summary', { text: `${many(rest.length, 'more alert')}` }), ...rest)] : []));
   }
 
   showStages() {
-    const last = this.store.known.stages.slice(-4).reverse();
+    const last = this.store.known.stages.slice(-12).reverse();
     this.stages.hidden = !last.length;
-    this.stages.replaceChildren(make('h3', { text: 'Curriculum' }), ...last.map((change) => make('p', {
-      class: 'quiet', text: `Row ${change.row} went from stage ${change.from_stage} to ${change.to_stage} after ${compact(change.env_steps)} steps: ${change.reason}`,
-    })));
+    const latest = last[0];
+    const changes = last.map((change) => make('p', {
+      class: 'quiet', text: `Row ${change.row}: stage ${change.from_stage} to ${change.to_stage} after ${compact(change.env_steps)} steps. ${change.reason}`,
+    }));
+    if (latest) this.stages.replaceChildren(make('details', {}, make('summary', { text: `Curriculum: row ${latest.row} is in stage ${latest.to_stage}` }), ...changes));
   }
 
   showTold() {

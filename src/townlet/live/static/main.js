@@ -5,7 +5,7 @@ import { Connection } from './connection.js';
 import { Controls } from './controls.js';
 import { byId, write } from './dom.js';
 import { explainPanels, prepareHelp } from './explain.js';
-import { clock } from './format.js';
+import { clock, player } from './format.js';
 import { sign } from './icons.js';
 import { listenToKeys } from './keys.js';
 import { LearningPanel } from './learning.js';
@@ -24,6 +24,7 @@ import { WorldPanel } from './world.js';
 
 /** @typedef {import('./types.js').FromServer} FromServer */
 
+const PROTOCOL = 1; // the version that this page speaks
 const PANEL = 70; // milliseconds between two pictures of the agent panel
 const LOOK = 15000; // milliseconds between two looks at the list of runs
 const EMPTY = 3000; // the same while there is none
@@ -120,6 +121,7 @@ function hear(message) {
 
 /** @param {import('./types.js').Hello} hello */
 function welcome(hello) {
+  if (hello.protocol !== PROTOCOL) toast('This page is older than the server', 'load it again');
   given = hello.run;
   greeted = true;
   store.set({ link: 'open' });
@@ -221,7 +223,7 @@ function showMoment(now) {
   const moment = main.moment();
   const world = store.known.about?.world;
   const whose = store.known.preview ? 'in your version of the world: ' : '';
-  write(byId('who'), main.start && store.known.compare === null ? whose + main.start.who : '');
+  write(byId('who'), main.start && store.known.compare === null ? whose + player(main.start.who) : '');
   const hour = byId('clock');
   hour.hidden = !(moment && world?.temporal);
   if (moment && world?.temporal && hour.dataset.hour !== `${moment.hour}`) {

@@ -2,7 +2,7 @@
 
 import { byId, make, write } from './dom.js';
 import { drawFigure } from './figure.js';
-import { count, figure, percent, spaced } from './format.js';
+import { count, figure, percent, player, spaced } from './format.js';
 import { aspect, floorOf, ground, standing } from './ground.js';
 import { calm, darkness, drawLight } from './light.js';
 import { drawGround, drawPlaces } from './scenery.js';
@@ -105,7 +105,7 @@ export class Town {
     const frame = /** @type {HTMLElement} */ (this.canvas.parentElement);
     const width = frame.clientWidth;
     if (width < 40) return false;
-    const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 302));
+    const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 318));
     const height = Math.min(width * aspect(size), limit);
     const ratio = Math.min(2, devicePixelRatio || 1);
     if (width !== this.width || height !== this.height || this.canvas.width !== Math.round(width * ratio)) {
@@ -261,7 +261,7 @@ export class Town {
     if (compared && start && moment) {
       const low = this.world?.meters.map((m, k) => ({ m, value: moment.meters[k] })).filter((x) => x.m.lethal)
         .map((x) => `${x.m.name} ${percent(x.value)}`).join(', ');
-      write(this.caption, `${start.who}. Step ${count(moment.age)}${low ? `; ${low}` : ''}`);
+      write(this.caption, `${player(start.who)}. Step ${count(moment.age)}${low ? `; ${low}` : ''}`);
     }
     this.caption.hidden = !compared;
     const shown = over && end ? `${end.episode}` : '';
