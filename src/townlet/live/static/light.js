@@ -24,9 +24,10 @@ export const calm = (speed) => Math.min(1, 7 / Math.max(1, speed)) ** 0.7;
  * @param {number} hour
  * @param {number[]} cells
  * @param {number} strength 0 … 1
+ * @param {number} depth how much of the ground midnight hides: a dark page needs less
  * @param {number} floor
  */
-export function drawLight(pen, g, world, hour, cells, strength, floor) {
+export function drawLight(pen, g, world, hour, cells, strength, depth, floor) {
   const dark = darkness(hour, world.day) * strength;
   const warm = warmth(hour, world.day) * strength;
   pen.save();
@@ -35,7 +36,7 @@ export function drawLight(pen, g, world, hour, cells, strength, floor) {
     pen.fillRect(0, 0, g.width, g.height);
   }
   if (dark > 0.02) {
-    pen.fillStyle = `rgba(18, 26, 66, ${0.62 * dark})`;
+    pen.fillStyle = `rgba(18, 26, 66, ${depth * dark})`;
     pen.fillRect(0, 0, g.width, g.height);
     pen.globalCompositeOperation = 'lighter';
     cells.forEach((cell, k) => {

@@ -1,6 +1,7 @@
 /** The page, put together: messages go into the store and the playbacks, and panels draw what they listen to. */
 
 import { AgentPanel } from './agent.js';
+import { showBlank, showHint } from './blank.js';
 import { Connection } from './connection.js';
 import { Controls } from './controls.js';
 import { byId, write } from './dom.js';
@@ -17,9 +18,9 @@ import { ranked, showRuns } from './runs.js';
 import { Session } from './session.js';
 import { nothingKnown, Store } from './state.js';
 import { followTheme } from './theme.js';
-import { placeTowns, Town } from './town.js';
+import { Town } from './town.js';
+import { showChoices } from './views.js';
 import { showWall } from './wall.js';
-import { showBlank, showHint } from './blank.js';
 import { WorldPanel } from './world.js';
 
 /** @typedef {import('./types.js').FromServer} FromServer */
@@ -234,7 +235,7 @@ function showMoment(now) {
 }
 
 const controls = new Controls(store, session, playbacks, () => towns[store.known.side].canvas);
-placeTowns(towns);
+byId('stages').replaceChildren(...towns.map((town) => town.box));
 followTheme(store);
 explainPanels();
 const openHelp = prepareHelp();
@@ -248,26 +249,8 @@ showBlank(store, () => connection.hurry());
 showHint(store, session, towns[0]);
 listenToKeys(store, session, openHelp);
 
-for (const place of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-glyph]'))) {
-  place.replaceChildren(sign(place.dataset.glyph ?? '', 16));
-}
-for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-view-button]'))) {
-  button.addEventListener('click', () => store.set({ view: button.dataset.viewButton === 'world' ? 'world' : 'watch' }));
-}
-for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-side]:not(.stage)'))) {
-  button.addEventListener('click', () => store.set({ side: Number(button.dataset.side) }));
-}
-store.on(['view'], () => {
-  document.body.dataset.view = store.known.view;
-  for (const button of document.querySelectorAll('[data-view-button]')) {
-    button.setAttribute('aria-pressed', String(button.getAttribute('data-view-button') === store.known.view));
-  }
-});
+showChoices(store);
 store.on(['compare', 'side'], () => {
-  byId('side-choice').hidden = store.known.compare === null;
-  for (const button of byId('side-choice').children) {
-    button.setAttribute('aria-pressed', String(Number(button.getAttribute('data-side')) === store.known.side));
-  }
   towns[1].box.hidden = store.known.compare === null;
   if (store.known.compare === null) Object.assign(playbacks[1], new Playback());
   refresh();

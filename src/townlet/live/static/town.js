@@ -1,6 +1,6 @@
 /** One town on a canvas: ground and places are drawn when they change, the agent on every picture. */
 
-import { byId, make, write } from './dom.js';
+import { make, write } from './dom.js';
 import { drawFigure } from './figure.js';
 import { count, figure, percent, player, spaced } from './format.js';
 import { aspect, floorOf, ground, standing } from './ground.js';
@@ -71,7 +71,8 @@ export class Town {
     pen.drawImage(this.below, 0, 0);
     if (world.temporal && moment) {
       pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-      drawLight(pen, g, world, this.hour(moment), this.places(), this.strength, this.floor(moment));
+      const depth = Number(getComputedStyle(this.canvas).getPropertyValue('--night'));
+      drawLight(pen, g, world, this.hour(moment), this.places(), this.strength, depth, this.floor(moment));
       pen.setTransform(1, 0, 0, 1, 0, 0);
     }
     pen.drawImage(this.above, 0, 0);
@@ -291,9 +292,4 @@ function canvasLabel(canvas, moment, world, playback) {
   const here = (playback.start?.cell_of ?? []).indexOf(moment.cell);
   const place = here >= 0 && world.size.length ? ` at ${spaced(world.affordances[here]?.name ?? '')}` : '';
   canvas.setAttribute('aria-label', `The town of ${world.name}: the agent is ${moment.age} steps old${place}.`);
-}
-
-/** The stages in the page. @param {Town[]} towns */
-export function placeTowns(towns) {
-  byId('stages').replaceChildren(...towns.map((town) => town.box));
 }
