@@ -10,7 +10,6 @@ import typer
 
 from townlet.cli.console import out
 from townlet.cli.options import ROOT, Root
-from townlet.errors import TownletError
 
 PORT = 8808
 
@@ -35,10 +34,9 @@ def live(
     from townlet.web.serve import Server
 
     runs = Run.list(Path(root))
-    if not runs and what is None:
-        raise TownletError(f"there are no runs in {root}", "train one first: townlet train")
-    first = Run.open(what, root) if what else runs[-1]
-    server = Server(make_app(House(first.path.parent, first.name)), host, port, token)
+    first = Run.open(what, root) if what else runs[-1] if runs else None
+    house = House(first.path.parent if first else Path(root), first.name if first else None)
+    server = Server(make_app(house), host, port, token)
     out().print(f"Open {server.link} in a browser. Ctrl-C ends it.", soft_wrap=True)
     out().file.flush()
     server.run(orphaned if with_parent else None)

@@ -10,12 +10,12 @@ from townlet.errors import TownletError
 from townlet.live.protocol import Alert, Metrics, NewCheckpoint, RunStatus, Said, StageChange
 from townlet.runs import checkpoint
 from townlet.runs.catalogue import METRICS
+from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.lock import holder
+from townlet.runs.overview import state_of
 from townlet.runs.reader import Reader
 
 POINTS: Final = 400  # of a curve that is sent whole
-STATES: Final = {True: "finished", False: "stopped"}
 STAGES: Final = 50  # changes of stage that are told at once; of more, the last
 
 
@@ -24,9 +24,17 @@ class Figures:
 
     def __init__(self, run: Run, budget: int) -> None:
         self.run, self._budget = run, budget
-        self._since = -1
-        self._checkpoints: set[str] = set()
+        self._since = self._latest()  # whoever comes is told the whole first, so that news begin after it
+        self._checkpoints = {one.name for one in self._surveyed()}
         self._status: RunStatus | None = None
+
+    def _latest(self) -> int:
+        """The last moment of which there are figures."""
+        if not self.run.metrics_file.exists():
+            return -1
+        with Reader(self.run.metrics_file) as store:
+            found = [store.read(table, ("env_steps",), last=1)["env_steps"] for table in ("updates", "evaluations")]
+        return max((moment for moments in found for moment in moments), default=-1)
 
     def whole(self) -> list[Said]:
         """Everything up to now, curves with at most POINTS points; for somebody who has just come."""
@@ -51,6 +59,7 @@ class Figures:
     def _new_figures(self) -> list[Said]:
         if not self.run.metrics_file.exists():
             return []
+        self._since = min(self._since, self._latest())  # a run that was resumed has gone back
         with Reader(self.run.metrics_file) as store:
             found = store.read("updates", ("env_steps", "name", "value"), since=self._since)
             evaluations = _rows(store.read("evaluations", since=self._since))
@@ -76,29 +85,29 @@ class Figures:
 
     def saved(self) -> list[Said]:
         """All checkpoints that are there."""
-        self._checkpoints.clear()
-        return self._new_checkpoints()
+        found = self._surveyed()
+        return [self._told(one, found, []) for one in found]
 
     def _new_checkpoints(self) -> list[Said]:
-        found = checkpoint.survey(self.run.checkpoints)[0]
-        scores = [c.info.get("score") for c in found]
-        best = max((s for s in scores if s is not None), default=None)
-        said: list[Said] = []
-        for one, score in zip(found, scores, strict=True):
-            if one.name not in self._checkpoints:
-                self._checkpoints.add(one.name)
-                is_best = score is not None and score == best
-                moment = one.env_steps
-                said.append(
-                    NewCheckpoint(run=self.run.name, name=one.name, env_steps=moment, score=score, best=is_best)
-                )
-        return said
+        found = self._surveyed()
+        names = {one.name for one in found}
+        fresh, gone = names - self._checkpoints, self._checkpoints - names
+        self._checkpoints = names
+        return [self._told(one, found, sorted(gone)) for one in found if one.name in fresh]
+
+    def _surveyed(self) -> list[Checkpoint]:
+        return checkpoint.survey(self.run.checkpoints)[0]
+
+    def _told(self, one: Checkpoint, among: list[Checkpoint], gone: list[str]) -> Said:
+        return NewCheckpoint(
+            run=self.run.name, name=one.name, env_steps=one.env_steps, score=one.info.get("score"),
+            best=one is checkpoint.champion(among), gone=gone,
+        )  # fmt: skip
 
     def status(self) -> RunStatus:
         """How the run stands now."""
         meta = self.run.meta()
-        running = holder(self.run.path) is not None
-        state = "training" if running else "diverged" if meta.get("diverged") else STATES[bool(meta.get("finished"))]
+        state = state_of(self.run, meta)
         env_steps, episodes = self._progress()
         told = meta.get("summary") or []
         return RunStatus.model_validate(

@@ -16,8 +16,8 @@ from townlet.errors import TownletError
 from townlet.live.casting import Casting
 from townlet.live.figures import Figures, run_below
 from townlet.live.lives import Life, Recorded
-from townlet.live.protocol import Said, Wall
-from townlet.live.seat import Seat
+from townlet.live.protocol import Error, Lived, Said, Wall
+from townlet.live.seat import Air
 from townlet.runs.feed import LIFE, WALL, Feed
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 READ: Final = 1.0  # seconds between two looks at what is on disk
 LIVES: Final = 12  # of training that are kept for those who come
-AIR: Final = 12.0  # steps a second of what all see
 RATE: Final = 5.0  # frames a second
 
 
@@ -43,19 +42,19 @@ class Stand:
         self.figures = Figures(run, self.loaded.recipe.budget.env_steps or 0)
         self.lives: deque[Recorded] = deque(maxlen=LIVES)
         self.wall: str | None = None  # the latest, ready to be sent
-        self.air = Seat(self.next_life, speed=AIR)  # what all see who follow training
+        self.air = Air(self.next_life)  # what all see who follow training
         self._feed: Feed | None = None
         self._read = 0.0
 
     def look(self) -> list[Said]:
         """What is new since the last look."""
-        self._listen()
-        if time.monotonic() - self._read < READ:
-            return []
-        self._read = time.monotonic()
-        return self.figures.news()
+        said = self._listen()
+        if time.monotonic() - self._read >= READ:
+            self._read = time.monotonic()
+            said += self.figures.news()
+        return said
 
-    def _listen(self) -> None:
+    def _listen(self) -> list[Said]:
         """Take in what the trainer tells; a feed that was replaced is opened anew."""
         path = self.run.feed_file
         if self._feed is not None and not self._feed.current:
@@ -65,12 +64,16 @@ class Stand:
             try:
                 self._feed = Feed.open(path)
             except TownletError:
-                return
+                return []
+        said: list[Said] = []
         for message in self._feed.look() if self._feed else ():
             if message.kind == LIFE:
-                self.lives.append(_life(self.world, message.data))
+                life, told = _life(self.world, message.data)
+                self.lives.append(life)
+                said.append(Lived(run=self.run.name, **told))
             elif message.kind == WALL:
                 self.wall = Wall(**json.loads(message.data), sent=time.time()).model_dump_json()
+        return said
 
     def next_life(self) -> Life | None:
         """The newest life of training that was not on show yet."""
@@ -108,14 +111,13 @@ class Stand:
             self._feed.close()
 
 
-def _life(world: World, data: bytes) -> Recorded:
-    """A life from the feed: a line of JSON about it, then the recording."""
+def _life(world: World, data: bytes) -> tuple[Recorded, dict[str, Any]]:
+    """A life from the feed, and what is told of it: there, a line of JSON stands before the recording."""
     about, _, recording = data.partition(b"\n")
     told: dict[str, Any] = json.loads(about)
-    who = f"row {told['row']} of training"
-    return Recorded(
-        world, Recording.from_bytes(recording), who, told["row"], told["env_steps"], told["outputs"], "training"
-    )
+    who, outputs = f"row {told['row']} of training", told.pop("outputs")
+    life = Recorded(world, Recording.from_bytes(recording), who, told["row"], told["env_steps"], outputs, "training")
+    return life, told
 
 
 class House:
@@ -131,7 +133,7 @@ class House:
         """Watch a run; its stand is made for the first who comes."""
         if name not in self._stands:
             self._stands[name] = Stand(run_below(self.root, name))
-            self._viewers[name] = set()
+            self._viewers.setdefault(name, set())
         self._viewers[name].add(viewer)
         return self._stands[name]
 
@@ -139,8 +141,9 @@ class House:
         """Watch it no more; the last one turns off the light."""
         self._viewers[name].discard(viewer)
         if not self._viewers[name]:
-            self._stands.pop(name).close()
             del self._viewers[name]
+            if name in self._stands:
+                self._stands.pop(name).close()
 
     async def run(self) -> None:
         """Look at every run that is watched and move every seat, for ever."""
@@ -155,7 +158,12 @@ class House:
 
     def _tell(self, stand: Stand, viewers: set[Viewer], seconds: float) -> None:
         """One turn of one run: what all see is made into text once."""
-        news = [message.model_dump_json() for message in stand.look()]
+        try:
+            seen = stand.look()
+        except (TownletError, OSError) as error:  # removed or damaged while somebody watches
+            seen = [Error(what=f"{stand.run.name} can no longer be read: {error}", fix="choose another run")]
+            self._stands.pop(stand.run.name, None)
+        news = [message.model_dump_json() for message in seen]
         followers = [viewer for viewer in viewers if viewer.follows]
         shown = [(m, m.model_dump_json()) for m in stand.air.advance(seconds)] if followers else []
         for viewer in viewers:

@@ -28,7 +28,7 @@ class Said(BaseModel):
 
 
 class Subscribe(Said):
-    """Show me this. Whatever was shown before ends."""
+    """Show me this, in the run's own world. Whatever was shown before ends."""
 
     type: Literal["subscribe"] = "subscribe"
     run: Run
@@ -136,7 +136,7 @@ class RunStatus(Said):
 
     type: Literal["run_status"] = "run_status"
     run: str
-    state: Literal["training", "finished", "stopped", "diverged"]
+    state: Literal["running", "finished", "interrupted", "diverged"]
     env_steps: int
     budget: int = Field(description="In env_steps; 0 where time alone limits it.")
     episodes: int
@@ -187,11 +187,24 @@ class Wall(Said):
     cell: list[int]
     age: list[int]
     alive: list[float] = Field(description="The lowest lethal meter of each.")
+    stage: list[int] | None = Field(description="Of the curriculum, where there is one.")
     sent: float
 
 
+class Lived(Said):
+    """A life of training has just ended. It is shown when the one on show is over, or at once if it is selected."""
+
+    type: Literal["lived"] = "lived"
+    run: str
+    row: int
+    env_steps: int
+    length: int
+    cause: str
+    ended: float = Field(description="Seconds since 1970.")
+
+
 class EpisodeEnd(Said):
-    """A life is over."""
+    """A life that was shown is over."""
 
     type: Literal["episode_end"] = "episode_end"
     side: Side = 0
@@ -242,7 +255,8 @@ class NewCheckpoint(Said):
     name: str
     env_steps: int
     score: float | None
-    best: bool
+    best: bool = Field(description="The best one now; no other is.")
+    gone: list[str] = Field(description="Checkpoints that are no longer kept.")
 
 
 class Checked(Said):
@@ -251,6 +265,7 @@ class Checked(Said):
     type: Literal["checked"] = "checked"
     number: int
     mistakes: list[dict[str, Any]] = Field(description="Each: line, column, what, fix.")
+    world: dict[str, Any] | None = Field(None, description="What is drawn, of a world that is played from now on.")
 
 
 class Error(Said):
@@ -262,8 +277,8 @@ class Error(Said):
 
 
 FromServer = (
-    Hello | RunStatus | EpisodeStart | Frame | Wall | EpisodeEnd | Metrics | StageChange | Alert | NewCheckpoint
-    | Checked | Error
+    Hello | RunStatus | EpisodeStart | Frame | Wall | Lived | EpisodeEnd | Metrics | StageChange | Alert
+    | NewCheckpoint | Checked | Error
 )  # fmt: skip
 
 

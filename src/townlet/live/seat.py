@@ -11,6 +11,8 @@ from townlet.live.protocol import Said, Side
 
 REST: Final = 2.0  # seconds that an end stays on show
 MOST: Final = 64  # moments in one frame; of more the last ones are sent
+AIR: Final = 12.0  # steps a second of training as all see it
+LONG: Final = 15.0  # seconds that one such life may take: training goes on meanwhile
 
 Next = Callable[[], Life | None]  # the next life to show, if there is one now
 
@@ -32,7 +34,7 @@ class Seat:
     _rest: float = 0.0
 
     def show(self, life: Life | None) -> list[Said]:
-        """Another life from its first moment."""
+        """Another life, from its first moment."""
         self.life, self.at, self._first, self._shown, self._ended, self._rest = life, 0.0, 0, -1, False, REST
         return [] if life is None else [life.start(self.side), *self._send()]
 
@@ -93,3 +95,15 @@ class Seat:
             self._ended = True
             said.append(life.end(self.side))
         return said
+
+
+class Air(Seat):
+    """What all see together: a long life goes by faster, so that nobody looks at what was true a minute ago."""
+
+    def __init__(self, source: Next) -> None:
+        super().__init__(source, speed=AIR)
+
+    def show(self, life: Life | None) -> list[Said]:
+        """Another life, from its first moment, at a pace of its own."""
+        self.speed = AIR if life is None else max(AIR, life.known / LONG)
+        return super().show(life)

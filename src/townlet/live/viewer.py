@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from townlet.errors import Mistakes, TownletError
 from townlet.live.casting import Acting
+from townlet.live.drawing import drawing
 from townlet.live.editing import edited, placed
 from townlet.live.lives import Life, Played
 from townlet.live.protocol import (
@@ -29,7 +31,8 @@ from townlet.live.protocol import (
     Subscribe,
 )
 from townlet.live.seat import Next, Seat
-from townlet.train.policies import require_interface
+from townlet.runs.checkpoint import Checkpoint
+from townlet.train.policies import TrainedPolicy, require_interface
 from townlet.web.mailbox import Mailbox
 from townlet.world.tables import World
 
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 SPEED: Final = 5.0  # steps a second, until somebody wishes otherwise
 FIRST: Final = 1  # seed of the first town that a checkpoint plays in
+
+Part = tuple[str, float]  # which checkpoint plays, and the share of random actions
 
 
 class Viewer:
@@ -49,7 +54,7 @@ class Viewer:
         self.asked: Subscribe | None = None
         self.follows = False  # sees what all see who look at training as it goes
         self.seats: list[Seat] = []  # its own: one, or two side by side
-        self._cast: list[tuple[str, float]] = [("latest", 0.0)]  # who plays on each side, and how often at random
+        self._cast: list[Part] = [("latest", 0.0)]  # on each side
         self._world: World | None = None  # that is being edited
         self._seed = FIRST
 
@@ -128,11 +133,11 @@ class Viewer:
                 self._own()
                 self._each(lambda seat: seat.show(seat.source()))
             case LoadCheckpoint():
-                self._cast[message.side : message.side + 1] = [(message.checkpoint, message.epsilon)]
-                self._seat_all()
+                cast = list(self._cast)
+                cast[message.side : message.side + 1] = [(message.checkpoint, message.epsilon)]
+                self._play(cast)
             case Compare():
-                self._cast = self._cast[:1] + ([] if message.checkpoint is None else [(message.checkpoint, 0.0)])
-                self._seat_all()
+                self._play(self._cast[:1] + ([] if message.checkpoint is None else [(message.checkpoint, 0.0)]))
             case EditWorld():
                 self._edit(message)
 
@@ -152,12 +157,13 @@ class Viewer:
             if previous:
                 self.house.leave(previous.run.name, self)
             self.say(stand.figures.status(), *stand.figures.whole(), *stand.figures.saved())
-            self._cast, self._world = [("latest", 0.0)], None
+            self._cast = [("latest", 0.0)]
+        self._world = None
         self.asked, self.follows, self.seats = asked, asked.source == "training", []
         if self.follows:
             self.show(stand.air.so_far())
         elif asked.source == "checkpoint":
-            self._seat_all()
+            self._play(self._cast)
         elif asked.source == "recording":
             self._select(Select(recording=stand.newest_recording()))
 
@@ -186,31 +192,37 @@ class Viewer:
         self.seats = [seat]
         self.show(seat.show(life))
 
-    def _seat_all(self) -> None:
-        """The checkpoints that were asked for play in the same town, side by side where there are two."""
-        assert self.stand is not None
+    def _play(self, cast: list[Part], world: World | None = None, told: Sequence[Said] = ()) -> None:
+        """These checkpoints play in the same town, side by side where there are two; who cannot is refused."""
+        world = world or self._world
+        sources = [self._source(part, world) for part in cast]
+        self._cast, self._world = cast, world
+        self.say(*told)
         self.follows, before = False, self.seats
-        actors = [self._source(side, *who) for side, who in enumerate(self._cast)]
         speed, playing = (before[0].speed, before[0].playing) if before else (SPEED, True)
         sides: tuple[Side, Side] = (0, 1)
-        self.seats = [self._seat(source, sides[k], speed, playing) for k, source in enumerate(actors)]
+        self.seats = [self._seat(source, sides[k], speed, playing) for k, source in enumerate(sources)]
         self._each(lambda seat: seat.show(seat.source()))
 
-    def _source(self, side: int, word: str, epsilon: float) -> Next:
+    def _source(self, part: Part, edited: World | None) -> Next:
         """Lives of a checkpoint in towns that both sides share; `latest` is looked up for each life anew."""
         assert self.stand is not None
-        stand, lived = self.stand, iter(range(10**9))
-        world = self._world or stand.world
+        (word, epsilon), stand, lived = part, self.stand, count()
+        world = edited or stand.world
 
-        def live() -> Life:
+        def cast() -> tuple[Checkpoint, TrainedPolicy]:
             found = self.house.casting.find(stand.run, word)
             trained = self.house.casting.policy(stand.run, found)
             require_interface(trained, world)
+            return found, trained
+
+        def live() -> Life:
+            found, trained = cast()
             actor = Acting(trained, epsilon, self._seed)
             who = f"{word} checkpoint, after {found.env_steps:,} steps" if word in ("latest", "best") else found.name
             return Played(world, actor, self._seed + 1000 * next(lived), who, found.env_steps, actor.outputs)
 
-        live()  # what cannot play is refused at once
+        cast()  # what cannot play is refused at once
         return live
 
     def _edit(self, asked: EditWorld) -> None:
@@ -220,11 +232,7 @@ class Viewer:
         except Mistakes as error:
             self.say(Checked(number=asked.number, mistakes=[placed(mistake) for mistake in error.mistakes]))
             return
-        self.say(Checked(number=asked.number, mistakes=[]))
-        if asked.preview:
-            before, self._world = self._world, world
-            try:
-                self._seat_all()
-            except (TownletError, Mistakes):
-                self._world = before
-                raise
+        if not asked.preview:
+            self.say(Checked(number=asked.number, mistakes=[]))
+            return
+        self._play(self._cast, world, [Checked(number=asked.number, mistakes=[], world=drawing(world))])

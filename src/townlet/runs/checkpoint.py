@@ -113,7 +113,7 @@ def best(folder: Path) -> Checkpoint | None:
 
     A damaged one does not hide the others; `survey` tells of it.
     """
-    return _champion(survey(folder)[0])
+    return champion(survey(folder)[0])
 
 
 def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
@@ -178,7 +178,7 @@ def prune(folder: Path, keep_every: int = 0) -> None:
     """
     at("pruning begun")
     found, (whole, damaged) = listing(folder), survey(folder)
-    kept = {*found[-1:], *([champion.path] if (champion := _champion(whole)) else []), *damaged}
+    kept = {*found[-1:], *([best_one.path] if (best_one := champion(whole)) else []), *damaged}
     stretches = set()
     for path in found if keep_every > 0 else []:
         if (stretch := order(path)[0] // keep_every) and stretch not in stretches:
@@ -209,7 +209,8 @@ def tidy(folder: Path) -> None:
                 os.unlink(entry.path)
 
 
-def _champion(found: list[Checkpoint]) -> Checkpoint | None:
+def champion(found: list[Checkpoint]) -> Checkpoint | None:
+    """The one with the highest `score`, the earliest of equals."""
     scored = [one for one in found if isinstance(one.info.get("score"), int | float)]
     return max(scored, key=lambda one: (one.info["score"], -one.env_steps), default=None)
 

@@ -112,7 +112,7 @@ def overview(run: Run) -> Overview:
         problems.append(error)
     env_steps = max([measured.env_steps, *(checkpoint.order(path)[0] for path in found[-1:])])
     told = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.mistakes)
-    state = _state(run, meta, bool(problems))
+    state = state_of(run, meta, bool(problems))
     return Overview(run, state, meta, env_steps, len(found), measured.greedy, measured.random, told)
 
 
@@ -136,7 +136,8 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(STEPS[round((mean - low) / ((high - low) or 1.0) * (len(STEPS) - 1))] for mean in means)
 
 
-def _state(run: Run, meta: dict[str, Any], damaged: bool) -> str:
+def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
+    """How it stands, in one word."""
     if holder(run.path) is not None:
         return "running"
     if damaged:

@@ -33,8 +33,11 @@ class Broadcast:
         if now - self._life < LIVES or not self._feed.watched:
             return
         self._life = now
-        about = {"row": row, "env_steps": self._t.counters.env_steps, "outputs": self._t.agent.outputs_are}
-        self._feed.tell(LIFE, json.dumps(about | {"cause": cause}).encode() + b"\n" + life.to_bytes())
+        about = {
+            "row": row, "env_steps": self._t.counters.env_steps, "outputs": self._t.agent.outputs_are,
+            "length": int(life.age[-1]), "cause": cause, "ended": time.time(),
+        }  # fmt: skip
+        self._feed.tell(LIFE, json.dumps(about).encode() + b"\n" + life.to_bytes())
 
     def tick(self, counters: Counters) -> None:
         """Where the rows are."""
@@ -49,6 +52,7 @@ class Broadcast:
             "cell": seen["cell"][:ROWS].tolist(),
             "age": seen["age"][:ROWS].tolist(),
             "alive": [round(float(value), 3) for value in alive],
+            "stage": None if self._t.curriculum is None else self._t.curriculum.stage[:ROWS].tolist(),
         }
         self._feed.tell(WALL, json.dumps(told).encode())
 
