@@ -67,7 +67,8 @@ export class AgentPanel {
     });
     this.actionsTitle = make('h3', { text: 'Worth of each action' });
     return make('div', { class: 'thoughts' },
-      make('div', { class: 'line' }, this.actionsTitle, this.mode), list, this.why,
+      make('div', { class: 'line' }, this.actionsTitle, this.mode), list,
+      make('h3', { text: 'Why did it do that?' }), this.why,
       make('h3', { text: 'Last actions' }), this.last);
   }
 

@@ -7,6 +7,8 @@ import { byId, make, write } from './dom.js';
  * @typedef {import('./session.js').Session} Session
  */
 
+const FIRST = 'townlet train town-l0:dqn'; // its agent learns to live within seconds
+
 /** No runs, not connected yet, or the server gone. @param {Store} store @param {() => void} hurry */
 export function showBlank(store, hurry) {
   const blank = byId('blank');
@@ -14,30 +16,49 @@ export function showBlank(store, hurry) {
   let slow = false;
   setTimeout(() => { slow = true; show(); }, 1200); // what comes at once needs no sign
   const show = () => {
-    const { link, runs, about, run } = store.known;
-    const phase = about ? 'ready' : runs && !runs.length && link !== 'away' ? 'empty' : 'connecting';
+    const { link, runs, about } = store.known;
+    const phase = about ? 'ready' : runs && !runs.length && link !== 'away' ? 'empty' : link === 'away' ? 'away' : 'connecting';
     document.body.dataset.phase = phase;
-    banner.hidden = !(link === 'away' && (about || slow));
-    write(byId('banner-text'), about
-      ? 'The server does not answer. What you see is the last that came; the page tries again by itself.'
-      : 'The server does not answer. The page tries again by itself.');
+    banner.hidden = !(link === 'away' && about);
+    write(byId('banner-text'), 'The server does not answer. What you see is the last that came; the page tries again by itself.');
     blank.hidden = phase === 'ready' || (phase === 'connecting' && !slow);
-    if (phase === 'empty') {
-      blank.replaceChildren(make('img', { src: 'static/icons/townlet.svg', width: 72, height: 72, alt: '' }),
-        make('h2', { text: 'Nobody lives here yet' }),
-        make('p', { text: 'Train an agent, and this page shows it by itself:' }),
-        make('pre', {}, make('code', { text: 'townlet train town-l0:dqn' })),
-        make('p', { class: 'quiet', text: 'The first success takes seconds.' }));
-    } else if (phase === 'connecting') {
-      const again = make('button', { type: 'button', class: 'primary', text: 'Try now' });
-      again.addEventListener('click', hurry);
-      blank.replaceChildren(make('img', { src: 'static/icons/townlet.svg', width: 72, height: 72, alt: '' }),
-        make('h2', { text: link === 'away' ? 'The server is away' : 'On the way to town' }),
-        make('p', { text: link === 'away' ? 'Start it again with “townlet live”; this page comes back by itself.' : run ? 'Opening the run …' : 'Connecting …' }),
-        ...(link === 'away' ? [again] : []));
+    const key = phase === 'connecting' ? `${phase} ${runs?.length}` : phase;
+    if (blank.dataset.key === key) return; // whoever reads it or listens to it is not disturbed
+    blank.dataset.key = key;
+    const sign = make('img', { src: 'static/icons/townlet.svg', width: 88, height: 88, alt: '' });
+    if (phase === 'empty') blank.replaceChildren(sign, ...emptiness());
+    else if (phase === 'away') blank.replaceChildren(sign, ...absence(hurry));
+    else if (phase === 'connecting') {
+      blank.replaceChildren(sign, make('h2', { text: 'On the way to town' }), make('p', { text: runs?.length ? 'Opening the run …' : 'Connecting …' }));
     }
   };
   store.on(['link', 'runs', 'about'], show);
+}
+
+/** There are no runs yet. */
+function emptiness() {
+  const copy = make('button', { type: 'button', text: 'Copy' });
+  copy.addEventListener('click', async () => {
+    // A browser that refuses leaves the text to be marked by hand.
+    await navigator.clipboard?.writeText(FIRST).then(() => { copy.textContent = 'Copied'; }, () => {});
+  });
+  return [
+    make('h2', { text: 'Nobody lives here yet' }),
+    make('p', { text: 'Train an agent in a terminal, in the folder in which you started this page:' }),
+    make('div', { class: 'command' }, make('code', { text: FIRST }), copy),
+    make('p', { class: 'waiting quiet' }, make('span', { class: 'pulse' }), 'Its town opens here by itself as soon as it begins.'),
+  ];
+}
+
+/** @param {() => void} hurry */
+function absence(hurry) {
+  const again = make('button', { type: 'button', class: 'primary', text: 'Try now' });
+  again.addEventListener('click', hurry);
+  return [
+    make('h2', { text: 'The server is away' }),
+    make('p', { text: 'Start it again with “townlet live”; this page comes back by itself.' }),
+    again,
+  ];
 }
 
 /**
@@ -53,9 +74,9 @@ export function showHint(store, session, town) {
     /** @type {[string, import('./types.js').Source] | null} */
     let offer = null;
     if (about && empty && source === 'training' && status) {
-      if (status.state === 'training') words = 'Waiting for a life in training to end. It is shown from its first step.';
+      if (status.state === 'running') words = 'Waiting for a life in training to end. It is shown from its first step.';
       else { words = `This run is ${status.state}: nothing is trained now.`; offer = ['Let a checkpoint play', 'checkpoint']; }
-    } else if (about && over && source === 'training' && status && status.state !== 'training') {
+    } else if (about && over && source === 'training' && status && status.state !== 'running') {
       words = `Training is ${status.state}. This was the last life that it showed.`;
       offer = ['Let the checkpoint play', 'checkpoint'];
     } else if (about && empty && source === 'recording' && !about.recordings.length) {

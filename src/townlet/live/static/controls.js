@@ -2,9 +2,12 @@
 
 import { byId, make, write } from './dom.js';
 import { saveTable, VideoTape } from './export.js';
-import { compact, count, figure } from './format.js';
+import { compact, count, endedBy, figure } from './format.js';
 import { sign } from './icons.js';
 import { Lifeline } from './lifeline.js';
+import { nextOverlay, overlayInWords, overlayOf } from './overlay.js';
+import { WATCHED } from './session.js';
+import { stepsASecond } from './state.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -13,7 +16,6 @@ import { Lifeline } from './lifeline.js';
  */
 
 const SPEEDS = [0.5, 1, 2, 3, 5, 8, 12, 20, 40, 80, 200]; // steps a second
-const WATCHED = 4; // rows of training whose lives are told whole
 
 /** @param {string} glyph @param {string} label @param {string} [keys] */
 const iconButton = (glyph, label, keys) =>
@@ -31,7 +33,7 @@ export class Controls {
     this.sought = 0;
     this.lifeline = new Lifeline();
     this.build();
-    store.on(['playing', 'source', 'alone', 'speed', 'status', 'compare', 'overlay', 'preview'], () => this.show());
+    store.on(['playing', 'source', 'alone', 'pace', 'speed', 'row', 'status', 'compare', 'overlay', 'maps', 'preview'], () => this.show());
     store.on(['checkpoints', 'checkpoint', 'compare', 'about', 'source', 'status'], () => this.fill());
     this.show();
   }
@@ -44,7 +46,7 @@ export class Controls {
     this.forward = iconButton('forward', 'One step forward', 'ArrowRight');
     this.speed = make('input', { type: 'range', min: 0, max: SPEEDS.length - 1, step: 1, 'aria-label': 'Speed' });
     this.speedText = make('output', { class: 'speed-text' });
-    this.live = make('button', { type: 'button', class: 'live-button', hidden: true, text: 'Back to training' });
+    this.home = make('button', { type: 'button', class: 'home-button', hidden: true });
     this.scrub = make('input', { type: 'range', min: 0, max: 1, value: 0, step: 1, class: 'scrub', 'aria-label': 'Moment of this life' });
     this.age = make('output', { class: 'age' });
     this.sources = make('div', { class: 'segments', role: 'group', 'aria-label': 'What is shown' });
@@ -70,7 +72,7 @@ export class Controls {
         make('div', { class: 'buttons' }, this.again, this.back, this.play, this.forward),
         make('label', { class: 'speed' }, make('span', { class: 'unseen', text: 'Speed' }), this.speed, this.speedText),
         make('div', { class: 'tools' }, this.visits, this.table, this.video)),
-      make('div', { class: 'sources' }, this.sources, this.live, this.choices = make('div', { class: 'choices' }, this.who, this.epsilon, this.compare, this.kept, this.row)),
+      make('div', { class: 'sources' }, this.sources, this.home, this.choices = make('div', { class: 'choices' }, this.who, this.epsilon, this.compare, this.kept, this.row)),
     );
     this.listen();
   }
@@ -81,7 +83,7 @@ export class Controls {
     this.back?.addEventListener('click', () => session.step(-1));
     this.play?.addEventListener('click', () => session.toggle());
     this.forward?.addEventListener('click', () => session.step(1));
-    this.live?.addEventListener('click', () => session.source('training'));
+    this.home?.addEventListener('click', () => session.source(store.known.preview ? 'checkpoint' : 'training'));
     this.speed?.addEventListener('input', () => session.speed(SPEEDS[Number(this.speed?.value)]));
     this.scrub?.addEventListener('input', () => this.seek(false));
     this.scrub?.addEventListener('change', () => { this.seek(true); this.held = false; });
@@ -94,10 +96,10 @@ export class Controls {
     this.compare?.addEventListener('change', () => session.compare(this.compare?.value || null));
     this.epsilon?.addEventListener('change', () => session.epsilon(Number(this.epsilon?.value)));
     this.kept?.addEventListener('change', () => session.source('recording', Number(this.kept?.value)));
-    this.row?.addEventListener('change', () => (this.row?.value ? session.row(Number(this.row.value)) : session.source('training')));
+    this.row?.addEventListener('change', () => session.row(this.row?.value ? Number(this.row.value) : null));
     this.visits?.addEventListener('click', () => nextOverlay(store));
     this.table?.addEventListener('click', () => {
-      if (store.known.about) saveTable(store.known.about.world, this.playbacks[store.known.side], store.known.run ?? 'life');
+      if (store.known.world) saveTable(store.known.world, this.playbacks[store.known.side], store.known.run ?? 'life');
     });
     this.video?.addEventListener('click', () => this.tape.toggle(store.known.run ?? 'town'));
   }
@@ -112,18 +114,18 @@ export class Controls {
   }
 
   show() {
-    const { playing, source, alone, speed, status, compare, overlay } = this.store.known;
-    if (!this.play || !this.speed || !this.live || !this.speedText || !this.visits) return;
+    const { playing, source, alone, row, status, compare, preview } = this.store.known;
+    if (!this.play || !this.home || !this.visits) return;
     this.play.replaceChildren(sign(playing ? 'pause' : 'play', 22));
     this.play.setAttribute('aria-label', playing ? 'Pause' : 'Play');
     this.play.title = `${playing ? 'Pause' : 'Play'} (Space)`;
-    this.speed.value = String(nearest(source === 'training' && !alone ? 12 : speed));
-    write(this.speedText, `${SPEEDS[Number(this.speed.value)]} steps/s`);
-    this.live.hidden = !(source === 'training' && alone);
-    const words = { none: 'Overlay: none', visits: 'Overlay: how often each tile was visited in this life', ways: 'Overlay: which place was used after which' };
-    this.visits.setAttribute('aria-pressed', String(overlay !== 'none'));
-    this.visits.setAttribute('aria-label', words[overlay]);
-    this.visits.title = `${words[overlay]} (V)`;
+    this.showSpeed();
+    this.home.hidden = !(preview || (source === 'training' && alone));
+    write(this.home, preview ? 'Back to the run’s world' : 'Back to training');
+    const words = overlayInWords(this.store.known);
+    this.visits.setAttribute('aria-pressed', String(overlayOf(this.store.known) !== 'none'));
+    this.visits.setAttribute('aria-label', `Overlay: ${words}. Change it`);
+    this.visits.title = `Overlay: ${words} (V)`;
     for (const button of this.sources?.querySelectorAll('button') ?? []) {
       button.setAttribute('aria-pressed', String(button.dataset.source === source));
     }
@@ -135,8 +137,19 @@ export class Controls {
     reveal(this.epsilon, played);
     reveal(this.compare, played);
     reveal(this.kept, source === 'recording');
-    reveal(this.row, source === 'training' && status?.state === 'training');
+    reveal(this.row, source === 'training' && status?.state === 'running');
+    if (this.row) this.row.value = row === null ? '' : String(row);
     document.body.toggleAttribute('data-compare', compare !== null);
+  }
+
+  /** Training has a pace of its own, which differs from life to life: nobody is told a number then. */
+  showSpeed() {
+    if (!this.speed || !this.speedText) return;
+    const { known } = this.store;
+    this.speed.value = String(nearest(stepsASecond(known, this.playbacks[0].start)));
+    const words = known.pace === 'live' ? 'live pace' : `${SPEEDS[Number(this.speed.value)]} steps/s`;
+    write(this.speedText, words);
+    this.speed.setAttribute('aria-valuetext', words);
   }
 
   /** Choices that come from the run. */
@@ -148,7 +161,7 @@ export class Controls {
       make('option', { value: 'latest', text: `${prefix}latest${noun}` }),
       make('option', { value: 'best', text: `${prefix}best${noun}` }),
       ...named.map((one) => make('option', {
-        value: one.name, text: `${prefix}${prefix ? '' : 'after '}${compact(one.env_steps)} steps${one.score === null ? '' : `, score ${figure(one.score)}`}`,
+        value: one.name, text: `${prefix}${prefix ? '' : 'after '}${compact(one.env_steps)} steps${one.score === null ? '' : `, score ${figure(one.score)}`}${one.best ? ' ★ best' : ''}`,
       })),
     ];
     if (!this.who || !this.compare || !this.kept) return;
@@ -160,7 +173,7 @@ export class Controls {
     const lives = [...(about?.recordings ?? [])].reverse();
     this.kept.replaceChildren(...(lives.length ? lives.map((one) => make('option', {
       value: one.number,
-      text: `${one.kind}: ${one.length} steps, ${one.cause === 'time' ? 'lived to the limit' : `no ${one.cause}`} (after ${compact(one.env_steps)})`,
+      text: `${one.kind}: ${one.length} steps, ${endedBy(one.cause)} (after ${compact(one.env_steps)})`,
     })) : [make('option', { value: '', text: 'none kept yet' })]));
     if (chosen && lives.some((one) => String(one.number) === chosen)) this.kept.value = chosen;
   }
@@ -170,12 +183,12 @@ export class Controls {
     const playback = this.playbacks[0];
     const { start, end, target, first } = playback;
     if (!start || !this.scrub || !this.age) return;
-    const most = this.store.known.about?.world.max_steps ?? 1;
+    const { world, theme } = this.store.known;
+    const most = world?.max_steps ?? 1;
     const last = end ? end.length : start.length !== null ? first + start.length : Math.max(target, most);
     if (Number(this.scrub.max) !== last) this.scrub.max = String(last);
     if (Number(this.scrub.min) !== first) this.scrub.min = String(first);
-    const { about, theme } = this.store.known;
-    if (about) this.lifeline.draw(playback, about.world, first, last, theme);
+    if (world) this.lifeline.draw(playback, world, first, last, theme);
     const now = Math.floor(playback.head + 1e-6);
     if (!this.held) this.scrub.value = String(now);
     this.scrub.style.setProperty('--done', `${((Number(this.scrub.value) - first) / Math.max(1, last - first)) * 100}%`);
@@ -189,12 +202,6 @@ export class Controls {
     this.video?.classList.toggle('recording', this.tape.running);
     this.video?.setAttribute('aria-label', this.tape.running ? 'Stop and save the video' : 'Record a video');
   }
-}
-
-/** Visits, then ways, then nothing again. @param {Store} store */
-export function nextOverlay(store) {
-  const { overlay } = store.known;
-  store.set({ overlay: overlay === 'none' ? 'visits' : overlay === 'visits' ? 'ways' : 'none' });
 }
 
 /** @param {number} speed */

@@ -6,16 +6,17 @@ import { byId, make } from './dom.js';
 const TEXTS = {
   town: ['Town', 'One agent lives here. In each step it moves to a neighbouring tile, uses the place it stands on, or waits. Crossed-out places are closed at this hour. The line behind the agent is where it came from; a ring around it fills while a visit takes several steps.'],
   agent: ['Agent', 'Meters fall a little in every step, and places fill them again, mostly for money. If a survival meter is empty, the agent dies. Modifiers do not kill, but when they are low they pull survival meters down. Below them you see what the agent thought of each action before it chose, and which rewards the step brought.'],
-  learning: ['Learning', 'Every point is an average over recent lives in training; the round marks are tests without exploration, on lives the agent has not seen. The dashed line is what a random agent reaches: learning begins where the curve leaves it. Loss says how far the estimates were off; ε or entropy says how much is still tried out.'],
-  world: ['World', 'A world is a text: a map, meters, places, prices and hours. Change it and mistakes are shown at once with their line. “Try it with this agent” lets the trained agent live in your version; it was not trained there, so see what it makes of it.'],
-  wall: ['Towns in training', 'The agent learns in many towns at the same time. Each square is one of them at this moment; the dot is the agent, and its colour says how full its lowest deadly meter is. Training goes much faster than anyone can watch, so dots jump.'],
-  lives: ['How lives ended', 'Each line is a life that was shown here, newest first, with what was empty at its end and what had pulled it down. The bars count causes in the last test of the agent. A life that reaches the limit was ended by the clock, not by a need.'],
+  learning: ['Learning', 'Every point is an average over recent lives in training; the round marks are tests without exploration, on lives the agent has not seen. The dashed line is what a random agent reaches: learning begins where the curve leaves it. Loss says how far the estimates were off; ε or entropy says how much is still tried out. With a curriculum every row of training has a stage of its own, and moves on when it lives long enough there; the reason of each change is listed.'],
+  world: ['World', 'A world is a text: a map, meters, places, prices and hours. Change it and mistakes are shown at once with their line. “Try it with this agent” lets the trained agent live in your version; it was not trained there, so see what it makes of it. Saving writes a new file next to the server, and never changes one that is there.'],
+  wall: ['Towns in training', 'The agent learns in many towns at the same time. Each square is one of them at this moment; the dot is the agent, and its colour says how full its lowest deadly meter is. Training goes much faster than anyone can watch, so dots jump. The framed one is shown large above; the small number is the stage of its curriculum, where there is one.'],
+  lives: ['How lives ended', 'The small bars are lives of training as they end: the higher, the longer; green ones reached the limit of the world. A button shows the latest life of a row. Below, causes are counted over all of training and in the last test, and each line is a life that was shown here, with what was empty at its end and what had pulled it down.'],
+  ways: ['Ways between places', 'An arrow from one place to another says that agents used the second right after the first; the wider, the more often in all of training. The larger a place, the more it was used. A routine that works shows as a few wide arrows: sleep, eat, work, and again.'],
   places: ['Places', 'What one whole visit changes, what it costs, how many steps it takes and when it is open. There is no best place: what fills one meter often drains another, and money has to be earned somewhere.'],
 };
 
 const KEYS = [
   ['Space', 'play or pause'], ['← →', 'one step back or forward'], ['Shift ← →', 'ten steps'], ['R', 'another life'],
-  ['V', 'visits and ways of this life'], ['?', 'this help'],
+  ['V', 'visits, ways or novelty on the town'], ['?', 'this help'],
 ];
 
 export function explainPanels() {

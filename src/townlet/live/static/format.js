@@ -59,3 +59,16 @@ export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? 
 
 /** A checkpoint is named by its step, with zeros for sorting. @param {string} who */
 export const player = (who) => who.replace(/^step-0*(\d+)$/, (_, steps) => `checkpoint after ${count(Number(steps))} steps`);
+
+/** How a run stands, as a person says it. @param {import('./types.js').State} state */
+export const stateInWords = (state) => (state === 'running' ? 'training' : state);
+
+/** What ended a life. @param {string} cause */
+export const endedBy = (cause) => (cause === 'time' ? 'lived to the limit' : `no ${spaced(cause)}`);
+
+/** Which colour a cause has: time, the place of a deadly need among them, or other. @param {string} cause @param {import('./types.js').World | undefined} world */
+export function causeKind(cause, world) {
+  if (cause === 'time') return cause;
+  const place = world?.meters.filter((meter) => meter.lethal).findIndex((meter) => meter.name === cause) ?? -1;
+  return place >= 0 && place < 3 ? String(place) : 'other';
+}

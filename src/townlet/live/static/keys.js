@@ -1,6 +1,6 @@
 /** The keyboard: the few keys that every player of moving things has. */
 
-import { nextOverlay } from './controls.js';
+import { nextOverlay } from './overlay.js';
 
 /**
  * @param {import('./state.js').Store} store

@@ -3,6 +3,7 @@
 import { Chart } from './chart.js';
 import { byId, make, write } from './dom.js';
 import { compact, many } from './format.js';
+import { makeStages } from './stages.js';
 
 /** @typedef {import('./state.js').Store} Store */
 
@@ -23,7 +24,6 @@ export class LearningPanel {
     this.store = store;
     this.told = make('div', { class: 'told', hidden: true });
     this.alerts = make('div', { class: 'alerts' });
-    this.stages = make('div', { class: 'stage-log' });
     this.smallBox = make('div', { class: 'small-charts' });
     this.waiting = make('p', { class: 'quiet', text: 'The first figures come after some thousand steps.' });
     this.main = new Chart('Life length in steps', [
@@ -35,7 +35,7 @@ export class LearningPanel {
       make('li', { class: 'test', text: 'tested' }), make('li', { class: 'random', text: 'random agent' }));
     /** @type {Map<string, Chart>} */
     this.small = new Map();
-    byId('learning-body').replaceChildren(this.told, this.waiting, this.main.box, this.legend, this.smallBox, this.alerts, this.stages);
+    byId('learning-body').replaceChildren(this.told, this.waiting, this.main.box, this.legend, this.smallBox, makeStages(store), this.alerts);
     let waits = 0;
     store.on(['series', 'evaluations', 'runs', 'run'], () => {
       // Figures come in bursts; one picture for all of them is enough.
@@ -44,7 +44,6 @@ export class LearningPanel {
     });
     store.on(['theme'], () => { this.main.recolour(); for (const chart of this.small.values()) chart.recolour(); });
     store.on(['alerts'], () => this.showAlerts());
-    store.on(['stages'], () => this.showStages());
     store.on(['status'], () => this.showTold());
   }
 
@@ -92,19 +91,9 @@ export class LearningPanel {
       ? [make('details', {}, make('summary', { text: `${many(rest.length, 'more alert')}` }), ...rest)] : []));
   }
 
-  showStages() {
-    const last = this.store.known.stages.slice(-12).reverse();
-    this.stages.hidden = !last.length;
-    const latest = last[0];
-    const changes = last.map((change) => make('p', {
-      class: 'quiet', text: `Row ${change.row}: stage ${change.from_stage} to ${change.to_stage} after ${compact(change.env_steps)} steps. ${change.reason}`,
-    }));
-    if (latest) this.stages.replaceChildren(make('details', {}, make('summary', { text: `Curriculum: row ${latest.row} is in stage ${latest.to_stage}` }), ...changes));
-  }
-
   showTold() {
     const { status } = this.store.known;
-    const told = status && status.state !== 'training' ? status.told : [];
+    const told = status && status.state !== 'running' ? status.told : [];
     this.told.hidden = !told.length;
     const key = told.join('\n');
     if (this.told.dataset.key === key) return;

@@ -1,37 +1,54 @@
-/** How lives ended: those that were shown, and what the last test counted. */
+/** How lives ended: as they end in training, over all of it, in the last test, and those that were shown. */
 
 import { byId, make } from './dom.js';
-import { compact, count, percent, spaced } from './format.js';
+import { causeKind, compact, count, endedBy, percent } from './format.js';
+import { makeStrip } from './strip.js';
 
-/** @param {import('./state.js').Store} store */
-export function showLives(store) {
-  const body = byId('lives-body');
-  const tally = make('div', { class: 'tally' });
+const SHOWN = 6; // ends of lives that were shown
+
+/** @param {import('./state.js').Store} store @param {import('./session.js').Session} session */
+export function showLives(store, session) {
+  const trained = make('div', { class: 'tally' });
+  const tested = make('div', { class: 'tally' });
+  const title = make('h3', { text: 'Lives you saw' });
   const list = make('ul', { class: 'ends' });
   const none = make('p', { class: 'quiet', text: 'No life has ended while you watched.' });
-  body.replaceChildren(tally, none, list);
+  byId('lives-body').replaceChildren(makeStrip(store, session), trained, tested, title, none, list);
 
+  /** @param {string} cause */
+  const kind = (cause) => causeKind(cause, store.known.about?.world);
+  store.on(['maps', 'run'], () => {
+    tally(trained, store.known.maps?.causes ?? {}, kind, (lives) => `All of training, ${count(lives)} lives`);
+  });
   store.on(['evaluations', 'run'], () => {
     const last = store.known.evaluations.at(-1);
-    const causes = /** @type {[string, number][]} */ (Object.entries(last?.causes ?? {}).sort((a, b) => b[1] - a[1]));
-    const all = causes.reduce((sum, [, many]) => sum + many, 0);
-    tally.hidden = !all;
-    if (!last || !all) return;
-    tally.replaceChildren(
-      make('h3', { text: `Last test, ${count(all)} lives, after ${compact(last.env_steps)} steps` }),
-      ...causes.map(([cause, many]) => {
-        const bar = make('i');
-        bar.style.width = `${(many / all) * 100}%`;
-        return make('div', { class: `cause${cause === 'time' ? ' time' : ''}` }, make('span', { text: cause === 'time' ? 'lived to the limit' : `no ${spaced(cause)}` }),
-          make('div', { class: 'bar' }, bar), make('b', { text: percent(many / all) }));
-      }),
-    );
+    tally(tested, last?.causes ?? {}, kind, (lives) => `Last test, ${count(lives)} lives, after ${compact(last?.env_steps ?? 0)} steps`);
   });
   store.on(['ends'], () => {
     none.hidden = store.known.ends.length > 0;
-    list.replaceChildren(...[...store.known.ends].reverse().slice(0, 6).map(({ who, end }) => make('li', { class: end.cause === 'time' ? 'time' : null },
+    list.replaceChildren(...[...store.known.ends].reverse().slice(0, SHOWN).map(({ who, end }) => make('li', { 'data-cause': kind(end.cause) },
       make('strong', { text: end.certificate[0] ?? `Ended at step ${end.length}: ${end.cause}` }),
       ...end.certificate.slice(1).map((line) => make('span', { text: line })),
       make('small', { text: who }))));
   });
 }
+
+/**
+ * What ended lives, most often first.
+ * @param {HTMLElement} box @param {Record<string, number>} causes
+ * @param {(cause: string) => string} kind @param {(lives: number) => string} title
+ */
+function tally(box, causes, kind, title) {
+  const sorted = Object.entries(causes).sort((a, b) => b[1] - a[1]);
+  const all = sorted.reduce((sum, [, lives]) => sum + lives, 0);
+  box.hidden = !all;
+  box.replaceChildren(make('h3', { text: title(all) }), ...sorted.map(([cause, lives]) => {
+    const bar = make('i');
+    bar.style.width = `${(lives / all) * 100}%`;
+    return make('div', { class: 'cause', 'data-cause': kind(cause), title: `${count(lives)} lives` },
+      make('span', { text: endedBy(cause) }), make('div', { class: 'bar' }, bar), make('b', { text: share(lives / all) }));
+  }));
+}
+
+/** Never 0% of something that there was. @param {number} part */
+const share = (part) => (part < 0.005 ? '<1%' : percent(part));

@@ -6,8 +6,8 @@ import { colourOf, placeSign } from './icons.js';
 
 /** @param {import('./state.js').Store} store */
 export function showPlaces(store) {
-  store.on(['about'], () => {
-    const world = store.known.about?.world;
+  store.on(['world'], () => {
+    const { world } = store.known;
     byId('places-body').replaceChildren(make('ul', { class: 'places' }, ...(world?.affordances ?? []).map((place) => {
       const badge = make('span', { class: 'badge' }, placeSign(place.name, 20));
       badge.style.background = colourOf(place.name);

@@ -1,7 +1,7 @@
 /** The header: which run, how it stands, how far it is. */
 
 import { byId, make, svg, write } from './dom.js';
-import { compact, count, figure } from './format.js';
+import { compact, count, figure, stateInWords } from './format.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -10,9 +10,6 @@ import { compact, count, figure } from './format.js';
 
 /** Best first; runs that were never tested last. @param {RunLine[]} runs */
 export const ranked = (runs) => [...runs].sort((a, b) => (b.best ?? -Infinity) - (a.best ?? -Infinity));
-
-/** The list of runs and the conversation name states differently; people see one set of words. */
-const WORDS = /** @type {Record<string, string>} */ ({ running: 'training', interrupted: 'stopped' });
 
 /** Scores over time, as a small line. @param {number[]} scores */
 function sparkline(scores) {
@@ -49,7 +46,7 @@ export function showRuns(store, choose) {
           make('small', { text: line.problem || `${line.name} · ${compact(line.env_steps)} steps` })),
         sparkline(line.scores ?? []),
         make('span', { class: 'run-line-score', text: line.best === null ? 'not tested' : `best ${figure(line.best)}` }),
-        make('span', { class: 'state', 'data-state': WORDS[line.state] ?? line.state, text: WORDS[line.state] ?? line.state }));
+        make('span', { class: 'state', 'data-state': line.state, text: stateInWords(line.state) }));
       option.addEventListener('click', () => { show(false); button.focus(); choose(line.name); });
       return option;
     }));
@@ -82,8 +79,7 @@ export function showRuns(store, choose) {
 function showStatus(store) {
   const { status, series, link } = store.known;
   const state = byId('run-state');
-  const word = link === 'away' ? 'offline' : status?.state ?? 'connecting';
-  write(state, word);
+  write(state, link === 'away' ? 'offline' : status ? stateInWords(status.state) : 'connecting');
   state.dataset.state = link === 'away' ? 'away' : status?.state ?? 'none';
   const box = byId('progress-box');
   box.hidden = !status;
@@ -92,10 +88,10 @@ function showStatus(store) {
   const bar = byId('progress');
   bar.setAttribute('aria-valuenow', String(Math.round(share * 100)));
   /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${share * 100}%`;
-  bar.classList.toggle('running', status.state === 'training');
+  bar.classList.toggle('running', status.state === 'running');
   const speed = [...(series.get('steps_per_second')?.values() ?? [])].at(-1);
   const parts = [`${compact(status.env_steps)}${status.budget ? ` of ${compact(status.budget)}` : ''} steps`];
-  if (status.state === 'training' && speed) parts.push(`${compact(speed)}/s`);
+  if (status.state === 'running' && speed) parts.push(`${compact(speed)}/s`);
   else if (status.episodes) parts.push(`${count(status.episodes)} lives`);
   write(byId('progress-text'), parts.join(' · '));
 }

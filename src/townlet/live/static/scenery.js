@@ -1,4 +1,4 @@
-/** What stands still in a town: tiles, visits, places and their names. */
+/** What stands still in a town: tiles, what is laid over them, places and their names. */
 
 import { spaced } from './format.js';
 import { floorOf, middle, onRing } from './ground.js';
@@ -7,8 +7,8 @@ import { drawWays } from './ways.js';
 
 /**
  * @typedef {import('./ground.js').Ground} Ground
- * @typedef {{cells: number[], hour: number, floor: number, visits: Map<number, number> | null,
- *   ways: Map<string, number> | null, night: boolean, style: CSSStyleDeclaration}} Scene
+ * @typedef {{cells: number[], hour: number, floor: number, night: boolean, style: CSSStyleDeclaration}
+ *   & import('./overlay.js').Layers} Scene
  */
 
 /** What lies under the light of the hour. @param {CanvasRenderingContext2D} pen @param {Ground} g @param {Scene} scene */
@@ -44,8 +44,7 @@ export function drawPlaces(pen, g, world, scene) {
 function drawTiles(pen, g, scene) {
   const gap = Math.max(1, g.cell * 0.035);
   const tiles = [scene.style.getPropertyValue('--tile'), scene.style.getPropertyValue('--tile-other')];
-  const most = scene.visits ? Math.max(1, ...scene.visits.values()) : 1;
-  const heat = scene.style.getPropertyValue('--heat');
+  const colour = scene.style.getPropertyValue(scene.colour);
   for (let y = 0; y < g.rows; y += 1) {
     for (let x = 0; x < g.columns; x += 1) {
       const left = g.left + x * g.cell + gap, top = g.top + y * g.cell + gap, side = g.cell - 2 * gap;
@@ -53,10 +52,10 @@ function drawTiles(pen, g, scene) {
       pen.beginPath();
       pen.roundRect(left, top, side, side, g.cell * 0.14);
       pen.fill();
-      const seen = scene.visits?.get(x + g.columns * (y + g.rows * scene.floor)) ?? 0;
-      if (seen) {
-        pen.fillStyle = heat;
-        pen.globalAlpha = 0.12 + 0.62 * Math.sqrt(seen / most);
+      const share = scene.heat?.get(x + g.columns * (y + g.rows * scene.floor));
+      if (share !== undefined) {
+        pen.fillStyle = colour;
+        pen.globalAlpha = 0.1 + 0.64 * share;
         pen.fill();
         pen.globalAlpha = 1;
       }

@@ -6,25 +6,25 @@
  */
 
 const USUAL = 5; // steps a second that the server begins with
-const AIR = 12; // steps a second of training as all see it
 const ROWS = 64;
+
+export const WATCHED = 4; // rows of training whose lives are told whole
 
 export class Session {
   /** @param {Store} store @param {Connection} connection */
   constructor(store, connection) {
     this.store = store;
     this.connection = connection;
-    this.before = USUAL; // the chosen speed, while that of training is shown
     /** Whether the shown life is at its end. */
     this.ended = () => false;
     /** Who plays on the server's side, to ask only for what differs. */
     this.cast = { checkpoint: 'latest', epsilon: 0, compare: /** @type {string | null} */ (null) };
   }
 
-  /** The server knows nothing of us (a new connection, another run). */
+  /** The server knows nothing of us (a new connection, another run), and tells all its checkpoints anew. */
   forget() {
     this.cast = { checkpoint: 'latest', epsilon: 0, compare: null };
-    this.store.set({ preview: false });
+    this.store.set({ checkpoints: [] });
   }
 
   /** @param {object} message */
@@ -32,12 +32,12 @@ export class Session {
     this.connection.send(message);
   }
 
-  /** Show the chosen run from the chosen source. @param {number | null} [recording] */
+  /** Show the chosen run from the chosen source, in the run's own world. @param {number | null} [recording] */
   subscribe(recording = null) {
-    const { run, source, alone } = this.store.known;
+    const { run, source, speed, preview, about } = this.store.known;
     if (!run) return;
-    const speed = alone ? this.before : this.store.known.speed;
-    this.store.set({ playing: true, alone: false, speed });
+    if (preview) this.store.set({ preview: false, world: about?.world ?? null });
+    this.store.set({ playing: true, alone: false, row: null, pace: source === 'training' ? 'live' : 'own' });
     this.send({ type: 'subscribe', run, source, rows: ROWS });
     if (source === 'checkpoint') this.recast();
     if (source === 'recording' && recording !== null) this.send({ type: 'select', recording });
@@ -57,26 +57,22 @@ export class Session {
   /** @param {import('./types.js').Source} source @param {number | null} [recording] */
   source(source, recording = null) {
     this.store.set({ source, ...(source === 'checkpoint' ? {} : { compare: null, side: 0 }) });
-    if (source !== 'checkpoint') this.cast.compare = null;
     this.subscribe(recording);
   }
 
-  /** Whoever touches the controls of training goes on alone. */
+  /** Whoever touches the controls of training goes on alone, at the pace it had. */
   touched() {
-    const { source, alone, speed } = this.store.known;
-    if (source !== 'training' || alone) return;
-    this.before = speed;
-    this.store.set({ alone: true, speed: AIR });
+    if (this.store.known.source === 'training') this.store.set({ alone: true });
   }
 
   toggle() {
-    // A kept life that has come to its end plays again from its beginning.
-    const over = this.store.known.source === 'recording' && this.ended();
+    const { source, row, playing } = this.store.known;
+    // A life that nothing follows plays again from its beginning.
+    const over = (source === 'recording' || row !== null) && this.ended();
     if (over) this.seek(0);
-    const playing = over || !this.store.known.playing;
     this.touched();
-    this.store.set({ playing });
-    this.send({ type: playing ? 'play' : 'pause' });
+    this.store.set({ playing: over || !playing });
+    this.send({ type: this.store.known.playing ? 'play' : 'pause' });
   }
 
   /** @param {number} by */
@@ -95,8 +91,7 @@ export class Session {
   /** @param {number} speed */
   speed(speed) {
     this.touched();
-    this.before = speed;
-    this.store.set({ speed });
+    this.store.set({ speed, pace: 'own' });
     this.send({ type: 'set_speed', speed });
   }
 
@@ -113,7 +108,7 @@ export class Session {
   /** @param {string} checkpoint */
   checkpoint(checkpoint) {
     this.store.set({ checkpoint });
-    this.recast();
+    if (this.store.known.source === 'checkpoint') this.recast();
   }
 
   /** @param {number} epsilon */
@@ -129,15 +124,25 @@ export class Session {
     else this.recast();
   }
 
-  /** @param {number} row */
+  /** The latest life of a row of training; null: whatever ends next. @param {number | null} row */
   row(row) {
-    this.touched();
+    if (row === null || this.store.known.source !== 'training') this.source('training');
+    if (row === null) return;
+    this.store.set({ row, alone: true, playing: true, pace: 'own' });
     this.send({ type: 'select', row });
+    if (this.store.known.speed !== USUAL) this.send({ type: 'set_speed', speed: this.store.known.speed });
   }
 
   /** @param {string} text @param {number} number @param {boolean} preview */
   world(text, number, preview) {
-    if (preview) this.store.set({ source: 'checkpoint', playing: true });
     this.send({ type: 'edit_world', text, number, preview });
+  }
+
+  /** The server has begun to play a world from the editor. @param {import('./types.js').World} world */
+  preview(world) {
+    this.store.set({ source: 'checkpoint', world, preview: true, playing: true, alone: false, row: null, pace: 'own' });
+    this.recast();
+    this.send({ type: 'set_speed', speed: this.store.known.speed });
+    this.send({ type: 'play' });
   }
 }

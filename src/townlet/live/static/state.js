@@ -6,37 +6,53 @@
  * @property {import('./types.js').RunLine[] | null} runs
  * @property {string | null} run
  * @property {import('./types.js').About | null} about
+ * @property {import('./types.js').World | null} world that is drawn: the run's own, or one from the editor
+ * @property {boolean} preview a world from the editor is on show
+ * @property {import('./types.js').Maps | null} maps of all of training
  * @property {import('./types.js').RunStatus | null} status
  * @property {import('./types.js').Source} source
  * @property {boolean} playing
  * @property {boolean} alone the controls were touched while training was shown, so it goes on for this viewer alone
- * @property {number} speed
+ * @property {'live' | 'own'} pace training has one of its own until a person touches the speed
+ * @property {number} speed that a person chose, in steps a second
+ * @property {number | null} row of training that a person chose
  * @property {string} checkpoint
  * @property {number} epsilon
  * @property {string | null} compare
  * @property {number} side whose agent is shown in the panel
- * @property {boolean} preview a world from the editor is on show
  * @property {import('./types.js').Checkpoint[]} checkpoints
  * @property {Map<string, Map<number, number>>} series
  * @property {Record<string, any>[]} evaluations
  * @property {import('./types.js').Alert[]} alerts
- * @property {import('./types.js').StageChange[]} stages
+ * @property {Map<number, import('./types.js').StageChange>} stages the last change of each row
+ * @property {import('./types.js').Lived[]} lived the last lives of training, as they ended
  * @property {{who: string, end: import('./types.js').EpisodeEnd}[]} ends
  * @property {import('./types.js').Wall | null} wall
  * @property {import('./types.js').Checked | null} checked
  * @property {'watch' | 'world'} view
- * @property {'none' | 'visits' | 'ways'} overlay on the town
+ * @property {import('./overlay.js').Overlay} overlay on the town
  * @property {string} theme
  */
 
 /** @returns {Known} */
 export function nothingKnown() {
   return {
-    link: 'connecting', runs: null, run: null, about: null, status: null, source: 'checkpoint', playing: true,
-    alone: false, speed: 5, checkpoint: 'latest', epsilon: 0, compare: null, side: 0, preview: false,
-    checkpoints: [], series: new Map(), evaluations: [], alerts: [], stages: [], ends: [], wall: null,
-    checked: null, view: 'watch', overlay: 'none', theme: 'light',
+    link: 'connecting', runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
+    source: 'checkpoint', playing: true, alone: false, pace: 'own', speed: 5, row: null, checkpoint: 'latest',
+    epsilon: 0, compare: null, side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
+    stages: new Map(), lived: [], ends: [], wall: null, checked: null, view: 'watch', overlay: 'none', theme: 'light',
   };
+}
+
+const AIR = 12; // steps a second of training as all see it
+const LONG = 15; // seconds that one such life takes at most
+
+/**
+ * How fast a life goes by.
+ * @param {Known} known @param {import('./types.js').EpisodeStart | null} start of that life
+ */
+export function stepsASecond(known, start) {
+  return known.pace === 'own' ? known.speed : Math.max(AIR, (start?.length ?? 0) / LONG);
 }
 
 export class Store {

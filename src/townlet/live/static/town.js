@@ -5,8 +5,9 @@ import { drawFigure } from './figure.js';
 import { count, figure, percent, player, spaced } from './format.js';
 import { aspect, floorOf, ground, standing } from './ground.js';
 import { calm, darkness, drawLight } from './light.js';
+import { layersOf, overlayOf } from './overlay.js';
 import { drawGround, drawPlaces } from './scenery.js';
-import { waysOf } from './ways.js';
+import { stepsASecond } from './state.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -40,11 +41,11 @@ export class Town {
     this.floated = -1;
     this.still = matchMedia('(prefers-reduced-motion: reduce)');
     new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
-    store.on(['about', 'theme', 'overlay', 'compare', 'view'], () => { this.drawn = ''; this.dirty = true; });
+    store.on(['world', 'theme', 'overlay', 'maps', 'compare', 'view'], () => { this.drawn = ''; this.dirty = true; });
   }
 
   get world() {
-    return this.store.known.about?.world ?? null;
+    return this.store.known.world;
   }
 
   /** A picture, if anything changed. @param {number} seconds since the last one */
@@ -127,14 +128,13 @@ export class Town {
     const hour = moment ? moment.hour : 12;
     const open = world.affordances.map((a) => (a.open_at[hour % a.open_at.length] ? 1 : 0)).join('');
     const floor = moment ? this.floor(moment) : 0;
-    const { overlay } = this.store.known;
-    const visits = overlay === 'visits' ? this.playback.visits : null;
-    const ways = overlay === 'ways' ? waysOf(this.playback, world) : null;
+    const overlay = overlayOf(this.store.known);
     const night = world.temporal && moment !== null && darkness(hour, world.day) * this.strength > 0.5;
-    const key = [open, night, floor, cells.join(), overlay, overlay === 'none' ? '' : `${this.playback.start?.episode} ${this.playback.moments.size}`].join('|');
+    const grown = overlay === 'visits' || overlay === 'ways' ? `${this.playback.start?.episode} ${this.playback.moments.size}` : '';
+    const key = [open, night, floor, cells.join(), overlay, grown].join('|');
     if (key === this.drawn && this.below.width === this.canvas.width && this.below.height === this.canvas.height) return;
     this.drawn = key;
-    const scene = { cells, hour, floor, visits, ways, night, style: getComputedStyle(this.canvas) };
+    const scene = { cells, hour, floor, ...layersOf(this.store.known, this.playback), night, style: getComputedStyle(this.canvas) };
     const pens = [this.below, this.above].map((layer) => {
       layer.width = this.canvas.width;
       layer.height = this.canvas.height;
@@ -148,8 +148,7 @@ export class Town {
 
   /** Of the light of the hour. */
   get strength() {
-    const { source, alone, speed } = this.store.known;
-    return calm(source === 'training' && !alone ? 12 : speed);
+    return calm(stepsASecond(this.store.known, this.playback.start));
   }
 
   /** Where each place stands in this life. @returns {number[]} */
@@ -220,7 +219,7 @@ export class Town {
 
   /** What a step gave or took is said above the agent. @param {{x: number, y: number}} here @param {Moment} moment */
   floatGains(here, moment) {
-    if (moment.age === this.floated || this.still.matches || this.store.known.speed > 15) return;
+    if (moment.age === this.floated || this.still.matches || stepsASecond(this.store.known, this.playback.start) > 15) return;
     const before = this.playback.moments.get(moment.age - 1);
     this.floated = moment.age;
     if (!before || !this.world) return;

@@ -10,19 +10,25 @@
  *   meters: Meter[], affordances: Affordance[]}} World
  * @typedef {{number: number, env_steps: number, kind: string, row: number, length: number, stage: number,
  *   cause: string, return: number}} Kept
- * @typedef {{world: World, text: string, recordings: Kept[], meta: Record<string, any>}} About
- * @typedef {{name: string, recipe: string, state: string, env_steps: number, checkpoints: number, best: number | null,
+ * @typedef {{world: World, text: string, recordings: Kept[]}} About
+ * @typedef {{visits: number[], novelty: (number | null)[] | null, transitions: [string, string, number][],
+ *   causes: Record<string, number>}} Maps of all of training
+ * @typedef {'running' | 'finished' | 'interrupted' | 'diverged' | 'damaged'} State of a run
+ * @typedef {{name: string, recipe: string, state: State, env_steps: number, checkpoints: number, best: number | null,
  *   last: number | null, seconds: number, problem: string, scores: number[], random: number | null}} RunLine
  *
- * @typedef {{type: 'run_status', run: string, state: 'training' | 'finished' | 'stopped' | 'diverged',
- *   env_steps: number, budget: number, episodes: number, told: string[]}} RunStatus
+ * @typedef {{type: 'run_status', run: string, state: State, env_steps: number, budget: number, episodes: number,
+ *   told: string[]}} RunStatus
  * @typedef {{type: 'episode_start', source: string, side: 0 | 1, episode: number, row: number, env_steps: number,
  *   length: number | null, who: string, cell_of: number[], outputs_are: 'values' | 'probabilities'}} EpisodeStart
  * @typedef {{type: 'frame', side: 0 | 1, episode: number, age: number[], cell: number[], hour: number[],
  *   progress: number[], using: number[], meters: number[][], action: (number | null)[],
  *   outputs: (number[] | null)[], mask: (boolean[] | null)[], reward: (number | null)[],
  *   components: (number[] | null)[], why: (string | null)[], sent: number}} Frame
- * @typedef {{type: 'wall', env_steps: number, cell: number[], age: number[], alive: number[], sent: number}} Wall
+ * @typedef {{type: 'wall', env_steps: number, cell: number[], age: number[], alive: number[],
+ *   stage: number[] | null, sent: number}} Wall
+ * @typedef {{type: 'lived', run: string, row: number, env_steps: number, length: number, cause: string,
+ *   ended: number}} Lived
  * @typedef {{type: 'episode_end', side: 0 | 1, episode: number, length: number, cause: string, reward: number,
  *   certificate: string[]}} EpisodeEnd
  * @typedef {{type: 'metrics', run: string, series: Record<string, [number, number][]>,
@@ -31,13 +37,13 @@
  *   to_stage: number, reason: string}} StageChange
  * @typedef {{type: 'alert', run: string, env_steps: number, name: string, message: string, tip: string}} Alert
  * @typedef {{type: 'checkpoint', run: string, name: string, env_steps: number, score: number | null,
- *   best: boolean}} Checkpoint
+ *   best: boolean, gone: string[]}} Checkpoint
  * @typedef {{line: number, column: number, what: string, fix: string}} Mistake
- * @typedef {{type: 'checked', number: number, mistakes: Mistake[]}} Checked
+ * @typedef {{type: 'checked', number: number, mistakes: Mistake[], world: World | null}} Checked
  * @typedef {{type: 'hello', protocol: number, version: string, run: string | null}} Hello
  * @typedef {{type: 'error', what: string, fix: string}} Refusal
- * @typedef {RunStatus | EpisodeStart | Frame | Wall | EpisodeEnd | Metrics | StageChange | Alert | Checkpoint |
- *   Checked | Hello | Refusal} FromServer
+ * @typedef {RunStatus | EpisodeStart | Frame | Wall | Lived | EpisodeEnd | Metrics | StageChange | Alert |
+ *   Checkpoint | Checked | Hello | Refusal} FromServer
  *
  * @typedef {{age: number, cell: number, hour: number, progress: number, using: number, meters: number[],
  *   action: number | null, outputs: number[] | null, mask: boolean[] | null, reward: number | null,

@@ -33,7 +33,7 @@ export function drawWays(pen, g, scene) {
   const ways = scene.ways ?? new Map();
   const most = Math.max(1, ...ways.values());
   pen.save();
-  pen.strokeStyle = pen.fillStyle = scene.style.getPropertyValue('--third');
+  pen.strokeStyle = pen.fillStyle = scene.style.getPropertyValue(scene.colour);
   pen.lineCap = 'round';
   for (const [way, times] of ways) {
     const [from, to] = way.split(' ').map(Number);

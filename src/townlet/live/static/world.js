@@ -2,6 +2,7 @@
 
 import { byId, make, write } from './dom.js';
 import { many } from './format.js';
+import { makeSaving } from './save.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -18,6 +19,7 @@ export class WorldPanel {
     this.number = 0;
     this.timer = 0;
     this.original = '';
+    this.draft = ''; // where changes are kept
     this.gutter = make('pre', { class: 'gutter', 'aria-hidden': 'true' });
     this.text = make('textarea', { class: 'yaml', spellcheck: 'false', autocomplete: 'off', autocapitalize: 'off', wrap: 'off', 'aria-label': 'The world as YAML', 'aria-describedby': 'world-verdict' });
     this.verdict = make('p', { class: 'verdict', id: 'world-verdict', role: 'status' });
@@ -28,6 +30,7 @@ export class WorldPanel {
       make('div', { class: 'editor' }, this.gutter, this.text),
       make('div', { class: 'editor-foot' }, this.verdict, make('div', { class: 'editor-buttons' }, this.restore, this.attempt)),
       this.mistakes,
+      makeSaving(() => this.text.value),
     );
     this.listen();
     store.on(['about'], () => this.load());
@@ -38,6 +41,7 @@ export class WorldPanel {
   listen() {
     this.text.addEventListener('input', () => {
       this.numberLines();
+      this.keep();
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.check(false), PATIENCE);
     });
@@ -50,7 +54,9 @@ export class WorldPanel {
     this.restore.addEventListener('click', () => {
       this.text.value = this.original;
       this.numberLines();
-      this.check(this.store.known.preview);
+      this.keep();
+      if (this.store.known.preview) this.session.source('checkpoint');
+      this.check(false);
     });
     this.mistakes.addEventListener('click', (event) => {
       const line = Number(/** @type {HTMLElement} */ (event.target).closest('button')?.dataset.line ?? 0);
@@ -59,17 +65,28 @@ export class WorldPanel {
   }
 
   load() {
-    this.original = this.store.known.about?.text ?? '';
-    this.text.value = this.original;
+    const { about, run } = this.store.known;
+    if (!about) return; // the run is gone, but not what somebody has written
+    this.original = about.text;
+    this.draft = `townlet-draft ${run}`;
+    this.text.value = kept(this.draft) ?? this.original;
     this.numberLines();
     this.store.set({ checked: null });
-    write(byId('world-name'), this.store.known.about?.world.description ?? '');
+    write(byId('world-name'), about.world.description);
+    if (this.text.value !== this.original) setTimeout(() => this.check(false), PATIENCE * 4); // once the run is on show
+  }
+
+  /** What is written survives a visit to another run and a reload of the page. */
+  keep() {
+    try {
+      if (this.text.value === this.original) sessionStorage.removeItem(this.draft);
+      else sessionStorage.setItem(this.draft, this.text.value);
+    } catch { /* a browser that keeps nothing can still edit */ }
   }
 
   /** @param {boolean} preview */
   check(preview) {
     this.number += 1;
-    this.trying = preview ? this.number : -1;
     this.session.world(this.text.value, this.number, preview);
   }
 
@@ -87,13 +104,12 @@ export class WorldPanel {
     if (checked.number !== this.number) return;
     const bad = checked.mistakes;
     this.verdict.dataset.verdict = bad.length ? 'wrong' : 'right';
-    write(this.verdict, bad.length ? many(bad.length, 'mistake') : 'This world can be played.');
+    write(this.verdict, bad.length ? many(bad.length, 'mistake') : checked.world ? 'The agent plays in it now.' : 'This world can be played.');
     this.attempt.disabled = bad.length > 0;
     this.mistakes.replaceChildren(...bad.slice(0, 12).map((one) => make('li', {}, make('button', { type: 'button', 'data-line': one.line },
       make('b', { text: one.line ? `line ${one.line}` : 'world' }), make('span', { text: one.what }),
       one.fix ? make('small', { text: one.fix }) : null))));
     this.numberLines(new Set(bad.map((one) => one.line)));
-    if (!bad.length && this.trying === checked.number) this.store.set({ preview: this.text.value !== this.original });
   }
 
   showPreview() {
@@ -121,5 +137,14 @@ export class WorldPanel {
     this.text.setSelectionRange(from, from + (lines[line - 1]?.length ?? 0));
     const height = this.text.scrollHeight / Math.max(1, lines.length);
     this.text.scrollTop = Math.max(0, (line - 6) * height);
+  }
+}
+
+/** @param {string} key */
+function kept(key) {
+  try {
+    return sessionStorage.getItem(key);
+  } catch {
+    return null;
   }
 }
