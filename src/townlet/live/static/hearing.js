@@ -48,7 +48,7 @@ export class Hearing {
       case 'alert': return this.alerted(message);
       case 'checkpoint': return this.saved(message);
       case 'checked': return this.checked(message);
-      case 'error': return toast(message.what, message.fix);
+      case 'error': return this.refused(message);
     }
   }
 
@@ -108,7 +108,13 @@ export class Hearing {
 
   /** @param {import('./types.js').Checked} checked */
   checked(checked) {
-    this.store.set({ checked });
+    this.store.set({ checked, trying: false });
     if (checked.world) this.session.preview(checked.world);
+  }
+
+  /** @param {import('./types.js').Refusal} refusal */
+  refused(refusal) {
+    if (this.store.known.trying) this.store.set({ refusal, trying: false });
+    else toast(refusal.what, refusal.fix);
   }
 }

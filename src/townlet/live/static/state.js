@@ -29,6 +29,8 @@
  * @property {{who: string, end: import('./types.js').EpisodeEnd}[]} ends
  * @property {import('./types.js').Wall | null} wall
  * @property {import('./types.js').Checked | null} checked
+ * @property {boolean} trying the agent should play in the editor's world, and there is no answer yet
+ * @property {import('./types.js').Refusal | null} refusal of that wish
  * @property {'watch' | 'world'} view
  * @property {import('./overlay.js').Overlay} overlay on the town
  * @property {string} theme
@@ -40,7 +42,8 @@ export function nothingKnown() {
     link: 'connecting', runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
     source: 'checkpoint', playing: true, alone: false, pace: 'own', speed: 5, row: null, checkpoint: 'latest',
     epsilon: 0, compare: null, side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
-    stages: new Map(), lived: [], ends: [], wall: null, checked: null, view: 'watch', overlay: 'none', theme: 'light',
+    stages: new Map(), lived: [], ends: [], wall: null, checked: null, trying: false,
+    refusal: null, view: 'watch', overlay: 'none', theme: 'light',
   };
 }
 

@@ -11,6 +11,7 @@ import { colourOf, placeSign } from './icons.js';
 
 const DRAWN = 28; // ways in the picture; the table has more
 const LISTED = 40;
+const LETTER = 7; // pixels of a letter beside a place, at most
 
 /** All ways, most used first. @param {[string, string, number][]} transitions @returns {Way[]} */
 function waysIn(transitions) {
@@ -42,7 +43,8 @@ function placed(ways, width, height) {
   const order = inOrder(ways);
   const uses = order.map((name) => ways.filter((way) => way.to === name).reduce((sum, way) => sum + way.times, 0));
   const most = Math.max(1, ...uses);
-  const wide = Math.max(60, width / 2 - 78), high = Math.max(60, height / 2 - 40);
+  const longest = Math.max(...order.map((name) => name.length));
+  const wide = Math.max(60, width / 2 - 30 - longest * LETTER), high = Math.max(60, height / 2 - 40);
   return new Map(order.map((name, k) => {
     const angle = (k / order.length) * 2 * Math.PI - Math.PI / 2;
     const spot = { x: width / 2 + wide * Math.cos(angle), y: height / 2 + high * Math.sin(angle), r: 10 + 10 * Math.sqrt(uses[k] / most) };
@@ -115,6 +117,7 @@ export function showWays(store) {
   body.replaceChildren(none, drawing, details);
   let drawn = '';
   const draw = () => {
+    byId('ways').hidden = (store.known.about?.world.affordances.length ?? 0) < 2;
     const ways = waysIn(store.known.maps?.transitions ?? []);
     const width = body.clientWidth;
     const key = `${store.known.run} ${width} ${JSON.stringify(ways.map((way) => way.times))}`;
@@ -128,7 +131,7 @@ export function showWays(store) {
   };
   drawing.addEventListener('pointerover', (event) => highlight(drawing, /** @type {Element} */ (event.target)));
   drawing.addEventListener('pointerleave', () => highlight(drawing, null));
-  store.on(['maps', 'run', 'view'], draw);
+  store.on(['maps', 'about', 'view'], draw);
   new ResizeObserver(draw).observe(body);
 }
 

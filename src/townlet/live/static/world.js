@@ -35,6 +35,7 @@ export class WorldPanel {
     this.listen();
     store.on(['about'], () => this.load());
     store.on(['checked'], () => this.judge());
+    store.on(['refusal'], () => this.refuse());
     store.on(['preview'], () => this.showPreview());
   }
 
@@ -87,6 +88,7 @@ export class WorldPanel {
   /** @param {boolean} preview */
   check(preview) {
     this.number += 1;
+    if (preview) this.store.set({ trying: true });
     this.session.world(this.text.value, this.number, preview);
   }
 
@@ -110,6 +112,14 @@ export class WorldPanel {
       make('b', { text: one.line ? `line ${one.line}` : 'world' }), make('span', { text: one.what }),
       one.fix ? make('small', { text: one.fix }) : null))));
     this.numberLines(new Set(bad.map((one) => one.line)));
+  }
+
+  /** The text is a world, but not one that this agent can live in. */
+  refuse() {
+    const { refusal } = this.store.known;
+    if (!refusal) return;
+    this.verdict.dataset.verdict = 'wrong';
+    write(this.verdict, `It cannot be tried: ${refusal.what}${refusal.fix ? ` (${refusal.fix})` : ''}.`);
   }
 
   showPreview() {
