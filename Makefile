@@ -19,8 +19,8 @@ TEST_STAMP := $(VENV)/.installed-test
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-run: $(RUN_STAMP) ## train an agent in the town and say what it has learned
-	$(BIN)/townlet train town:dqn
+run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and hear what it has learned
+	$(BIN)/townlet train town:dqn --open
 
 test: check ## check, and run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

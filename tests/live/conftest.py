@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -30,20 +31,27 @@ class Served:
     """A server in a thread."""
 
     def __init__(self, root: Path, first: str | None, worlds: Path, token: str | None = None) -> None:
+        self.worlds = worlds
         self.server = Server(make_app(House(root, first), worlds), "127.0.0.1", 0, token)
         self.origin = f"http://127.0.0.1:{self.server.port}"
         self.socket = f"ws://127.0.0.1:{self.server.port}/ws"
         self._thread = threading.Thread(target=self.server.run, daemon=True)
         self._thread.start()
 
-    def talk(self, **options: Any) -> ClientConnection:
-        """A connection as our own page makes it."""
-        for _ in range(100):
+    def wait(self) -> None:
+        """Until it listens."""
+        for _ in range(200):
             try:
-                return connect(self.socket, origin=options.pop("origin", self.origin), **options)
+                socket.create_connection(("127.0.0.1", self.server.port), 1).close()
+                return
             except ConnectionRefusedError:
                 time.sleep(0.05)
         raise AssertionError("the server does not answer")
+
+    def talk(self, **options: Any) -> ClientConnection:
+        """A connection as our own page makes it."""
+        self.wait()
+        return connect(self.socket, **({"origin": self.origin} | options))
 
     def stop(self) -> None:
         """End it, and wait until it has."""

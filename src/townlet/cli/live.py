@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from townlet.cli.console import out
 from townlet.cli.options import ROOT, Root
+from townlet.cli.page import PORT, open_page
 
-PORT = 8808
+NICE: Final = 5  # beside a training: who learns goes before who watches
 
 
 def live(
@@ -21,6 +22,10 @@ def live(
     host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is asked for.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Which port, or one of the next that is free.")] = PORT,
     token: Annotated[str | None, typer.Option(help="The token to ask for; by default a new one.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Another name that browsers know this machine by; may be repeated.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     with_parent: Annotated[bool, typer.Option(hidden=True, help="End when the process that started it ends.")] = False,
     root: Root = ROOT,
 ) -> None:
@@ -36,9 +41,13 @@ def live(
     runs = Run.list(Path(root))
     first = Run.open(what, root) if what else runs[-1] if runs else None
     house = House(first.path.parent if first else Path(root), first.name if first else None)
-    server = Server(make_app(house), host, port, token)
+    server = Server(make_app(house), host, port, token, name or ())
     out().print(f"Open {server.link} in a browser. Ctrl-C ends it.", soft_wrap=True)
     out().file.flush()
+    if show:
+        open_page(server.link)
+    if with_parent:
+        os.nice(NICE)
     server.run(orphaned if with_parent else None)
 
 

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from townlet.errors import TownletError
-from townlet.runs.folder import Run
+
+if TYPE_CHECKING:
+    from townlet.runs.folder import Run
+
+
+PORT: Final = 8808
+
+
+def open_page(link: str) -> None:
+    """In the browser of whoever sits here; where there is no screen, the link that was printed has to do."""
+    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(link)
 
 
 class Page:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from townlet.cli.console import err, out
 from townlet.cli.opening import command, resume_command
 from townlet.cli.options import ROOT, Root
+from townlet.cli.page import PORT, open_page, page
 from townlet.errors import INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
     from townlet.train.sinks import Sink
 
 DEFAULT = "town:dqn"
-PORT = 8808
+
+
+class Place(NamedTuple):
+    """Where the page is to be, and whether a browser is opened."""
+
+    port: int
+    show: bool
 
 
 def count(text: str) -> int:
@@ -56,6 +63,7 @@ def train(
         typer.Option(parser=count, metavar="N", help="Stop here on the way to the budget; --resume goes on."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Show it in a browser while it trains.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="The same, and open the page in your browser.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where the page is, or one of the next ports.")] = PORT,
     root: Root = ROOT,
 ) -> None:
@@ -72,53 +80,54 @@ def train(
         words.append(f"budget.minutes={minutes}")
     if seed is not None:
         words.append(f"seed={seed}")
+    place = Place(port, show) if live or show else None
     if resume is not None:
         if asked is not None:
             raise TownletError(f"--resume {resume} knows its recipe", f"leave out '{asked}'")
         if seeds > 1:
             raise TownletError("--resume goes on with one run, and --seeds starts several", "leave one of them out")
-        _resume(resume, words, root, pause_at, port if live else None)
+        _resume(resume, words, root, pause_at, place)
     elif seeds > 1:
         if pause_at is not None:
             raise TownletError("--seeds trains each seed to its end", "leave out --pause-at, or pause one --seed")
         _several(asked or DEFAULT, words, root, seeds)
     else:
-        _start(asked or DEFAULT, words, root, pause_at, port if live else None)
+        _start(asked or DEFAULT, words, root, pause_at, place)
 
 
-def _start(asked: str, words: list[str], root: Path, pause_at: int | None, port: int | None) -> None:
+def _start(asked: str, words: list[str], root: Path, pause_at: int | None, place: Place | None) -> None:
     from townlet.runs.lock import Lock
     from townlet.train.launch import begin
     from townlet.train.load import load
 
     loaded = load(asked, words)
     begun = begin(loaded, root)
-    with Lock(begun.run.path), _shown(begun.run, port):
+    with Lock(begun.run.path), _shown(begun.run, place):
         outcome = begun.train([console_sink(loaded.recipe)], pause_at)
         _finish(outcome)
 
 
-def _resume(name: str, words: list[str], root: Path, pause_at: int | None, port: int | None) -> None:
+def _resume(name: str, words: list[str], root: Path, pause_at: int | None, place: Place | None) -> None:
     from townlet.runs.folder import Run
     from townlet.train.launch import resume
     from townlet.train.reopen import reopen
 
     run = Run.open(name, root)
     sink = console_sink(reopen(run, words).recipe)
-    with _shown(run, port):
+    with _shown(run, place):
         _finish(resume(run, words, sinks=[sink], pause_at=pause_at))
 
 
 @contextmanager
-def _shown(run: Run, port: int | None) -> Iterator[None]:
-    """With a port, the page beside the training; at a terminal it stays until Ctrl-C once training is over."""
-    if port is None:
+def _shown(run: Run, place: Place | None) -> Iterator[None]:
+    """With a place, the page beside the training; at a terminal it stays until Ctrl-C once training is over."""
+    if place is None:
         yield
         return
-    from townlet.cli.page import page
-
-    with page(run, "127.0.0.1", port) as shown:
+    with page(run, "127.0.0.1", place.port) as shown:
         out().print(f"Watch it: {shown.link}", soft_wrap=True)
+        if place.show:
+            open_page(shown.link)
         yield
         if out().is_terminal:
             out().print(f"The page stays at {shown.link} until Ctrl-C.", soft_wrap=True)

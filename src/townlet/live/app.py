@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 
@@ -40,7 +40,7 @@ def make_app(house: House, worlds: Path = Path("worlds")) -> FastAPI:
     app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _explained)
     app.add_exception_handler(Mistakes, _explained)
-    _pages(app)
+    _pages(app, house)
     app.include_router(questions(house, worlds))
 
     @app.websocket("/ws")
@@ -50,7 +50,7 @@ def make_app(house: House, worlds: Path = Path("worlds")) -> FastAPI:
     return app
 
 
-def _pages(app: FastAPI) -> None:
+def _pages(app: FastAPI, house: House) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", include_in_schema=False)
@@ -62,8 +62,8 @@ def _pages(app: FastAPI) -> None:
         return JSONResponse(documentation())
 
     @app.get("/healthz", include_in_schema=False)
-    async def healthz() -> PlainTextResponse:
-        return PlainTextResponse("ok\n")
+    async def healthz() -> JSONResponse:
+        return JSONResponse({"viewers": house.present, "tasks": len(asyncio.all_tasks())})
 
 
 async def _explained(_: Request, error: Exception) -> Response:

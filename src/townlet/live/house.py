@@ -129,6 +129,11 @@ class House:
         self._stands: dict[str, Stand] = {}
         self._viewers: dict[str, set[Viewer]] = {}
 
+    @property
+    def present(self) -> int:
+        """Viewers of all runs."""
+        return sum(map(len, self._viewers.values()))
+
     def enter(self, name: str, viewer: Viewer) -> Stand:
         """Watch a run; its stand is made for the first who comes."""
         if name not in self._stands:

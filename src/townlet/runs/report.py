@@ -12,6 +12,7 @@ from townlet.runs import disk, maps, page, plots, words
 from townlet.runs.catalogue import METER, METRICS, described
 from townlet.runs.curves import Lives, Stretches, lives, stretches
 from townlet.runs.folder import Run
+from townlet.runs.kept import kept_lives
 from townlet.runs.page import Section
 from townlet.runs.plots import Plot
 from townlet.runs.reader import Reader
@@ -65,6 +66,7 @@ def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section 
         _evaluations(greedy),
         _shares("What ends lives", "causes", "cause", broad, ended.causes),
         _meters(store, ended),
+        kept_lives(store, list(ended.meters[-1]) if ended.meters else []),
         _cells(store, meta),
         _transitions(store, meta),
         _shares("Stages over time", "stages", "stage", broad, _staged(ended)),

@@ -15,7 +15,8 @@ from townlet.sim.causes import TIME
 from townlet.sim.tape import Recording, Tape
 from townlet.train.build import Training
 
-PERIODS: Final = 24  # of the budget: the first life that ends in each is kept
+PERIODS: Final = 24  # of the budget: the first life that ends in each is kept,
+GROWS: Final = 1.1  # and fewer later on, so that a run without end keeps a bounded number
 UNLIMITED: Final = 10**6  # env_steps of such a period where time alone limits the run
 LONGER, SHORTER = 1.1, 0.8  # a new longest or shortest life is kept when it differs clearly from the last one kept
 
@@ -28,10 +29,11 @@ class Album:
     def __init__(self, t: Training, store: Store, every: int) -> None:
         self._t, self._store, self._every = t, store, max(1, every)
         self._tape = Tape(t.env)
-        self._period = -1
+        self._next = 0  # env_steps from which on the next life is kept, whatever it is like
         self._longest, self._shortest = 0, 0
         self._stages: list[int] = []  # that were seen
-        self._last: dict[int, Recording] = {}  # of the rows that ended in the last step
+        self._decided: list[str] = []  # changes of stage of which a life was kept
+        self._last: dict[int, tuple[Recording, str, float]] = {}  # of the rows that ended in the last step
         self.heard: Heard | None = None
 
     @property
@@ -50,7 +52,7 @@ class Album:
             if row >= self._tape.watched:
                 return
             life = self._tape.life(row)
-            self._last[row] = life
+            self._last[row] = life, causes[k], float(over.reward[k])
             length, lived_in = int(over.length[k]), 0 if stage is None else int(stage[k])
             if kind := self._kind(length, lived_in, causes[k]):
                 self._keep(kind, row, life, lived_in, causes[k], length, float(over.reward[k]))
@@ -58,16 +60,18 @@ class Album:
                 self.heard(row, life, causes[k])
 
     def stages(self, changes: Sequence[StageChange]) -> None:
-        """Rows that went on or back: the life that decided it is kept."""
+        """Rows that went on or back: the first life that decided it, from each stage and each way, is kept."""
         for change in changes:
-            if change.row in self._last:
-                life = self._last[change.row]
-                kind = "promoted" if change.to_stage > change.from_stage else "demoted"
-                self._keep(kind, change.row, life, change.from_stage, "", len(life), float(life.reward.sum()))
+            kind = "promoted" if change.to_stage > change.from_stage else "demoted"
+            decided = f"{kind} from {change.from_stage}"
+            if change.row in self._last and decided not in self._decided:
+                self._decided.append(decided)
+                life, cause, reward = self._last[change.row]
+                self._keep(kind, change.row, life, change.from_stage, cause, int(life.age[-1]), reward)
 
     def _kind(self, length: int, stage: int, cause: str) -> str | None:
         """Why this life is kept, if it is."""
-        period = self._t.counters.env_steps // self._every
+        now = self._t.counters.env_steps
         if stage and stage not in self._stages:
             self._stages.append(stage)
             return "first of its stage"
@@ -78,8 +82,8 @@ class Album:
         if length <= SHORTER * self._shortest:
             self._shortest = length
             return "shortest"
-        if period > self._period:
-            self._period = period
+        if now >= self._next:
+            self._next = max(now + self._every, int(GROWS * now))
             return "on the way"
         return None
 
@@ -96,14 +100,16 @@ class Album:
         """The tape, and what the rules remember."""
         return {
             "tape": self._tape.state(),
-            "period": self._period,
+            "next": self._next,
             "longest": self._longest,
             "shortest": self._shortest,
             "stages": list(self._stages),
+            "decided": list(self._decided),
         }
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         self._tape.restore(state["tape"])
-        self._period, self._longest, self._shortest = (int(state[n]) for n in ("period", "longest", "shortest"))
+        self._next, self._longest, self._shortest = (int(state[n]) for n in ("next", "longest", "shortest"))
         self._stages = [int(stage) for stage in state["stages"]]
+        self._decided = [str(decided) for decided in state["decided"]]

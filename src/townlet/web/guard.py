@@ -8,7 +8,9 @@ must say that he comes from our own page. Beyond this machine a token is asked f
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
@@ -21,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 COOKIE: Final = "townlet_token"
 SAFE: Final = ("GET", "HEAD")
 EVERYWHERE: Final = ("0.0.0.0", "::")  # addresses that stand for all of the machine
+LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 REFUSED: Final = 4403  # of a WebSocket; the browser is told 403, since it was never accepted
 
 HEADERS: Final = {
@@ -110,16 +113,29 @@ def new_token() -> str:
 
 def own_hosts(host: str, port: int, names: Iterable[str] = ()) -> list[str]:
     """What a browser may call this server: as it was bound, and on the machine itself by the usual names."""
-    known = {host, *names} | (
-        {"127.0.0.1", "localhost", "::1"} if is_local(host) or host in ("0.0.0.0", "::") else set()
-    )
-    known -= {"0.0.0.0", "::"}
-    return [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in sorted(known)]
+    known = {host, *names}
+    if is_local(host) or host in EVERYWHERE:
+        known |= {*LOCAL}
+    if host in EVERYWHERE:
+        known |= {*machine_names()}
+    return [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in sorted(known - {*EVERYWHERE})]
 
 
 def is_local(host: str) -> bool:
     """Whether only this machine can reach it."""
-    return host in ("127.0.0.1", "localhost", "::1")
+    return host in LOCAL
+
+
+def machine_names() -> list[str]:
+    """What others may call this machine: its name first, then its addresses."""
+    name = socket.gethostname()
+    found = dict.fromkeys([name])
+    with suppress(OSError):
+        found |= dict.fromkeys(str(address[4][0]) for address in socket.getaddrinfo(name, None))
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent: it only asks which address one would come from
+        found[str(probe.getsockname()[0])] = None
+    return list(found)
 
 
 def _scheme(scope: Scope) -> str:

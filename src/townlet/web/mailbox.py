@@ -59,6 +59,7 @@ class Mailbox:
                 if self._letters and self._letters[0] == key:
                     self._letters.popleft()
                 try:
-                    await asyncio.wait_for(send(text), patience)
+                    async with asyncio.timeout(patience):
+                        await send(text)
                 except TimeoutError:
                     raise Stuck from None

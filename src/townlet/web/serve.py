@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from townlet.errors import TownletError
-from townlet.web.guard import EVERYWHERE, Guard, is_local, new_token, own_hosts
+from townlet.web.guard import EVERYWHERE, Guard, is_local, machine_names, new_token, own_hosts
 
 PORTS: Final = 20  # that are tried from the wished one on
 LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
@@ -41,7 +41,7 @@ class Server:
     @property
     def link(self) -> str:
         """What to open in a browser."""
-        name = self.host if self.host not in EVERYWHERE else socket.gethostname()
+        name = self.host if self.host not in EVERYWHERE else machine_names()[-1]
         name = f"[{name}]" if ":" in name else name
         return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
@@ -64,6 +64,10 @@ class Server:
     def stop(self) -> None:
         """Ask it to stop; open conversations are ended."""
         self._server.should_exit = True
+
+    def close(self) -> None:
+        """Let go of the port, where it was never served."""
+        self._socket.close()
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -1,0 +1,137 @@
+"""What viewers cost a training: `python benchmarks/viewers.py town:dqn`.
+
+One training with the page beside it. Viewers come for some seconds and leave for as many, again and again; each period
+with viewers is compared with those without beside it, because the machine changes its pace. The viewers are on the
+same two cores and count as cost. The speed is that of env_steps between the marks of the run's own metrics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from websockets.asyncio.client import connect
+
+from sim import machine
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+
+
+class Period(NamedTuple):
+    """A stretch of time with or without viewers."""
+
+    begin: float
+    end: float
+    viewers: int
+
+
+async def watch(port: int, run: str, over: asyncio.Event) -> int:
+    """One viewer until it is over; how many messages it heard."""
+    heard = 0
+    address = f"127.0.0.1:{port}"
+    async with connect(f"ws://{address}/ws", origin=f"http://{address}", compression=None) as page:  # type: ignore[arg-type]
+        await page.send(json.dumps({"type": "subscribe", "run": run, "source": "training", "rows": 64}))
+        while not over.is_set():
+            try:
+                await asyncio.wait_for(page.recv(), 0.2)
+                heard += 1
+            except TimeoutError:
+                continue
+    return heard
+
+
+async def alternate(port: int, run: str, viewers: int, seconds: float, ended: Sequence[int | None]) -> list[Period]:
+    """Periods in turn, until the training has ended."""
+    periods: list[Period] = []
+    while ended[0] is None:
+        over, begin = asyncio.Event(), time.time()
+        watched = len(periods) % 2 == 1
+        pages = [asyncio.create_task(watch(port, run, over)) for _ in range(viewers if watched else 0)]
+        await asyncio.sleep(seconds)
+        over.set()
+        heard = await asyncio.gather(*pages, return_exceptions=True)
+        if not any(isinstance(one, BaseException) for one in heard):
+            periods.append(Period(begin, time.time(), viewers if watched else 0))
+        await asyncio.sleep(0.1)
+    return periods
+
+
+def speeds(run: Run, periods: Sequence[Period], settle: float) -> list[tuple[Period, float]]:
+    """env_steps per second of each period that holds at least two marks, without its first moments."""
+    with Reader(run.metrics_file) as store:
+        found = store.read("updates", ("env_steps", "wall"), where={"name": "steps_per_second"})
+    marks = list(zip(found["wall"], found["env_steps"], strict=True))
+    told = []
+    for period in periods:
+        inside = [mark for mark in marks if period.begin + settle <= mark[0] <= period.end]
+        if len(inside) >= 2 and inside[-1][0] > inside[0][0]:
+            told.append((period, (inside[-1][1] - inside[0][1]) / (inside[-1][0] - inside[0][0])))
+    return told
+
+
+def ratios(told: Sequence[tuple[Period, float]]) -> list[float]:
+    """Each period with viewers over the mean of those without on both sides of it."""
+    triples = zip(told, told[1:], told[2:], strict=False)
+    return [
+        speed / ((before + after) / 2)
+        for (a, before), (b, speed), (c, after) in triples
+        if b.viewers and not a.viewers and not c.viewers
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("recipe", nargs="?", default="town:dqn")
+    parser.add_argument("--viewers", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of one period")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of training")
+    o = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        words = [
+            "train",
+            o.recipe,
+            "--live",
+            "--port",
+            "0",
+            "--root",
+            folder,
+            "--steps",
+            "1e12",
+            f"--minutes={o.minutes}",
+        ]
+        process = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True)
+        ended: list[int | None] = [None]
+        assert process.stdout is not None
+        port = int(re.findall(r"127\.0\.0\.1:(\d+)", process.stdout.readline())[0])
+        (run,) = Run.list(Path(folder))
+
+        async def both() -> list[Period]:
+            async def wait() -> None:
+                ended[0] = await asyncio.to_thread(process.wait)
+
+            waiting = asyncio.create_task(wait())
+            periods = await alternate(port, run.name, o.viewers, o.seconds, ended)
+            await waiting
+            return periods
+
+        told = speeds(run, asyncio.run(both()), settle=0.5)
+    found = ratios(told)
+    low, middle, high = statistics.quantiles(found, n=4)
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    without = statistics.median(speed for period, speed in told if not period.viewers)
+    print(f"{o.recipe}: {without:,.0f} steps/s without viewers; with {o.viewers}: {middle:.1%} of it "
+          f"(quartiles {low:.1%} … {high:.1%}, {len(found)} periods of {o.seconds:.0f} s)")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

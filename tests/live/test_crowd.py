@@ -1,0 +1,133 @@
+"""Many viewers of one server: frames stay young beside those who read nothing, and whoever leaves leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from live.crowd import come_and_go, crowd
+from townlet.runs.feed import LIFE, WALL, Feed
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+
+PROC = Path("/proc")
+pytestmark = pytest.mark.skipif(not (PROC / "self/status").exists(), reason="memory and files are read from /proc")
+
+
+class Program:
+    """`townlet live` as a process of its own."""
+
+    def __init__(self, run: Run) -> None:
+        words = [sys.executable, "-m", "townlet", "live", run.name, "--root", str(run.path.parent), "--port", "0"]
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline().split("127.0.0.1:")[1].split("/")[0])
+
+    def health(self) -> dict[str, int]:
+        """What it says of itself."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=30) as answer:
+            found: dict[str, int] = json.load(answer)
+        return found
+
+    def memory(self) -> float:
+        """Megabytes that it holds."""
+        lines = (PROC / str(self._process.pid) / "status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+
+    def files(self) -> int:
+        """Files and sockets that it has open."""
+        return len(os.listdir(PROC / str(self._process.pid) / "fd"))
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does."""
+        self._process.terminate()
+        return self._process.wait(20)
+
+
+@pytest.fixture
+def told(run: Run) -> Iterator[None]:
+    """A feed in which lives end and rows move, as while training."""
+    with Reader(run.metrics_file) as store:
+        found = store.numbered("recordings", ("length",))
+        life = store.at("recordings", found["number"][int(np.argmax(found["length"]))])
+    assert life is not None
+    about = {"row": 0, "env_steps": 1, "outputs": life["outputs"], "length": life["length"], "cause": life["cause"]}
+    rows = {"env_steps": 1, "cell": [1] * 64, "age": [2] * 64, "alive": [0.5] * 64, "stage": None}
+    over = threading.Event()
+
+    def tell() -> None:
+        with Feed.create(run.feed_file) as feed:
+            while not over.wait(0.2):
+                feed.tell(LIFE, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + life["data"])
+                feed.tell(WALL, json.dumps(rows).encode())
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    yield
+    over.set()
+    teller.join()
+    run.feed_file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("many", "seconds", "connects"),
+    [(100, 4.0, 400), pytest.param(1000, 20.0, 10_000, marks=pytest.mark.long)],
+)
+def test_frames_stay_young_in_a_crowd(run: Run, told: None, many: int, seconds: float, connects: int) -> None:
+    server = Program(run)
+    ask: dict[str, object] = {"type": "subscribe", "run": run.name, "source": "training", "rows": 64}
+    stuck = many // 10
+
+    async def watch() -> tuple[list[float], dict[int, int], float]:
+        await come_and_go(server.port, ask, 10)  # what is loaded once is loaded
+        idle = server.memory()
+        ages, clients = await crowd(server.port, ask, many, stuck, seconds)
+        held = server.memory() - idle
+        assert (await asyncio.to_thread(server.health))["viewers"] >= many - stuck
+        for client in clients:
+            client.transport.abort()
+        return ages.frames, ages.counts, held
+
+    frames, counts, held = asyncio.run(watch())
+    rate = np.array([counts.get(number, 0) for number in range(stuck, many)]) / seconds
+    p99 = float(np.quantile(frames, 0.99))
+    print(
+        f"{many} viewers, {stuck} stuck: p99 {p99:.3f} s, {rate.min():.1f} to {rate.max():.1f} Hz, {held:.0f} MB more"
+    )
+    assert p99 < 1
+    assert rate.min() > 4
+    assert held < 150
+
+    async def leave() -> None:
+        await come_and_go(server.port, ask, connects)
+
+    before = settled(server)
+    asyncio.run(leave())
+    after = settled(server)
+    print(f"before and after {connects} connects: {before}, {after}")
+    assert after[:2] == before[:2]  # tasks, and nobody is left
+    assert after[2] <= before[2] + 2
+    assert server.stop() == 0
+
+
+def settled(server: Program) -> tuple[int, int, int]:
+    """Tasks, viewers and files once all who left are gone."""
+    for _ in range(100):
+        health = server.health()
+        if health["viewers"] == 0:
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    health = server.health()
+    return health["tasks"], health["viewers"], server.files()

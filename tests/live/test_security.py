@@ -1,0 +1,305 @@
+"""What strangers try, over real sockets: foreign pages, foreign names, ways out of the folder, floods, missing tokens."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+
+from live.conftest import Page, Served
+from townlet.live.protocol import LARGEST
+from townlet.runs.folder import Run
+from townlet.web.guard import COOKIE, HEADERS
+from townlet.web.serve import Server
+
+SECRET = "nobody outside may read this"
+WAYS_OUT = (
+    "..",
+    "../secret.txt",
+    "..%2fsecret.txt",
+    "..%2F..%2fsecret.txt",
+    "%2e%2e/secret.txt",
+    "%2e%2e%2fsecret.txt",
+    "..%5csecret.txt",
+    "....//secret.txt",
+    "..%252fsecret.txt",
+    "%00",
+    "secret.txt%00.csv",
+    "/etc/passwd",
+    "%2fetc%2fpasswd",
+    "~",
+    "x" * 5000,
+)
+
+
+def ask(
+    served: Served, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+) -> tuple[int, str, http.client.HTTPMessage]:
+    """One request as it stands, with our own Host unless another is given."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=10)
+    try:
+        connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        if body is not None and "Content_Length" not in headers and "Transfer_Encoding" not in headers:
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode("utf-8", "replace"), answer.headers
+    finally:
+        connection.close()
+
+
+@pytest.fixture(autouse=True)
+def secret(run: Run) -> None:
+    """A file beside the folder of runs, and one in it that belongs to no run."""
+    for folder in (run.path.parent.parent, run.path.parent):
+        (folder / "secret.txt").write_text(SECRET)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        None,
+        "null",
+        "",
+        "http://evil.example",
+        "https://127.0.0.1:{port}",
+        "http://127.0.0.1",
+        "http://127.0.0.1:{other}",
+        "http://127.0.0.1:{port}.evil.example",
+        "http://127.0.0.1:{port}@evil.example",
+        "http://evil.example/http://127.0.0.1:{port}",
+        "http://localhost:{port}",  # ours, but not what this Host says
+        "http://127.0.0.1:{port}/",
+        "file://",
+    ],
+)
+def test_a_socket_is_for_our_own_page(served: Served, origin: str | None) -> None:
+    served.talk().close()  # the server is there
+    port = served.server.port
+    told = None if origin is None else origin.format(port=port, other=port + 1)
+    with pytest.raises(InvalidStatus) as refused:
+        served.talk(origin=told)
+    assert refused.value.response.status_code == 403
+
+
+def test_whoever_changes_something_says_where_it_comes_from(served: Served) -> None:
+    served.talk().close()
+    body = json.dumps({"name": "mine", "text": "extends: town\n"}).encode()
+    kind = {"Content_Type": "application/json"}
+    for foreign in ({}, {"Origin": "null"}, {"Origin": "http://evil.example"}, {"Origin": served.origin + "0"}):
+        assert ask(served, "/api/worlds", "POST", body, **kind, **foreign)[0] == 403
+    assert not served.worlds.exists()
+    assert ask(served, "/api/worlds", "POST", body, Origin=served.origin, **kind)[0] == 200
+    # Simple requests of a foreign page carry an Origin as well: it learns nothing either.
+    assert ask(served, "/api/runs", Origin="http://evil.example")[0] == 403
+    assert ask(served, "/api/runs")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:{port}",
+        "127.0.0.1",
+        "127.0.0.1:{port}.evil.example",
+        "127.0.0.1:80",
+        "",
+        "[::2]:1",
+    ],
+)
+def test_a_foreign_host_is_not_answered(served: Served, host: str) -> None:
+    served.talk().close()
+    status, told, _ = ask(served, "/api/runs", Host=host.format(port=served.server.port))
+    assert status in (400, 421)
+    assert "town" not in told
+    with pytest.raises(InvalidStatus):
+        served.talk(additional_headers={"Host": "evil.example"}, origin="http://evil.example")
+
+
+def test_names_of_this_machine_are_ours(served: Served) -> None:
+    served.talk().close()
+    for name in ("localhost", "127.0.0.1", "LOCALHOST", "[::1]"):
+        assert ask(served, "/healthz", Host=f"{name}:{served.server.port}")[0] == 200
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+@pytest.mark.parametrize(
+    "path", ["/{}", "/static/{}", "/api/runs/{}", "/api/runs/{}/maps", "/api/runs/{}/recordings/1.csv",
+             "/api/runs/RUN/recordings/{}.csv", "/api/worlds/{}", "/docs/{}"]
+)  # fmt: skip
+def test_no_path_leads_out(served: Served, run: Run, path: str, way: str) -> None:
+    served.talk().close()
+    status, told, _ = ask(served, path.format(way).replace("RUN", run.name))
+    assert status in (307, 400, 404, 405, 422) or (path == "/{}" and status == 200 and "<title>Townlet" in told)
+    assert SECRET not in told
+    assert "root:" not in told
+
+
+def test_no_message_leads_out(page: Page, served: Served, run: Run) -> None:
+    for name in ("../secret.txt", "..", ".", "/etc/passwd", run.path.as_posix(), f"{run.name}/..", f"./{run.name}"):
+        page.say("subscribe", run=name, source="none")
+        assert "there is no run" in page.hear("error")["what"]
+    page.say("subscribe", run=run.name, source="checkpoint")
+    for name in ("../../secret.txt", "/etc/passwd", "..", "."):
+        page.say("load_checkpoint", checkpoint=name)
+        assert "no checkpoint" in page.hear("error")["what"]
+    page.say("select", recording=10**9)
+    assert "kept no life" in page.hear("error")["what"]
+    for name in ("../secret.txt", "/etc/passwd", "../../../etc/hostname"):
+        page.say("edit_world", text=f"extends: {name}\n", number=1)
+        (mistake,) = page.hear("checked")["mistakes"]
+        assert SECRET not in json.dumps(mistake)
+        assert "shipped worlds alone" in mistake["what"]
+
+
+@pytest.mark.parametrize("name", ["../evil", "town", "a/b", "a\\b", ".hidden", "", "x" * 41, "Ä", "a.yaml", "con\n"])
+def test_a_world_is_saved_under_a_plain_name(served: Served, name: str) -> None:
+    served.talk().close()
+    body = json.dumps({"name": name, "text": "extends: town\n"}).encode()
+    status, _, _ = ask(served, "/api/worlds", "POST", body, Origin=served.origin, Content_Type="application/json")
+    assert status in (400, 422)
+    assert not served.worlds.exists() or not list(served.worlds.iterdir())
+
+
+def test_a_saved_world_is_never_written_over(served: Served) -> None:
+    served.talk().close()
+    served.worlds.mkdir()
+    mine, target = served.worlds / "mine.yaml", served.worlds / "target"
+    mine.write_text("mine\n")
+    (served.worlds / "link.yaml").symlink_to(target)
+    for name in ("mine", "link"):
+        body = json.dumps({"name": name, "text": "extends: town\n"}).encode()
+        status, told, _ = ask(
+            served, "/api/worlds", "POST", body, Origin=served.origin, Content_Type="application/json"
+        )
+        assert (status, "there already" in told) == (400, True)
+    assert mine.read_text() == "mine\n"
+    assert not target.exists()
+
+
+def test_a_message_that_is_too_large_ends_the_conversation(served: Served) -> None:
+    with served.talk() as connection:
+        page = Page(connection)
+        page.connection.send(" " * (LARGEST - 1))
+        assert page.hear("error")
+        page.connection.send(" " * (LARGEST + 1))
+        with pytest.raises(ConnectionClosedError) as closed:
+            while True:
+                page.hear()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1009
+    served.talk().close()
+
+
+def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
+    served.talk().close()
+    assert ask(served, "/api/worlds", "POST", b"", Origin=served.origin, Content_Length=str(10**9))[0] == 413
+    assert ask(served, "/api/worlds", "POST", b"", Origin=served.origin, Content_Length="-5")[0] in (400, 413)
+    endless = b"".join(b"10000\r\n" + b"x" * 0x10000 + b"\r\n" for _ in range(8)) + b"0\r\n\r\n"
+    try:
+        status = ask(served, "/api/worlds", "POST", endless, Origin=served.origin, Transfer_Encoding="chunked")[0]
+        assert status >= 400
+    except (ConnectionError, http.client.HTTPException):
+        pass  # it may also just hang up
+    assert ask(served, "/healthz")[0] == 200
+
+
+def test_deep_and_odd_messages_are_answered(page: Page, run: Run) -> None:
+    deep = "[" * 50_000 + "]" * 50_000
+    for text in (deep, f'{{"type": "subscribe", "run": {deep}}}', '{"type": "step", "by": 1e999}', '{"type":' * 9000):
+        page.connection.send(text)
+        assert page.hear("error")["what"]
+    page.say("edit_world", text="a: " + "[" * 20_000, number=1)
+    assert page.hear("error", "checked")
+    page.say("subscribe", run=run.name, source="edit")
+    assert page.hear("error")["what"]
+    page.say("edit_world", text="&a [*a, *a]", number=2)
+    assert page.hear("error", "checked")
+    for binary in (b"", b"\x00" * 1000, json.dumps({"type": "play"}).encode()):
+        page.connection.send(binary)
+        assert "binary" in page.hear("error")["what"]
+    page.say("subscribe", run=run.name, source="none")
+    assert page.hear("run_status")
+
+
+def test_a_flood_slows_nobody_else(served: Served, run: Run) -> None:
+    with served.talk() as flooding, served.talk() as quiet:
+        for _ in range(3000):
+            flooding.send('{"type": "play"}')
+        page = Page(quiet)
+        began = time.monotonic()
+        page.say("subscribe", run=run.name, source="checkpoint")
+        page.hear("frame")
+        assert time.monotonic() - began < 3
+        assert any("too many" in Page(flooding).hear("error")["what"] for _ in range(60))
+
+
+def test_every_answer_has_the_security_headers(served: Served) -> None:
+    served.talk().close()
+    for path in ("/", "/static/main.js", "/api/runs", "/nothing", "/docs/protocol"):
+        headers = ask(served, path)[2]
+        assert {name: headers[name] for name in HEADERS} == HEADERS
+    refused = ask(served, "/", Host="evil.example")[2]
+    assert refused["X-Content-Type-Options"] == "nosniff"
+    assert "default-src 'self'" in HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+@pytest.fixture
+def guarded(run: Run, tmp_path: Path) -> Iterator[Served]:
+    """A server that asks for a token."""
+    one = Served(run.path.parent, run.name, tmp_path / "worlds", token="open-sesame")
+    one.wait()
+    yield one
+    one.stop()
+
+
+def test_without_the_token_nothing_is_told(guarded: Served) -> None:
+    for path in (
+        "/",
+        "/static/main.js",
+        "/api/runs",
+        "/docs/protocol",
+        "/?token=wrong",
+        "/?token=",
+        "/?token=open-sesam",
+    ):
+        assert ask(guarded, path)[0] == 401
+    assert ask(guarded, "/api/runs", Cookie=f"{COOKIE}=wrong")[0] == 401
+    assert ask(guarded, "/api/runs", Authorization="Bearer wrong")[0] == 401
+    with pytest.raises(InvalidStatus) as refused:
+        guarded.talk()
+    assert refused.value.response.status_code in (401, 403)
+
+
+def test_the_link_with_the_token_opens_the_door(guarded: Served) -> None:
+    status, _, headers = ask(guarded, "/?token=open-sesame")
+    assert (status, headers["Location"]) == (303, "/")  # it does not stay in the address bar
+    cookie = headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert ask(guarded, "/", Cookie=cookie.partition(";")[0])[0] == 200
+    assert ask(guarded, "/api/runs", Authorization="Bearer open-sesame")[0] == 200
+    with guarded.talk(additional_headers={"Cookie": cookie.partition(";")[0]}) as connection:
+        assert Page(connection).hear()["type"] == "hello"
+
+
+def test_a_public_address_always_has_a_token() -> None:
+    async def nothing(*_: object) -> None: ...
+
+    servers = [Server(nothing, host, 0) for host in ("0.0.0.0", "127.0.0.1")]
+    public, local = servers
+    for one in servers:
+        one.close()
+    assert local.token is None
+    assert public.token is not None
+    assert len(public.token) >= 32
+    assert f"?token={public.token}" in public.link
+    assert "0.0.0.0" not in public.link

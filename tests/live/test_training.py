@@ -1,0 +1,115 @@
+"""A real training with the page beside it: what is seen is young, and being seen changes nothing."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from websockets.sync.client import connect
+
+from crash.smith import differences, only_run
+from live.conftest import Page
+
+SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false")
+ENDLESS = ("--steps", "1e12", "--minutes", "5")
+
+
+class Trained:
+    """`townlet train` in a process of its own."""
+
+    def __init__(self, root: Path, *words: str) -> None:
+        command = [sys.executable, "-m", "townlet", "train", *SMALL, *words, "--root", str(root)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def port(self) -> int:
+        """Of the page, once its link is printed."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
+        assert found, line
+        return int(found[1])
+
+    def end(self) -> None:
+        """As Ctrl-C would."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Trained]:
+    one = Trained(tmp_path, "--live", "--port", "0", *ENDLESS)
+    yield one
+    one.end()
+
+
+def page_of(port: int) -> Page:
+    return Page(connect(f"ws://127.0.0.1:{port}/ws", origin=f"http://127.0.0.1:{port}"))  # type: ignore[arg-type]
+
+
+def test_a_life_is_seen_within_a_second(training: Trained, tmp_path: Path) -> None:
+    page = page_of(training.port())
+    page.say("subscribe", run=only_run(tmp_path).name, source="training", rows=16)
+    page.hear("lived", seconds=60)  # the engine may have to be compiled first
+    ages: dict[str, list[float]] = {"lived": [], "wall": [], "frame": []}
+    while min(map(len, ages.values())) < 10:
+        message = page.hear(*ages)
+        ages[message["type"]].append(time.time() - message.get("ended", message.get("sent")))
+    assert {kind: max(found) < 1 for kind, found in ages.items()} == dict.fromkeys(ages, True), ages
+    page.connection.close()
+
+
+def test_a_newcomer_sees_a_life_at_once(training: Trained, tmp_path: Path) -> None:
+    port = training.port()
+    first = page_of(port)
+    run = only_run(tmp_path).name
+    first.say("subscribe", run=run, source="training", rows=16)
+    first.hear("episode_start", seconds=60)
+    began = time.monotonic()
+    second = page_of(port)
+    second.say("subscribe", run=run, source="training")
+    start = second.hear("episode_start")
+    frame = second.hear("frame")
+    assert time.monotonic() - began < 1
+    assert start["source"] == "training"
+    assert frame["episode"] == start["episode"]
+    for page in (first, second):
+        page.connection.close()
+
+
+def test_viewers_change_no_bit(tmp_path: Path) -> None:
+    roots = tmp_path / "seen", tmp_path / "unseen"
+    alone = Trained(roots[1], "--steps", "40000")
+    watched = Trained(roots[0], "--steps", "40000", "--live", "--port", "0")
+    port = watched.port()
+    pages = [page_of(port) for _ in range(5)]
+    for page in pages:
+        page.say("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
+    pages[0].hear("lived", seconds=60)  # it was really seen
+    for page in pages:
+        page.connection.close()
+    for one in (watched, alone):
+        one.process.communicate(timeout=120)
+        assert one.process.returncode == 0
+    assert differences(*map(only_run, roots)) == []
+    assert not (only_run(roots[0]) / "live.feed").exists()
+
+
+def test_the_page_ends_with_a_training_that_is_killed(training: Trained) -> None:
+    port = training.port()
+    socket.create_connection(("127.0.0.1", port), 5).close()
+    training.process.kill()
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port), 5).close()
+        except ConnectionRefusedError:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the server is still there")
