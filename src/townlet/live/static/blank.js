@@ -1,6 +1,7 @@
 /** States in which there is nothing to see, told as what they are. */
 
 import { byId, make, write } from './dom.js';
+import { colourOf, placeSign } from './icons.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -25,14 +26,23 @@ export function showBlank(store, hurry) {
     const key = phase === 'connecting' ? `${phase} ${runs?.length}` : phase;
     if (blank.dataset.key === key) return; // whoever reads it or listens to it is not disturbed
     blank.dataset.key = key;
-    const sign = make('img', { src: 'static/icons/townlet.svg', width: 88, height: 88, alt: '' });
-    if (phase === 'empty') blank.replaceChildren(sign, ...emptiness());
-    else if (phase === 'away') blank.replaceChildren(sign, ...absence(hurry));
+    if (phase === 'empty') blank.replaceChildren(street(), ...emptiness());
+    else if (phase === 'away') blank.replaceChildren(street(), ...absence(hurry));
     else if (phase === 'connecting') {
-      blank.replaceChildren(sign, make('h2', { text: 'On the way to town' }), make('p', { text: runs?.length ? 'Opening the run …' : 'Connecting …' }));
+      blank.replaceChildren(street(), make('h2', { text: 'On the way to town' }), make('p', { text: runs?.length ? 'Opening the run …' : 'Connecting …' }));
     }
   };
   store.on(['link', 'runs', 'about'], show);
+}
+
+/** The house of this page between places of a town. */
+function street() {
+  const [left, right] = [['Park', 'Job', 'Bed'], ['HomeMeal', 'Gym', 'CoffeeShop']].map((places) => places.map((name) => {
+    const badge = make('span', { class: 'badge' }, placeSign(name, 24));
+    badge.style.background = colourOf(name);
+    return badge;
+  }));
+  return make('div', { class: 'street', 'aria-hidden': 'true' }, ...left, make('img', { src: 'static/icons/townlet.svg', width: 88, height: 88, alt: '' }), ...right);
 }
 
 /** There are no runs yet. */

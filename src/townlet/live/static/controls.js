@@ -63,7 +63,7 @@ export class Controls {
     this.kept = make('select', { 'aria-label': 'Which kept life' });
     this.row = make('select', { 'aria-label': 'Which row of training' }, make('option', { value: '', text: 'newest life' }),
       ...Array.from({ length: WATCHED }, (_, k) => make('option', { value: k, text: `row ${k}` })));
-    this.visits = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Overlay' }, sign('layers'));
+    this.overlay = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Overlay' }, sign('layers'));
     this.table = make('button', { type: 'button', class: 'round toggle', 'aria-label': 'Save as CSV', title: 'Save the moments that were shown as a table (CSV)' }, sign('save'));
     this.video = make('button', { type: 'button', class: 'round toggle', 'aria-pressed': 'false', 'aria-label': 'Record a video', title: 'Record the town as a video (WebM)' }, sign('record'));
     byId('controls').replaceChildren(
@@ -71,7 +71,7 @@ export class Controls {
       make('div', { class: 'transport' },
         make('div', { class: 'buttons' }, this.again, this.back, this.play, this.forward),
         make('label', { class: 'speed' }, make('span', { class: 'unseen', text: 'Speed' }), this.speed, this.speedText),
-        make('div', { class: 'tools' }, this.visits, this.table, this.video)),
+        make('div', { class: 'tools' }, this.overlay, this.table, this.video)),
       make('div', { class: 'sources' }, this.sources, this.home, this.choices = make('div', { class: 'choices' }, this.who, this.epsilon, this.compare, this.kept, this.row)),
     );
     this.listen();
@@ -97,7 +97,7 @@ export class Controls {
     this.epsilon?.addEventListener('change', () => session.epsilon(Number(this.epsilon?.value)));
     this.kept?.addEventListener('change', () => session.source('recording', Number(this.kept?.value)));
     this.row?.addEventListener('change', () => session.row(this.row?.value ? Number(this.row.value) : null));
-    this.visits?.addEventListener('click', () => nextOverlay(store));
+    this.overlay?.addEventListener('click', () => nextOverlay(store));
     this.table?.addEventListener('click', () => {
       if (store.known.world) saveTable(store.known.world, this.playbacks[store.known.side], store.known.run ?? 'life');
     });
@@ -115,7 +115,7 @@ export class Controls {
 
   show() {
     const { playing, source, alone, row, status, compare, preview } = this.store.known;
-    if (!this.play || !this.home || !this.visits) return;
+    if (!this.play || !this.home || !this.overlay) return;
     this.play.replaceChildren(sign(playing ? 'pause' : 'play', 22));
     this.play.setAttribute('aria-label', playing ? 'Pause' : 'Play');
     this.play.title = `${playing ? 'Pause' : 'Play'} (Space)`;
@@ -123,9 +123,9 @@ export class Controls {
     this.home.hidden = !(preview || (source === 'training' && alone));
     write(this.home, preview ? 'Back to the run’s world' : 'Back to training');
     const words = overlayInWords(this.store.known);
-    this.visits.setAttribute('aria-pressed', String(overlayOf(this.store.known) !== 'none'));
-    this.visits.setAttribute('aria-label', `Overlay: ${words}. Change it`);
-    this.visits.title = `Overlay: ${words} (V)`;
+    this.overlay.setAttribute('aria-pressed', String(overlayOf(this.store.known) !== 'none'));
+    this.overlay.setAttribute('aria-label', `Overlay: ${words}. Change it`);
+    this.overlay.title = `Overlay: ${words} (V)`;
     for (const button of this.sources?.querySelectorAll('button') ?? []) {
       button.setAttribute('aria-pressed', String(button.dataset.source === source));
     }

@@ -43,7 +43,7 @@ export function showRuns(store, choose) {
       const option = make('button', { type: 'button', role: 'option', 'aria-selected': String(chosen), class: 'run-line' },
         make('span', { class: 'run-line-name' },
           make('strong', { text: line.recipe || line.name }),
-          make('small', { text: line.problem || `${line.name} · ${compact(line.env_steps)} steps` })),
+          make('small', { text: line.problem || `${compact(line.env_steps)} steps · ${line.name}` })),
         sparkline(line.scores ?? []),
         make('span', { class: 'run-line-score', text: line.best === null ? 'not tested' : `best ${figure(line.best)}` }),
         make('span', { class: 'state', 'data-state': line.state, text: stateInWords(line.state) }));

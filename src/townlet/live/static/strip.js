@@ -9,7 +9,7 @@ import { causeKind, count, endedBy } from './format.js';
  */
 
 const BARS = 30;
-const PER_HUNDRED = 7; // the least height of a bar, so that the shortest life is seen
+const LEAST = 7; // per cent of the height that a bar has at least, so that the shortest life is seen
 
 /** @param {Store} store @param {import('./session.js').Session} session */
 export function makeStrip(store, session) {
@@ -62,7 +62,7 @@ export function makeStrip(store, session) {
 function draw(bar, life, most, world) {
   bar.hidden = !life;
   if (!life) return;
-  bar.style.height = `${Math.min(100, PER_HUNDRED + ((100 - PER_HUNDRED) * life.length) / most)}%`;
+  bar.style.height = `${Math.min(100, LEAST + ((100 - LEAST) * life.length) / most)}%`;
   bar.dataset.cause = causeKind(life.cause, world);
   bar.dataset.row = String(life.row);
   bar.title = `Row ${life.row}: ${count(life.length)} steps, ${endedBy(life.cause)}`;
