@@ -81,16 +81,16 @@ def secret(run: Run) -> None:
     ],
 )
 def test_a_socket_is_for_our_own_page(served: Served, origin: str | None) -> None:
-    served.talk().close()  # the server is there
+    served.wait()
     port = served.server.port
     told = None if origin is None else origin.format(port=port, other=port + 1)
-    with pytest.raises(InvalidStatus) as refused:
-        served.talk(origin=told)
+    with pytest.raises(InvalidStatus) as refused, served.talk(origin=told):
+        pass
     assert refused.value.response.status_code == 403
 
 
 def test_whoever_changes_something_says_where_it_comes_from(served: Served) -> None:
-    served.talk().close()
+    served.wait()
     body = json.dumps({"name": "mine", "text": "extends: town\n"}).encode()
     kind = {"Content_Type": "application/json"}
     for foreign in ({}, {"Origin": "null"}, {"Origin": "http://evil.example"}, {"Origin": served.origin + "0"}):
@@ -115,16 +115,16 @@ def test_whoever_changes_something_says_where_it_comes_from(served: Served) -> N
     ],
 )
 def test_a_foreign_host_is_not_answered(served: Served, host: str) -> None:
-    served.talk().close()
+    served.wait()
     status, told, _ = ask(served, "/api/runs", Host=host.format(port=served.server.port))
     assert status in (400, 421)
     assert "town" not in told
-    with pytest.raises(InvalidStatus):
-        served.talk(additional_headers={"Host": "evil.example"}, origin="http://evil.example")
+    with pytest.raises(InvalidStatus), served.talk(origin="http://evil.example", additional_headers={"Host": host}):
+        pass
 
 
 def test_names_of_this_machine_are_ours(served: Served) -> None:
-    served.talk().close()
+    served.wait()
     for name in ("localhost", "127.0.0.1", "LOCALHOST", "[::1]"):
         assert ask(served, "/healthz", Host=f"{name}:{served.server.port}")[0] == 200
 
@@ -135,7 +135,7 @@ def test_names_of_this_machine_are_ours(served: Served) -> None:
              "/api/runs/RUN/recordings/{}.csv", "/api/worlds/{}", "/docs/{}"]
 )  # fmt: skip
 def test_no_path_leads_out(served: Served, run: Run, path: str, way: str) -> None:
-    served.talk().close()
+    served.wait()
     status, told, _ = ask(served, path.format(way).replace("RUN", run.name))
     assert status in (307, 400, 404, 405, 422) or (path == "/{}" and status == 200 and "<title>Townlet" in told)
     assert SECRET not in told
@@ -161,7 +161,7 @@ def test_no_message_leads_out(page: Page, served: Served, run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "town", "a/b", "a\\b", ".hidden", "", "x" * 41, "Ä", "a.yaml", "con\n"])
 def test_a_world_is_saved_under_a_plain_name(served: Served, name: str) -> None:
-    served.talk().close()
+    served.wait()
     body = json.dumps({"name": name, "text": "extends: town\n"}).encode()
     status, _, _ = ask(served, "/api/worlds", "POST", body, Origin=served.origin, Content_Type="application/json")
     assert status in (400, 422)
@@ -169,7 +169,7 @@ def test_a_world_is_saved_under_a_plain_name(served: Served, name: str) -> None:
 
 
 def test_a_saved_world_is_never_written_over(served: Served) -> None:
-    served.talk().close()
+    served.wait()
     served.worlds.mkdir()
     mine, target = served.worlds / "mine.yaml", served.worlds / "target"
     mine.write_text("mine\n")
@@ -194,11 +194,11 @@ def test_a_message_that_is_too_large_ends_the_conversation(served: Served) -> No
             page.hear("an end")
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1009
-    served.talk().close()
+    served.wait()
 
 
 def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
-    served.talk().close()
+    served.wait()
     assert ask(served, "/api/worlds", "POST", b"", Origin=served.origin, Content_Length=str(10**9))[0] == 413
     assert ask(served, "/api/worlds", "POST", b"", Origin=served.origin, Content_Length="-5")[0] in (400, 413)
     endless = b"".join(b"10000\r\n" + b"x" * 0x10000 + b"\r\n" for _ in range(8)) + b"0\r\n\r\n"
@@ -241,7 +241,7 @@ def test_a_flood_slows_nobody_else(served: Served, run: Run) -> None:
 
 
 def test_every_answer_has_the_security_headers(served: Served) -> None:
-    served.talk().close()
+    served.wait()
     for path in ("/", "/static/main.js", "/api/runs", "/nothing", "/docs/protocol"):
         headers = ask(served, path)[2]
         assert {name: headers[name] for name in HEADERS} == HEADERS
@@ -273,8 +273,8 @@ def test_without_the_token_nothing_is_told(guarded: Served) -> None:
         assert ask(guarded, path)[0] == 401
     assert ask(guarded, "/api/runs", Cookie=f"{COOKIE}=wrong")[0] == 401
     assert ask(guarded, "/api/runs", Authorization="Bearer wrong")[0] == 401
-    with pytest.raises(InvalidStatus) as refused:
-        guarded.talk()
+    with pytest.raises(InvalidStatus) as refused, guarded.talk():
+        pass
     assert refused.value.response.status_code in (401, 403)
 
 

@@ -8,17 +8,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from crash.smith import differences, only_run
 from live.conftest import Page
 
 SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false")
 ENDLESS = ("--steps", "1e12", "--minutes", "5")
+Visit = Callable[[int], Page]
 
 
 class Trained:
@@ -50,12 +53,20 @@ def training(tmp_path: Path) -> Iterator[Trained]:
     one.end()
 
 
-def page_of(port: int) -> Page:
-    return Page(connect(f"ws://127.0.0.1:{port}/ws", origin=f"http://127.0.0.1:{port}"))  # type: ignore[arg-type]
+@pytest.fixture
+def visit() -> Iterator[Visit]:
+    """Opens pages at a port; all are closed at the end."""
+    with ExitStack() as pages:
+
+        def open_page(port: int) -> Page:
+            address = f"127.0.0.1:{port}"
+            return Page(pages.enter_context(connect(f"ws://{address}/ws", origin=Origin(f"http://{address}"))))
+
+        yield open_page
 
 
-def test_a_life_is_seen_within_a_second(training: Trained, tmp_path: Path) -> None:
-    page = page_of(training.port())
+def test_a_life_is_seen_within_a_second(training: Trained, tmp_path: Path, visit: Visit) -> None:
+    page = visit(training.port())
     page.say("subscribe", run=only_run(tmp_path).name, source="training", rows=16)
     page.hear("lived", seconds=60)  # the engine may have to be compiled first
     ages: dict[str, list[float]] = {"lived": [], "wall": [], "frame": []}
@@ -63,33 +74,30 @@ def test_a_life_is_seen_within_a_second(training: Trained, tmp_path: Path) -> No
         message = page.hear(*ages)
         ages[message["type"]].append(time.time() - message.get("ended", message.get("sent")))
     assert {kind: max(found) < 1 for kind, found in ages.items()} == dict.fromkeys(ages, True), ages
-    page.connection.close()
 
 
-def test_a_newcomer_sees_a_life_at_once(training: Trained, tmp_path: Path) -> None:
+def test_a_newcomer_sees_a_life_at_once(training: Trained, tmp_path: Path, visit: Visit) -> None:
     port = training.port()
-    first = page_of(port)
+    first = visit(port)
     run = only_run(tmp_path).name
     first.say("subscribe", run=run, source="training", rows=16)
     first.hear("episode_start", seconds=60)
     began = time.monotonic()
-    second = page_of(port)
+    second = visit(port)
     second.say("subscribe", run=run, source="training")
     start = second.hear("episode_start")
     frame = second.hear("frame")
     assert time.monotonic() - began < 1
     assert start["source"] == "training"
     assert frame["episode"] == start["episode"]
-    for page in (first, second):
-        page.connection.close()
 
 
-def test_viewers_change_no_bit(tmp_path: Path) -> None:
+def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     roots = tmp_path / "seen", tmp_path / "unseen"
     alone = Trained(roots[1], "--steps", "40000")
     watched = Trained(roots[0], "--steps", "40000", "--live", "--port", "0")
     port = watched.port()
-    pages = [page_of(port) for _ in range(5)]
+    pages = [visit(port) for _ in range(5)]
     for page in pages:
         page.say("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
     pages[0].hear("lived", seconds=60)  # it was really seen

@@ -100,7 +100,7 @@ class Feed:
             return None
         begin = at + SLOT.size
         data = bytes(self._memory[begin : begin + length])
-        return Message(number, kind, data) if zlib.crc32(data) == checksum else None
+        return Message(number, kind, data) if _checksum(found, kind, data) == checksum else None
 
     def tell(self, kind: int, data: bytes) -> bool:
         """Write a message in the place of the oldest; False for one that is too large."""
@@ -110,7 +110,7 @@ class Feed:
         SLOT.pack_into(self._memory, at, 0, 0, 0, 0)  # nobody reads it half written
         self._memory[at + SLOT.size : at + SLOT.size + len(data)] = data
         self._number += 1
-        SLOT.pack_into(self._memory, at, self._number, len(data), kind, zlib.crc32(data))
+        SLOT.pack_into(self._memory, at, self._number, len(data), kind, _checksum(self._number, kind, data))
         struct.pack_into("<Q", self._memory, WRITTEN, self._number)
         return True
 
@@ -130,3 +130,8 @@ class Feed:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _checksum(number: int, kind: int, data: bytes) -> int:
+    """Of all that belongs together: a header that is replaced while it is read may be half of one message."""
+    return zlib.crc32(data, zlib.crc32(struct.pack("<QI", number, kind)))

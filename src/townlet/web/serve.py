@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -14,6 +17,7 @@ from townlet.errors import TownletError
 from townlet.web.guard import EVERYWHERE, Guard, is_local, machine_names, new_token, own_hosts
 
 PORTS: Final = 20  # that are tried from the wished one on
+QUEUE: Final = 2048  # connections that may wait to be accepted
 LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
 
 
@@ -58,7 +62,11 @@ class Server:
         self.stop()
 
     def run(self, over: Callable[[], bool] | None = None) -> None:
-        """The same, without a loop of one's own."""
+        """The same as a whole program: Ctrl-C and SIGTERM are the usual way to end it, and no failure."""
+        logging.getLogger("asyncio").setLevel(logging.ERROR)  # else every viewer that vanishes is worth a warning
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again once all is closed
+                signal.signal(number, lambda *_: self.stop())
         asyncio.run(self.serve(over))
 
     def stop(self) -> None:
@@ -78,6 +86,7 @@ def _bound(host: str, port: int) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, wanted))
+            found.listen(QUEUE)  # whoever opens the link at once waits for a moment instead of being refused
             return found
         except OSError as error:
             found.close()
