@@ -12,7 +12,8 @@ import torch
 from reference import Town as Slow
 from reference import shipped_document
 from townlet.errors import TownletError
-from townlet.sim.diary import Diary, Lives, Page, note_compiled, workplaces
+from townlet.sim.compiled import compiled
+from townlet.sim.diary import Diary, Lives, Page, workplaces
 from townlet.sim.engines import make_engine
 from townlet.sim.town import Town
 from townlet.world.load import load
@@ -112,18 +113,18 @@ def test_diary_is_to_the_bit_what_a_slow_one_counts(world: str, kind: str) -> No
 
 def test_without_numba_the_same_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     town = placed("town-l3", [MEAL_CELL, BED_CELL, 27])
-    compiled = Diary(town)
-    monkeypatch.setattr("townlet.sim.diary.find_spec", lambda name: None)
-    note_compiled.cache_clear()
+    quick = Diary(town)
+    monkeypatch.setattr("townlet.sim.compiled.find_spec", lambda name: None)
+    compiled.cache_clear()
     try:
         plain = Diary(town)
     finally:
-        note_compiled.cache_clear()
+        compiled.cache_clear()
     for _ in range(3):
         town.step(act(INTERACT, INTERACT, WAIT))
-        compiled.note()
+        quick.note()
         plain.note()
-    for found, expected in zip(plain.take(), compiled.take(), strict=True):
+    for found, expected in zip(plain.take(), quick.take(), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 

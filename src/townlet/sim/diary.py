@@ -5,9 +5,6 @@ Both read what was really used (`Engine.used`) after every step, and change noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,6 +12,7 @@ from numpy.typing import NDArray
 
 from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.sim.compiled import compiled
 from townlet.sim.state import array
 from townlet.sim.town import Town
 from townlet.world.sessions import net_income
@@ -62,7 +60,7 @@ def note_rows(
     cells: Counts,
     sums: NDArray[np.float64],
 ) -> None:
-    """Add one step of all rows to what a diary keeps, row by row: made to be compiled (`note_compiled`)."""
+    """Add one step of all rows to what a diary keeps, row by row: made to be compiled."""
     none = len(uses) - 1
     for row in range(len(last)):
         place = used[row] >> 1
@@ -81,16 +79,6 @@ def note_rows(
         sums[m] += total
 
 
-@cache
-def note_compiled() -> Callable[..., None]:
-    """`note_rows` compiled by Numba; as it stands, and slow, where Numba is absent."""
-    if not find_spec("numba"):
-        return note_rows
-    from townlet.sim.cpu.kernel import kernel  # only now: whoever keeps no diary need not wait for Numba
-
-    return kernel(note_rows)
-
-
 class Diary:
     """Counts what the first `watched` rows do. Call `note` after every step, `take` whenever the counts are wanted."""
 
@@ -99,7 +87,7 @@ class Diary:
         self.watched = min(watched, town.rows)
         town.watch(self.watched)
         places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
-        self._note = note_compiled()
+        self._note = compiled(note_rows)
         self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
         self._kept: dict[str, NDArray[Any]] = {
             "last": np.full(self.watched, places, np.int64),  # affordance used last in this life, or A

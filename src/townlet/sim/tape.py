@@ -16,12 +16,14 @@ from safetensors.numpy import load, save
 
 from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.sim.compiled import compiled
 from townlet.sim.diary import take_over
 from townlet.sim.state import array
 from townlet.sim.town import Town
 
 WATCHED: Final = 4
 STEPS: Final = 1024  # of a longer life the last ones are kept
+STEP: Final = ("actions", "outputs", "mask", "reward", "components")
 MOMENT: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
 
 
@@ -63,6 +65,33 @@ class Recording:
         return one
 
 
+def note_rows(
+    place: int,
+    moment: tuple[NDArray[Any], ...],
+    step: tuple[NDArray[Any], ...],
+    mask_before: NDArray[np.bool_],
+    kept_moment: tuple[NDArray[Any], ...],
+    kept_step: tuple[NDArray[Any], ...],
+) -> None:
+    """Write one step of the watched rows into a place of the tape, row by row: made to be compiled."""
+    cell, age, hour, progress, using, meters = moment
+    actions, outputs, mask, reward, components = step
+    to_cell, to_age, to_hour, to_progress, to_using, to_meters = kept_moment
+    to_actions, to_outputs, to_mask, to_reward, to_components = kept_step
+    for row in range(len(mask_before)):
+        to_cell[place, row], to_age[place, row], to_hour[place, row] = cell[row], age[row], hour[row]
+        to_progress[place, row], to_using[place, row] = progress[row], using[row]
+        to_actions[place, row], to_reward[place, row] = actions[row], reward[row]
+        for m in range(meters.shape[1]):
+            to_meters[place, row, m] = meters[row, m]
+        for k in range(mask.shape[1]):
+            to_outputs[place, row, k] = outputs[row, k]
+            to_mask[place, row, k] = mask_before[row, k]
+            mask_before[row, k] = mask[row, k]
+        for r in range(components.shape[1]):
+            to_components[place, row, r] = components[row, r]
+
+
 class Tape:
     """The latest moments of the first rows. Call `note` after every step, `life` for a row that ended in it."""
 
@@ -83,36 +112,34 @@ class Tape:
             "written": np.zeros((), np.int64),  # moments so far
             "begun": np.zeros(rows, np.int64),  # which of them was the first of each row's life
         }
-        self._live = self._look() if self._engine.name == "numba" else None  # it writes into the same arrays for ever
+        self._live = self._engine.name == "numba"  # it writes into the same arrays for ever
+        self._note = compiled(note_rows)
+        self._moment, self._result = self._look()
+        self._into = tuple(self._kept[name] for name in (*MOMENT, "meters")), tuple(self._kept[n] for n in STEP)
         self._mask_before = np.zeros((rows, k), np.bool_)
         self.begin()
 
     def begin(self) -> None:
         """The present moment is the first of every row's life, as far as is known."""
         self._kept["begun"][...] = self._kept["written"]
-        self._write(self._look())
+        k = self._mask_before.shape[1]
+        self.note(np.zeros(self.watched, np.int64), np.zeros((self.watched, k), np.float32))
 
-    def _look(self) -> State:
-        return self._engine.peek(*MOMENT, "meters")
-
-    def _write(self, seen: State) -> int:
-        place = int(self._kept["written"]) % self._steps
-        for name in (*MOMENT, "meters"):
-            self._kept[name][place] = seen[name][: self.watched]
-        self._mask_before[...] = array(self._engine.mask[: self.watched])
-        self._kept["written"] += 1
-        return place
+    def _look(self) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
+        """The present moment, and what came of the last step: mask, reward and its components."""
+        engine, rows = self._engine, self.watched
+        seen = engine.peek(*MOMENT, "meters")
+        came = (engine.mask, engine.reward, engine.components)
+        return tuple(seen[name] for name in (*MOMENT, "meters")), tuple(array(part[:rows]) for part in came)
 
     def note(self, actions: Any, outputs: Any) -> None:
         """Keep the last step: the actions [N] that led here, and what stood behind them [≥ watched, K]."""
-        rows, kept = self.watched, self._kept
-        mask = self._mask_before.copy()
-        place = self._write(self._live or self._look())
-        kept["mask"][place] = mask
-        kept["actions"][place] = array(actions[:rows])
-        kept["outputs"][place] = array(outputs[:rows])
-        kept["reward"][place] = array(self._engine.reward[:rows])
-        kept["components"][place] = array(self._engine.components[:rows])
+        if not self._live:
+            self._moment, self._result = self._look()
+        place = int(self._kept["written"]) % self._steps
+        step = array(actions), array(outputs), *self._result
+        self._note(place, self._moment, step, self._mask_before, *self._into)
+        self._kept["written"] += 1
 
     def life(self, row: int) -> Recording:
         """The life of a watched row that ended in the last step, and its next one begins."""
@@ -123,7 +150,7 @@ class Tape:
         steps = np.arange(first + 1, last + 1) % self._steps
         final = self._engine.final_state(np.array([row]), *MOMENT, "meters", "cell_of")
         lived = {name: np.concatenate([kept[name][moments, row], final[name]]) for name in (*MOMENT, "meters")}
-        did = {name: kept[name][steps, row] for name in ("actions", "outputs", "mask", "reward", "components")}
+        did = {name: kept[name][steps, row] for name in STEP}
         kept["begun"][row] = last
         return Recording(**lived, **did, cell_of=final["cell_of"][0])
 
