@@ -11,7 +11,7 @@ import { makeStages } from './stages.js';
 /** @type {{names: string[], title: Record<string, string>}[]} */
 const SMALL = [
   { names: ['loss', 'policy_loss'], title: { loss: 'Loss', policy_loss: 'Policy loss' } },
-  { names: ['epsilon', 'normalized_entropy', 'entropy', 'temperature'], title: { epsilon: 'Random actions ε', normalized_entropy: 'Entropy', entropy: 'Entropy', temperature: 'Temperature' } },
+  { names: ['epsilon', 'normalized_entropy', 'entropy', 'temperature'], title: { epsilon: 'Random ε', normalized_entropy: 'Entropy', entropy: 'Entropy', temperature: 'Temperature' } },
   { names: ['stage'], title: { stage: 'Stage' } },
   { names: ['intrinsic_weight'], title: { intrinsic_weight: 'Novelty weight' } },
   { names: ['mean_q', 'value_loss'], title: { mean_q: 'Mean value', value_loss: 'Value error' } },

@@ -39,7 +39,8 @@ export function makeStages(store) {
   const explain = () => {
     const changes = [...store.known.stages.values()].sort((a, b) => b.env_steps - a.env_steps || a.row - b.row);
     details.hidden = !changes.length;
-    if (changes[0]) summary.textContent = `Row ${changes[0].row} went ${changes[0].reason}`;
+    const [last] = changes;
+    if (last) summary.textContent = `Row ${last.row} went ${last.reason.split(':')[0]} last. Why`;
     reasons.replaceChildren(...changes.map((change) => make('li', {},
       make('b', { text: `Row ${change.row}` }), make('span', { text: change.reason }), make('small', { text: `after ${compact(change.env_steps)} steps` }))));
   };

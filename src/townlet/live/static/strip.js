@@ -72,7 +72,6 @@ function draw(bar, life, most, world) {
 function tell(button, life, chosen) {
   button.hidden = false;
   button.setAttribute('aria-pressed', String(chosen));
-  const words = `${count(life.length)} · ${endedBy(life.cause)}`;
-  write(/** @type {Element} */ (button.lastElementChild), words);
+  write(/** @type {Element} */ (button.lastElementChild), `${count(life.length)} · ${life.cause === 'time' ? 'the limit' : endedBy(life.cause)}`);
   button.title = `Watch the latest life of row ${life.row}`;
 }

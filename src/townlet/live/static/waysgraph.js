@@ -9,7 +9,7 @@ import { colourOf, placeSign } from './icons.js';
  * @typedef {{name: string, uses: number, x: number, y: number, r: number, side: number}} Spot side: of its name, −1 … 1
  */
 
-const DRAWN = 28; // ways in the picture; the table has more
+const DRAWN = 22; // ways in the picture, and some more; the table has all that matter
 const LISTED = 40;
 const LETTER = 7; // pixels of a letter beside a place, at most
 
@@ -43,19 +43,35 @@ function placed(ways, width, height) {
   const order = inOrder(ways);
   const uses = order.map((name) => ways.filter((way) => way.to === name).reduce((sum, way) => sum + way.times, 0));
   const most = Math.max(1, ...uses);
+  const radii = uses.map((times) => 10 + 10 * Math.sqrt(times / most));
+  const round = radii.reduce((sum, r) => sum + r, 0); // large ones need more of the ring
   const longest = Math.max(...order.map((name) => name.length));
   const wide = Math.max(60, width / 2 - 30 - longest * LETTER), high = Math.max(60, height / 2 - 40);
+  let before = -radii[0] / 2;
   return new Map(order.map((name, k) => {
-    const angle = (k / order.length) * 2 * Math.PI - Math.PI / 2;
-    const spot = { x: width / 2 + wide * Math.cos(angle), y: height / 2 + high * Math.sin(angle), r: 10 + 10 * Math.sqrt(uses[k] / most) };
-    return [name, { name, uses: uses[k], side: Math.cos(angle), ...spot }];
+    const angle = ((before + radii[k] / 2) / round) * 2 * Math.PI - Math.PI / 2;
+    before += radii[k];
+    return [name, { name, uses: uses[k], side: Math.cos(angle), x: width / 2 + wide * Math.cos(angle), y: height / 2 + high * Math.sin(angle), r: radii[k] }];
   }));
 }
 
-/** @param {Way} way @param {Spot} a @param {Spot} b @param {number} most */
-function arrow(way, a, b, most) {
-  const bend = 0.16, weight = way.times / most, wide = 1 + 7 * weight;
-  const mid = { x: (a.x + b.x) / 2 - (b.y - a.y) * bend, y: (a.y + b.y) / 2 + (b.x - a.x) * bend };
+/** The most used ways, and the most used one from each place, so that none stands alone. @param {Way[]} walked */
+function worthDrawing(walked) {
+  const first = new Map([...walked].reverse().map((way) => [way.from, way]));
+  return walked.filter((way, k) => k < DRAWN || first.get(way.from) === way);
+}
+
+/**
+ * @param {Way} way @param {Spot} a @param {Spot} b
+ * @param {number} most @param {{x: number, y: number}} centre
+ */
+function arrow(way, a, b, most, centre) {
+  const weight = way.times / most, wide = 1 + 7 * weight;
+  // All bend inwards, away from names, and there further than back, so that the two can be told apart.
+  const half = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+  const inwards = (half.x - centre.x) * (b.y - a.y) - (half.y - centre.y) * (b.x - a.x) > 0 ? 1 : -1;
+  const bend = inwards > 0 ? 0.14 : -0.34;
+  const mid = { x: half.x - (b.y - a.y) * bend, y: half.y + (b.x - a.x) * bend };
   const angle = Math.atan2(b.y - mid.y, b.x - mid.x), head = 5 + wide;
   // The line ends where the head begins, and the head at the rim of the place.
   const tip = { x: b.x - Math.cos(angle) * (b.r + 2), y: b.y - Math.sin(angle) * (b.r + 2) };
@@ -76,7 +92,7 @@ function node(spot) {
   const sign = placeSign(name, r * 1.25);
   sign.setAttribute('x', String(x - r * 0.625));
   sign.setAttribute('y', String(y - r * 0.625));
-  const beside = Math.abs(side) > 0.35;
+  const beside = Math.abs(side) > 0.2;
   const words = svg('text', {
     x: beside ? x + Math.sign(side) * (r + 6) : x, y: beside ? y + 4 : y + (y < r * 3 ? -r - 7 : r + 15),
     'text-anchor': beside ? (side > 0 ? 'start' : 'end') : 'middle',
@@ -93,7 +109,7 @@ function picture(ways, width) {
   const most = Math.max(1, walked[0]?.times ?? 1);
   /** @param {string} name */
   const at = (name) => /** @type {Spot} */ (spots.get(name));
-  const lines = walked.slice(0, DRAWN).reverse().map((way) => arrow(way, at(way.from), at(way.to), most));
+  const lines = worthDrawing(walked).reverse().map((way) => arrow(way, at(way.from), at(way.to), most, { x: width / 2, y: height / 2 }));
   const told = walked.slice(0, 5).map((way) => `${spaced(way.from)} to ${spaced(way.to)}, ${percent(way.share)}`).join('; ');
   return svg('svg', { class: 'ways-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Ways between places. Most used: ${told}. All are in the table below.` },
     ...lines, ...[...spots.values()].map(node));
