@@ -30,12 +30,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 class Served:
     """A server in a thread."""
 
-    def __init__(self, root: Path, first: str | None, worlds: Path, token: str | None = None) -> None:
+    def __init__(self, root: Path, first: str | None, worlds: Path, token: str | None = None, port: int = 0) -> None:
         self.worlds = worlds
-        self.server = Server(make_app(House(root, first), worlds), "127.0.0.1", 0, token)
+        self.server = Server("127.0.0.1", port, token)
         self.origin = f"http://127.0.0.1:{self.server.port}"
         self.socket = f"ws://127.0.0.1:{self.server.port}/ws"
-        self._thread = threading.Thread(target=self.server.run, daemon=True)
+        self._thread = threading.Thread(
+            target=self.server.run, args=(make_app(House(root, first), worlds),), daemon=True
+        )
         self._thread.start()
 
     def wait(self) -> None:

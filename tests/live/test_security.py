@@ -291,9 +291,7 @@ def test_the_link_with_the_token_opens_the_door(guarded: Served) -> None:
 
 
 def test_a_public_address_always_has_a_token() -> None:
-    async def nothing(*_: object) -> None: ...
-
-    servers = [Server(nothing, host, 0) for host in ("0.0.0.0", "127.0.0.1")]
+    servers = [Server(host, 0) for host in ("0.0.0.0", "127.0.0.1")]
     public, local = servers
     for one in servers:
         one.close()

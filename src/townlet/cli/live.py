@@ -33,22 +33,23 @@ def live(
 
     Ctrl-C ends it. Nothing here can change a run.
     """
-    from townlet.live.app import make_app
-    from townlet.live.house import House
     from townlet.runs.folder import Run
     from townlet.web.serve import Server
 
     runs = Run.list(Path(root))
     first = Run.open(what, root) if what else runs[-1] if runs else None
-    house = House(first.path.parent if first else Path(root), first.name if first else None)
-    server = Server(make_app(house), host, port, token, name or ())
+    server = Server(host, port, token, name or ())
     out().print(f"Open {server.link} in a browser. Ctrl-C ends it.", soft_wrap=True)
     out().file.flush()
     if show:
         open_page(server.link)
     if with_parent:
         os.nice(NICE)
-    server.run(orphaned if with_parent else None)
+    from townlet.live.app import make_app  # takes seconds, and the link is told already
+    from townlet.live.house import House
+
+    house = House(first.path.parent if first else Path(root), first.name if first else None)
+    server.run(make_app(house), orphaned if with_parent else None)
 
 
 def orphaned(parent: int = os.getppid()) -> bool:

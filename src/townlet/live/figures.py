@@ -27,6 +27,7 @@ class Figures:
         self._since = self._latest()  # whoever comes is told the whole first, so that news begin after it
         self._checkpoints = {one.name for one in self._surveyed()}
         self._status: RunStatus | None = None
+        self._whole: list[Said] = []  # until there is news: many may come at once
 
     def _latest(self) -> int:
         """The last moment of which there are figures."""
@@ -38,14 +39,15 @@ class Figures:
 
     def whole(self) -> list[Said]:
         """Everything up to now, curves with at most POINTS points; for somebody who has just come."""
-        if not self.run.metrics_file.exists():
-            return []
+        if self._whole or not self.run.metrics_file.exists():
+            return self._whole
         with Reader(self.run.metrics_file) as store:
             series = {name: list(zip(*store.series(name, POINTS), strict=True)) for name in store.names()}
             evaluations = _rows(store.read("evaluations"))
             alerts = self._alerts(store, -1)
             stages = self._stages(store, -1)
-        return [Metrics(run=self.run.name, series=series, evaluations=evaluations), *stages, *alerts]
+        self._whole = [Metrics(run=self.run.name, series=series, evaluations=evaluations), *stages, *alerts]
+        return self._whole
 
     def news(self) -> list[Said]:
         """What is new: status, figures, stages, alerts and checkpoints."""
@@ -53,8 +55,9 @@ class Figures:
         if (status := self.status()) != self._status:
             self._status = status
             said.append(status)
-        said += self._new_figures()
-        return said + self._new_checkpoints()
+        if figures := self._new_figures():
+            self._whole = []
+        return said + figures + self._new_checkpoints()
 
     def _new_figures(self) -> list[Said]:
         if not self.run.metrics_file.exists():

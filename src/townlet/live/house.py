@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import deque
 from pathlib import Path
@@ -28,6 +29,7 @@ from townlet.world.tables import World
 if TYPE_CHECKING:
     from townlet.live.viewer import Viewer
 
+LOG: Final = logging.getLogger(__name__)
 READ: Final = 1.0  # seconds between two looks at what is on disk
 LIVES: Final = 12  # of training that are kept for those who come
 RATE: Final = 5.0  # frames a second
@@ -158,7 +160,10 @@ class House:
             now = time.monotonic()
             seconds, then = now - then, now
             for name, stand in list(self._stands.items()):
-                self._tell(stand, self._viewers[name], seconds)
+                try:
+                    self._tell(stand, self._viewers[name], seconds)
+                except Exception:  # whatever is wrong with one run, the others go on
+                    LOG.exception("%s could not be shown", name)
                 await asyncio.sleep(0)
 
     def _tell(self, stand: Stand, viewers: set[Viewer], seconds: float) -> None:

@@ -23,11 +23,13 @@ from townlet.live.protocol import Said
 from townlet.runs.overview import overviews
 from townlet.runs.reader import Reader
 from townlet.sim.tape import MOMENT, Recording
+from townlet.web.shared import Shared
 from townlet.world.load import shipped
 from townlet.world.tables import World
 
 NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 SPARK: Final = 60  # points of a sparkline
+FRESH: Final = 2.0  # seconds that an answer about what changes is good for everybody
 
 
 class NewWorld(Said):
@@ -40,14 +42,13 @@ class NewWorld(Said):
 def questions(house: House, worlds: Path) -> APIRouter:
     """The routes; new worlds are written into the folder `worlds`."""
     ask = APIRouter(prefix="/api")
+    listed: Shared[list[dict[str, Any]]] = Shared(FRESH)
+    mapped: Shared[dict[str, Any]] = Shared(FRESH)
 
     @ask.get("/runs")
     def runs() -> list[dict[str, Any]]:
         """All runs, newest first."""
-        hidden = ("path",)  # a page need not know where on the disk they lie
-        found = overviews(house.root)
-        told = [{**o.as_json(), "scores": o.scores[-SPARK:], "random": o.random} for o in found]
-        return [{key: value for key, value in one.items() if key not in hidden} for one in told]
+        return listed.get("runs", lambda: _runs(house.root))
 
     @ask.get("/runs/{name}")
     def about(name: str) -> dict[str, Any]:
@@ -60,8 +61,7 @@ def questions(house: House, worlds: Path) -> APIRouter:
     @ask.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
         """Where agents were, what was new to them, which place followed which, and what they died of."""
-        stand = Stand(run_below(house.root, name))
-        return _maps(stand)
+        return mapped.get(name, lambda: _maps(Stand(run_below(house.root, name))))
 
     @ask.get("/runs/{name}/recordings/{number}.csv")
     def recording(name: str, number: int) -> Response:
@@ -91,6 +91,12 @@ def questions(house: House, worlds: Path) -> APIRouter:
         return {"file": _save(worlds, asked)}
 
     return ask
+
+
+def _runs(root: Path) -> list[dict[str, Any]]:
+    hidden = ("path",)  # a page need not know where on the disk they lie
+    told = [{**o.as_json(), "scores": o.scores[-SPARK:], "random": o.random} for o in overviews(root)]
+    return [{key: value for key, value in one.items() if key not in hidden} for one in told]
 
 
 def _maps(stand: Stand) -> dict[str, Any]:

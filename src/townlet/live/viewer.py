@@ -99,8 +99,11 @@ class Viewer:
         try:
             self._do(message)
         except (TownletError, Mistakes) as error:
-            first = error.mistakes[0]
-            self.say(Error(what=first.what, fix=first.fix))
+            self._refuse(error)
+
+    def _refuse(self, error: TownletError | Mistakes) -> None:
+        first = error.mistakes[0]
+        self.say(Error(what=first.what, fix=first.fix))
 
     def _do(self, message: FromPage) -> None:
         match message:
@@ -146,8 +149,12 @@ class Viewer:
             self.show(do(seat))
 
     def advance(self, seconds: float) -> None:
-        """So much time has passed for its own seats."""
-        self._each(lambda seat: seat.advance(seconds))
+        """So much time has passed for its own seats. Whoever can no longer play leaves the stage."""
+        try:
+            self._each(lambda seat: seat.advance(seconds))
+        except (TownletError, Mistakes) as error:
+            self.seats = []
+            self._refuse(error)
 
     def _subscribe(self, asked: Subscribe) -> None:
         """Look at a run: all that is known of it first, then what is shown."""

@@ -22,25 +22,14 @@ LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 
 
 
 class Server:
-    """One app behind a guard, on a port that is ours from the beginning, so that the link is true when it is told."""
+    """A port that is ours from the beginning: the link is true when it is told, also before there is an app."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        host: str,
-        port: int,
-        token: str | None = None,
-        names: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, host: str, port: int, token: str | None = None, names: Iterable[str] = ()) -> None:
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.token = token or (None if is_local(host) else new_token())
-        guarded = Guard(app, own_hosts(host, self.port, names), self.token)
-        config = uvicorn.Config(
-            guarded, log_level="warning", access_log=False, server_header=False, ws_max_size=LARGEST,
-            ws_per_message_deflate=False, timeout_graceful_shutdown=2,
-        )  # fmt: skip
-        self._server = uvicorn.Server(config)
+        self._names, self._stopped = names, False
+        self._server: uvicorn.Server | None = None
 
     @property
     def link(self) -> str:
@@ -49,29 +38,35 @@ class Server:
         name = f"[{name}]" if ":" in name else name
         return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
-    async def serve(self, over: Callable[[], bool] | None = None) -> None:
+    async def serve(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
         """Until somebody asks to stop, or `over` says so."""
-        watch = asyncio.create_task(self._watch(over)) if over else None
+        guarded = Guard(app, own_hosts(self.host, self.port, self._names), self.token)
+        config = uvicorn.Config(
+            guarded, log_level="warning", access_log=False, server_header=False, ws_max_size=LARGEST,
+            ws_per_message_deflate=False, timeout_graceful_shutdown=2,
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+        watch = asyncio.create_task(self._watch(over))
         await self._server.serve(sockets=[self._socket])
-        if watch:
-            watch.cancel()
+        watch.cancel()
 
-    async def _watch(self, over: Callable[[], bool]) -> None:
-        while not over():
-            await asyncio.sleep(0.5)
-        self.stop()
+    async def _watch(self, over: Callable[[], bool] | None) -> None:
+        while not (self._stopped or (over and over())):
+            await asyncio.sleep(0.2)
+        assert self._server is not None
+        self._server.should_exit = True
 
-    def run(self, over: Callable[[], bool] | None = None) -> None:
+    def run(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
         """The same as a whole program: Ctrl-C and SIGTERM are the usual way to end it, and no failure."""
         logging.getLogger("asyncio").setLevel(logging.ERROR)  # else every viewer that vanishes is worth a warning
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again once all is closed
                 signal.signal(number, lambda *_: self.stop())
-        asyncio.run(self.serve(over))
+        asyncio.run(self.serve(app, over))
 
     def stop(self) -> None:
         """Ask it to stop; open conversations are ended."""
-        self._server.should_exit = True
+        self._stopped = True
 
     def close(self) -> None:
         """Let go of the port, where it was never served."""
