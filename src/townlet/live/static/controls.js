@@ -154,7 +154,7 @@ export class Controls {
 
   /** Choices that come from the run. */
   fill() {
-    const { checkpoints, checkpoint, compare, about } = this.store.known;
+    const { checkpoints, checkpoint, compare, about, recording } = this.store.known;
     const named = [...checkpoints].sort((a, b) => b.env_steps - a.env_steps);
     /** @param {string} prefix @param {string} noun */
     const options = (prefix, noun) => [
@@ -169,13 +169,12 @@ export class Controls {
     this.who.value = checkpoint;
     this.compare.replaceChildren(make('option', { value: '', text: 'compare with …' }), ...options('beside: ', ''));
     this.compare.value = compare ?? '';
-    const chosen = this.kept.value;
     const lives = [...(about?.recordings ?? [])].reverse();
     this.kept.replaceChildren(...(lives.length ? lives.map((one) => make('option', {
       value: one.number,
       text: `${one.kind}: ${one.length} steps, ${endedBy(one.cause)} (after ${compact(one.env_steps)})`,
     })) : [make('option', { value: '', text: 'none kept yet' })]));
-    if (chosen && lives.some((one) => String(one.number) === chosen)) this.kept.value = chosen;
+    if (recording !== null) this.kept.value = String(recording);
   }
 
   /** Where the shown life is; called with every picture of it. */

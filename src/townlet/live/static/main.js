@@ -128,6 +128,7 @@ store.on(['source', 'world'], () => {
   if (source === store.known.source && world === store.known.world) return;
   ({ source, world } = store.known);
   clear();
+  if (source === 'recording') void visit.kept();
   if (world) agent = new AgentPanel(world);
 });
 store.tell(['compare', 'view', 'link']);

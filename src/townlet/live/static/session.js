@@ -32,9 +32,9 @@ export class Session {
     this.connection.send(message);
   }
 
-  /** Show the chosen run from the chosen source, in the run's own world. @param {number | null} [recording] */
-  subscribe(recording = null) {
-    const { run, source, speed, preview, about } = this.store.known;
+  /** Show the chosen run from the chosen source, in the run's own world. */
+  subscribe() {
+    const { run, source, speed, preview, about, recording } = this.store.known;
     if (!run) return;
     if (preview) this.store.set({ preview: false, world: about?.world ?? null });
     this.store.set({ playing: true, alone: false, row: null, pace: source === 'training' ? 'live' : 'own' });
@@ -56,8 +56,8 @@ export class Session {
 
   /** @param {import('./types.js').Source} source @param {number | null} [recording] */
   source(source, recording = null) {
-    this.store.set({ source, ...(source === 'checkpoint' ? {} : { compare: null, side: 0 }) });
-    this.subscribe(recording);
+    this.store.set({ source, recording, ...(source === 'checkpoint' ? {} : { compare: null, side: 0 }) });
+    this.subscribe();
   }
 
   /** Whoever touches the controls of training goes on alone, at the pace it had. */

@@ -16,6 +16,7 @@
  * @property {'live' | 'own'} pace training has one of its own until a person touches the speed
  * @property {number} speed that a person chose, in steps a second
  * @property {number | null} row of training that a person chose
+ * @property {number | null} recording that a person chose; null: the newest
  * @property {string} checkpoint
  * @property {number} epsilon
  * @property {string | null} compare
@@ -40,8 +41,8 @@
 export function nothingKnown() {
   return {
     link: 'connecting', runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
-    source: 'checkpoint', playing: true, alone: false, pace: 'own', speed: 5, row: null, checkpoint: 'latest',
-    epsilon: 0, compare: null, side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
+    source: 'checkpoint', playing: true, alone: false, pace: 'own', speed: 5, row: null, recording: null,
+    checkpoint: 'latest', epsilon: 0, compare: null, side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
     stages: new Map(), lived: [], ends: [], wall: null, checked: null, trying: false,
     refusal: null, view: 'watch', overlay: 'none', theme: 'light',
   };
