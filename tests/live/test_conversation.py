@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from live.conftest import Page, Served
 from townlet.runs.folder import Run
 
@@ -48,6 +50,17 @@ def test_pause_step_and_seek(page: Page, run: Run) -> None:
     assert page.hear("frame")["age"] == [8]
     page.say("step", by=-2)
     assert page.hear("frame")["age"] == [6]
+
+
+def test_fewer_frames_hold_more_moments(page: Page, run: Run) -> None:
+    page.say("subscribe", run=run.name, source="checkpoint", rate=1.0)
+    page.say("set_speed", speed=20)
+    page.hear("frame")
+    began = time.monotonic()
+    assert len(page.hear("frame")["age"]) >= 10
+    assert time.monotonic() - began > 0.5
+    page.say("subscribe", run=run.name, source="checkpoint", rate=50)
+    assert "rate" in page.hear("error")["what"]
 
 
 def test_a_kept_life_is_shown_whole(page: Page, run: Run) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
 
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
 from townlet.live.house import House
+from townlet.live.manual import manual
 from townlet.live.protocol import FROM_PAGE, LARGEST, Error, Hello, documentation
 from townlet.live.questions import questions
 from townlet.live.viewer import Viewer
@@ -58,7 +59,11 @@ def _pages(app: FastAPI, house: House) -> None:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     @app.get("/docs/protocol", include_in_schema=False)
-    async def protocol() -> JSONResponse:
+    async def protocol() -> HTMLResponse:
+        return HTMLResponse(manual())
+
+    @app.get("/docs/protocol.json", include_in_schema=False)
+    async def schema() -> JSONResponse:
         return JSONResponse(documentation())
 
     @app.get("/healthz", include_in_schema=False)

@@ -17,7 +17,7 @@ from townlet.errors import TownletError
 from townlet.live.casting import Casting
 from townlet.live.figures import Figures, run_below
 from townlet.live.lives import Life, Recorded
-from townlet.live.protocol import Error, Lived, Said, Wall
+from townlet.live.protocol import RATE, Error, Lived, Said, Wall
 from townlet.live.seat import Air
 from townlet.runs.feed import LIFE, WALL, Feed
 from townlet.runs.folder import Run
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 READ: Final = 1.0  # seconds between two looks at what is on disk
 LIVES: Final = 12  # of training that are kept for those who come
-RATE: Final = 5.0  # frames a second
 
 
 class Stand:
@@ -174,12 +173,8 @@ class House:
             seen = [Error(what=f"{stand.run.name} can no longer be read: {error}", fix="choose another run")]
             self._stands.pop(stand.run.name, None)
         news = [message.model_dump_json() for message in seen]
-        followers = [viewer for viewer in viewers if viewer.follows]
-        shown = [(m, m.model_dump_json()) for m in stand.air.advance(seconds)] if followers else []
+        followed = any(viewer.follows for viewer in viewers)
+        shown = [(m, m.model_dump_json()) for m in stand.air.advance(seconds)] if followed else []
         for viewer in viewers:
-            viewer.hear(news, stand)
-            if not viewer.follows:
-                viewer.advance(seconds)
-        for viewer in followers:
-            for message, text in shown:
-                viewer.pass_on(message, text)
+            viewer.hear(news)
+            viewer.turn(seconds, shown)

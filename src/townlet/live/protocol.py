@@ -5,11 +5,12 @@ A message is one JSON object with a `type`. `VERSION` goes up when an older page
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 VERSION: Final = 1
+RATE: Final = 5.0  # frames a second
 LARGEST: Final = 1 << 17  # bytes of one message of a client; a longer one closes the connection (1009)
 
 Run = Annotated[str, Field(min_length=1, max_length=200, description="The name of a run.")]
@@ -36,7 +37,9 @@ class Subscribe(Said):
         description="Lives of training as they end; a checkpoint that plays for me; a life that was kept; only figures."
     )
     rows: int = Field(0, ge=0, le=64, description="So many rows of training as a wall of small towns, beside the town.")
-    rate: float = Field(5.0, ge=0.2, le=20, allow_inf_nan=False, description="How often frames may come, in a second.")
+    rate: float = Field(
+        RATE, ge=0.2, le=RATE, allow_inf_nan=False, description="Frames in a second; of fewer each holds more moments."
+    )
 
 
 class Play(Said):
@@ -282,8 +285,13 @@ FromServer = (
 )  # fmt: skip
 
 
+def messages(union: Any) -> list[type[BaseModel]]:
+    """The models of one direction, in the order in which they stand here."""
+    return list(get_args(get_args(union)[0] if get_origin(union) is Annotated else union))
+
+
 def documentation() -> dict[str, Any]:
-    """Both directions as JSON Schema, for /docs/protocol."""
+    """Both directions as JSON Schema, for programs."""
     server: TypeAdapter[Any] = TypeAdapter(Annotated[FromServer, Field(discriminator="type")])
     return {
         "version": VERSION,

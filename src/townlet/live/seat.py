@@ -64,6 +64,12 @@ class Seat:
         """Go on where another seat is."""
         self.life, self.at, self._shown, self._ended = other.life, other.at, other._shown, other._ended
 
+    def follow(self, other: Seat) -> list[Said]:
+        """What another seat has shown since the last time, as one of one's own."""
+        said = self.show(other.life) if other.life is not self.life else []
+        self.at = other.at
+        return said if self.life is None else said + self._send()
+
     def _follow(self) -> list[Said]:
         found = self.source()
         return [] if found is None else self.show(found)

@@ -12,6 +12,7 @@ from townlet.live.drawing import drawing
 from townlet.live.editing import edited, placed
 from townlet.live.lives import Life, Played
 from townlet.live.protocol import (
+    RATE,
     Checked,
     Compare,
     EditWorld,
@@ -57,6 +58,8 @@ class Viewer:
         self._cast: list[Part] = [("latest", 0.0)]  # on each side
         self._world: World | None = None  # that is being edited
         self._seed = FIRST
+        self._waited = 0.0  # seconds since its last frame
+        self._beside = self._seat(lambda: None)  # for what all see, in frames of its own
 
     def say(self, *messages: Said) -> None:
         """Something that happened."""
@@ -81,12 +84,28 @@ class Viewer:
         """A seat of its own, whose frames hold what the page has not got yet."""
         return Seat(source, side, speed, playing, taken=lambda: not self.mailbox.waits(("frame", side)))
 
-    def hear(self, news: Sequence[str], stand: Stand) -> None:
+    def hear(self, news: Sequence[str]) -> None:
         """What is new about the run."""
         for text in news:
             self.mailbox.tell(text)
-        if self.asked and self.asked.rows and stand.wall:
-            self.mailbox.post("wall", stand.wall)
+
+    def turn(self, seconds: float, shown: Sequence[tuple[Said, str]]) -> None:
+        """So much time has passed, and this is what all see; whoever asked for fewer frames waits for its turn."""
+        assert self.asked is not None
+        assert self.stand is not None
+        self._waited += seconds
+        if self._waited < 1 / self.asked.rate - 0.5 / RATE:
+            return
+        waited, self._waited = self._waited, 0.0
+        if self.asked.rows and self.stand.wall:
+            self.mailbox.post("wall", self.stand.wall)
+        if not self.follows:
+            self.advance(waited)
+        elif self.asked.rate == RATE:
+            for message, text in shown:
+                self.pass_on(message, text)
+        else:
+            self.show(self._beside.follow(self.stand.air))
 
     def leave(self) -> None:
         """The connection is gone, or looks elsewhere."""
@@ -167,7 +186,8 @@ class Viewer:
             self._cast = [("latest", 0.0)]
         self._world = None
         self.asked, self.follows, self.seats = asked, asked.source == "training", []
-        if self.follows:
+        self._beside = self._seat(lambda: None)
+        if self.follows and asked.rate == RATE:
             self.show(stand.air.so_far())
         elif asked.source == "checkpoint":
             self._play(self._cast)
