@@ -93,7 +93,8 @@ def _pulls(world: World, r: Recording, meter: int, depth: int = 3) -> list[str]:
             break
         source = int(t.cascade_source[worst])
         name, bound = world.meters[source], float(t.cascade_threshold[worst])
-        told.append(f"For {low[worst]} steps {name} was below {bound:.0%}, which pulls {world.meters[meter]} down.")
+        steps = "1 step" if low[worst] == 1 else f"{low[worst]} steps"
+        told.append(f"For {steps} {name} was below {bound:.0%}, which pulls {world.meters[meter]} down.")
         seen.add(source)
         meter = source
     return told
