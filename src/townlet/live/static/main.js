@@ -79,7 +79,9 @@ function refresh() {
 /** What changes with the shown moment, a few times in a second. @param {number} now */
 function showMoment(now) {
   const playback = playbacks[store.known.side];
-  const key = `${store.known.side}:${store.known.preview}:${playback.start?.episode}:${Math.floor(playback.head + 1e-6)}:${playback.over}:${playbacks[1].head | 0}`;
+  const { side, preview } = store.known;
+  // The first moment of a life comes after its beginning was told: `target` says whether there is one to show.
+  const key = [side, preview, playback.start?.episode, playback.target, Math.floor(playback.head + 1e-6), playback.over, playbacks[1].head | 0].join();
   if (key === shown || now - painted < PANEL) return;
   shown = key;
   painted = now;
@@ -89,7 +91,7 @@ function showMoment(now) {
   const main = playbacks[0];
   const moment = main.moment();
   const { world } = store.known;
-  const whose = store.known.preview ? 'in your version of the world: ' : '';
+  const whose = preview ? 'in your version of the world: ' : '';
   write(byId('who'), main.start && store.known.compare === null ? whose + player(main.start.who) : '');
   const hour = byId('clock');
   hour.hidden = !(moment && world?.temporal);

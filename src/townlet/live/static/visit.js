@@ -25,7 +25,10 @@ export class Visit {
     this.given = null; // the run that the server was started for
     this.greeted = false; // the server has said hello, so it hears what is asked
     this.asked = 0; // counts choices, so that a late answer about another run is dropped
-    setInterval(() => { if (!document.hidden && store.known.status?.state === 'running') void this.map(); }, MAPS);
+    setInterval(() => {
+      // Maps of a run that stands still do not change, but they may not have come yet.
+      if (!document.hidden && (store.known.status?.state === 'running' || !store.known.maps)) void this.map();
+    }, MAPS);
     this.again();
   }
 
