@@ -1,0 +1,154 @@
+"""A training beside the page: lives as they end, the wall, curves that grow, and its end."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from crash.smith import only_run
+from live.conftest import Served
+from live.test_training import ENDLESS, Trained
+from townlet.runs.folder import Run
+
+if TYPE_CHECKING:
+    from live.browser import Visit
+
+pytest_plugins = ["live.browser"]
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Iterator[Trained]:
+    """A training of which the test decides when it ends."""
+    one = Trained(tmp_path / "runs", *ENDLESS)
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def beside(trained: Trained, tmp_path: Path) -> Iterator[Served]:
+    """A server that stays when the training has ended."""
+    one = Served(tmp_path / "runs", None, tmp_path / "worlds")
+    yield one
+    one.stop()
+
+
+def number(text: str) -> float:
+    """12.3K steps as a number."""
+    found = re.match(r"([\d.]+)([KMB]?)", text)
+    assert found, text
+    return float(found[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[found[2]]
+
+
+def test_a_training_is_watched_until_it_ends(visit: Visit, beside: Served, trained: Trained) -> None:
+    look = visit(beside)
+    page = look.page
+    expect(page.locator("#run-state")).to_have_text("training")
+    expect(page.locator("#who")).to_have_text(re.compile(r"row \d+ of training"))
+    expect(page.locator(".speed-text")).to_have_text("live pace")
+
+    # Lives as they end, and the wall of all rows at this moment.
+    expect(page.get_by_role("heading", name="Lives in training, as they end")).to_be_visible()
+    expect(page.locator(".strip i:visible").first).to_be_visible()
+    wall, note = look.picture("#wall-canvas"), look.text("#wall-note")
+    assert note.startswith("16 at ")
+    look.until(lambda: look.text("#wall-note") != note and look.picture("#wall-canvas") != wall)
+    page.locator("#wall .explain").click()
+    expect(page.locator("#note-wall")).to_be_visible()
+    page.keyboard.press("Escape")
+
+    # Curves grow while training goes on.
+    chart = "#learning .chart canvas"
+    expect(page.locator(chart).first).to_be_visible(timeout=30_000)
+    curve, steps = look.picture(chart), number(look.text("#progress-text"))
+    look.until(lambda: number(look.text("#progress-text")) > steps and look.picture(chart) != curve, seconds=20)
+
+    # One row of those that are watched, and back to what everybody sees.
+    expect(page.locator(".strip-rows button[data-row='2']")).to_be_visible()
+    look.choose("Which row of training", value="2")
+    expect(page.locator("#who")).to_have_text("row 2 of training")
+    look.button("Back to training").click()
+    expect(look.button("Back to training")).to_be_hidden()
+    expect(page.locator(".speed-text")).to_have_text("live pace")
+    page.locator(".strip-rows button[data-row='1']").click()
+    expect(page.locator("#who")).to_have_text("row 1 of training")
+    page.locator("#wall-canvas").click(position={"x": 10, "y": 10})
+    expect(page.locator("#who")).to_have_text("row 0 of training")
+    look.button("Another life").click()
+
+    # Whoever touches the controls goes on alone.
+    look.pause()
+    expect(look.button("Back to training")).to_be_visible()
+    look.button("Play").click()
+    look.button("Back to training").click()
+
+    trained.end()
+    expect(page.locator("#run-state")).to_have_text("interrupted")
+    expect(page.locator("#wall")).to_be_hidden()
+    expect(page.get_by_role("heading", name="The last lives of training")).to_be_visible()
+    look.until(lambda: "Training is interrupted" in look.text(".stage-hint"), seconds=30)
+    page.locator(".stage-hint").get_by_role("button").click()
+    expect(page.locator("#who")).to_contain_text("latest checkpoint")
+    look.moves()
+
+
+def test_the_page_of_the_training_itself(visit: Visit, tmp_path: Path) -> None:
+    one = Trained(tmp_path, "--live", "--port", "0", *ENDLESS)
+    try:
+        port = one.port()
+
+        class Itself:
+            origin = f"http://127.0.0.1:{port}"
+
+            def wait(self) -> None: ...
+
+        look = visit(Itself())
+        expect(look.page.locator("#run-state")).to_have_text("training")
+        expect(look.page).to_have_url(re.compile(only_run(tmp_path).name))
+        look.moves()
+        look.forgive("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
+        one.end()  # away from a terminal the page ends with it
+        expect(look.page.locator("#banner")).to_contain_text("The server does not answer")
+        expect(look.page.locator("#run-state")).to_have_text("offline")
+    finally:
+        one.end()
+
+
+def test_the_first_run_opens_by_itself(visit: Visit, runs: tuple[Run, Run], tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    served = Served(root, None, tmp_path / "worlds")
+    try:
+        look = visit(served, ready=False)
+        expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
+        expect(look.page.locator("#blank")).to_contain_text("townlet train")
+        expect(look.page.locator("main")).to_be_hidden()
+        shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)
+        (tmp_path / "coming").rename(root)  # as a run begins: all at once
+        expect(look.page.locator("#run-name")).to_have_text("town:dqn")
+        expect(look.page.locator("#blank")).to_be_hidden()
+        look.until(lambda: look.step() >= 0)
+        look.moves()
+    finally:
+        served.stop()
+
+
+def test_a_training_that_begins_is_shown(visit: Visit, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    served = Served(root, None, tmp_path / "worlds")
+    try:
+        look = visit(served, ready=False)
+        expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
+        one = Trained(root, *ENDLESS)
+        try:
+            expect(look.page.locator("#run-state")).to_have_text("training", timeout=30_000)
+            look.until(lambda: look.step() >= 0, seconds=30)
+            look.moves()
+        finally:
+            one.end()
+    finally:
+        served.stop()

@@ -1,0 +1,34 @@
+"""The page is written with types in its comments; the compiler that reads them must find nothing wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from townlet.live.app import STATIC
+
+
+def compiler() -> list[str] | None:
+    """How TypeScript is called here: as a program, or with Node from the folder that NODE_PATH names."""
+    if found := shutil.which("tsc"):
+        return [found]
+    node = shutil.which("node")
+    for folder in filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)):
+        script = Path(folder) / "typescript" / "bin" / "tsc"
+        if node and script.is_file():
+            return [node, str(script)]
+    return None
+
+
+def test_the_types_of_the_page_fit() -> None:
+    command = compiler()
+    if command is None:
+        pytest.skip("TypeScript is not installed (npm install --global typescript, or NODE_PATH)")
+    told = subprocess.run(
+        [*command, "--noEmit", "--project", str(STATIC / "jsconfig.json")], capture_output=True, text=True, timeout=120
+    )
+    assert (told.returncode, told.stdout) == (0, "")
