@@ -29,15 +29,18 @@ MISFITS = """() => {
   const boxes = new Map(all.map((one) => [one, one.getBoundingClientRect()]));
   const shared = (a, b) => Math.min(
     Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
-  const within = (a, b) => a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+  const within = (a, b) => a.left >= b.left - 1 && a.right <= b.right + 1
+    && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
   for (const [one, box] of boxes) {
     if (box.left < -0.5 || box.right > innerWidth + 0.5) found.push(`${named(one)} leaves the page`);
     for (let around = one.parentElement; around && around !== document.body; around = around.parentElement) {
       const { overflow } = getComputedStyle(around);
       if (/auto|scroll/.test(overflow)) break; // one can get there by scrolling
-      if (/hidden|clip/.test(overflow) && !within(box, around.getBoundingClientRect())) found.push(`${named(one)} is cut off`);
+      const cut = /hidden|clip/.test(overflow) && !within(box, around.getBoundingClientRect());
+      if (cut) found.push(`${named(one)} is cut off`);
     }
-    if (one.tagName === 'BUTTON' && one.scrollWidth > one.clientWidth + 1) found.push(`${named(one)} cuts off its words`);
+    const full = one.tagName === 'BUTTON' && one.scrollWidth > one.clientWidth + 1;
+    if (full) found.push(`${named(one)} cuts off its words`);
     if (box.width < 18 || box.height < 16) found.push(`${named(one)} is too small to hit`);
     for (const [other, its] of boxes) {
       if (one === other || one.contains(other) || other.contains(one)) continue;
@@ -109,12 +112,15 @@ PALE = """() => {
   return { seen, found: [...new Set(found)] };
 }"""
 
+# Nothing fades in or out any more.
+RESTS = """() => document.getAnimations()
+  .every((one) => one.playState !== 'running' || one.effect.getTiming().iterations === Infinity)"""
+
 
 def ended(look: Look) -> None:
     """A life has ended, and stays on show."""
     look.page.get_by_label("Moment of this life").press("End")
     expect(look.page.locator(".end-card").first).to_be_visible()
-    look.until(lambda: look.page.locator(".end-card").first.evaluate("(card) => !card.getAnimations().length"))
 
 
 def mistaken(look: Look) -> None:
@@ -153,6 +159,7 @@ def test_everything_fits(visit: Visit, shown: Served, size: tuple[int, int]) -> 
     look.pause()
     for name in ("watch", "unfolded", "ended", "compare", "kept", "world"):
         STATES[name](look)
+        look.until(lambda: look.page.evaluate(RESTS))
         look.page.wait_for_timeout(150)  # until charts have found their size
         misfits[name] = look.page.evaluate(MISFITS)
     assert misfits == {name: [] for name in misfits}, json.dumps(misfits, indent=1)
@@ -177,6 +184,7 @@ def test_every_text_can_be_read(visit: Visit, shown: Served, theme: str) -> None
     pale = {}
 
     def judge(name: str) -> None:
+        look.until(lambda: look.page.evaluate(RESTS))
         told = look.page.evaluate(PALE)
         assert told["seen"] > 20
         pale[name] = told["found"]

@@ -25,7 +25,7 @@ pytest_plugins = ["live.browser"]
 @pytest.fixture
 def trained(tmp_path: Path) -> Iterator[Trained]:
     """A training of which the test decides when it ends."""
-    one = Trained(tmp_path / "runs", *ENDLESS)
+    one = Trained(tmp_path / "runs", "metrics.every=500", *ENDLESS)
     yield one
     one.end()
 
@@ -66,7 +66,7 @@ def test_a_training_is_watched_until_it_ends(visit: Visit, beside: Served, train
     chart = "#learning .chart canvas"
     expect(page.locator(chart).first).to_be_visible(timeout=30_000)
     curve, steps = look.picture(chart), number(look.text("#progress-text"))
-    look.until(lambda: number(look.text("#progress-text")) > steps and look.picture(chart) != curve, seconds=20)
+    look.until(lambda: number(look.text("#progress-text")) > steps and look.picture(chart) != curve)
 
     # One row of those that are watched, and back to what everybody sees.
     expect(page.locator(".strip-rows button[data-row='2']")).to_be_visible()
