@@ -10,7 +10,7 @@ from townlet.world.catalogue import FOLDER
 from townlet.world.load import from_text, shipped
 from townlet.world.tables import World
 
-SOURCE: Final = "world.yaml"
+SOURCE: Final = "edited.yaml"
 
 
 def edited(text: str) -> World:

@@ -16,7 +16,7 @@ from townlet.runs.overview import state_of
 from townlet.runs.reader import Reader
 
 POINTS: Final = 400  # of a curve that is sent whole
-STAGES: Final = 50  # changes of stage that are told at once; of more, the last
+ALERTS: Final = 50  # that are told at once; of more, the last
 
 
 class Figures:
@@ -45,8 +45,8 @@ class Figures:
             series = {name: list(zip(*store.series(name, POINTS), strict=True)) for name in store.names()}
             evaluations = _rows(store.read("evaluations"))
             alerts = self._alerts(store, -1)
-            stages = self._stages(store, -1)
-        self._whole = [Metrics(run=self.run.name, series=series, evaluations=evaluations), *stages, *alerts]
+            stages = {change.row: change for change in self._stages(store, -1)}  # where each row is now, and why
+        self._whole = [Metrics(run=self.run.name, series=series, evaluations=evaluations), *stages.values(), *alerts]
         return self._whole
 
     def news(self) -> list[Said]:
@@ -77,13 +77,13 @@ class Figures:
             said.append(Metrics(run=self.run.name, series=series, evaluations=evaluations))
         return said
 
-    def _stages(self, store: Reader, since: int) -> list[Said]:
+    def _stages(self, store: Reader, since: int) -> list[StageChange]:
         columns = ("env_steps", "row", "from_stage", "to_stage", "reason")
-        rows = _rows(store.read("stage_changes", columns, since=since, last=STAGES))
+        rows = _rows(store.read("stage_changes", columns, since=since))
         return [StageChange(run=self.run.name, **row) for row in rows]
 
     def _alerts(self, store: Reader, since: int) -> list[Said]:
-        rows = _rows(store.read("alerts", ("env_steps", "name", "message"), since=since, last=STAGES))
+        rows = _rows(store.read("alerts", ("env_steps", "name", "message"), since=since, last=ALERTS))
         return [Alert(run=self.run.name, tip=_tip(row["name"]), **row) for row in rows]
 
     def saved(self) -> list[Said]:

@@ -81,6 +81,10 @@ class Stand:
         newest = self.lives[-1] if self.lives else None
         return newest if newest is not None and newest is not self.air.life else None
 
+    def of_row(self, row: int | None) -> Recorded | None:
+        """The newest life of one row of training."""
+        return next((one for one in reversed(self.lives) if one.row == row), None)
+
     def recorded(self, number: int) -> Recorded:
         """A life that the run has kept, by its place in the store."""
         with Reader(self.run.metrics_file) as store:
@@ -177,4 +181,4 @@ class House:
         shown = [(m, m.model_dump_json()) for m in stand.air.advance(seconds)] if followed else []
         for viewer in viewers:
             viewer.hear(news)
-            viewer.turn(seconds, shown)
+            viewer.turn(shown)

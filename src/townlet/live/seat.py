@@ -10,7 +10,7 @@ from townlet.live.lives import Life
 from townlet.live.protocol import Said, Side
 
 REST: Final = 2.0  # seconds that an end stays on show
-MOST: Final = 64  # moments in one frame; of more the last ones are sent
+MOST: Final = 256  # moments in one frame; of more the last ones are sent
 AIR: Final = 12.0  # steps a second of training as all see it
 LONG: Final = 15.0  # seconds that one such life may take: training goes on meanwhile
 

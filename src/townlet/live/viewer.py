@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -58,13 +59,12 @@ class Viewer:
         self._cast: list[Part] = [("latest", 0.0)]  # on each side
         self._world: World | None = None  # that is being edited
         self._seed = FIRST
-        self._waited = 0.0  # seconds since its last frame
+        self._then = 0.0  # when its last frame was due
         self._beside = self._seat(lambda: None)  # for what all see, in frames of its own
 
     def say(self, *messages: Said) -> None:
         """Something that happened."""
-        for message in messages:
-            self.mailbox.tell(message.model_dump_json())
+        self.mailbox.tell(*(message.model_dump_json() for message in messages))
 
     def show(self, messages: Sequence[Said]) -> None:
         """Frames replace those of their side that still wait; all else goes in order."""
@@ -86,17 +86,17 @@ class Viewer:
 
     def hear(self, news: Sequence[str]) -> None:
         """What is new about the run."""
-        for text in news:
-            self.mailbox.tell(text)
+        self.mailbox.tell(*news)
 
-    def turn(self, seconds: float, shown: Sequence[tuple[Said, str]]) -> None:
-        """So much time has passed, and this is what all see; whoever asked for fewer frames waits for its turn."""
+    def turn(self, shown: Sequence[tuple[Said, str]]) -> None:
+        """Some time has passed, and this is what all see; whoever asked for fewer frames waits for its turn."""
         assert self.asked is not None
         assert self.stand is not None
-        self._waited += seconds
-        if self._waited < 1 / self.asked.rate - 0.5 / RATE:
+        now = time.monotonic()
+        waited = now - self._then
+        if waited < 1 / self.asked.rate - 0.5 / RATE:
             return
-        waited, self._waited = self._waited, 0.0
+        self._then = now
         if self.asked.rows and self.stand.wall:
             self.mailbox.post("wall", self.stand.wall)
         if not self.follows:
@@ -193,6 +193,7 @@ class Viewer:
             self._play(self._cast)
         elif asked.source == "recording":
             self._select(Select(recording=stand.newest_recording()))
+        self._then = time.monotonic()  # to find and prepare all this may have taken a while
 
     def _own(self) -> None:
         """Whoever touches the controls goes on alone, from where all are."""
@@ -204,19 +205,19 @@ class Viewer:
             self.seats = [seat]
 
     def _select(self, asked: Select) -> None:
-        """A life that was kept, or the latest one of a row of training."""
+        """A life that was kept, or the latest one of a row of training, and then the next of that row."""
         assert self.stand is not None
         stand = self.stand
-        life: Life | None
-        if asked.recording is not None:
-            life = stand.recorded(asked.recording)
-        else:
-            life = next((one for one in reversed(stand.lives) if one.row == asked.row), None)
-            if life is None:
-                raise TownletError(f"no life of row {asked.row} was seen yet", "wait for one to end")
-        self.follows = False
-        seat = self._seat(lambda: None)
-        self.seats = [seat]
+        life = stand.of_row(asked.row) if asked.recording is None else stand.recorded(asked.recording)
+        if life is None:
+            raise TownletError(f"no life of row {asked.row} was seen yet", "wait for one to end")
+
+        def newer() -> Life | None:
+            found = stand.of_row(asked.row) if asked.recording is None else None
+            return None if found is seat.life else found
+
+        seat = self._seat(newer)
+        self.follows, self.seats = False, [seat]
         self.show(seat.show(life))
 
     def _play(self, cast: list[Part], world: World | None = None, told: Sequence[Said] = ()) -> None:

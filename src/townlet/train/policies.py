@@ -135,7 +135,7 @@ def require_interface(trained: TrainedPolicy, world: World) -> None:
         parts.append(f"{len(world.actions)} actions, was {len(home.actions)}")
     differs = "; ".join(parts[:4]) or "the ranges of what is seen differ"
     what = f"the world {world.name} does not fit the agent of {trained.run.name}: {differs}"
-    raise TownletError(what, "name a world with the same observation and actions")
+    raise TownletError(what, "an agent needs the observation and the actions that it was trained with")
 
 
 class TrainedPlayer:

@@ -22,7 +22,7 @@ class Mailbox:
     """The messages for one client in the order they leave, as text that is ready to be sent."""
 
     def __init__(self, letters: int = LETTERS) -> None:
-        self._waiting: dict[Hashable, str] = {}  # in order; letters have numbers for keys
+        self._waiting: dict[Hashable, tuple[str, ...]] = {}  # in order; letters have numbers for keys
         self._letters: deque[int] = deque()
         self._most, self._count = letters, 0
         self._news = asyncio.Event()
@@ -31,21 +31,23 @@ class Mailbox:
     def post(self, key: Hashable, text: str) -> None:
         """Something that moves: takes the place of what waits under the same key, behind all else that waits."""
         self.dropped += self._waiting.pop(key, None) is not None
-        self._waiting[key] = text
+        self._waiting[key] = (text,)
         self._news.set()
 
     def waits(self, key: Hashable) -> bool:
         """Whether what was posted under this key last is still here."""
         return key in self._waiting
 
-    def tell(self, text: str) -> None:
-        """Something that happened: never replaced; only when too many wait, the oldest goes."""
+    def tell(self, *texts: str) -> None:
+        """Something that happened, one letter of any number of messages: only when too many wait, the oldest goes."""
+        if not texts:
+            return
         if len(self._letters) == self._most:
             del self._waiting[self._letters.popleft()]
             self.dropped += 1
         self._count += 1
         self._letters.append(self._count)
-        self._waiting[self._count] = text
+        self._waiting[self._count] = texts
         self._news.set()
 
     async def deliver(self, send: Callable[[str], Awaitable[None]], patience: float = PATIENCE) -> None:
@@ -55,11 +57,12 @@ class Mailbox:
             self._news.clear()
             while self._waiting:
                 key = next(iter(self._waiting))
-                text = self._waiting.pop(key)
+                texts = self._waiting.pop(key)
                 if self._letters and self._letters[0] == key:
                     self._letters.popleft()
                 try:
                     async with asyncio.timeout(patience):
-                        await send(text)
+                        for text in texts:
+                            await send(text)
                 except TimeoutError:
                     raise Stuck from None
