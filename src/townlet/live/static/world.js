@@ -9,7 +9,7 @@ import { makeSaving } from './save.js';
  * @typedef {import('./session.js').Session} Session
  */
 
-const PATIENCE = 120; // milliseconds without a key before the text is checked
+const PATIENCE = 60; // milliseconds without a key before the text is checked
 
 export class WorldPanel {
   /** @param {Store} store @param {Session} session */
@@ -74,7 +74,7 @@ export class WorldPanel {
     this.numberLines();
     this.store.set({ checked: null });
     write(byId('world-name'), about.world.description);
-    if (this.text.value !== this.original) setTimeout(() => this.check(false), PATIENCE * 4); // once the run is on show
+    if (this.text.value !== this.original) setTimeout(() => this.check(false), PATIENCE * 8); // once the run is on show
   }
 
   /** What is written survives a visit to another run and a reload of the page. */
