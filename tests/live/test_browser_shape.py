@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 from live.conftest import Served
+from townlet.runs.folder import Run
 
 if TYPE_CHECKING:
     from live.browser import Look, Visit
@@ -202,3 +204,41 @@ def test_every_text_can_be_read(visit: Visit, shown: Served, theme: str) -> None
     look.page.get_by_role("button", name="Help and keyboard").click()
     judge("help")
     assert pale == {name: [] for name in pale}, json.dumps(pale, indent=1)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_told_in_trouble_can_be_read_and_fits(visit: Visit, tmp_path: Path, theme: str) -> None:
+    served = Served(tmp_path / "nothing", None, tmp_path / "worlds")
+    look = visit(served, theme=theme, size=SIZES[1], ready=False)
+    told = {}
+
+    def judge(name: str) -> None:
+        look.until(lambda: look.page.evaluate(RESTS))
+        told[name] = look.page.evaluate(MISFITS) + look.page.evaluate(PALE)["found"]
+
+    expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
+    judge("empty")
+    look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
+    served.stop()
+    expect(look.page.get_by_role("heading", name="The server is away")).to_be_visible()
+    judge("away")
+    assert told == {"empty": [], "away": []}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_banner_and_a_refusal_can_be_read_and_fit(
+    visit: Visit, runs: tuple[Run, Run], tmp_path: Path, theme: str
+) -> None:
+    served = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds")
+    look = visit(served, theme=theme, size=SIZES[1])
+    look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
+    served.stop()
+    expect(look.page.locator("#banner")).to_be_visible()
+    look.page.get_by_role("button", name="Which run").click()
+    look.page.locator("#run-list [role=option]").filter(has_text=runs[1].name).click()
+    expect(look.page.locator(".toast")).to_contain_text("cannot be shown")
+    look.until(lambda: look.page.evaluate(RESTS))
+    assert look.page.evaluate(PALE)["found"] == []
+    look.button("Close").click()
+    expect(look.page.locator(".toast")).to_have_count(0)
+    assert look.page.evaluate(MISFITS) == []

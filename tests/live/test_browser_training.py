@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 
 from crash.smith import only_run
 from live.conftest import Served
+from live.test_browser_shape import MISFITS
 from live.test_training import ENDLESS, Trained
 from townlet.runs.folder import Run
 
@@ -61,6 +62,10 @@ def test_a_training_is_watched_until_it_ends(visit: Visit, beside: Served, train
     page.locator("#wall .explain").click()
     expect(page.locator("#note-wall")).to_be_visible()
     page.keyboard.press("Escape")
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    look.until(lambda: page.evaluate(MISFITS) == [], why=str(page.evaluate(MISFITS)))
+    page.set_viewport_size({"width": 1280, "height": 800})
 
     # Curves grow while training goes on.
     chart = "#learning .chart canvas"
