@@ -18,25 +18,9 @@ from live.test_training import ENDLESS, Trained
 from townlet.runs.folder import Run
 
 if TYPE_CHECKING:
-    from live.browser import Visit
+    from live.browser import Look, Visit
 
 pytest_plugins = ["live.browser"]
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Iterator[Trained]:
-    """A training of which the test decides when it ends."""
-    one = Trained(tmp_path / "runs", "metrics.every=500", *ENDLESS)
-    yield one
-    one.end()
-
-
-@pytest.fixture
-def beside(trained: Trained, tmp_path: Path) -> Iterator[Served]:
-    """A server that stays when the training has ended."""
-    one = Served(tmp_path / "runs", None, tmp_path / "worlds")
-    yield one
-    one.stop()
 
 
 def number(text: str) -> float:
@@ -46,8 +30,36 @@ def number(text: str) -> float:
     return float(found[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}[found[2]]
 
 
-def test_a_training_is_watched_until_it_ends(visit: Visit, beside: Served, trained: Trained) -> None:
-    look = visit(beside)
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Served]:
+    """A server over a folder that is not there yet."""
+    one = Served(tmp_path / "runs", None, tmp_path / "worlds")
+    yield one
+    one.stop()
+
+
+def nobody(look: Look) -> None:
+    """The page says that there is nothing to see, and what to do."""
+    expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
+    expect(look.page.locator("#blank")).to_contain_text("townlet train")
+    expect(look.page.locator("main")).to_be_hidden()
+
+
+def test_a_training_is_watched_from_its_beginning_to_its_end(visit: Visit, empty: Served, tmp_path: Path) -> None:
+    look = visit(empty, ready=False)
+    nobody(look)
+    trained = Trained(tmp_path / "runs", "metrics.every=500", *ENDLESS)
+    try:
+        expect(look.page.locator("#run-state")).to_have_text("training", timeout=60_000)
+        look.until(lambda: look.step() >= 0, seconds=60)
+        watched(look)
+    finally:
+        trained.end()
+    over(look)
+
+
+def watched(look: Look) -> None:
+    """Everything that there is to see while a run trains."""
     page = look.page
     expect(page.locator("#run-state")).to_have_text("training")
     expect(page.locator("#who")).to_have_text(re.compile(r"row \d+ of training"))
@@ -92,7 +104,10 @@ def test_a_training_is_watched_until_it_ends(visit: Visit, beside: Served, train
     look.button("Play").click()
     look.button("Back to training").click()
 
-    trained.end()
+
+def over(look: Look) -> None:
+    """What remains when it has ended."""
+    page = look.page
     expect(page.locator("#run-state")).to_have_text("interrupted")
     expect(page.locator("#wall")).to_be_hidden()
     expect(page.get_by_role("heading", name="The last lives of training")).to_be_visible()
@@ -124,36 +139,12 @@ def test_the_page_of_the_training_itself(visit: Visit, tmp_path: Path) -> None:
         one.end()
 
 
-def test_the_first_run_opens_by_itself(visit: Visit, runs: tuple[Run, Run], tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    served = Served(root, None, tmp_path / "worlds")
-    try:
-        look = visit(served, ready=False)
-        expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
-        expect(look.page.locator("#blank")).to_contain_text("townlet train")
-        expect(look.page.locator("main")).to_be_hidden()
-        shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)
-        (tmp_path / "coming").rename(root)  # as a run begins: all at once
-        expect(look.page.locator("#run-name")).to_have_text("town:dqn")
-        expect(look.page.locator("#blank")).to_be_hidden()
-        look.until(lambda: look.step() >= 0)
-        look.moves()
-    finally:
-        served.stop()
-
-
-def test_a_training_that_begins_is_shown(visit: Visit, tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    served = Served(root, None, tmp_path / "worlds")
-    try:
-        look = visit(served, ready=False)
-        expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
-        one = Trained(root, *ENDLESS)
-        try:
-            expect(look.page.locator("#run-state")).to_have_text("training", timeout=30_000)
-            look.until(lambda: look.step() >= 0, seconds=30)
-            look.moves()
-        finally:
-            one.end()
-    finally:
-        served.stop()
+def test_the_first_run_opens_by_itself(visit: Visit, empty: Served, runs: tuple[Run, Run], tmp_path: Path) -> None:
+    look = visit(empty, ready=False)
+    nobody(look)
+    shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)
+    (tmp_path / "coming").rename(tmp_path / "runs")  # as a run begins: all at once
+    expect(look.page.locator("#run-name")).to_have_text("town:dqn")
+    expect(look.page.locator("#blank")).to_be_hidden()
+    look.until(lambda: look.step() >= 0)
+    look.moves()
