@@ -179,7 +179,7 @@ def visit(chromium: Chromium) -> Iterator[Visit]:
             )
             look = Look(context.new_page())
             looks.append(look)
-            look.page.goto(f"{served.origin}/{at}")
+            look.page.goto(f"{served.origin}/{at}", timeout=60_000)
             if ready:
                 expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
                 look.until(lambda: look.step() >= 0, why="no life is shown")

@@ -139,7 +139,7 @@ def test_the_page_of_the_training_itself(visit: Visit, tmp_path: Path) -> None:
         one.end()
 
 
-def test_the_first_run_opens_by_itself(visit: Visit, empty: Served, runs: tuple[Run, Run], tmp_path: Path) -> None:
+def test_the_first_run_opens_by_itself(visit: Visit, runs: tuple[Run, Run], empty: Served, tmp_path: Path) -> None:
     look = visit(empty, ready=False)
     nobody(look)
     shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)
