@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
+from townlet.live.editing import judged
 from townlet.live.house import House
 from townlet.live.manual import manual
-from townlet.live.protocol import FROM_PAGE, LARGEST, Error, Hello, documentation
+from townlet.live.protocol import FROM_PAGE, LARGEST, EditWorld, Error, Hello, documentation
 from townlet.live.questions import questions
 from townlet.live.viewer import Viewer
 from townlet.web.mailbox import Stuck
@@ -118,10 +119,10 @@ async def _listen(socket: WebSocket, viewer: Viewer) -> None:
             await socket.close(GONE)
             return
         else:
-            _understand(text, viewer)
+            await _understand(text, viewer)
 
 
-def _understand(text: str, viewer: Viewer) -> None:
+async def _understand(text: str, viewer: Viewer) -> None:
     try:
         message = FROM_PAGE.validate_json(text)
     except ValidationError as error:
@@ -129,4 +130,7 @@ def _understand(text: str, viewer: Viewer) -> None:
         where = ".".join(str(part) for part in first["loc"])
         viewer.say(Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
         return
-    viewer.receive(message)
+    if isinstance(message, EditWorld):  # takes a while, in which nobody else should wait
+        viewer.edit(message, await asyncio.to_thread(judged, message.text))
+    else:
+        viewer.receive(message)

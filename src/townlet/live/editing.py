@@ -7,7 +7,7 @@ from typing import Any, Final
 from townlet.config.yaml import parse
 from townlet.errors import Mistake, Mistakes
 from townlet.world.catalogue import FOLDER
-from townlet.world.load import from_text, shipped
+from townlet.world.load import from_node, shipped
 from townlet.world.tables import World
 
 SOURCE: Final = "edited.yaml"
@@ -20,7 +20,15 @@ def edited(text: str) -> World:
     if below is not None and below.value not in shipped():
         fix = f"known: {', '.join(shipped())}"
         raise Mistakes([Mistake("a world of this page can extend shipped worlds alone", fix, below.mark)])
-    return from_text(text, SOURCE)
+    return from_node(node, SOURCE)
+
+
+def judged(text: str) -> World | list[Mistake]:
+    """The world of a text, or all that is wrong with it."""
+    try:
+        return edited(text)
+    except Mistakes as error:
+        return list(error.mistakes)
 
 
 def shipped_text(name: str) -> str:

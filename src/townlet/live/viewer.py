@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from townlet.errors import Mistakes, TownletError
+from townlet.errors import Mistake, Mistakes, TownletError
 from townlet.live.casting import Acting
 from townlet.live.drawing import drawing
-from townlet.live.editing import edited, placed
+from townlet.live.editing import placed
 from townlet.live.lives import Life, Played
 from townlet.live.protocol import (
     RATE,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 SPEED: Final = 5.0  # steps a second, until somebody wishes otherwise
 FIRST: Final = 1  # seed of the first town that a checkpoint plays in
+NOTHING: Final = Error(what="nothing is shown yet", fix="subscribe to a run first")
 
 Part = tuple[str, float]  # which checkpoint plays, and the share of random actions
 
@@ -115,21 +116,24 @@ class Viewer:
 
     def receive(self, message: FromPage) -> None:
         """Do what a message asks for, or say why not."""
-        try:
-            self._do(message)
-        except (TownletError, Mistakes) as error:
-            self._refuse(error)
+        self._attempt(lambda: self._do(message))
 
-    def _refuse(self, error: TownletError | Mistakes) -> None:
-        first = error.mistakes[0]
-        self.say(Error(what=first.what, fix=first.fix))
+    def _attempt(self, do: Callable[[], None]) -> bool:
+        """Whether it could be done; if not, the page is told why."""
+        try:
+            do()
+        except (TownletError, Mistakes) as error:
+            first = error.mistakes[0]
+            self.say(Error(what=first.what, fix=first.fix))
+            return False
+        return True
 
     def _do(self, message: FromPage) -> None:
         match message:
             case Subscribe():
                 self._subscribe(message)
             case _ if self.stand is None:
-                raise TownletError("nothing is shown yet", "subscribe to a run first")
+                self.say(NOTHING)
             case Play():
                 self._own()
                 for seat in self.seats:
@@ -160,8 +164,6 @@ class Viewer:
                 self._play(cast)
             case Compare():
                 self._play(self._cast[:1] + ([] if message.checkpoint is None else [(message.checkpoint, 0.0)]))
-            case EditWorld():
-                self._edit(message)
 
     def _each(self, do: Callable[[Seat], list[Said]]) -> None:
         for seat in self.seats:
@@ -169,11 +171,8 @@ class Viewer:
 
     def advance(self, seconds: float) -> None:
         """So much time has passed for its own seats. Whoever can no longer play leaves the stage."""
-        try:
-            self._each(lambda seat: seat.advance(seconds))
-        except (TownletError, Mistakes) as error:
+        if not self._attempt(lambda: self._each(lambda seat: seat.advance(seconds))):
             self.seats = []
-            self._refuse(error)
 
     def _subscribe(self, asked: Subscribe) -> None:
         """Look at a run: all that is known of it first, then what is shown."""
@@ -253,14 +252,15 @@ class Viewer:
         cast()  # what cannot play is refused at once
         return live
 
-    def _edit(self, asked: EditWorld) -> None:
-        """Check the text of a world; with `preview` the present agent plays in it."""
-        try:
-            world = edited(asked.text)
-        except Mistakes as error:
-            self.say(Checked(number=asked.number, mistakes=[placed(mistake) for mistake in error.mistakes]))
-            return
-        if not asked.preview:
+    def edit(self, asked: EditWorld, found: World | list[Mistake]) -> None:
+        """What came of checking the text of a world; with `preview` the present agent plays in it."""
+        if isinstance(found, list):
+            self.say(Checked(number=asked.number, mistakes=[placed(mistake) for mistake in found]))
+        elif not asked.preview:
             self.say(Checked(number=asked.number, mistakes=[]))
-            return
-        self._play(self._cast, world, [Checked(number=asked.number, mistakes=[], world=drawing(world))])
+        elif self.stand is None:
+            self.say(NOTHING)
+        else:
+            self._attempt(lambda: self._play(self._cast, found, [
+                Checked(number=asked.number, mistakes=[], world=drawing(found))
+            ]))  # fmt: skip

@@ -17,7 +17,7 @@ from townlet.world.limits import warnings
 from townlet.world.schema import WorldSpec
 from townlet.world.tables import World
 
-__all__ = ["from_spec", "from_text", "load", "shipped"]
+__all__ = ["from_node", "from_spec", "from_text", "load", "shipped"]
 
 
 def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
@@ -28,7 +28,12 @@ def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
 
 def from_text(text: str | bytes, source: str = "<text>", overrides: Sequence[str] = ()) -> World:
     """The world written in a text; what it extends is looked for beside `source`."""
-    return _finish(Path(source).stem.strip("<>"), parse(text, source), Path(source), overrides)
+    return from_node(parse(text, source), source, overrides)
+
+
+def from_node(node: Node, source: str, overrides: Sequence[str] = ()) -> World:
+    """The same for a text that was parsed already."""
+    return _finish(Path(source).stem.strip("<>"), node, Path(source), overrides)
 
 
 def from_spec(spec: WorldSpec, name: str = "world") -> World:

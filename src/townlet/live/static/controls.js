@@ -15,6 +15,7 @@ import { stepsASecond } from './state.js';
  * @typedef {import('./playback.js').Playback} Playback
  */
 
+const ANSWER = 350; // milliseconds in which the server answers where somebody wants to be
 const SPEEDS = [0.5, 1, 2, 3, 5, 8, 12, 20, 40, 80, 200]; // steps a second
 
 /** @param {string} glyph @param {string} label @param {string} [keys] */
@@ -31,6 +32,7 @@ export class Controls {
     this.tape = new VideoTape(canvas, () => this.showTape());
     this.held = false; // the scrubber is in a hand
     this.sought = 0;
+    this.until = 0;
     this.lifeline = new Lifeline();
     this.build();
     store.on(['playing', 'source', 'alone', 'pace', 'speed', 'row', 'status', 'compare', 'overlay', 'maps', 'preview'], () => this.show());
@@ -86,7 +88,7 @@ export class Controls {
     this.home?.addEventListener('click', () => session.source(store.known.preview ? 'checkpoint' : 'training'));
     this.speed?.addEventListener('input', () => session.speed(SPEEDS[Number(this.speed?.value)]));
     this.scrub?.addEventListener('input', () => this.seek(false));
-    this.scrub?.addEventListener('change', () => { this.seek(true); this.held = false; });
+    this.scrub?.addEventListener('change', () => { this.seek(true); this.held = false; this.until = performance.now() + ANSWER; });
     this.scrub?.addEventListener('pointerdown', () => { this.held = true; });
     this.sources?.addEventListener('click', (event) => {
       const source = /** @type {HTMLElement} */ (event.target).dataset.source;
@@ -189,9 +191,10 @@ export class Controls {
     if (Number(this.scrub.min) !== first) this.scrub.min = String(first);
     if (world) this.lifeline.draw(playback, world, first, last, theme);
     const now = Math.floor(playback.head + 1e-6);
-    if (!this.held) this.scrub.value = String(now);
+    const held = this.held || performance.now() < this.until; // else the thumb jumps back until the answer is here
+    if (!held) this.scrub.value = String(now);
     this.scrub.style.setProperty('--done', `${((Number(this.scrub.value) - first) / Math.max(1, last - first)) * 100}%`);
-    const words = `step ${count(this.held ? Number(this.scrub.value) : now)}${end || start.length !== null ? ` of ${count(last)}` : ''}`;
+    const words = `step ${count(held ? Number(this.scrub.value) : now)}${end || start.length !== null ? ` of ${count(last)}` : ''}`;
     write(this.age, words);
     this.scrub.setAttribute('aria-valuetext', words);
   }
