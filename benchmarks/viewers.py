@@ -95,20 +95,11 @@ def main() -> None:
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one period")
     parser.add_argument("--minutes", type=float, default=5.0, help="of training")
+    parser.add_argument("--mark", type=int, default=4000, help="env_steps between two marks of the metrics")
     o = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        words = [
-            "train",
-            o.recipe,
-            "--live",
-            "--port",
-            "0",
-            "--root",
-            folder,
-            "--steps",
-            "1e12",
-            f"--minutes={o.minutes}",
-        ]
+        words = ["train", o.recipe, "--live", "--port=0", f"--root={folder}", f"--minutes={o.minutes}", "--steps=1e12"]
+        words.append(f"metrics.every={o.mark}")  # a share of an endless budget would never come
         process = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True)
         ended: list[int | None] = [None]
         assert process.stdout is not None

@@ -17,7 +17,7 @@ class Ages:
     """What all who read have seen."""
 
     frames: list[float] = field(default_factory=list)  # seconds, of every frame
-    counts: dict[int, int] = field(default_factory=dict)  # frames by client
+    counts: dict[int, int] = field(default_factory=dict)  # walls by client: they come at every turn, also between lives
 
 
 class Client(asyncio.Protocol):
@@ -72,6 +72,7 @@ class Client(asyncio.Protocol):
                 break
             if found[begin : begin + 15] == b'{"type":"frame"' and (sent := SENT.search(found, begin, begin + size)):
                 self._ages.frames.append(time.time() - float(sent[1]))
+            elif found[begin : begin + 14] == b'{"type":"wall"':
                 self._ages.counts[self._number] = self._ages.counts.get(self._number, 0) + 1
             at = begin + size
         del found[:at]

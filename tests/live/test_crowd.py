@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +92,11 @@ def told(run: Run) -> Iterator[None]:
 
     def tell() -> None:
         with Feed.create(run.feed_file) as feed:
-            while not over.wait(0.2):
-                feed.tell(LIFE, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + moments.to_bytes())
+            for turn in count():
+                if over.wait(0.2):
+                    return
+                if turn % 2:  # as often as training tells them
+                    feed.tell(LIFE, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + moments.to_bytes())
                 feed.tell(WALL, json.dumps(rows).encode())
 
     teller = threading.Thread(target=tell)
@@ -130,7 +134,7 @@ def test_frames_stay_young_in_a_crowd(
     pace = f"{rate.min():.1f} to {rate.max():.1f} Hz"
     print(f"{many} viewers, {stuck} of them stuck: p99 {p99:.3f} s, {pace}, {held:.0f} MB more")
     assert p99 < 1
-    assert rate.min() > 4
+    assert rate.min() > 4.5
     assert held < 150
 
     async def leave() -> None:

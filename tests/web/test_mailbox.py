@@ -56,7 +56,24 @@ def test_a_client_that_reads_nothing_is_given_up() -> None:
     async def run() -> None:
         mailbox = Mailbox()
         mailbox.tell("never read")
-        await mailbox.deliver(lambda _: asyncio.sleep(10), patience=0.02)
+        sending = asyncio.create_task(mailbox.deliver(lambda _: asyncio.sleep(10)))
+        try:
+            await mailbox.watch(patience=0.02)
+        finally:
+            sending.cancel()
 
     with pytest.raises(Stuck):
         asyncio.run(run())
+
+
+def test_a_client_that_reads_slowly_is_kept() -> None:
+    async def run() -> None:
+        mailbox = Mailbox()
+        sending = asyncio.create_task(mailbox.deliver(lambda _: asyncio.sleep(0.01)))
+        for n in range(30):
+            mailbox.tell(str(n))
+        with pytest.raises(TimeoutError):  # it was never given up
+            await asyncio.wait_for(mailbox.watch(patience=0.1), 0.5)
+        sending.cancel()
+
+    asyncio.run(run())

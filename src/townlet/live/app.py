@@ -83,16 +83,16 @@ async def _talk(socket: WebSocket, house: House) -> None:
     await socket.accept()
     viewer = Viewer(house)
     viewer.say(Hello(version=__version__, run=house.first))
-    sending = asyncio.create_task(viewer.mailbox.deliver(socket.send_text))
-    listening = asyncio.create_task(_listen(socket, viewer))
+    parts = (viewer.mailbox.deliver(socket.send_text), viewer.mailbox.watch(), _listen(socket, viewer))
+    tasks = [asyncio.create_task(part) for part in parts]
     try:
-        done, _ = await asyncio.wait({sending, listening}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             with suppress(WebSocketDisconnect, Stuck, RuntimeError):
                 task.result()
     finally:
         viewer.leave()
-        for task in (sending, listening):
+        for task in tasks:
             task.cancel()
         with suppress(RuntimeError, WebSocketDisconnect):
             await socket.close()

@@ -157,9 +157,10 @@ class House:
 
     async def run(self) -> None:
         """Look at every run that is watched and move every seat, for ever."""
-        then = time.monotonic()
+        then = due = time.monotonic()
         while True:
-            await asyncio.sleep(max(0.0, then + 1 / RATE - time.monotonic()))
+            due = max(due + 1 / RATE, time.monotonic())  # in step, and never in a hurry to make up for lost turns
+            await asyncio.sleep(due - time.monotonic())
             now = time.monotonic()
             seconds, then = now - then, now
             for name, stand in list(self._stands.items()):

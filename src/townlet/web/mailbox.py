@@ -26,6 +26,7 @@ class Mailbox:
         self._letters: deque[int] = deque()
         self._most, self._count = letters, 0
         self._news = asyncio.Event()
+        self._sending: float | None = None  # since when
         self.dropped = 0  # messages that were replaced or pushed out before they could be sent
 
     def post(self, key: Hashable, text: str) -> None:
@@ -50,19 +51,27 @@ class Mailbox:
         self._waiting[self._count] = texts
         self._news.set()
 
-    async def deliver(self, send: Callable[[str], Awaitable[None]], patience: float = PATIENCE) -> None:
-        """Send what comes, for ever; raises Stuck when a message does not leave in time."""
+    async def watch(self, patience: float = PATIENCE) -> None:
+        """For ever, beside `deliver`: raises Stuck when what is being sent does not leave in time."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(patience / 4)
+            if self._sending is not None and clock() - self._sending > patience:
+                raise Stuck
+
+    async def deliver(self, send: Callable[[str], Awaitable[None]]) -> None:
+        """Send what comes, for ever."""
+        clock = asyncio.get_running_loop().time
         while True:
             await self._news.wait()
             self._news.clear()
+            self._sending = clock()
             while self._waiting:
                 key = next(iter(self._waiting))
                 texts = self._waiting.pop(key)
                 if self._letters and self._letters[0] == key:
                     self._letters.popleft()
-                try:
-                    async with asyncio.timeout(patience):
-                        for text in texts:
-                            await send(text)
-                except TimeoutError:
-                    raise Stuck from None
+                for text in texts:
+                    await send(text)
+                self._sending = clock()
+            self._sending = None
