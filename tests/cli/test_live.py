@@ -1,0 +1,68 @@
+"""`townlet live` from the command line: where it listens, what it says, how it ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def served(root: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program once it has told its link."""
+    command = [sys.executable, "-m", "townlet", "live", "--root", str(root), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            told = process.stdout.readline()
+            yield process, next(word for word in told.split() if word.startswith("http"))
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_before_there_is_a_run_and_ends_well(tmp_path: Path, number: signal.Signals) -> None:
+    with served(tmp_path / "none-yet", "--port", "0") as (process, link):
+        with urllib.request.urlopen(link, timeout=60) as answer:
+            assert "<title>Townlet" in answer.read().decode()
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_port_that_is_taken_gives_the_next(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with served(tmp_path, "--port", str(port)) as (_, link):
+            assert port < int(link.rsplit(":", 1)[1].strip("/")) < port + 20
+
+
+def test_beyond_this_machine_the_link_has_a_token(tmp_path: Path) -> None:
+    with served(tmp_path, "--host", "0.0.0.0", "--port", "0") as (_, link):
+        assert "?token=" in link
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("no-such-run",), "there is no run 'no-such-run'"),
+        (("--host", "203.0.113.7"), "cannot listen at 203.0.113.7"),
+        (("--port", "70000"), "--port"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    command = [sys.executable, "-m", "townlet", "live", "--root", str(tmp_path), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
