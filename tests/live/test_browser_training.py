@@ -133,7 +133,7 @@ def test_the_page_of_the_training_itself(visit: Visit, tmp_path: Path) -> None:
         look.moves()
         look.forgive("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
         one.end()  # away from a terminal the page ends with it
-        expect(look.page.locator("#banner")).to_contain_text("The server does not answer")
+        expect(look.page.locator("#banner")).to_contain_text("The server has ended or does not answer")
         expect(look.page.locator("#run-state")).to_have_text("offline")
     finally:
         one.end()

@@ -57,7 +57,7 @@ def test_the_page_goes_on_when_the_server_is_back(visit: Visit, copied: tuple[Ru
     served.stop()
     banner = look.page.locator("#banner")
     expect(banner).to_be_visible()
-    expect(banner).to_contain_text("The server does not answer")
+    expect(banner).to_contain_text("The server has ended or does not answer")
     expect(look.page.locator("#run-state")).to_have_text("offline")
     look.stands()
     expect(look.page.locator(".town-canvas").first).to_be_visible()  # what came last stays in sight

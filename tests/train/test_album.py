@@ -49,7 +49,7 @@ def test_records_are_kept_and_some_on_the_way(run: Run) -> None:
     assert longest == sorted(set(longest))
     assert shortest == sorted(set(shortest), reverse=True)
     assert max(life["length"] for life in lives) == longest[-1]
-    on_the_way = [life["env_steps"] for life in lives if life["kind"] == "on the way"]
+    on_the_way = [life["env_steps"] for life in lives if life["kind"] == "at intervals"]
     assert 3 <= len(on_the_way) <= 25
     assert on_the_way[-1] > 6000  # not only of the beginning
 

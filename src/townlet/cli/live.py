@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from townlet.cli.console import out
+from townlet.cli.opening import program
 from townlet.cli.options import ROOT, Root
 from townlet.cli.page import PORT, open_page
 
@@ -26,6 +27,7 @@ def live(
         list[str] | None, typer.Option(help="Another name that browsers know this machine by; may be repeated.")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
+    called: Annotated[str | None, typer.Option(hidden=True, help="What to type for `townlet`.")] = None,
     with_parent: Annotated[bool, typer.Option(hidden=True, help="End when the process that started it ends.")] = False,
     root: Root = ROOT,
 ) -> None:
@@ -39,7 +41,8 @@ def live(
     runs = Run.list(Path(root))
     first = Run.open(what, root) if what else runs[-1] if runs else None
     server = Server(host, port, token, name or ())
-    out().print(f"Open {server.link} in a browser. Ctrl-C ends it.", soft_wrap=True)
+    taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
+    out().print(f"Open {server.link} in a browser{taken}. Ctrl-C ends it.", soft_wrap=True)
     out().file.flush()
     if show:
         open_page(server.link)
@@ -48,7 +51,7 @@ def live(
     from townlet.live.app import make_app  # takes seconds, and the link is told already
     from townlet.live.house import House
 
-    house = House(first.path.parent if first else Path(root), first.name if first else None)
+    house = House(first.path.parent if first else Path(root), first.name if first else None, called or program())
     server.run(make_app(house), orphaned if with_parent else None)
 
 

@@ -63,10 +63,10 @@ def trained_policy(run: Run, which: Literal["best", "last"]) -> TrainedPolicy:
 def command(verb: str, run: Run, *words: str) -> str:
     """What to type to do something with a run, also where runs lie elsewhere."""
     elsewhere = [] if run.path.parent == ROOT else ["--root", shlex.quote(str(run.path.parent))]
-    return " ".join([_program(), verb, run.name, *words, *elsewhere])
+    return " ".join([program(), verb, run.name, *words, *elsewhere])
 
 
-def _program() -> str:
+def program() -> str:
     """How this program is called here: by its path, as `make run` does, where its name alone is not found."""
     called = sys.argv[0]
     return called if Path(called).name == NAME and shutil.which(NAME) is None else NAME

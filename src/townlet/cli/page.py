@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from townlet.cli.opening import program
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Page:
 @contextmanager
 def page(run: Run, host: str, port: int) -> Iterator[Page]:
     """Serve the runs beside this one while the block lasts; the server also ends when this process is killed."""
-    words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port), "--with-parent"]
+    words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
+    words += ["--called", program(), "--with-parent"]
     process = subprocess.Popen(
         [sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
     )

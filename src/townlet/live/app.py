@@ -82,7 +82,7 @@ async def _talk(socket: WebSocket, house: House) -> None:
     """One conversation, until either side has enough."""
     await socket.accept()
     viewer = Viewer(house)
-    viewer.say(Hello(version=__version__, run=house.first))
+    viewer.say(Hello(version=__version__, run=house.first, program=house.program))
     parts = (viewer.mailbox.deliver(socket.send_text), viewer.mailbox.watch(), _listen(socket, viewer))
     tasks = [asyncio.create_task(part) for part in parts]
     try:

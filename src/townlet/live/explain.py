@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+import re
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from townlet.sim.tape import Recording
 from townlet.world.tables import World
 
 LOW: Final = 0.3  # a need below this is worth a word
+FELT: Final = 0.01  # of a meter: what took less is not worth a word
+SHARE: Final = 0.5  # of the strongest drain: weaker ones are not told beside it
 CLOSE: Final = 0.02  # of the range of values: two actions that differ by less are told as nearly equal
 
 
@@ -43,7 +46,7 @@ def _act(world: World, r: Recording, step: int) -> str:
     action = int(r.actions[step])
     if world.size and action == int(world.tables.first_interact):
         there = np.flatnonzero(r.cell_of == r.cell[step])
-        return f"uses {world.affordances[int(there[0])]}" if len(there) else "tries to use nothing"
+        return f"uses {place_name(world.affordances[int(there[0])])}" if len(there) else "tries to use nothing"
     return world.actions[action]
 
 
@@ -58,12 +61,12 @@ def _used(world: World, r: Recording) -> set[int]:
 
 
 def _need(world: World, r: Recording, step: int) -> str:
-    """The lowest need at that moment."""
+    """The lowest need at that moment; money is none, unless it runs out."""
     meters = r.meters[step]
-    lowest = int(meters.argmin())
-    if meters[lowest] >= LOW:
-        return f"No need is pressing; the lowest is {world.meters[lowest]} at {meters[lowest]:.0%}."
-    return f"The lowest need is {world.meters[lowest]} at {meters[lowest]:.0%}."
+    needs = [m for m, name in enumerate(world.meters) if name != world.spec.currency or meters[m] < LOW]
+    lowest = min(needs, key=lambda m: float(meters[m]))
+    told = f"{world.meters[lowest]} at {meters[lowest]:.0%}"
+    return f"The lowest need is {told}." if meters[lowest] < LOW else f"No need is pressing; the lowest is {told}."
 
 
 def certificate(world: World, r: Recording, cause: str) -> list[str]:
@@ -74,27 +77,53 @@ def certificate(world: World, r: Recording, cause: str) -> list[str]:
     told = [f"Died at step {age}: {cause} was empty."]
     told += _pulls(world, r, world.meters.index(cause))
     restores = np.asarray(world.tables.effect)[1::2][:-1, world.meters.index(cause)] > 0
-    cures = [world.affordances[a] for a in np.flatnonzero(restores)]
-    used = {world.affordances[a] for a in _used(world, r)}
-    unused = [name for name in cures if name not in used]
-    if cures and len(unused) == len(cures):
-        told.append(f"In this life it never used what restores {cause}: {', '.join(cures)}.")
+    cures = [int(a) for a in np.flatnonzero(restores)]
+    if cures and not _used(world, r) & {*cures}:
+        names = ", ".join(place_name(world.affordances[a]) for a in cures)
+        told.append(f"In this life it never used what restores {cause}: {names}.")
     return told
 
 
 def _pulls(world: World, r: Recording, meter: int, depth: int = 3) -> list[str]:
-    """Which other needs were so low that they pulled this one down, and for how many steps."""
-    t, told, seen = world.tables, [], {meter}
+    """What pulled this meter down most in this life, what pulled that one down, and so on: by effect, not by time."""
+    told: list[str] = []
+    seen = {meter}
     for _ in range(depth):
-        into = [k for k in range(len(t.cascade_source)) if int(t.cascade_target[k]) == meter]
-        low = {k: int((r.meters[:, int(t.cascade_source[k])] < t.cascade_threshold[k]).sum()) for k in into}
-        worst = max(low, key=lambda k: low[k], default=None)
-        if worst is None or not low[worst] or int(t.cascade_source[worst]) in seen:
+        drains = sorted(_drains(world, r, meter), reverse=True)
+        shown = [drain for drain in drains if drain.lost >= SHARE * drains[0].lost and drain.source not in seen][:2]
+        for drain in shown:
+            steps = "1 step" if drain.steps == 1 else f"{drain.steps} steps"
+            name, took = world.meters[drain.source], f"took {drain.lost:.0%} of {world.meters[meter]}"
+            told.append(f"Low {name} {took}: it was below {drain.bound:.0%} for {steps}.")
+        if not shown:
             break
-        source = int(t.cascade_source[worst])
-        name, bound = world.meters[source], float(t.cascade_threshold[worst])
-        steps = "1 step" if low[worst] == 1 else f"{low[worst]} steps"
-        told.append(f"For {steps} {name} was below {bound:.0%}, which pulls {world.meters[meter]} down.")
-        seen.add(source)
-        meter = source
+        seen |= {drain.source for drain in shown}
+        meter = shown[0].source
     return told
+
+
+class Drain(NamedTuple):
+    """What one low meter took from another in a whole life."""
+
+    lost: float
+    source: int
+    bound: float
+    steps: int
+
+
+def _drains(world: World, r: Recording, meter: int) -> list[Drain]:
+    """All cascades into a meter that were felt."""
+    t, found = world.tables, []
+    for k in np.flatnonzero(np.asarray(t.cascade_target) == meter):
+        source, bound = int(t.cascade_source[k]), float(t.cascade_threshold[k])
+        shortage = np.clip(bound - r.meters[:-1, source], 0, None)
+        lost = float(t.cascade_slope[k]) * float(shortage.sum())
+        if lost >= FELT:
+            found.append(Drain(lost, source, bound, int((shortage > 0).sum())))
+    return found
+
+
+def place_name(name: str) -> str:
+    """As people write it: LuxuryBed is a luxury bed."""
+    first, *rest = re.findall(r"[A-Z]?[^A-Z]+|[A-Z]+(?![^A-Z])", name) or [name]
+    return " ".join([first, *(word.lower() for word in rest)])

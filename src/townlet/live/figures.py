@@ -15,6 +15,7 @@ from townlet.runs.folder import Run
 from townlet.runs.overview import state_of
 from townlet.runs.reader import Reader
 
+TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")
 POINTS: Final = 400  # of a curve that is sent whole
 ALERTS: Final = 50  # that are told at once; of more, the last
 
@@ -24,18 +25,17 @@ class Figures:
 
     def __init__(self, run: Run, budget: int) -> None:
         self.run, self._budget = run, budget
-        self._since = self._latest()  # whoever comes is told the whole first, so that news begin after it
+        self._since = self._latest()  # by table; whoever comes is told the whole first, so that news begin after it
         self._checkpoints = {one.name for one in self._surveyed()}
         self._status: RunStatus | None = None
         self._whole: list[Said] = []  # until there is news: many may come at once
 
-    def _latest(self) -> int:
-        """The last moment of which there are figures."""
+    def _latest(self) -> dict[str, int]:
+        """The last moment in each table: they are not written at the same time."""
         if not self.run.metrics_file.exists():
-            return -1
+            return dict.fromkeys(TABLES, -1)
         with Reader(self.run.metrics_file) as store:
-            found = [store.read(table, ("env_steps",), last=1)["env_steps"] for table in ("updates", "evaluations")]
-        return max((moment for moments in found for moment in moments), default=-1)
+            return {table: max([-1, *store.read(table, ("env_steps",), last=1)["env_steps"]]) for table in TABLES}
 
     def whole(self) -> list[Said]:
         """Everything up to now, curves with at most POINTS points; for somebody who has just come."""
@@ -62,14 +62,16 @@ class Figures:
     def _new_figures(self) -> list[Said]:
         if not self.run.metrics_file.exists():
             return []
-        self._since = min(self._since, self._latest())  # a run that was resumed has gone back
+        latest = self._latest()
+        since = {table: min(self._since[table], latest[table]) for table in TABLES}  # a resumed run has gone back
+        self._since = latest
+        if since == latest:
+            return []
         with Reader(self.run.metrics_file) as store:
-            found = store.read("updates", ("env_steps", "name", "value"), since=self._since)
-            evaluations = _rows(store.read("evaluations", since=self._since))
-            said: list[Said] = [*self._stages(store, self._since), *self._alerts(store, self._since)]
-        moments = [*found["env_steps"], *(row["env_steps"] for row in evaluations)]
-        if moments:
-            self._since = max(moments)
+            found = store.read("updates", ("env_steps", "name", "value"), since=since["updates"])
+            evaluations = _rows(store.read("evaluations", since=since["evaluations"]))
+            said: list[Said] = [*self._stages(store, since["stage_changes"]), *self._alerts(store, since["alerts"])]
+        if found["env_steps"] or evaluations:
             series: dict[str, list[tuple[int, float]]] = {}
             for at, name, value in zip(*found.values(), strict=True):
                 if value is not None:

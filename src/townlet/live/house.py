@@ -128,8 +128,8 @@ def _life(world: World, data: bytes) -> tuple[Recorded, dict[str, Any]]:
 class House:
     """Stands by the name of their run, as long as somebody is there."""
 
-    def __init__(self, root: Path, first: str | None = None) -> None:
-        self.root, self.first = root, first
+    def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
+        self.root, self.first, self.program = root, first, program
         self.casting = Casting()
         self._stands: dict[str, Stand] = {}
         self._viewers: dict[str, set[Viewer]] = {}

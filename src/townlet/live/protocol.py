@@ -96,7 +96,9 @@ class LoadCheckpoint(Said):
     type: Literal["load_checkpoint"] = "load_checkpoint"
     checkpoint: Checkpoint
     side: Side = 0
-    epsilon: float = Field(0.0, ge=0, le=1, allow_inf_nan=False, description="Share of random actions; 0 is greedy.")
+    epsilon: float = Field(
+        0.0, ge=0, le=1, allow_inf_nan=False, description="Share of random actions on both sides; 0 is greedy."
+    )
 
 
 class Compare(Said):
@@ -132,6 +134,7 @@ class Hello(Said):
     protocol: int = VERSION
     version: str = Field(description="Of Townlet.")
     run: str | None = Field(description="The run that the server was started for.")
+    program: str = Field(description="What to type for `townlet` where the server was started.")
 
 
 class RunStatus(Said):

@@ -157,13 +157,14 @@ class Viewer:
             case Reset():
                 self._seed = self._seed + 1 if message.seed is None else message.seed
                 self._own()
-                self._each(lambda seat: seat.show(seat.source()))
+                self._each(lambda seat: seat.show(seat.source() or seat.life))
             case LoadCheckpoint():
-                cast = list(self._cast)
-                cast[message.side : message.side + 1] = [(message.checkpoint, message.epsilon)]
-                self._play(cast)
+                names = [name for name, _ in self._cast]
+                names[message.side : message.side + 1] = [message.checkpoint]
+                self._play([(name, message.epsilon) for name in names])
             case Compare():
-                self._play(self._cast[:1] + ([] if message.checkpoint is None else [(message.checkpoint, 0.0)]))
+                left = self._cast[0]
+                self._play([left] if message.checkpoint is None else [left, (message.checkpoint, left[1])])
 
     def _each(self, do: Callable[[Seat], list[Said]]) -> None:
         for seat in self.seats:
@@ -246,7 +247,10 @@ class Viewer:
         def live() -> Life:
             found, trained = cast()
             actor = Acting(trained, epsilon, self._seed)
-            who = f"{word} checkpoint, after {found.env_steps:,} steps" if word in ("latest", "best") else found.name
+            named = f"{word} checkpoint" if word in ("latest", "best") else "checkpoint"
+            who = f"{named}, after {found.env_steps:,} steps"
+            who += f", {epsilon:.0%} random" if epsilon else ""
+            who += ", in your changed world" if edited else ""
             return Played(world, actor, self._seed + 1000 * next(lived), who, found.env_steps, actor.outputs)
 
         cast()  # what cannot play is refused at once

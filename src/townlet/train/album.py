@@ -84,7 +84,7 @@ class Album:
             return "shortest"
         if now >= self._next:
             self._next = max(now + self._every, int(GROWS * now))
-            return "on the way"
+            return "at intervals"
         return None
 
     def _keep(self, kind: str, row: int, life: Recording, stage: int, cause: str, length: int, reward: float) -> None:

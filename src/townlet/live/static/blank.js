@@ -8,7 +8,7 @@ import { colourOf, placeSign } from './icons.js';
  * @typedef {import('./session.js').Session} Session
  */
 
-const FIRST = 'townlet train town-l0:dqn'; // its agent learns to live within seconds
+const FIRST = 'train town-l0:dqn'; // its agent learns to live within seconds
 
 /** No runs, not connected yet, or the server gone. @param {Store} store @param {() => void} hurry */
 export function showBlank(store, hurry) {
@@ -17,22 +17,22 @@ export function showBlank(store, hurry) {
   let slow = false;
   setTimeout(() => { slow = true; show(); }, 1200); // what comes at once needs no sign
   const show = () => {
-    const { link, runs, about } = store.known;
+    const { link, runs, about, program } = store.known;
     const phase = about ? 'ready' : runs && !runs.length && link !== 'away' ? 'empty' : link === 'away' ? 'away' : 'connecting';
     document.body.dataset.phase = phase;
     banner.hidden = !(link === 'away' && about);
-    write(byId('banner-text'), 'The server does not answer. What you see is the last that came; the page tries again by itself.');
+    write(byId('banner-text'), `The server has ended or does not answer. Start it again with “${program} live”: the page goes on by itself. What you see is the last that came.`);
     blank.hidden = phase === 'ready' || (phase === 'connecting' && !slow);
-    const key = phase === 'connecting' ? `${phase} ${runs?.length}` : phase;
+    const key = phase === 'connecting' ? `${phase} ${runs?.length}` : `${phase} ${program}`;
     if (blank.dataset.key === key) return; // whoever reads it or listens to it is not disturbed
     blank.dataset.key = key;
-    if (phase === 'empty') blank.replaceChildren(street(), ...emptiness());
-    else if (phase === 'away') blank.replaceChildren(street(), ...absence(hurry));
+    if (phase === 'empty') blank.replaceChildren(street(), ...emptiness(program));
+    else if (phase === 'away') blank.replaceChildren(street(), ...absence(hurry, program));
     else if (phase === 'connecting') {
       blank.replaceChildren(street(), make('h2', { text: 'On the way to town' }), make('p', { text: runs?.length ? 'Opening the run …' : 'Connecting …' }));
     }
   };
-  store.on(['link', 'runs', 'about'], show);
+  store.on(['link', 'runs', 'about', 'program'], show);
 }
 
 /** The house of this page between places of a town. */
@@ -45,28 +45,28 @@ function street() {
   return make('div', { class: 'street', 'aria-hidden': 'true' }, ...left, make('img', { src: 'static/icons/townlet.svg', width: 88, height: 88, alt: '' }), ...right);
 }
 
-/** There are no runs yet. */
-function emptiness() {
+/** There are no runs yet. @param {string} program */
+function emptiness(program) {
   const copy = make('button', { type: 'button', text: 'Copy' });
   copy.addEventListener('click', async () => {
     // A browser that refuses leaves the text to be marked by hand.
-    await navigator.clipboard?.writeText(FIRST).then(() => { copy.textContent = 'Copied'; }, () => {});
+    await navigator.clipboard?.writeText(`${program} ${FIRST}`).then(() => { copy.textContent = 'Copied'; }, () => {});
   });
   return [
     make('h2', { text: 'Nobody lives here yet' }),
     make('p', { text: 'Train an agent in a terminal, in the folder in which you started this page:' }),
-    make('div', { class: 'command' }, make('code', { text: FIRST }), copy),
+    make('div', { class: 'command' }, make('code', { text: `${program} ${FIRST}` }), copy),
     make('p', { class: 'waiting quiet' }, make('span', { class: 'pulse' }), 'Its town opens here by itself as soon as it begins.'),
   ];
 }
 
-/** @param {() => void} hurry */
-function absence(hurry) {
+/** @param {() => void} hurry @param {string} program */
+function absence(hurry, program) {
   const again = make('button', { type: 'button', class: 'primary', text: 'Try now' });
   again.addEventListener('click', hurry);
   return [
     make('h2', { text: 'The server is away' }),
-    make('p', { text: 'Start it again with “townlet live”; this page comes back by itself.' }),
+    make('p', { text: `Start it again with “${program} live”; this page comes back by itself.` }),
     again,
   ];
 }
@@ -77,7 +77,7 @@ function absence(hurry) {
  */
 export function showHint(store, session, town) {
   const show = () => {
-    const { source, status, about } = store.known;
+    const { source, status, about, link } = store.known;
     const { over } = town.playback;
     const empty = town.playback.target < 0;
     let words = '';
@@ -89,7 +89,7 @@ export function showHint(store, session, town) {
     } else if (about && over && source === 'training' && status && status.state !== 'running') {
       words = `Training is ${status.state}. This was the last life that it showed.`;
       offer = ['Let the checkpoint play', 'checkpoint'];
-    } else if (about && empty && source === 'recording' && !about.recordings.length) {
+    } else if (about && empty && link === 'open' && source === 'recording' && !about.recordings.length) {
       words = 'This run has kept no lives yet.';
       offer = ['Let a checkpoint play', 'checkpoint'];
     }

@@ -5,7 +5,7 @@ import { byId, make } from './dom.js';
 /** @type {Record<string, [string, string]>} */
 const TEXTS = {
   town: ['Town', 'One agent lives here. In each step it moves to a neighbouring tile, uses the place it stands on, or waits. Crossed-out places are closed at this hour. The line behind the agent is where it came from; a ring around it fills while a visit takes several steps.'],
-  agent: ['Agent', 'Meters fall a little in every step, and places fill them again, mostly for money. If a survival meter is empty, the agent dies. Modifiers do not kill, but when they are low they pull survival meters down. Below them you see what the agent thought of each action before it chose, and which rewards the step brought.'],
+  agent: ['Agent', 'Meters fall a little in every step, and places fill them again, mostly for money. If a survival meter is empty, the agent dies. Modifiers do not kill, but when they are low they pull survival meters down. Below them you see what the agent thought of each action before it chose, and which rewards the step brought. Bars compare the actions with each other, so that small differences can be seen; the numbers tell how small. Rewards are what learning goes by: a milestone pays for round ages and punishes death, the potential pays when needs are filled and takes when they fall. A whole life of falling needs may well add up to less than nothing.'],
   learning: ['Learning', 'Every point is an average over recent lives in training; the round marks are tests without exploration, on lives the agent has not seen. The dashed line is what a random agent reaches: learning begins where the curve leaves it. Loss says how far the estimates were off; ε or entropy says how much is still tried out. With a curriculum every row of training has a stage of its own, and moves on when it lives long enough there; the reason of each change is listed.'],
   world: ['World', 'A world is a text: a map, meters, places, prices and hours. Change it and mistakes are shown at once with their line. “Try it with this agent” lets the trained agent live in your version; it was not trained there, so see what it makes of it. Saving writes a new file next to the server, and never changes one that is there.'],
   wall: ['Towns in training', 'The agent learns in many towns at the same time. Each square is one of them at this moment; the dot is the agent, and its colour says how full its lowest deadly meter is. Training goes much faster than anyone can watch, so dots jump. The framed one is shown large above; the small number is the stage of its curriculum, where there is one.'],
@@ -16,7 +16,7 @@ const TEXTS = {
 
 const KEYS = [
   ['Space', 'play or pause'], ['← →', 'one step back or forward'], ['Shift ← →', 'ten steps'], ['R', 'another life'],
-  ['V', 'visits, ways or novelty on the town'], ['?', 'this help'],
+  ['V', 'what is painted on the town: visits, ways, and novelty where the agent is curious'], ['?', 'this help'],
 ];
 
 export function explainPanels() {
@@ -44,7 +44,7 @@ export function prepareHelp() {
   dialog.append(
     make('h2', { id: 'help-title', text: 'What happens here' }),
     make('p', { text: 'An agent is put into a small town and told nothing. It has to find out, by trying, what keeps it alive: sleep, food, work, other people. A neural network learns from every step which action is worth what. This page shows the agent, what it thinks, and how its learning goes.' }),
-    make('p', { text: 'Choose at the bottom of the town what to watch: training as it happens, a saved checkpoint that plays for you, or lives that the run has kept. Put two checkpoints side by side to see what was learned between them.' }),
+    make('p', { text: 'Choose at the bottom of the town what to watch: training as it happens, a saved checkpoint that plays for you, or lives that the run has kept. Put two checkpoints side by side to see what was learned between them. Under World you can change the town itself and see what the agent makes of it.' }),
     make('h3', { text: 'Keyboard' }),
     make('dl', { class: 'keys' }, ...KEYS.flatMap(([key, what]) => [make('dt', {}, make('kbd', { text: key })), make('dd', { text: what })])),
     close,

@@ -25,7 +25,7 @@ export class LearningPanel {
     this.told = make('div', { class: 'told', hidden: true });
     this.alerts = make('div', { class: 'alerts' });
     this.smallBox = make('div', { class: 'small-charts' });
-    this.waiting = make('p', { class: 'quiet', text: 'The first figures come after some thousand steps.' });
+    this.waiting = make('p', { class: 'quiet' });
     this.main = new Chart('Life length in steps', [
       { label: 'in training', colour: '--accent', fill: true },
       { label: 'tested', colour: '--second', marks: true },
@@ -93,14 +93,15 @@ export class LearningPanel {
 
   showTold() {
     const { status } = this.store.known;
-    const told = status && status.state !== 'running' ? status.told : [];
+    // Sentences about commands are for the terminal; the last ones are the least.
+    const told = status && status.state !== 'running' ? status.told.filter((line) => !line.includes('`')) : [];
     this.told.hidden = !told.length;
     const key = told.join('\n');
     if (this.told.dataset.key === key) return;
     this.told.dataset.key = key;
-    const [first, second, ...rest] = told;
+    const chief = told.slice(0, 4), rest = told.slice(4);
     const more = make('details', {}, make('summary', { text: 'More about it' }), ...rest.map((line) => make('p', { text: line })));
-    this.told.replaceChildren(...[first, second].filter(Boolean).map((line) => make('p', { text: line })), ...(rest.length ? [more] : []));
-    write(this.waiting, told.length ? 'This run has no figures.' : 'The first figures come after some thousand steps.');
+    this.told.replaceChildren(...chief.map((line) => make('p', { text: line })), ...(rest.length ? [more] : []));
+    write(this.waiting, !status ? '' : status.state === 'running' ? 'The first figures come after some thousand steps.' : 'This run has no figures.');
   }
 }

@@ -5,8 +5,8 @@ import { make } from './dom.js';
 
 const NAME = '[a-z][a-z0-9\\-]{0,39}';
 
-/** A name, a button, and what came of it. @param {() => string} text of the world */
-export function makeSaving(text) {
+/** A name, a button, and what came of it. @param {() => string} text of the world @param {() => string} program */
+export function makeSaving(text, program) {
   const name = make('input', {
     type: 'text', id: 'world-save-name', placeholder: 'my-town', pattern: NAME, maxlength: 40, required: true, autocomplete: 'off',
     autocapitalize: 'off', spellcheck: 'false', 'aria-describedby': 'world-saved', title: 'Small letters, digits and dashes, a letter first',
@@ -21,7 +21,8 @@ export function makeSaving(text) {
     button.disabled = true;
     try {
       const { file } = await ask('api/worlds', { name: name.value, text: text() });
-      tell(told, 'right', make('p', { text: `Saved as ${file}. Train an agent in it:` }), make('pre', {}, make('code', { text: `townlet train ${file}:dqn` })));
+      tell(told, 'right', make('p', { text: `Saved as ${file}. Train an agent in it, in a terminal where you started this page:` }),
+        make('pre', {}, make('code', { text: `${program()} train ${file}:dqn --live` })));
     } catch (error) {
       const fix = error instanceof Refused ? error.fix : 'The text is still here; try again.';
       tell(told, 'wrong', make('p', { text: sentence(error instanceof Error ? error.message : String(error)) }), fix ? make('p', { class: 'quiet', text: sentence(fix) }) : null);

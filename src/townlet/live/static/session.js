@@ -96,9 +96,11 @@ export class Session {
   }
 
   reset() {
-    if (this.store.known.source === 'training') this.subscribe();
-    else if (this.store.known.source === 'recording') this.seek(0);
-    else this.send({ type: 'reset' });
+    if (this.store.known.source === 'recording') this.seek(0);
+    else {
+      this.touched();
+      this.send({ type: 'reset' });
+    }
     if (!this.store.known.playing) {
       this.store.set({ playing: true });
       this.send({ type: 'play' });

@@ -35,6 +35,7 @@
  * @property {'watch' | 'world'} view
  * @property {import('./overlay.js').Overlay} overlay on the town
  * @property {string} theme
+ * @property {string} program what to type for `townlet` where the server was started
  */
 
 /** @returns {Known} */
@@ -44,7 +45,7 @@ export function nothingKnown() {
     source: 'checkpoint', playing: true, alone: false, pace: 'own', speed: 5, row: null, recording: null,
     checkpoint: 'latest', epsilon: 0, compare: null, side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
     stages: new Map(), lived: [], ends: [], wall: null, checked: null, trying: false,
-    refusal: null, view: 'watch', overlay: 'none', theme: 'light',
+    refusal: null, view: 'watch', overlay: 'none', theme: 'light', program: 'townlet',
   };
 }
 

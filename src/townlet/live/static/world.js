@@ -30,7 +30,7 @@ export class WorldPanel {
       make('div', { class: 'editor' }, this.gutter, this.text),
       make('div', { class: 'editor-foot' }, this.verdict, make('div', { class: 'editor-buttons' }, this.restore, this.attempt)),
       this.mistakes,
-      makeSaving(() => this.text.value),
+      makeSaving(() => this.text.value, () => store.known.program),
     );
     this.listen();
     store.on(['about'], () => this.load());
@@ -43,6 +43,8 @@ export class WorldPanel {
     this.text.addEventListener('input', () => {
       this.numberLines();
       this.keep();
+      this.verdict.dataset.verdict = 'none';
+      write(this.verdict, 'Checking …');
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.check(false), PATIENCE);
     });

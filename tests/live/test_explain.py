@@ -1,0 +1,73 @@
+"""Sentences about a life say what its figures show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from townlet.live.explain import certificate, place_name, why
+from townlet.sim.tape import MOMENT, Recording
+from townlet.world.load import load
+
+WORLD = load("town")
+METER = {name: m for m, name in enumerate(WORLD.meters)}
+
+
+def life(steps: int = 200, **levels: float | np.ndarray) -> Recording:
+    """One that only waits, with meters at these levels."""
+    meters = np.full((steps + 1, len(WORLD.meters)), 0.9, np.float32)
+    for name, level in levels.items():
+        meters[:, METER[name]] = level
+    wait, k = int(WORLD.tables.wait), len(WORLD.actions)
+    moments = {name: np.zeros(steps + 1, kind) for name, kind in MOMENT.items()}
+    return Recording(
+        **moments | {"age": np.arange(steps + 1, dtype=np.uint32), "cell": np.full(steps + 1, 9, np.uint32)},
+        meters=meters,
+        actions=np.full(steps, wait, np.int16),
+        outputs=np.tile(np.arange(k, dtype=np.float32), (steps, 1)),
+        mask=np.ones((steps, k), np.bool_),
+        reward=np.zeros(steps, np.float32),
+        components=np.zeros((steps, len(WORLD.rewards)), np.float32),
+        cell_of=np.asarray(WORLD.tables.cell_of)[0].astype(np.uint32),
+    )
+
+
+def test_a_death_is_put_down_to_what_took_most_not_to_what_lasted_longest() -> None:
+    starving = np.where(np.arange(201) < 100, 0.9, 0.0)  # for half as long as it was dirty, and much worse
+    told = certificate(WORLD, life(satiation=starving, hygiene=0.28), "health")
+    assert told[0] == "Died at step 200: health was empty."
+    assert told[1].startswith("Low satiation took ")
+    assert "below 30% for 100 steps" in told[1]
+    assert not any("hygiene" in line and "of health" in line for line in told)
+
+
+def test_two_causes_of_like_weight_are_both_told() -> None:
+    tables = WORLD.tables
+    into = [k for k in range(len(tables.cascade_source)) if int(tables.cascade_target[k]) == METER["health"]]
+    assert len(into) >= 2
+    strong, other = sorted(into, key=lambda k: -float(tables.cascade_slope[k]))[:2]
+    names = [WORLD.meters[int(tables.cascade_source[k])] for k in (strong, other)]
+    ratio = float(tables.cascade_slope[other]) / float(tables.cascade_slope[strong])
+    level = 0.3 - 0.3 * ratio  # so little of the strong one is as bad as an empty other one
+    told = " ".join(certificate(WORLD, life(**{names[0]: level, names[1]: 0.0}), "health"))
+    assert all(f"Low {name} took" in told for name in names)
+
+
+def test_a_healthy_life_has_no_drains() -> None:
+    told = certificate(WORLD, life(), "energy")
+    assert told[0] == "Died at step 200: energy was empty."
+    assert told[1].startswith("In this life it never used what restores energy: Bed, Luxury bed")
+    assert len(told) == 2
+
+
+def test_money_is_a_need_only_when_it_runs_out() -> None:
+    assert "money" not in why(WORLD, life(money=0.5), 0, "values")
+    assert "The lowest need is money at 5%." in why(WORLD, life(money=0.05), 0, "values")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("LuxuryBed", "Luxury bed"), ("Bed", "Bed"), ("TV", "TV"), ("coffee_shop", "coffee_shop"), ("", "")],
+)
+def test_places_have_names_as_people_write_them(name: str, said: str) -> None:
+    assert place_name(name) == said
