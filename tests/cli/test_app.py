@@ -18,7 +18,7 @@ from cli.program import EVERY, VERBS, Program
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(words) for words in VERBS} == {
-        "train", "eval", "play", "export", "recipes", "doctor", "bench sim", "bench train",
+        "train", "eval", "play", "live", "export", "recipes", "doctor", "bench sim", "bench train",
         *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "prune")),
         *(f"world {verb}" for verb in ("list", "check", "show", "explain", "new", "schema")),
     }  # fmt: skip
@@ -35,7 +35,7 @@ def test_help_says_what_to_write_and_what_it_does(
     assert max(map(len, done.out.splitlines())) <= 80
     assert not re.search(r"<\w+>|\bstr\b|\bint\b|float|bool|list\[|None|Path|\[x|>=|StrEnum", done.out)
     told = " ".join(done.out.split())
-    for param in EVERY[words].params:
+    for param in (one for one in EVERY[words].params if not getattr(one, "hidden", False)):
         assert len(param.help) > 10, param.name
         assert all(name in told for name in param.opts if name.startswith("--"))
         choices = param.type_descriptor.choices or ()

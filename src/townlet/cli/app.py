@@ -21,7 +21,7 @@ app.command(
     "train",
     epilog=examples(
         "townlet train",
-        "townlet train town:dqn --seed 1",
+        "townlet train town:dqn --open",
         "townlet train town:ppo agent.lr=1e-3 rows=256 --minutes 2",
         "townlet train town-l0:dqn --seeds 3",
         "townlet train --resume latest budget.env_steps=4e7",

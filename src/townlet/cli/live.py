@@ -31,7 +31,7 @@ def live(
     with_parent: Annotated[bool, typer.Option(hidden=True, help="End when the process that started it ends.")] = False,
     root: Root = ROOT,
 ) -> None:
-    """Watch runs in a browser: those that train now and those that are over.
+    """Watch runs in a browser, also while they train.
 
     Ctrl-C ends it. Nothing here can change a run.
     """
