@@ -168,7 +168,7 @@ def test_another_checkpoint_plays(look: Look) -> None:
     seen = {}
     for name in (names[0], names[-1]):
         look.choose("Which checkpoint plays", value=name)
-        expect(look.page.locator("#who")).to_have_text(f"checkpoint after {int(name[5:]):,} steps")
+        expect(look.page.locator("#who")).to_have_text(f"checkpoint, after {int(name[5:]):,} steps")
         look.until(lambda: look.step() == 0)  # it stays paused, at the first moment
         look.button("One step forward").click()
         look.until(lambda: look.step() == 1)
@@ -208,7 +208,7 @@ def test_two_checkpoints_side_by_side_in_the_same_town(visit: Visit, shown: Serv
     captions = look.page.locator(".stage-caption:visible")
     expect(captions).to_have_count(2)
     expect(captions.nth(0)).to_contain_text("latest checkpoint")
-    expect(captions.nth(1)).to_contain_text(f"checkpoint after {int(first[5:]):,} steps")
+    expect(captions.nth(1)).to_contain_text(f"checkpoint, after {int(first[5:]):,} steps")
     left, right = look.starts[-2:]
     assert (left["side"], right["side"]) == (0, 1)
     assert left["cell_of"] == right["cell_of"]

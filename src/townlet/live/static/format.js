@@ -57,9 +57,6 @@ export function spoken(action) {
 /** 1 step, 2 steps. @param {number} number @param {string} noun */
 export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
 
-/** A checkpoint is named by its step, with zeros for sorting. @param {string} who */
-export const player = (who) => who.replace(/^step-0*(\d+)$/, (_, steps) => `checkpoint after ${count(Number(steps))} steps`);
-
 /** How a run stands, as a person says it. @param {import('./types.js').State} state */
 export const stateInWords = (state) => (state === 'running' ? 'training' : state);
 

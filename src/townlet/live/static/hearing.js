@@ -1,6 +1,6 @@
 /** What the server says goes into the store and the playbacks; each kind of message has its place. */
 
-import { player, stateInWords } from './format.js';
+import { stateInWords } from './format.js';
 import { announce, toast } from './notices.js';
 
 /**

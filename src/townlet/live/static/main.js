@@ -6,7 +6,7 @@ import { Connection } from './connection.js';
 import { Controls } from './controls.js';
 import { byId, write } from './dom.js';
 import { explainPanels, prepareHelp } from './explain.js';
-import { clock, player } from './format.js';
+import { clock } from './format.js';
 import { Hearing } from './hearing.js';
 import { sign } from './icons.js';
 import { listenToKeys } from './keys.js';
@@ -92,7 +92,7 @@ function showMoment(now) {
   const moment = main.moment();
   const { world } = store.known;
   const whose = preview ? 'in your version of the world: ' : '';
-  write(byId('who'), main.start && store.known.compare === null ? whose + player(main.start.who) : '');
+  write(byId('who'), main.start && store.known.compare === null ? whose + main.start.who : '');
   const hour = byId('clock');
   hour.hidden = !(moment && world?.temporal);
   if (moment && world?.temporal && hour.dataset.hour !== `${moment.hour}`) {

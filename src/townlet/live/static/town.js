@@ -2,7 +2,7 @@
 
 import { make, write } from './dom.js';
 import { drawFigure } from './figure.js';
-import { count, figure, percent, player, spaced } from './format.js';
+import { count, figure, percent, spaced } from './format.js';
 import { aspect, floorOf, ground, standing } from './ground.js';
 import { calm, darkness, drawLight } from './light.js';
 import { layersOf, overlayOf } from './overlay.js';
@@ -261,7 +261,7 @@ export class Town {
     if (compared && start && moment) {
       const low = this.world?.meters.map((m, k) => ({ m, value: moment.meters[k] })).filter((x) => x.m.lethal)
         .map((x) => `${x.m.name} ${percent(x.value)}`).join(', ');
-      write(this.caption, `${player(start.who)}. Step ${count(moment.age)}${low ? `; ${low}` : ''}`);
+      write(this.caption, `${start.who}. Step ${count(moment.age)}${low ? `; ${low}` : ''}`);
     }
     this.caption.hidden = !compared;
     const shown = over && end ? `${end.episode}` : '';
