@@ -184,7 +184,7 @@ def test_names_are_text(visit: Visit, tmp_path: Path) -> None:
         text.fill(f"extends: town\ndescription: '{EVIL}'\n")
         expect(page.locator(".verdict")).to_have_text("This world can be played.")
         look.button("Try it with this agent").click()
-        expect(page.locator("#who")).to_contain_text("in your version")
+        expect(page.locator("#who")).to_contain_text("in your changed world")
         look.forgive(re.escape("%3Cimg"))
         run.path.rename(tmp_path / "gone")
         expect(page.locator(".toast")).to_contain_text(EVIL)

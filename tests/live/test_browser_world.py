@@ -98,7 +98,7 @@ def test_the_agent_tries_a_changed_world_and_goes_back(look: Look) -> None:
     look.page.get_by_label("Speed").press("End")
     look.button("Try it with this agent").click()
     expect(look.page.locator(".verdict")).to_have_text("The agent plays in it now.")
-    expect(look.page.locator("#who")).to_contain_text("in your version of the world: latest checkpoint")
+    expect(look.page.locator("#who")).to_contain_text("latest checkpoint, after")
     expect(look.page.locator(".end-card").first).to_contain_text("limit of 30 steps")
     look.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
     expect(look.page.locator("#who")).to_have_text(re.compile("^latest checkpoint"))
@@ -113,7 +113,7 @@ def test_a_place_that_was_moved_is_drawn_elsewhere(look: Look) -> None:
     before = look.starts[-1]["cell_of"]
     write(look, written(look).replace("cell: [1, 1]", "cell: [4, 0]", 1), "This world can be played.")
     look.page.get_by_label("The world as YAML").press("Control+Enter")
-    expect(look.page.locator("#who")).to_contain_text("in your version of the world")
+    expect(look.page.locator("#who")).to_contain_text("in your changed world")
     after = look.starts[-1]["cell_of"]
     assert (before[0], after[0]) == (9, 4)
     assert before[1:] == after[1:]

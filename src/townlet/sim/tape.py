@@ -109,9 +109,9 @@ class Tape:
             "mask": np.zeros((*shape, k), np.bool_),
             "reward": np.zeros(shape, np.float32),
             "components": np.zeros((*shape, rewards), np.float32),
-            "written": np.zeros((), np.int64),  # moments so far
             "begun": np.zeros(rows, np.int64),  # which of them was the first of each row's life
         }
+        self._written = 0  # moments so far
         self._live = self._engine.name == "numba"  # it writes into the same arrays for ever
         self._note = compiled(note_rows)
         self._moment, self._result = self._look()
@@ -121,7 +121,7 @@ class Tape:
 
     def begin(self) -> None:
         """The present moment is the first of every row's life, as far as is known."""
-        self._kept["begun"][...] = self._kept["written"]
+        self._kept["begun"][...] = self._written
         k = self._mask_before.shape[1]
         self.note(np.zeros(self.watched, np.int64), np.zeros((self.watched, k), np.float32))
 
@@ -136,15 +136,15 @@ class Tape:
         """Keep the last step: the actions [N] that led here, and what stood behind them [≥ watched, K]."""
         if not self._live:
             self._moment, self._result = self._look()
-        place = int(self._kept["written"]) % self._steps
+        place = self._written % self._steps
         step = array(actions), array(outputs), *self._result
         self._note(place, self._moment, step, self._mask_before, *self._into)
-        self._kept["written"] += 1
+        self._written += 1
 
     def life(self, row: int) -> Recording:
         """The life of a watched row that ended in the last step, and its next one begins."""
         kept = self._kept
-        last = int(kept["written"]) - 1  # where the first moment of the next life stands, beside the last step
+        last = self._written - 1  # where the first moment of the next life stands, beside the last step
         first = max(int(kept["begun"][row]), last - self._steps + 1)
         moments = np.arange(first, last) % self._steps
         steps = np.arange(first + 1, last + 1) % self._steps
@@ -156,10 +156,12 @@ class Tape:
 
     def state(self) -> State:
         """All moments, and where the lives begin."""
-        return {name: kept.copy() for name, kept in self._kept.items()} | {"mask_before": self._mask_before.copy()}
+        kept = {name: kept.copy() for name, kept in self._kept.items()}
+        return kept | {"mask_before": self._mask_before.copy(), "written": self._written}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name, kept in self._kept.items():
             take_over(kept, state, name)
         take_over(self._mask_before, state, "mask_before")
+        self._written = int(state["written"])

@@ -66,7 +66,7 @@ export class Hearing {
     this.changed();
     const { ends, source, alone } = this.store.known;
     if (ends.some((one) => one.end.episode === end.episode)) return;
-    ends.push({ who: player(playback.start?.who ?? ''), end });
+    ends.push({ who: playback.start?.who ?? '', end });
     if (ends.length > ENDS) ends.shift();
     this.store.tell(['ends']);
     // Lives of training end all the time: who listens would hear of nothing else.

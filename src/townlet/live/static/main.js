@@ -91,8 +91,7 @@ function showMoment(now) {
   const main = playbacks[0];
   const moment = main.moment();
   const { world } = store.known;
-  const whose = preview ? 'in your version of the world: ' : '';
-  write(byId('who'), main.start && store.known.compare === null ? whose + main.start.who : '');
+  write(byId('who'), main.start && store.known.compare === null ? main.start.who : '');
   const hour = byId('clock');
   hour.hidden = !(moment && world?.temporal);
   if (moment && world?.temporal && hour.dataset.hour !== `${moment.hour}`) {
