@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Response, WebSocket, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Request,
+    Response,
+    WebSocket,
+    expect,
+    sync_playwright,
+)
 
 from live.conftest import Served
 from townlet.runs.folder import Run
@@ -67,9 +77,13 @@ class Look:
         self._forgiven: list[str] = []
         page.on("console", self._said)
         page.on("pageerror", lambda error: self._faults.append(f"page error: {error}"))
-        page.on("requestfailed", lambda asked: self._faults.append(f"failed: {asked.url} {asked.failure}"))
+        page.on("requestfailed", self._failed)
         page.on("response", self._answered)
         page.on("websocket", self._connected)
+
+    def _failed(self, asked: Request) -> None:
+        if asked.failure != "net::ERR_ABORTED":  # a page that is loaded anew lets go of what it had asked for
+            self._faults.append(f"failed: {asked.url} {asked.failure}")
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type == "error":
