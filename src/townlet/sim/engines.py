@@ -65,6 +65,9 @@ class Engine(Protocol):
     def peek(self, *names: str) -> State:
         """The state, one NumPy array per field, or the named fields; live views where the engine keeps such."""
 
+    def records(self, rows: int) -> NDArray[np.void]:
+        """The first rows, one record each (`state.record`); live where the engine keeps such."""
+
     def state(self) -> State:
         """A copy of everything that decides what happens next."""
 

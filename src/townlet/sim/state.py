@@ -80,7 +80,7 @@ def check_settings(world: World, rows: int, settings: State) -> None:
 
 def array(values: Any) -> NDArray[Any]:
     """An engine's array as NumPy's, also when it is a tensor on some device."""
-    numbers: NDArray[Any] = values.cpu().numpy() if hasattr(values, "cpu") else np.asarray(values)
+    numbers: NDArray[Any] = values.numpy(force=True) if hasattr(values, "numpy") else np.asarray(values)
     return numbers
 
 
@@ -95,6 +95,14 @@ def places_of(kind_at: NDArray[Any], world: World) -> NDArray[np.uint32]:
 def record(meters: int) -> np.dtype[np.void]:
     """The record of one row."""
     return np.dtype([("meters", "f4", (meters,)), *FIELDS.items()])
+
+
+def records(fields: State) -> NDArray[np.void]:
+    """Fields of some rows as one record for each; what is not given stays zero."""
+    found = np.zeros(len(fields["meters"]), record(fields["meters"].shape[1]))
+    for name, values in fields.items():
+        found[name] = values
+    return found
 
 
 def nothing_used(world: World, rows: int) -> NDArray[np.int64]:

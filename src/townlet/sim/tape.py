@@ -18,12 +18,12 @@ from townlet.contract.state import State
 from townlet.errors import TownletError
 from townlet.sim.compiled import compiled
 from townlet.sim.diary import take_over
-from townlet.sim.state import array
+from townlet.sim.state import array, record
 from townlet.sim.town import Town
 
 WATCHED: Final = 4
 STEPS: Final = 1024  # of a longer life the last ones are kept
-STEP: Final = ("actions", "outputs", "mask", "reward", "components")
+STEP: Final = ("actions", "outputs", "reward", "components")
 MOMENT: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
 
 
@@ -67,27 +67,25 @@ class Recording:
 
 def note_rows(
     place: int,
-    moment: tuple[NDArray[Any], ...],
-    step: tuple[NDArray[Any], ...],
-    mask_before: NDArray[np.bool_],
-    kept_moment: tuple[NDArray[Any], ...],
-    kept_step: tuple[NDArray[Any], ...],
+    state: NDArray[np.void],
+    mask: NDArray[np.bool_],
+    reward: NDArray[np.float32],
+    components: NDArray[np.float32],
+    actions: NDArray[np.int64],
+    outputs: NDArray[np.float32],
+    to_state: NDArray[np.void],
+    to_mask: NDArray[np.bool_],
+    to_reward: NDArray[np.float32],
+    to_components: NDArray[np.float32],
+    to_actions: NDArray[np.int16],
+    to_outputs: NDArray[np.float32],
 ) -> None:
     """Write one step of the watched rows into a place of the tape, row by row: made to be compiled."""
-    cell, age, hour, progress, using, meters = moment
-    actions, outputs, mask, reward, components = step
-    to_cell, to_age, to_hour, to_progress, to_using, to_meters = kept_moment
-    to_actions, to_outputs, to_mask, to_reward, to_components = kept_step
-    for row in range(len(mask_before)):
-        to_cell[place, row], to_age[place, row], to_hour[place, row] = cell[row], age[row], hour[row]
-        to_progress[place, row], to_using[place, row] = progress[row], using[row]
-        to_actions[place, row], to_reward[place, row] = actions[row], reward[row]
-        for m in range(meters.shape[1]):
-            to_meters[place, row, m] = meters[row, m]
+    for row in range(to_state.shape[1]):
+        to_state[place, row] = state[row]
+        to_reward[place, row], to_actions[place, row] = reward[row], actions[row]
         for k in range(mask.shape[1]):
-            to_outputs[place, row, k] = outputs[row, k]
-            to_mask[place, row, k] = mask_before[row, k]
-            mask_before[row, k] = mask[row, k]
+            to_mask[place, row, k], to_outputs[place, row, k] = mask[row, k], outputs[row, k]
         for r in range(components.shape[1]):
             to_components[place, row, r] = components[row, r]
 
@@ -96,72 +94,61 @@ class Tape:
     """The latest moments of the first rows. Call `note` after every step, `life` for a row that ended in it."""
 
     def __init__(self, town: Town, watched: int = WATCHED, steps: int = STEPS) -> None:
-        self._town, self._engine = town, town.engine
+        self._engine = town.engine
         self.watched = rows = min(watched, town.rows)
         world, self._steps = town.world, min(steps, int(town.world.tables.max_steps)) + 1
-        count, rewards, k = len(world.meters), len(world.rewards), len(world.actions)
-        shape = self._steps, rows
-        self._kept: dict[str, NDArray[Any]] = {
-            **{name: np.zeros(shape, kind) for name, kind in MOMENT.items()},
-            "meters": np.zeros((*shape, count), np.float32),
+        shape, k = (self._steps, rows), len(world.actions)
+        moments = np.zeros(shape, record(len(world.meters)))
+        self._step: dict[str, NDArray[Any]] = {
+            "mask": np.zeros((*shape, k), np.bool_),  # of the moment; all that follows led to it
+            "reward": np.zeros(shape, np.float32),
+            "components": np.zeros((*shape, len(world.rewards)), np.float32),
             "actions": np.zeros(shape, np.int16),
             "outputs": np.zeros((*shape, k), np.float32),
-            "mask": np.zeros((*shape, k), np.bool_),
-            "reward": np.zeros(shape, np.float32),
-            "components": np.zeros((*shape, rewards), np.float32),
-            "begun": np.zeros(rows, np.int64),  # which of them was the first of each row's life
         }
+        self._begun = np.zeros(rows, np.int64)  # which moment was the first of each row's life
+        self._kept = {name: moments[name] for name in (*MOMENT, "meters")} | self._step | {"begun": self._begun}
+        self._into = (moments, *self._step.values())
         self._written = 0  # moments so far
-        self._live = self._engine.name == "numba"  # it writes into the same arrays for ever
         self._note = compiled(note_rows)
-        self._moment, self._result = self._look()
-        self._into = tuple(self._kept[name] for name in (*MOMENT, "meters")), tuple(self._kept[n] for n in STEP)
-        self._mask_before = np.zeros((rows, k), np.bool_)
+        self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
         self.begin()
 
     def begin(self) -> None:
         """The present moment is the first of every row's life, as far as is known."""
-        self._kept["begun"][...] = self._written
-        k = self._mask_before.shape[1]
-        self.note(np.zeros(self.watched, np.int64), np.zeros((self.watched, k), np.float32))
+        self._begun[...] = self._written
+        self.note(np.zeros(self.watched, np.int64), np.zeros(self._step["outputs"].shape[1:], np.float32))
 
-    def _look(self) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
-        """The present moment, and what came of the last step: mask, reward and its components."""
-        engine, rows = self._engine, self.watched
-        seen = engine.peek(*MOMENT, "meters")
-        came = (engine.mask, engine.reward, engine.components)
-        return tuple(seen[name] for name in (*MOMENT, "meters")), tuple(array(part[:rows]) for part in came)
+    def _look(self) -> tuple[NDArray[Any], ...]:
+        """The present moment with its mask, and what the last step brought: reward and its components."""
+        e, rows = self._engine, self.watched
+        return e.records(rows), *(array(part[:rows]) for part in (e.mask, e.reward, e.components))
 
     def note(self, actions: Any, outputs: Any) -> None:
-        """Keep the last step: the actions [N] that led here, and what stood behind them [≥ watched, K]."""
-        if not self._live:
-            self._moment, self._result = self._look()
-        place = self._written % self._steps
-        step = array(actions), array(outputs), *self._result
-        self._note(place, self._moment, step, self._mask_before, *self._into)
+        """Keep the last step: the actions that led here [≥ watched], and what stood behind them [≥ watched, K]."""
+        place, now = self._written % self._steps, self._live or self._look()
+        self._note(place, *now, array(actions), array(outputs), *self._into)
         self._written += 1
 
     def life(self, row: int) -> Recording:
         """The life of a watched row that ended in the last step, and its next one begins."""
         kept = self._kept
         last = self._written - 1  # where the first moment of the next life stands, beside the last step
-        first = max(int(kept["begun"][row]), last - self._steps + 1)
+        first = max(int(self._begun[row]), last - self._steps + 1)
         moments = np.arange(first, last) % self._steps
         steps = np.arange(first + 1, last + 1) % self._steps
         final = self._engine.final_state(np.array([row]), *MOMENT, "meters", "cell_of")
         lived = {name: np.concatenate([kept[name][moments, row], final[name]]) for name in (*MOMENT, "meters")}
         did = {name: kept[name][steps, row] for name in STEP}
-        kept["begun"][row] = last
-        return Recording(**lived, **did, cell_of=final["cell_of"][0])
+        self._begun[row] = last
+        return Recording(**lived, **did, mask=kept["mask"][moments, row], cell_of=final["cell_of"][0])
 
     def state(self) -> State:
         """All moments, and where the lives begin."""
-        kept = {name: kept.copy() for name, kept in self._kept.items()}
-        return kept | {"mask_before": self._mask_before.copy(), "written": self._written}
+        return {name: kept.copy() for name, kept in self._kept.items()} | {"written": self._written}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name, kept in self._kept.items():
             take_over(kept, state, name)
-        take_over(self._mask_before, state, "mask_before")
         self._written = int(state["written"])

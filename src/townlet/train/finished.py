@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.sim.causes import cause_codes
@@ -19,6 +18,7 @@ from townlet.world.tables import World
 COLUMNS: Final = (
     "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
 )  # fmt: skip
+EPSILON: Final = "epsilon"  # also the name of an agent's figure
 WHOLE: Final = ("env_steps", "updates", "row", "start", "length", "stage")  # columns of whole numbers
 
 TAKEN: Final = ("rows", "length", "reward", "intrinsic", "guidance")  # of `Episodes`
@@ -34,7 +34,7 @@ class Ends(NamedTuple):
     epsilon: float
     over: Episodes
     stage: Tensor | None  # [k]
-    meters: Tensor  # [k, M]
+    meters: NDArray[np.float32]  # [k, M]
 
 
 class Finished:
@@ -45,11 +45,9 @@ class Finished:
         self._table: Table = np.zeros((0, len(COLUMNS) + len(world.meters)))
         self._ends: list[Ends] = []
 
-    def add(
-        self, now: Counters, figures: dict[str, float], over: Episodes, stage: Tensor | None, meters: Tensor
-    ) -> None:
-        """Take in episodes that ended now, with the figures of the agent and their last meters [k, M]."""
-        self._ends.append(Ends(now.env_steps, now.updates, figures.get("epsilon", 0.0), over, stage, meters))
+    def add(self, ends: Ends) -> None:
+        """Take in episodes that ended in the last step."""
+        self._ends.append(ends)
 
     def table(self) -> Table:
         """All of them so far [n, COLUMNS and meters], in the order in which they ended."""
@@ -62,7 +60,7 @@ class Finished:
         counts = [len(end.over) for end in ends]
         env_steps, updates, epsilon = (np.repeat([end[k] for end in ends], counts) for k in range(3))
         over = {name: _joined([getattr(end.over, name) for end in ends]) for name in TAKEN}
-        meters = torch.cat([end.meters for end in ends]).numpy()
+        meters = np.concatenate([end.meters for end in ends])
         stages = [end.stage for end in ends if end.stage is not None]
         columns = {
             "env_steps": env_steps,
@@ -74,7 +72,7 @@ class Finished:
             "extrinsic": over["reward"] + over["guidance"],
             "intrinsic": over["intrinsic"],
             "stage": _joined(stages) if stages else np.zeros(len(env_steps)),
-            "epsilon": epsilon,
+            EPSILON: epsilon,
             "cause": cause_codes(self._world, meters),
         }
         return np.column_stack([*(columns[name] for name in COLUMNS), meters])

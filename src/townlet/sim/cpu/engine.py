@@ -172,6 +172,10 @@ class NumbaEngine:
         wanted = names or ("meters", *FIELDS, *others)
         return {name: others[name] if name in others else self._state[name] for name in wanted}
 
+    def records(self, rows: int) -> NDArray[np.void]:
+        """The first rows as records, live."""
+        return self._state[:rows]
+
     def state(self) -> State:
         """A copy of everything that decides what happens next."""
         ends: State = {"terminated": self.terminated, "truncated": self.truncated, "key": np.array(self._key, np.int64)}

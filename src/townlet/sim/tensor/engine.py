@@ -24,6 +24,7 @@ from townlet.sim.state import (
     fresh,
     nothing_used,
     places_of,
+    records,
 )
 from townlet.sim.step import live
 from townlet.sim.tensor.observe import observe
@@ -230,6 +231,11 @@ class TensorEngine:
         if "meters" in out:
             out["meters"] = np.ascontiguousarray(out["meters"].T)
         return out
+
+    def records(self, rows: int) -> NDArray[np.void]:
+        """The first rows as records, copies."""
+        found = {name: self._state[name][:rows].cpu().numpy() for name in FIELDS}
+        return records(found | {"meters": self._state["meters"][:, :rows].cpu().numpy().T})
 
     def state(self) -> State:
         """A copy of everything that decides what happens next."""
