@@ -1,9 +1,10 @@
 """What metrics and checkpoints cost: `python benchmarks/overhead.py town:ppo town:dqn town-l0:dqn town:life`.
 
-Three trainings of a recipe from the same seed take turns in short slices of the same work: with neither, with metrics
-(store, log, TensorBoard) and with a checkpoint at the end of every slice. A noisy machine changes its pace, so only
-slices of one turn are compared, each with the bare one beside it; the median and the quartiles of all turns are told.
-Noise only ever makes a slice slower: so "at best" compares the fastest tenth of each training's slices instead.
+One training goes on in short slices of the same work, in turns: with neither, with metrics (store, log, TensorBoard,
+kept lives) and with a checkpoint at the end. It is one and the same, because two equal ones may lie so differently in
+memory that they differ by more than metrics cost. A noisy machine changes its pace, so only slices of one turn are
+compared, each with the bare one beside it; the median and the quartiles of all turns are told. Noise only ever makes
+a slice slower: so "at best" compares the fastest tenth of the slices of each kind instead.
 Metrics are a share of the bare time, and a slice holds whole intervals of them. The seconds of a checkpoint are a
 share of the recipe's time from one to the next. Evaluations are left out of all three.
 
@@ -92,28 +93,35 @@ class Silence:
 
 
 class Turns:
-    """One training that goes on in slices."""
+    """One training that goes on in slices, each with a log and a keeper of its own."""
 
-    def __init__(self, loaded: Loaded, way: str, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, loaded: Loaded, folder: Path, stack: ExitStack) -> None:
         recipe, silence = loaded.recipe, Silence()
         endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules keep to the real one
         self.t, self.limits = build(loaded), Limits(endless, NEVER, pause_at=0)
-        run = Run.create(folder, recipe.env, way, "", "", {})
+        run = Run.create(folder, recipe.env, "overhead", "", "", {})
         store = stack.enter_context(Store(run.metrics_file))
-        self.log: Journal | Silence = silence
-        if way == "metrics":
-            sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
-            every, whole = recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes
-            self.log = Journal(self.t, every, whole, store, sinks)
-        self.keeper = Saver(run, self.t, silence, store, self.limits, {}) if way == "checkpoints" else silence
+        sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
+        every, whole = recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes
+        self.journal = Journal(self.t, every, whole, store, sinks)
+        saver = Saver(run, self.t, silence, store, self.limits, {})
+        self.ways: dict[str, tuple[Journal | Silence, Saver | Silence]] = {
+            "neither": (silence, silence),
+            "metrics": (self.journal, silence),
+            "checkpoints": (silence, saver),
+        }
+        self.used = self.t.env.engine.used
         stack.callback(self.t.env.close)
 
-    def go_on(self, steps: int) -> Times:
+    def go_on(self, way: str, steps: int) -> Times:
         """A slice, timed. It ends with a pause, at which the keeper saves."""
-        began = {name: now() for name, now in CLOCKS.items()}
-        self.limits.pause_at = self.t.counters.env_steps + steps
-        loop(self.t, self.limits, self.log, self.keeper, _nobody)
-        return {name: now() - began[name] for name, now in CLOCKS.items()}
+        now = self.t.counters.env_steps
+        self.t.env.engine.used = self.used if way == "metrics" else self.used[:0]  # who does not ask does not pay
+        self.journal.restore({**self.journal.state(), "since": now})  # it was not asked for the slices between
+        began = {name: clock() for name, clock in CLOCKS.items()}
+        self.limits.pause_at = now + steps
+        loop(self.t, self.limits, *self.ways[way], _nobody)
+        return {name: clock() - began[name] for name, clock in CLOCKS.items()}
 
 
 def _nobody() -> Evaluated:
@@ -123,19 +131,18 @@ def _nobody() -> Evaluated:
 def measure(loaded: Loaded, seconds: float, slices: int) -> dict[str, list[Times]]:
     """The times of every slice by way; who begins a turn changes from turn to turn."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        turns = {way: Turns(loaded, way, Path(folder), stack) for way in WAYS}
-        bare, recipe = turns["neither"], loaded.recipe
-        once = recipe.row_count * bare.t.agent.round
-        for one in turns.values():
-            one.go_on(max(once, getattr(recipe.agent, "warmup", 0)))
+        training, recipe = Turns(loaded, Path(folder), stack), loaded.recipe
+        once = recipe.row_count * training.t.agent.round
+        for way in WAYS:
+            training.go_on(way, max(once, getattr(recipe.agent, "warmup", 0)))
         steps, every = 8 * once, recipe.in_steps(recipe.metrics.every)
-        wanted = steps * seconds / slices / len(WAYS) / bare.go_on(steps)["wall"]
+        wanted = steps * seconds / slices / len(WAYS) / training.go_on("neither", steps)["wall"]
         steps = every * math.ceil(max(wanted, once) / every)
         times: dict[str, list[Times]] = {way: [] for way in WAYS}
         for number in range(slices):
             for place in range(len(WAYS)):
                 way = WAYS[(number + place) % len(WAYS)]
-                times[way].append(turns[way].go_on(steps))
+                times[way].append(training.go_on(way, steps))
         return times
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from townlet.runs import report
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
-from townlet.sim.tape import Recording
+from townlet.sim.tape import MOMENT, Recording
+from townlet.sim.town import Town
 from townlet.train.launch import resume, start
 from train.tiny import STAGES, tiny
 
@@ -40,6 +43,32 @@ def test_a_kept_life_is_one_that_was_lived(run: Run) -> None:
         assert tuple(life[name] for name in TOLD) in lived
         moments = Recording.from_bytes(life["data"])
         assert int(moments.age[-1]) == life["length"] == len(moments)
+
+
+@pytest.mark.parametrize("recipe", ["town:dqn", "town:ppo", "town-l2:drqn"])
+def test_whoever_acts_as_was_written_down_lives_the_same_life(recipe: str, tmp_path: Path) -> None:
+    greedy = () if recipe.endswith("ppo") else ("explore.choose={name: epsilon, start: 0, end: 0, schedule: null}",)
+    loaded = tiny(recipe, "budget.env_steps=3000", *greedy)
+    lives = kept(start(loaded, tmp_path).run)
+    assert lives
+    town = Town(loaded.worlds.training, 1, threads=1)
+    for life in lives:
+        moments = Recording.from_bytes(life["data"])
+        names = (*MOMENT, "meters")
+        seen = town.restore({name: getattr(moments, name)[:1] for name in names})
+        for step, action in enumerate(moments.actions.tolist()):
+            assert seen.mask[0].tolist() == moments.mask[step].tolist()
+            shown = moments.outputs[step]
+            if life["outputs"] == "probabilities":
+                assert shown.sum() == pytest.approx(1, abs=1e-5)
+                assert shown[action] > 0
+            seen = came = town.step(torch.tensor([action]))
+            assert float(came.reward[0]) == moments.reward[step]
+            if step + 1 < len(moments):
+                now = town.engine.peek(*names)
+                assert all((now[name][0] == getattr(moments, name)[step + 1]).all() for name in names)
+        if life["outputs"] == "values":
+            assert np.where(moments.mask, moments.outputs, -np.inf).argmax(1).tolist() == moments.actions.tolist()
 
 
 def test_records_are_kept_and_some_on_the_way(run: Run) -> None:

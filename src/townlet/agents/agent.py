@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -45,10 +45,14 @@ class Agent(Protocol):
     on_policy: bool  # nothing that was lived outlasts its round, so a state is small and a round can be begun anew
     bonus: Bonus | None  # what novelty is, to agents that are paid for it
     outputs_are: Literal["values", "probabilities"]  # what `outputs` gives
+    behind: Tensor  # what stood behind the last act, as the agent has it; `outputs` reads it
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     def act(self, seen: Seen) -> Tensor:
-        """Exploring actions [N] int64. What must be kept of `seen` is copied."""
+        """Exploring actions [N] int64. What must be kept of `seen` is copied.
+
+        The actions and `behind` are new tensors at every call: who keeps them keeps what they were.
+        """
 
     def observe(self, step: Step, ended: Ended) -> None:
         """What came of the last actions."""
@@ -56,8 +60,8 @@ class Agent(Protocol):
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended in the last step: exploration and its weight may follow them."""
 
-    def outputs(self, rows: int) -> Tensor:
-        """What stood behind the last act of the first rows [rows, K]; as in `Policy.outputs`."""
+    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
+        """What stood behind some acts of the first rows [T, rows, K]; as in `Policy.outputs`."""
 
     def entropy(self) -> Tensor:
         """Normalised entropy [N] in [0, 1] of the behaviour policy at the last act, computed only when asked."""

@@ -41,20 +41,16 @@ class Categorical:
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         if mask is not None:  # a sum, because filling by a mask takes twice as long, and again on the way back
             logits = torch.add(logits, mask.logical_not().to(logits.dtype), alpha=INVALID)
-        self._log_probs = torch.log_softmax(logits.movedim(-1, 0).contiguous(), 0)  # [K, ...]
+        self.log_probs = torch.log_softmax(logits.movedim(-1, 0).contiguous(), 0)  # [K, ...]
 
     @property
     def probs(self) -> Tensor:
         """Probabilities [..., K]."""
-        return self._log_probs.exp().movedim(0, -1)
-
-    def first_probs(self, rows: int) -> Tensor:
-        """Probabilities [rows, K] of the first rows alone."""
-        return self._log_probs[:, :rows].exp().T
+        return self.log_probs.exp().movedim(0, -1)
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [...] int64, one draw for each."""
-        one = self._log_probs[0]
+        one = self.log_probs[0]
         return self.at(torch.rand(one.shape, generator=generator, device=one.device))
 
     def at(self, draws: Tensor) -> Tensor:
@@ -63,17 +59,17 @@ class Categorical:
         One of probability 0 is never taken: the first sum above a point is above the sum before it, and no point
         reaches the last sum, because the highest float32 below 1 takes at least half a bit off.
         """
-        sums = self._log_probs.exp().cumsum(0)
+        sums = self.log_probs.exp().cumsum(0)
         return (sums <= draws * sums[-1]).sum(0)
 
     def mode(self) -> Tensor:
         """The most likely actions [...] int64; the first of equals."""
-        return self._log_probs.argmax(0)
+        return self.log_probs.argmax(0)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Log-probability [...] of actions [...]."""
-        return self._log_probs.gather(0, actions.unsqueeze(0)).squeeze(0)
+        return self.log_probs.gather(0, actions.unsqueeze(0)).squeeze(0)
 
     def entropy(self) -> Tensor:
         """Entropy [...] in nats; an excluded action adds exactly 0."""
-        return -(self._log_probs.exp() * self._log_probs).sum(0)
+        return -(self.log_probs.exp() * self.log_probs).sum(0)

@@ -5,7 +5,7 @@ Advantages are GAE(λ) (Schulman et al. 2016). The policy is recurrent where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
@@ -135,6 +135,7 @@ class Ppo(Learner):
         logits, value, hidden = self.network(seen.obs, self._hidden)
         self._hidden.copy_(hidden)
         self._choice, self._mask = Categorical(logits, seen.mask), self.rollout.mask[self.rollout.steps]
+        self.behind = self._choice.log_probs
         actions = self._choice.sample(self._generator)
         self.rollout.acted(seen.obs, seen.mask, actions, self._choice.log_prob(actions), value, self._fresh)
         return actions
@@ -159,9 +160,10 @@ class Ppo(Learner):
             self._last_value.copy_(self.network(step.obs, self._hidden)[1])
 
     @torch.inference_mode()
-    def outputs(self, rows: int) -> Tensor:
-        """The probabilities of the first rows at the last act [rows, K]."""
-        return self._choice.first_probs(rows)
+    @torch.inference_mode()
+    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
+        """The probabilities of the first rows at some acts [T, rows, K]."""
+        return torch.stack([log_probs[:, :rows] for log_probs in behind]).exp().transpose(1, 2)
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:

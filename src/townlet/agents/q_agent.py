@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Final, Literal, Protocol
 
@@ -118,7 +118,7 @@ class QAgent(Learner, ABC):
         self._mask, self._next_mask = (torch.ones(rows, actions, dtype=torch.bool, device=device) for _ in range(2))
         self._reward = torch.zeros(rows, device=device)
         self._actions = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._values = torch.zeros(rows, actions, device=device)
+        self.behind = torch.zeros(rows, actions, device=device)
         self._before = torch.zeros(rows, 0, device=device)  # what was remembered before the last act, to be stored
         self._observed = 0
 
@@ -135,8 +135,8 @@ class QAgent(Learner, ABC):
         """Exploring actions [N] int64."""
         self._obs.copy_(seen.obs)
         self._mask.copy_(seen.mask)
-        self._values = self._evaluate(self._obs)
-        self._actions = self.chooser.choose(self._values, self._mask)
+        self.behind = self._evaluate(self._obs)
+        self._actions = self.chooser.choose(self.behind, self._mask)
         return self._actions
 
     @torch.no_grad()
@@ -158,14 +158,14 @@ class QAgent(Learner, ABC):
         self.chooser.finished(episodes)
         super().finished(episodes)
 
-    def outputs(self, rows: int) -> Tensor:
-        """The values of the first rows at the last act [rows, K]."""
-        return self._values[:rows]
+    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
+        """The values of the first rows at some acts [T, rows, K]."""
+        return torch.stack([values[:rows] for values in behind])
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:
         """Normalised entropy [N] of the behaviour policy at the last act."""
-        return normalized_entropy(self.chooser.probabilities(self._values, self._mask), self._mask)
+        return normalized_entropy(self.chooser.probabilities(self.behind, self._mask), self._mask)
 
     def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """A round of gradient steps: their mean figures, or None while warming up."""

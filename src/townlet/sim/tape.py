@@ -6,13 +6,16 @@ the town, and its state goes into a checkpoint: a life that was interrupted is w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
+from torch import Tensor
 
 from townlet.contract.state import State
 from townlet.errors import TownletError
@@ -23,6 +26,7 @@ from townlet.sim.town import Town
 
 WATCHED: Final = 4
 STEPS: Final = 1024  # of a longer life the last ones are kept
+UNREAD, UNREAD_ROWS = 32, 2**17  # acts that wait to be read: so many, and fewer where a step has many rows
 STEP: Final = ("actions", "outputs", "reward", "components")
 MOMENT: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
 
@@ -71,45 +75,60 @@ def note_rows(
     mask: NDArray[np.bool_],
     reward: NDArray[np.float32],
     components: NDArray[np.float32],
-    actions: NDArray[np.int64],
-    outputs: NDArray[np.float32],
     to_state: NDArray[np.void],
     to_mask: NDArray[np.bool_],
     to_reward: NDArray[np.float32],
     to_components: NDArray[np.float32],
-    to_actions: NDArray[np.int16],
-    to_outputs: NDArray[np.float32],
 ) -> None:
-    """Write one step of the watched rows into a place of the tape, row by row: made to be compiled."""
+    """Write what came of one step into a place of the tape, row by row: made to be compiled."""
     for row in range(to_state.shape[1]):
-        to_state[place, row] = state[row]
-        to_reward[place, row], to_actions[place, row] = reward[row], actions[row]
+        to_state[place, row], to_reward[place, row] = state[row], reward[row]
         for k in range(mask.shape[1]):
-            to_mask[place, row, k], to_outputs[place, row, k] = mask[row, k], outputs[row, k]
+            to_mask[place, row, k] = mask[row, k]
         for r in range(components.shape[1]):
             to_components[place, row, r] = components[row, r]
 
 
-class Tape:
-    """The latest moments of the first rows. Call `note` after every step, `life` for a row that ended in it."""
+def first_rows(behind: Sequence[Tensor], rows: int) -> Tensor:
+    """Some steps of the first rows [T, rows, ...]."""
+    return torch.stack([one[:rows] for one in behind])
 
-    def __init__(self, town: Town, watched: int = WATCHED, steps: int = STEPS) -> None:
-        self._engine = town.engine
+
+class Tape:
+    """The latest moments of the first rows. Call `note` after every step, `life` for a row that ended in it.
+
+    `outputs` reads what stood behind some acts [T, rows, K]. It is asked for many at a time, since at every single
+    step it would take longer than all the rest.
+    """
+
+    def __init__(
+        self,
+        town: Town,
+        outputs: Callable[[Sequence[Tensor], int], Tensor] = first_rows,
+        watched: int = WATCHED,
+        steps: int = STEPS,
+    ) -> None:
+        self._engine, self._outputs = town.engine, outputs
         self.watched = rows = min(watched, town.rows)
         world, self._steps = town.world, min(steps, int(town.world.tables.max_steps)) + 1
         shape, k = (self._steps, rows), len(world.actions)
         moments = np.zeros(shape, record(len(world.meters)))
-        self._step: dict[str, NDArray[Any]] = {
-            "mask": np.zeros((*shape, k), np.bool_),  # of the moment; all that follows led to it
+        came: dict[str, NDArray[Any]] = {  # all but the mask, which is that of the moment, led to it
+            "mask": np.zeros((*shape, k), np.bool_),
             "reward": np.zeros(shape, np.float32),
             "components": np.zeros((*shape, len(world.rewards)), np.float32),
+        }
+        self._into = (moments, *came.values())
+        self._begun = np.zeros(rows, np.int64)  # which moment was the first of each row's life
+        self._kept = {name: moments[name] for name in (*MOMENT, "meters")} | came | {
             "actions": np.zeros(shape, np.int16),
             "outputs": np.zeros((*shape, k), np.float32),
-        }
-        self._begun = np.zeros(rows, np.int64)  # which moment was the first of each row's life
-        self._kept = {name: moments[name] for name in (*MOMENT, "meters")} | self._step | {"begun": self._begun}
-        self._into = (moments, *self._step.values())
+            "begun": self._begun,
+        }  # fmt: skip
         self._written = 0  # moments so far
+        self._acts: list[Tensor] = []  # that led to the latest of them, not yet read,
+        self._behind: list[Tensor] = []  # and what stood behind each
+        self._unread = max(1, min(UNREAD, UNREAD_ROWS // town.rows))
         self._note = compiled(note_rows)
         self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
         self.begin()
@@ -117,21 +136,38 @@ class Tape:
     def begin(self) -> None:
         """The present moment is the first of every row's life, as far as is known."""
         self._begun[...] = self._written
-        self.note(np.zeros(self.watched, np.int64), np.zeros(self._step["outputs"].shape[1:], np.float32))
+        self._write()
 
     def _look(self) -> tuple[NDArray[Any], ...]:
         """The present moment with its mask, and what the last step brought: reward and its components."""
         e, rows = self._engine, self.watched
         return e.records(rows), *(array(part[:rows]) for part in (e.mask, e.reward, e.components))
 
-    def note(self, actions: Any, outputs: Any) -> None:
-        """Keep the last step: the actions that led here [≥ watched], and what stood behind them [≥ watched, K]."""
-        place, now = self._written % self._steps, self._live or self._look()
-        self._note(place, *now, array(actions), array(outputs), *self._into)
+    def note(self, actions: Tensor, behind: Tensor) -> None:
+        """Keep the last step: the actions [N] that led here and what stood behind them, tensors that nobody changes."""
+        self._acts.append(actions)
+        self._behind.append(behind)
+        self._write()
+        if len(self._acts) == self._unread:
+            self._read()
+
+    def _write(self) -> None:
+        self._note(self._written % self._steps, *(self._live or self._look()), *self._into)
         self._written += 1
+
+    def _read(self) -> None:
+        """Read the acts that wait."""
+        if not self._acts:
+            return
+        places = np.arange(self._written - len(self._acts), self._written) % self._steps
+        self._kept["actions"][places] = array(first_rows(self._acts, self.watched))
+        self._kept["outputs"][places] = array(self._outputs(self._behind, self.watched))
+        self._acts.clear()
+        self._behind.clear()
 
     def life(self, row: int) -> Recording:
         """The life of a watched row that ended in the last step, and its next one begins."""
+        self._read()
         kept = self._kept
         last = self._written - 1  # where the first moment of the next life stands, beside the last step
         first = max(int(self._begun[row]), last - self._steps + 1)
@@ -145,6 +181,7 @@ class Tape:
 
     def state(self) -> State:
         """All moments, and where the lives begin."""
+        self._read()
         return {name: kept.copy() for name, kept in self._kept.items()} | {"written": self._written}
 
     def restore(self, state: State) -> None:
@@ -152,3 +189,5 @@ class Tape:
         for name, kept in self._kept.items():
             take_over(kept, state, name)
         self._written = int(state["written"])
+        self._acts.clear()
+        self._behind.clear()
