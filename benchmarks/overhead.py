@@ -15,6 +15,7 @@ the clock on the wall also counts the waiting for the disk.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -49,6 +50,8 @@ RECIPES: Final = ("town:ppo", "town:dqn", "town-l0:dqn", "town:life")
 WAYS: Final = ("neither", "metrics", "checkpoints")
 CLOCKS: Final = {"CPU": time.process_time, "wall": time.perf_counter}
 COLUMNS: Final = [f"{what} {clock}{how}" for what in WAYS[1:] for clock in CLOCKS for how in ("", " at best")]
+SAVED: Final = 8  # turns to one with a checkpoint, which is dear and varies little
+LEAST: Final = 3 * SAVED  # turns
 NEVER: Final = 10**15  # env_steps
 
 Times = dict[str, float]  # seconds of a slice by clock
@@ -128,22 +131,23 @@ def _nobody() -> Evaluated:
     raise AssertionError("nothing is evaluated here")
 
 
-def measure(loaded: Loaded, seconds: float, slices: int) -> dict[str, list[Times]]:
-    """The times of every slice by way; who begins a turn changes from turn to turn."""
+def measure(loaded: Loaded, seconds: float) -> dict[str, list[Times]]:
+    """The times of every slice by way; the order changes from turn to turn."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         training, recipe = Turns(loaded, Path(folder), stack), loaded.recipe
         once = recipe.row_count * training.t.agent.round
         for way in WAYS:
             training.go_on(way, max(once, getattr(recipe.agent, "warmup", 0)))
-        steps, every = 8 * once, recipe.in_steps(recipe.metrics.every)
-        wanted = steps * seconds / slices / len(WAYS) / training.go_on("neither", steps)["wall"]
-        steps = every * math.ceil(max(wanted, once) / every)
+        every = recipe.in_steps(recipe.metrics.every)
+        steps = every * math.ceil(once / every)
         times: dict[str, list[Times]] = {way: [] for way in WAYS}
-        for number in range(slices):
-            for place in range(len(WAYS)):
-                way = WAYS[(number + place) % len(WAYS)]
-                times[way].append(training.go_on(way, steps))
-        return times
+        end = time.perf_counter() + seconds
+        for turn in itertools.count():
+            if turn >= LEAST and time.perf_counter() > end:
+                return times
+            for way in WAYS if turn % 2 else WAYS[::-1]:
+                if way != "checkpoints" or turn % SAVED == 0:
+                    times[way].append(training.go_on(way, steps))
 
 
 class Spread(NamedTuple):
@@ -166,9 +170,8 @@ def report(loaded: Loaded, times: dict[str, list[Times]]) -> dict[str, Any]:
     between, bare = 60 * loaded.recipe.checkpoints.minutes, times["neither"]
     told: dict[str, Any] = {"slices": len(bare), "slice_s": statistics.median(one["wall"] for one in bare)}
     for clock in CLOCKS:
-        metrics, saving = (
-            [(one[clock], other[clock]) for one, other in zip(times[way], bare, strict=True)] for way in WAYS[1:]
-        )
+        metrics = zip((one[clock] for one in times["metrics"]), (one[clock] for one in bare), strict=True)
+        saving = zip((one[clock] for one in times["checkpoints"]), (one[clock] for one in bare[::SAVED]), strict=True)
         told[f"metrics {clock}"] = spread([one / other - 1 for one, other in metrics])
         told[f"checkpoints {clock}"] = spread([(one - other) / between for one, other in saving])
         best = {way: fastest([one[clock] for one in times[way]]) for way in WAYS}
@@ -197,8 +200,7 @@ def as_line(name: str, told: Mapping[str, Any]) -> str:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("words", nargs="*", metavar="RECIPE|KEY=VALUE", help="recipes, and changes to all of them")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each recipe")
-    parser.add_argument("--slices", type=int, default=60, help="of each training")
+    parser.add_argument("--seconds", type=float, default=240.0, help="for each recipe")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
     return parser.parse_intermixed_args(arguments)
 
@@ -209,7 +211,7 @@ def main() -> None:
     found = {}
     for name in [word for word in o.words if "=" not in word] or RECIPES:
         loaded = load(name, changes)
-        found[name] = report(loaded, measure(loaded, o.seconds, o.slices))
+        found[name] = report(loaded, measure(loaded, o.seconds))
         print(as_line(name, found[name]), file=sys.stderr, flush=True)  # whoever stops it early has the first ones
     about = machine()
     if o.json:

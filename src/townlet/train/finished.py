@@ -1,94 +1,83 @@
-"""Finished episodes, gathered cheaply as they come and made into one table when somebody asks."""
+"""Finished episodes as one table, written as they come into memory that is there already.
+
+To keep the tensors of each step until somebody asks is cheaper at the moment and dearer in the end: so many small
+pieces that outlive the large ones beside them keep the memory of those from being used again.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.sim.causes import cause_codes
+from townlet.sim.state import array
 from townlet.world.tables import World
 
 # One line for each finished episode; the meters at its end follow.
 COLUMNS: Final = (
     "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
 )  # fmt: skip
-EPSILON: Final = "epsilon"  # also the name of an agent's figure
 WHOLE: Final = ("env_steps", "updates", "row", "start", "length", "stage")  # columns of whole numbers
-
-TAKEN: Final = ("rows", "length", "reward", "intrinsic", "guidance")  # of `Episodes`
+PLACE: Final = {name: place for place, name in enumerate(COLUMNS)}
+LINES: Final = 256  # at first
 
 Table = NDArray[np.float64]
-
-
-class Ends(NamedTuple):
-    """Episodes that ended in one step of all rows, as they came."""
-
-    env_steps: int
-    updates: int
-    epsilon: float
-    over: Episodes
-    stage: Tensor | None  # [k]
-    meters: NDArray[np.float32]  # [k, M]
 
 
 class Finished:
     """The episodes of one interval."""
 
     def __init__(self, world: World, rows: int) -> None:
-        self._world, self._rows = world, rows
-        self._table: Table = np.zeros((0, len(COLUMNS) + len(world.meters)))
-        self._ends: list[Ends] = []
+        self._world, self._rows, self._count = world, rows, 0
+        self._lines: Table = np.zeros((LINES, len(COLUMNS) + len(world.meters)))
 
-    def add(self, ends: Ends) -> None:
-        """Take in episodes that ended in the last step."""
-        self._ends.append(ends)
+    def add(
+        self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, meters: NDArray[np.float32]
+    ) -> None:
+        """Take in k episodes that ended now, with the stage [k] each was lived in and its last meters [k, M]."""
+        lines = self._room(len(meters))
+        length, reward = over.length.numpy(), over.reward.numpy()
+        lines[:, PLACE["env_steps"]], lines[:, PLACE["updates"]] = now.env_steps, now.updates
+        lines[:, PLACE["row"]], lines[:, PLACE["length"]] = over.rows.numpy(), length
+        lines[:, PLACE["return"]], lines[:, PLACE["intrinsic"]] = reward, over.intrinsic.numpy()
+        lines[:, PLACE["extrinsic"]] = over.guidance.numpy()  # and the return, see `table`
+        lines[:, PLACE["stage"]] = 0 if stage is None else array(stage)
+        lines[:, PLACE["epsilon"]] = epsilon
+        lines[:, len(COLUMNS) :] = meters
+
+    def _room(self, more: int) -> Table:
+        """The next lines, in a larger table where this one is full."""
+        first, self._count = self._count, self._count + more
+        if self._count > len(self._lines):
+            larger = np.zeros((2 * self._count, self._lines.shape[1]))
+            larger[:first] = self._lines[:first]
+            self._lines = larger
+        return self._lines[first : self._count]
 
     def table(self) -> Table:
         """All of them so far [n, COLUMNS and meters], in the order in which they ended."""
-        if self._ends:
-            self._table = np.concatenate([self._table, self._lines(self._ends)])
-            self._ends = []
-        return self._table
-
-    def _lines(self, ends: list[Ends]) -> Table:
-        counts = [len(end.over) for end in ends]
-        env_steps, updates, epsilon = (np.repeat([end[k] for end in ends], counts) for k in range(3))
-        over = {name: _joined([getattr(end.over, name) for end in ends]) for name in TAKEN}
-        meters = np.concatenate([end.meters for end in ends])
-        stages = [end.stage for end in ends if end.stage is not None]
-        columns = {
-            "env_steps": env_steps,
-            "updates": updates,
-            "row": over["rows"],
-            "start": env_steps - over["length"] * self._rows,
-            "length": over["length"],
-            "return": over["reward"],
-            "extrinsic": over["reward"] + over["guidance"],
-            "intrinsic": over["intrinsic"],
-            "stage": _joined(stages) if stages else np.zeros(len(env_steps)),
-            EPSILON: epsilon,
-            "cause": cause_codes(self._world, meters),
-        }
-        return np.column_stack([*(columns[name] for name in COLUMNS), meters])
+        found = self._lines[: self._count].copy()
+        found[:, PLACE["start"]] = found[:, PLACE["env_steps"]] - found[:, PLACE["length"]] * self._rows
+        found[:, PLACE["extrinsic"]] += found[:, PLACE["return"]]
+        found[:, PLACE["cause"]] = cause_codes(self._world, found[:, len(COLUMNS) :])
+        return found
 
     def clear(self) -> None:
         """A new interval begins."""
-        self._table, self._ends = self._table[:0], []
+        self._count = 0
 
     def state(self) -> State:
-        """The table."""
-        return {"table": self.table()}
+        """The lines as they were written."""
+        return {"lines": self._lines[: self._count].copy()}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        self._table, self._ends = torch.as_tensor(state["table"]).numpy(), []
-
-
-def _joined(columns: list[Tensor]) -> Table:
-    return torch.cat(columns).numpy().astype(np.float64)
+        lines = array(state["lines"])
+        self._count = 0
+        self._room(len(lines))[...] = lines

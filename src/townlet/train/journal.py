@@ -29,7 +29,7 @@ from townlet.sim.diary import Diary
 from townlet.train.album import PERIODS, UNLIMITED, Album
 from townlet.train.build import Training
 from townlet.train.evaluate import Evaluated
-from townlet.train.finished import COLUMNS, EPSILON, WHOLE, Ends, Finished, Table
+from townlet.train.finished import COLUMNS, WHOLE, Finished, Table
 from townlet.train.monitors import Monitors
 from townlet.train.novelty import NoveltyMap
 from townlet.train.sinks import Mark, Sink
@@ -56,7 +56,7 @@ class Journal:
         self._monitors, self._novelty = Monitors(), NoveltyMap(t.env, t.agent)
         self.album = Album(t, store, t.recipe.in_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED)
         self._sums: dict[str, Sum] = {}
-        self._epsilon = t.agent.figures().get(EPSILON, 0.0)  # as of the last update
+        self._epsilon = t.agent.figures().get("epsilon", 0.0)  # as of the last update
         self._since = 0
         self._flushed = time.monotonic()
         self._last = self._now()
@@ -76,7 +76,7 @@ class Journal:
         stage = t.curriculum.stage[over.rows] if t.curriculum else None
         rows = over.rows.numpy()
         meters = t.env.engine.final_meters(rows)
-        self._finished.add(Ends(t.counters.env_steps, t.counters.updates, self._epsilon, over, stage, meters))
+        self._finished.add(t.counters, self._epsilon, over, stage, meters)
         if rows[0] < self.album.watched:  # rows ascend
             codes = cause_codes(t.env.world, meters[rows < self.album.watched])
             self.album.episodes(over, stage, [t.env.cause_names[code] for code in codes])
@@ -89,7 +89,7 @@ class Journal:
 
     def update(self, figures: Mapping[str, float]) -> None:
         """Figures of one update."""
-        self._epsilon = figures.get(EPSILON, 0.0)
+        self._epsilon = figures.get("epsilon", 0.0)
         for name, value in figures.items():
             if name not in self._sums:
                 self._sums[name] = Sum()
