@@ -19,6 +19,7 @@ from townlet.runs.database import FIX, in_words, settle
 from townlet.runs.reader import Reader, known
 from townlet.runs.schema import TABLES, WALL, insertion
 
+as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder at every call
 WAITING: Final = 20_000  # rows in memory before they are flushed unasked
 
 
@@ -51,7 +52,7 @@ class Store(Reader):
         empty = [None] * count
         for name, kind in types.items():
             if kind == "JSON" and name in columns:
-                columns[name] = [None if v is None else json.dumps(v, allow_nan=False) for v in columns[name]]
+                columns[name] = [None if v is None else as_json(v) for v in columns[name]]
         waiting.extend(zip(*(columns.get(name, empty) for name in types), strict=True))
         if len(waiting) >= WAITING:
             self.flush()

@@ -24,7 +24,10 @@ COLUMNS: Final = (
     "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
 )  # fmt: skip
 WHOLE: Final = ("env_steps", "updates", "row", "start", "length", "stage")  # columns of whole numbers
-PLACE: Final = {name: place for place, name in enumerate(COLUMNS)}
+# What is written down of each as it ends, before its meters: of the moment, and of the episode.
+MOMENT: Final = ("env_steps", "updates", "epsilon")
+EPISODE: Final = ("row", "length", "return", "intrinsic", "guidance", "stage")
+ROW, LENGTH, RETURN, INTRINSIC, GUIDANCE, STAGE, METERS = range(len(MOMENT), len(MOMENT) + len(EPISODE) + 1)
 LINES: Final = 256  # at first
 
 Table = NDArray[np.float64]
@@ -35,21 +38,19 @@ class Finished:
 
     def __init__(self, world: World, rows: int) -> None:
         self._world, self._rows, self._count = world, rows, 0
-        self._lines: Table = np.zeros((LINES, len(COLUMNS) + len(world.meters)))
+        self._lines: Table = np.zeros((LINES, METERS + len(world.meters)))
 
     def add(
         self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, meters: NDArray[np.float32]
     ) -> None:
         """Take in k episodes that ended now, with the stage [k] each was lived in and its last meters [k, M]."""
         lines = self._room(len(meters))
-        length, reward = over.length.numpy(), over.reward.numpy()
-        lines[:, PLACE["env_steps"]], lines[:, PLACE["updates"]] = now.env_steps, now.updates
-        lines[:, PLACE["row"]], lines[:, PLACE["length"]] = over.rows.numpy(), length
-        lines[:, PLACE["return"]], lines[:, PLACE["intrinsic"]] = reward, over.intrinsic.numpy()
-        lines[:, PLACE["extrinsic"]] = over.guidance.numpy()  # and the return, see `table`
-        lines[:, PLACE["stage"]] = 0 if stage is None else array(stage)
-        lines[:, PLACE["epsilon"]] = epsilon
-        lines[:, len(COLUMNS) :] = meters
+        lines[:, : len(MOMENT)] = now.env_steps, now.updates, epsilon
+        lines[:, ROW], lines[:, LENGTH], lines[:, RETURN] = over.rows.numpy(), over.length.numpy(), over.reward.numpy()
+        lines[:, INTRINSIC], lines[:, GUIDANCE] = over.intrinsic.numpy(), over.guidance.numpy()
+        if stage is not None:
+            lines[:, STAGE] = array(stage)
+        lines[:, METERS:] = meters
 
     def _room(self, more: int) -> Table:
         """The next lines, in a larger table where this one is full."""
@@ -62,11 +63,12 @@ class Finished:
 
     def table(self) -> Table:
         """All of them so far [n, COLUMNS and meters], in the order in which they ended."""
-        found = self._lines[: self._count].copy()
-        found[:, PLACE["start"]] = found[:, PLACE["env_steps"]] - found[:, PLACE["length"]] * self._rows
-        found[:, PLACE["extrinsic"]] += found[:, PLACE["return"]]
-        found[:, PLACE["cause"]] = cause_codes(self._world, found[:, len(COLUMNS) :])
-        return found
+        lines = self._lines[: self._count]
+        columns = dict(zip((*MOMENT, *EPISODE), lines.T, strict=False))
+        columns["start"] = columns["env_steps"] - columns["length"] * self._rows
+        columns["extrinsic"] = columns["return"] + columns["guidance"]
+        columns["cause"] = cause_codes(self._world, lines[:, METERS:]).astype(np.float64)
+        return np.column_stack([*(columns[name] for name in COLUMNS), lines[:, METERS:]])
 
     def clear(self) -> None:
         """A new interval begins."""

@@ -55,6 +55,7 @@ class Journal:
         self._finished = Finished(t.env.world, t.env.rows)
         self._monitors, self._novelty = Monitors(), NoveltyMap(t.env, t.agent)
         self.album = Album(t, store, t.recipe.in_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED)
+        self._updates: list[Mapping[str, float]] = []  # not yet added up
         self._sums: dict[str, Sum] = {}
         self._epsilon = t.agent.figures().get("epsilon", 0.0)  # as of the last update
         self._since = 0
@@ -90,12 +91,19 @@ class Journal:
     def update(self, figures: Mapping[str, float]) -> None:
         """Figures of one update."""
         self._epsilon = figures.get("epsilon", 0.0)
-        for name, value in figures.items():
-            if name not in self._sums:
-                self._sums[name] = Sum()
-            known = self._sums[name]
-            known.total += value
-            known.count += 1
+        self._updates.append(figures)
+
+    def _add_up(self) -> dict[str, Sum]:
+        """The figures of all updates since the last mark."""
+        for figures in self._updates:
+            for name, value in figures.items():
+                if name not in self._sums:
+                    self._sums[name] = Sum()
+                known = self._sums[name]
+                known.total += value
+                known.count += 1
+        self._updates.clear()
+        return self._sums
 
     def evaluated(self, found: Evaluated, policy: str = "greedy") -> None:
         """An evaluation, of the agent or of a yardstick."""
@@ -131,7 +139,7 @@ class Journal:
     def mark(self) -> None:
         """Hand on what was gathered, and begin anew."""
         now = self._counters
-        figures = {name: s.total / s.count for name, s in self._sums.items() if s.count}
+        figures = {name: s.total / s.count for name, s in self._add_up().items() if s.count}
         figures |= self._write_episodes() | self._write_diary()
         figures |= self._speed()
         moment = {"env_steps": now.env_steps, "updates": now.updates}
@@ -214,7 +222,7 @@ class Journal:
 
     def state(self) -> State:
         """What was gathered since the last mark."""
-        sums = {name: [s.total, s.count] for name, s in self._sums.items()}
+        sums = {name: [s.total, s.count] for name, s in self._add_up().items()}
         return {
             "finished": self._finished.state(),
             "sums": sums,
@@ -234,6 +242,7 @@ class Journal:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         self._finished.restore(state["finished"])
+        self._updates.clear()
         self._sums = {name: Sum(float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._epsilon, self._since = float(state["epsilon"]), int(state["since"])
         self._diary.restore(state["diary"])

@@ -149,8 +149,10 @@ class TensorBoard:
     """Scalars at every mark, weights as histograms at every evaluation."""
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
         from torch.utils.tensorboard import SummaryWriter
 
+        self._summary = Summary
         self._writer = SummaryWriter(str(folder), purge_step=purge_step, max_queue=1000, flush_secs=30)
         self._weights: Mapping[str, Tensor] = {}
 
@@ -158,11 +160,10 @@ class TensorBoard:
         """Only marks are written."""
 
     def mark(self, mark: Mark) -> None:
-        """Each figure in the group of its kind."""
+        """Each figure in the group of its kind, all as one event: one for each would wake the writer as often."""
         self._weights = mark.weights
-        for name, value in mark.figures.items():
-            group = "meters" if name.startswith("meter_") else "episodes" if name.startswith("episode_") else "updates"
-            self._writer.add_scalar(f"{group}/{name}", value, mark.env_steps)
+        values = [self._summary.Value(tag=_tag(name), simple_value=value) for name, value in mark.figures.items()]
+        self._writer.file_writer.add_summary(self._summary(value=values), mark.env_steps)
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """The figures of an evaluation, and the weights as they are now."""
@@ -179,6 +180,11 @@ class TensorBoard:
     def close(self) -> None:
         """Write what waits."""
         self._writer.close()
+
+
+def _tag(name: str) -> str:
+    group = "meters" if name.startswith("meter_") else "episodes" if name.startswith("episode_") else "updates"
+    return f"{group}/{name}"
 
 
 class Bar:
