@@ -153,7 +153,7 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         self._summary = Summary
-        self._writer = SummaryWriter(str(folder), purge_step=purge_step, max_queue=1000, flush_secs=30)
+        self._writer: Any = SummaryWriter(str(folder), purge_step=purge_step, max_queue=1000, flush_secs=30)
         self._weights: Mapping[str, Tensor] = {}
 
     def tick(self, counters: Counters) -> None:
