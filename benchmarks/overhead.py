@@ -15,7 +15,6 @@ the clock on the wall also counts the waiting for the disk.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import statistics
@@ -141,13 +140,13 @@ def measure(loaded: Loaded, seconds: float) -> dict[str, list[Times]]:
         every = recipe.in_steps(recipe.metrics.every)
         steps = every * math.ceil(once / every)
         times: dict[str, list[Times]] = {way: [] for way in WAYS}
-        end = time.perf_counter() + seconds
-        for turn in itertools.count():
-            if turn >= LEAST and time.perf_counter() > end:
-                return times
+        end, turn = time.perf_counter() + seconds, 0
+        while turn < LEAST or time.perf_counter() < end:
             for way in WAYS if turn % 2 else WAYS[::-1]:
                 if way != "checkpoints" or turn % SAVED == 0:
                     times[way].append(training.go_on(way, steps))
+            turn += 1
+        return times
 
 
 class Spread(NamedTuple):
