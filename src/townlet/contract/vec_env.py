@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the contract itself must not cost an import of torch
 
 @dataclass(frozen=True)
 class Discrete:
-    """Actions 0 … n − 1, each with a name for people."""
+    """One of n: actions [N] int64, 0 … n − 1, each with a name for people."""
 
     names: tuple[str, ...]
 
@@ -22,9 +22,51 @@ class Discrete:
     def n(self) -> int:
         return len(self.names)
 
+    @property
+    def choices(self) -> int:
+        """Columns of the mask."""
+        return self.n
+
+
+@dataclass(frozen=True)
+class Binary:
+    """n switches: actions [N, n] int64, each 0 or 1. They cannot be masked."""
+
+    names: tuple[str, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.names)
+
+    @property
+    def choices(self) -> int:
+        """Columns of the mask."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """n numbers: actions [N, n] float32, each from its low to its high; beyond them is legal and cut off there."""
+
+    names: tuple[str, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.names)
+
+    @property
+    def choices(self) -> int:
+        """Columns of the mask."""
+        return 0
+
+
+Actions = Discrete | Binary | Continuous
+
 
 class Seen(NamedTuple):
-    """What an agent acts on: obs [N, D] float32 and mask [N, K] bool (true = makes sense)."""
+    """What an agent acts on: obs [N, D] float32 and mask [N, K] bool (true = makes sense), K = `actions.choices`."""
 
     obs: Tensor
     mask: Tensor
@@ -35,6 +77,10 @@ class Step(NamedTuple):
 
     reward [N] is the sum of components [N, R], which `VecEnv.components` names. terminated (the agent died
     or reached the goal) and truncated (time ran out) are never both true.
+
+    Where an environment needs a step to begin anew, rows that ended still show what they saw last, and in the step
+    after they are `void` [N] bool: they then show the first moment of their next episode, the action was not used,
+    the reward is 0, and nothing can be learned from it. None where this never happens.
     """
 
     obs: Tensor
@@ -43,6 +89,12 @@ class Step(NamedTuple):
     components: Tensor
     terminated: Tensor
     truncated: Tensor
+    void: Tensor | None = None
+
+    @property
+    def begins(self) -> Tensor:
+        """Rows [N] bool that show the first moment of an episode."""
+        return self.terminated | self.truncated if self.void is None else self.void
 
 
 class Ended(NamedTuple):
@@ -59,14 +111,18 @@ class VecEnv(Protocol):
     rows: int
     device: str
     layout: Layout
-    actions: Discrete
     components: tuple[str, ...]
+    exact: bool  # whether `restore` goes on to the bit; else it begins new episodes
+
+    @property
+    def actions(self) -> Actions:
+        """What can be done."""
 
     def reset(self, seed: int) -> Seen:
         """Begin anew; the same seed gives the same episodes."""
 
     def step(self, actions: Tensor) -> Step:
-        """Act in every row: actions [N] int64. A masked action is legal and wasted."""
+        """Act in every row, as `actions` says. A masked action is legal and wasted."""
 
     def ended(self) -> Ended:
         """What rows that ended in the last step saw last: the state a truncated episode bootstraps from."""
@@ -75,7 +131,7 @@ class VecEnv(Protocol):
         """Everything that decides what happens next, by name."""
 
     def restore(self, state: Mapping[str, Any]) -> Seen:
-        """Go on exactly where `state` was taken."""
+        """Go on exactly where `state` was taken, or with new episodes where that is not `exact`."""
 
     def close(self) -> None:
         """Give back threads, windows and memory."""

@@ -22,6 +22,8 @@ from townlet.world.tables import World
 class Town:
     """N rows of one world as tensors. On the CPU they share memory with the engine and are reused."""
 
+    exact = True
+
     def __init__(
         self,
         world: World,
