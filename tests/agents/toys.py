@@ -20,6 +20,7 @@ class Toy:
     layout: Layout
     actions: Discrete
     components = ("reward",)
+    exact = True
     device = "cpu"
 
     def __init__(self, rows: int) -> None:
