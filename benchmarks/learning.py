@@ -20,6 +20,8 @@ from typing import Any, Final, NamedTuple
 from townlet.runs.reader import Reader
 from townlet.train.launch import start
 from townlet.train.load import load
+from townlet.train.towns.evaluate import TownEvaluated
+from townlet.train.towns.summary import TownSummary
 
 Row = dict[str, Any]
 
@@ -74,8 +76,8 @@ def train(trial: Trial, seed: int) -> Row:
             found = metrics.read("evaluations", ["env_steps", "length", "policy"])
     curve = [list(at) for *at, policy in zip(*found.values(), strict=True) if policy != "random"]
     last, summary = outcome.ending.last, outcome.summary
-    assert last is not None
-    assert summary is not None
+    assert isinstance(last, TownEvaluated)
+    assert isinstance(summary, TownSummary)
     return {
         "name": trial.name,
         "seed": seed,

@@ -35,6 +35,7 @@ from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange
 from townlet.runs.folder import Run
 from townlet.runs.store import Store
+from townlet.sim.town import Town
 from townlet.train.build import build
 from townlet.train.evaluate import Evaluated
 from townlet.train.journal import Journal
@@ -112,13 +113,15 @@ class Turns:
             "metrics": (self.journal, silence),
             "checkpoints": (silence, saver),
         }
-        self.used = self.t.env.engine.used
+        assert isinstance(self.t.env, Town)
+        self.engine = self.t.env.engine
+        self.used = self.engine.used
         stack.callback(self.t.env.close)
 
     def go_on(self, way: str, steps: int) -> Times:
         """A slice, timed. It ends with a pause, at which the keeper saves."""
         now = self.t.counters.env_steps
-        self.t.env.engine.used = self.used if way == "metrics" else self.used[:0]  # who does not ask does not pay
+        self.engine.used = self.used if way == "metrics" else self.used[:0]  # who does not ask does not pay
         self.journal.restore({**self.journal.state(), "since": now})  # it was not asked for the slices between
         began = {name: clock() for name, clock in CLOCKS.items()}
         self.limits.pause_at = now + steps

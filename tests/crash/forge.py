@@ -16,13 +16,15 @@ from typing import Any
 
 import torch
 
+from townlet.contract.vec_env import Discrete
 from townlet.errors import INTERRUPTED, TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.train.build import build
-from townlet.train.evaluate import Uniform, evaluate
+from townlet.train.evaluate import Uniform
 from townlet.train.launch import Outcome, resume, start
 from townlet.train.load import load
+from townlet.train.towns.evaluate import evaluate
 
 LONGEST = 240  # seconds
 
@@ -70,7 +72,7 @@ def warm_up() -> None:
     """Import and compile what every child needs."""
     loaded = load("town:dqn", ["rows=2", "threads=1", "agent.replay=5000"])
     build(loaded).env.close()
-    evaluate(Uniform(torch.Generator()), loaded.worlds.evaluation, 1, 0)
+    evaluate(Uniform(Discrete(loaded.worlds.evaluation.actions), torch.Generator()), loaded.worlds.evaluation, 1, 0)
 
 
 def main() -> None:

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from townlet import load_world
+from townlet.contract.vec_env import Discrete
 from townlet.rng import Streams
 from townlet.runs.reader import Reader
 from townlet.sim.town import Town
 from townlet.train.build import build
-from townlet.train.evaluate import SIDE_BY_SIDE, Acting, Planning, Uniform, evaluate
+from townlet.train.evaluate import Acting, Uniform
 from townlet.train.launch import start
 from townlet.train.signals import Interrupted
-from townlet.train.summary import lift
+from townlet.train.towns.evaluate import SIDE_BY_SIDE, Planning, evaluate
+from townlet.train.towns.summary import lift
 from townlet.world.tables import World
 from train.tiny import tiny
 
@@ -87,7 +89,7 @@ def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[d
 @pytest.mark.parametrize("name", ["town", "town-l3"])
 def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
     world = load_world(name, ["max_steps=300"])
-    for others in (Scripted(), Uniform(torch.Generator().manual_seed(1))):
+    for others in (Scripted(), Uniform(Discrete(world.actions), torch.Generator().manual_seed(1))):
         player = Unequal(world, others)
         found = evaluate(player, world, 6, 9)
         lives = by_hand(world, 6, 9, player.actions)
@@ -133,7 +135,9 @@ def test_towns_are_many_and_decided_by_the_seed_alone() -> None:
 
 
 def test_a_random_agent_lives_as_long_as_it_is_known_to() -> None:
-    found = evaluate(Uniform(Streams(3).torch("random")), load_world("town"), 500, 3)
+    found = evaluate(
+        Uniform(Discrete(load_world("town").actions), Streams(3).torch("random")), load_world("town"), 500, 3
+    )
     assert found.mean == pytest.approx(RANDOM_LIFE, abs=3)
     assert found.survived == 0
 
@@ -145,7 +149,7 @@ def test_a_longer_limit_lets_a_good_life_go_on() -> None:
     longer = evaluate(Planning(world), lift(world, 1500), 5, 0)
     assert (longer.mean, longer.works) == (1500, 1)
     assert longer.earned.min() > 0
-    random = evaluate(Uniform(torch.Generator().manual_seed(0)), lift(world, 1500), 20, 0)
+    random = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), lift(world, 1500), 20, 0)
     assert random.mean < 200
 
 
@@ -171,7 +175,7 @@ def test_drawn_actions_come_from_the_policys_own_stream() -> None:
 
 def test_an_evaluation_as_a_row_of_the_store() -> None:
     world = load_world("town", ["max_steps=120"])
-    found = evaluate(Uniform(torch.Generator().manual_seed(0)), world, 40, 1)
+    found = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 40, 1)
     row = found.columns("random", "length")
     assert (row["policy"], row["episodes"], row["limit"]) == ("random", 40, 120)
     assert row["length_min"] <= row["length"] == row["score"] <= row["length_max"] <= 120

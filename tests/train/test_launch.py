@@ -15,11 +15,11 @@ from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
 from townlet.runs.tree import flatten
 from townlet.train.build import build
-from townlet.train.evaluate import evaluate
 from townlet.train.launch import Outcome, resume, start
 from townlet.train.limits import ENDS
 from townlet.train.load import load
 from townlet.train.policies import load_policy
+from townlet.train.towns.evaluate import evaluate
 from townlet.train.weights import warm_start
 from train.tiny import Heard, tiny
 

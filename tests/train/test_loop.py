@@ -18,11 +18,12 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.runs.store import Store
 from townlet.train.build import Training
 from townlet.train.collect import collect
-from townlet.train.evaluate import Evaluated, evaluate
+from townlet.train.evaluate import Evaluated
 from townlet.train.journal import Journal
 from townlet.train.limits import Limits
 from townlet.train.load import Loaded
 from townlet.train.loop import Ending, loop
+from townlet.train.towns.evaluate import evaluate
 from train.tiny import STAGES, Heard, begun, tiny
 
 
@@ -253,4 +254,4 @@ def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
         assert isinstance(journal, Journal)
         collect(t, t.agent.round, journal)
         assert t.counters.env_steps == 64
-        assert int(np.sum(journal.state()["diary"]["cells"])) == 64
+        assert int(np.sum(journal.state()["onlooker"]["diary"]["cells"])) == 64

@@ -19,10 +19,10 @@ from townlet.runs.folder import Run
 from townlet.sim.engines import make_engine
 from townlet.sim.feasibility import measure
 from townlet.train.build import build
-from townlet.train.evaluate import evaluate
 from townlet.train.launch import start
 from townlet.train.load import load
 from townlet.train.policies import TrainedPlayer, TrainedPolicy, load_policy
+from townlet.train.towns.evaluate import evaluate
 
 RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
     "ppo, one body": ("town:ppo", (*SMALL["town:ppo"], "agent.shared=true")),

@@ -10,12 +10,13 @@ import pytest
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.train.change import Worlds
 from townlet.train.launch import resume, start
 from townlet.train.load import load
-from townlet.train.measure import measure, world_for
 from townlet.train.policies import load_policy
-from townlet.train.reopen import MAY_CHANGE, changed, reopen, world_file, world_texts
+from townlet.train.reopen import MAY_CHANGE, reopen, world_file
+from townlet.train.towns.arena import TownArena
+from townlet.train.towns.change import Worlds, changed
+from townlet.train.towns.measure import measure, world_for
 from townlet.world.load import from_text, shipped
 from townlet.world.load import load as load_world
 from train.tiny import DQN, Heard, tiny
@@ -35,7 +36,7 @@ def own(tmp_path: Path) -> tuple[Path, Run]:
 @pytest.mark.parametrize("name", shipped())
 def test_a_copy_of_a_world_is_the_same_world(name: str) -> None:
     world = load_world(name)
-    for text in world_texts(Worlds(world, world)).values():
+    for text in TownArena(Worlds(world, world)).texts().values():
         again = from_text(text)
         assert (again.content_hash, again.interface_hash) == (world.content_hash, world.interface_hash)
         assert again.spec == world.spec

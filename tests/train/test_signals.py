@@ -16,10 +16,10 @@ import torch
 from townlet.runs.store import Store
 from townlet.runs.tree import flatten
 from townlet.train.build import Training
-from townlet.train.evaluate import evaluate
 from townlet.train.limits import Limits
 from townlet.train.loop import loop
 from townlet.train.signals import ASKING, Signals
+from townlet.train.towns.evaluate import evaluate
 from train.tiny import STAGES, begun, tiny
 
 

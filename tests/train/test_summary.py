@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from townlet import load_world
+from townlet.contract.vec_env import Discrete
+from townlet.train.arena import Best
 from townlet.train.build import build
-from townlet.train.evaluate import Evaluated, Planning, Uniform, evaluate
-from townlet.train.summary import LIFTED, Best, Summary, lift, summarize
+from townlet.train.evaluate import Uniform
+from townlet.train.towns.evaluate import Planning, TownEvaluated, evaluate
+from townlet.train.towns.summary import LIFTED, TownSummary, lift, summarize
 from townlet.world.tables import World
 from train.tiny import tiny
 
@@ -37,15 +40,15 @@ class Sleeping(Planning):
         return (Waiting() if self._age > 500 else super()).act(obs, mask, fresh, greedy)
 
 
-def summary_of(world: World, player: type[Waiting] | type[Planning]) -> tuple[Summary, str]:
+def summary_of(world: World, player: type[Waiting] | type[Planning]) -> tuple[TownSummary, str]:
     """What is said of a player that is no network."""
 
-    def measured(place: World) -> Evaluated:
+    def measured(place: World) -> TownEvaluated:
         return evaluate(Waiting() if player is Waiting else player(place), place, 5, 0)  # type: ignore[call-arg]
 
-    random = evaluate(Uniform(torch.Generator().manual_seed(0)), world, 20, 0)
+    random = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 20, 0)
     longer = lift(world, LIFTED * world.spec.max_steps)
-    found = Summary(random, measured(world), measured(longer))
+    found = TownSummary(random, measured(world), measured(longer))
     return found, "\n".join(found.sentences())
 
 

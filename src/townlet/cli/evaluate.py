@@ -16,8 +16,8 @@ from townlet.cli.options import ROOT, AsJson, Root, RunName, Which, WhichOne, Wo
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from townlet.train.measure import Measured
     from townlet.train.policies import TrainedPolicy
+    from townlet.train.towns.measure import Measured
 
 SELDOM = 0.05  # uses per life that are left out of the table
 
@@ -52,7 +52,7 @@ def evaluate(
 
     It lives in towns that it never saw, beside a random agent and one that knows every rule.
     """
-    from townlet.train.measure import figures, measure, world_for
+    from townlet.train.towns.measure import figures, measure, world_for
 
     opened = open_run(run, root)
     with err().status(f"{episodes} lives each"):
@@ -92,7 +92,7 @@ def _print(found: Measured, trained: TrainedPolicy, seed: int) -> None:
 def _lengths(found: Measured, title: str) -> Table:
     from rich.table import Table
 
-    from townlet.train.measure import QUARTILES, figures
+    from townlet.train.towns.measure import QUARTILES, figures
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("steps lived")
@@ -110,7 +110,7 @@ def _lengths(found: Measured, title: str) -> Table:
 def _uses(found: Measured) -> Table:
     from rich.table import Table
 
-    from townlet.train.measure import uses_per_life
+    from townlet.train.towns.measure import uses_per_life
 
     uses = {name: uses_per_life(lives) for name, lives in found.by_name().items()}
     table = Table(title="uses per life", title_justify="left", box=None, pad_edge=False)

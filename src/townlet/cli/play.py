@@ -90,8 +90,8 @@ def play(
     _check(modes, console.is_terminal, run is not None, what)
     with err().status("preparing the town"):
         if run:
-            from townlet.train.measure import world_for
             from townlet.train.policies import require_interface
+            from townlet.train.towns.measure import world_for
 
             trained = trained_policy(run, which.value)
             compiled = world_for(trained.loaded, overrides or ())

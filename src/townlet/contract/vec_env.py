@@ -135,3 +135,10 @@ class VecEnv(Protocol):
 
     def close(self) -> None:
         """Give back threads, windows and memory."""
+
+
+class Steered(VecEnv, Protocol):
+    """One whose rows can be made easier or harder from outside, by a curriculum."""
+
+    def set(self, rows: Any = None, **settings: Any) -> Seen:
+        """Set something in some rows (all by default), one value for each; what all rows see now."""

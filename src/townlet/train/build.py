@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -13,15 +13,15 @@ from townlet.agents.drqn import Drqn
 from townlet.agents.ppo import Ppo
 from townlet.contract.counters import Counters
 from townlet.contract.state import State
-from townlet.contract.vec_env import Seen
+from townlet.contract.vec_env import Seen, Steered, VecEnv
 from townlet.curriculum.curriculum import Curriculum
-from townlet.curriculum.make import make_curriculum
 from townlet.rng import Streams
-from townlet.sim.town import Town
+from townlet.train.arena import Arena
 from townlet.train.load import Loaded
 from townlet.train.recipe import Recipe
 from townlet.train.tracker import Tracker
 
+ENDLESS: Final = 10**6  # steps of an episode that nothing cuts short
 AGENTS: Final[dict[str, Any]] = {"dqn": Dqn, "drqn": Drqn, "ppo": Ppo}
 
 
@@ -30,7 +30,8 @@ class Training:
     """All that lives while a run trains. Its `state` is what a checkpoint holds."""
 
     recipe: Recipe
-    env: Town
+    arena: Arena
+    env: VecEnv
     agent: Agent
     counters: Counters
     tracker: Tracker
@@ -54,20 +55,19 @@ class Training:
 
 def build(loaded: Loaded) -> Training:
     """A run at its beginning: the same recipe and seed give the same bits."""
-    recipe, world = loaded.recipe, loaded.worlds.training
+    recipe, arena = loaded.recipe, loaded.arena
     threads = set_threads(recipe)
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
-    rows, device = recipe.row_count, recipe.device
-    env = Town(world, rows, engine=recipe.engine, device=device, threads=threads, starts=recipe.starts)
+    env = arena.make(recipe, threads)
     seen = env.reset(streams.key("env"))
-    curriculum = None
-    if recipe.curriculum:
-        curriculum = make_curriculum(recipe.curriculum, rows, world.spec.max_steps, world.meters, world.rewards)
-        seen = env.set(**curriculum.settings())
-    given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), world.spec.max_steps)
+    curriculum = arena.curriculum(recipe)
+    if curriculum:
+        seen = cast(Steered, env).set(**curriculum.settings())
+    given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), arena.limit or ENDLESS)
     agent: Agent = AGENTS[recipe.agent.name](recipe.agent, given)
-    return Training(recipe, env, agent, counters, Tracker(rows, device, env.components), seen, curriculum)
+    tracker = Tracker(env.rows, env.device, env.components)
+    return Training(recipe, arena, env, agent, counters, tracker, seen, curriculum)
 
 
 def set_threads(recipe: Recipe) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from townlet.agents.agent import unasked
 from townlet.contract.episodes import Episodes
-from townlet.contract.vec_env import Ended, Seen
+from townlet.contract.vec_env import Ended, Seen, Steered
 from townlet.curriculum.curriculum import StageChange
 from townlet.train.build import Training
 from townlet.train.guards import check_reward
@@ -49,5 +49,5 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
             listener.episodes(over, ended)
             if t.curriculum and (changes := t.curriculum.finished(over)):
                 rows = torch.tensor([change.row for change in changes])
-                t.seen = t.env.set(rows, **t.curriculum.settings(rows))
+                t.seen = cast(Steered, t.env).set(rows, **t.curriculum.settings(rows))
                 listener.stages(changes)

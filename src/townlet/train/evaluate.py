@@ -1,4 +1,7 @@
-"""How well a policy lives: on towns of its own, one whole life for each row, none counted twice."""
+"""How well a policy does: whole episodes on environments of its own, as many from each row, none counted twice.
+
+Whoever takes the first episodes that end counts short ones too often: so every row owes a fixed number.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import unasked
-from townlet.rng import Streams
-from townlet.sim.diary import Lives, workplaces
-from townlet.sim.players import PlannerPlayer
-from townlet.sim.town import Town
-from townlet.world.tables import World
+from townlet.contract.vec_env import Actions, Continuous, Discrete, Ended, Step, VecEnv
 
-SIDE_BY_SIDE: Final = 512  # lives at once
+TIME: Final = "time"
 
 
 class Acting(Protocol):
@@ -29,57 +28,48 @@ class Acting(Protocol):
         """Forget the past."""
 
     def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions [N]."""
+        """Actions of all rows."""
 
 
 class Uniform:
     """Any valid action: the yardstick."""
 
-    def __init__(self, generator: torch.Generator) -> None:
-        self._generator = generator
+    def __init__(self, actions: Actions, generator: torch.Generator) -> None:
+        self._actions, self._generator = actions, generator
 
     def start(self, rows: int) -> None:
         """There is no past."""
 
     def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions [N] int64, each valid one as likely as another."""
-        assert mask is not None
-        marks = torch.rand(mask.shape, generator=self._generator, device=mask.device)
-        return marks.masked_fill(mask.logical_not(), -1.0).argmax(1)
+        """Each valid action as likely as another."""
+        kind = self._actions
+        if isinstance(kind, Discrete):
+            assert mask is not None
+            marks = torch.rand(mask.shape, generator=self._generator, device=mask.device)
+            return marks.masked_fill(mask.logical_not(), -1.0).argmax(1)
+        chance = torch.rand((len(obs), kind.n), generator=self._generator, device=obs.device)
+        if isinstance(kind, Continuous):
+            low, high = (torch.tensor(bound, device=obs.device) for bound in (kind.low, kind.high))
+            return low + (high - low) * chance
+        return (chance < 0.5).long()
 
 
-class Planning:
-    """One that knows every rule and looks at the town itself: the other yardstick."""
+class Sums(Protocol):
+    """What is added up over an episode beside its length and reward."""
 
-    def __init__(self, world: World) -> None:
-        self._player = PlannerPlayer(world)
-        self._town: Town | None = None
-
-    def sit(self, town: Town) -> None:
-        """Look at this town from now on."""
-        self._town = town
-
-    def start(self, rows: int) -> None:
-        """There is no past."""
-
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
-        """Actions [N] int64, each the first of the best plan."""
-        assert self._town is not None
-        return torch.from_numpy(self._player.act(self._town.engine))
+    def note(self, step: Step, ended: Ended) -> dict[str, NDArray[Any]]:
+        """Add the last step; columns [k, …] of the k episodes that it ended."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Whole lives, one entry each [n]."""
+    """Whole episodes, one entry each [n]."""
 
-    world: World
+    limit: int | None  # steps after which an episode is cut short
     length: NDArray[np.int64]
     reward: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     causes: tuple[str, ...]
-    uses: NDArray[np.int64]  # [n, A]
-    earned: NDArray[np.float64]
-    meters: NDArray[np.float64]  # [n, M] at the end
 
     @property
     def mean(self) -> float:
@@ -88,14 +78,8 @@ class Evaluated:
 
     @property
     def survived(self) -> float:
-        """The share of lives that reached the limit."""
+        """The share of episodes that reached the limit."""
         return float(1 - self.terminated.mean())
-
-    @property
-    def works(self) -> float | None:
-        """The share of lives that worked for money; None where no place pays."""
-        work = workplaces(self.world)
-        return float((self.uses[:, work].sum(1) > 0).mean()) if work.any() else None
 
     def score(self, metric: str) -> float:
         """What decides which of two evaluations is better."""
@@ -106,73 +90,60 @@ class Evaluated:
         return {
             "policy": policy,
             "episodes": len(self.length),
-            "limit": self.world.spec.max_steps,
+            "limit": self.limit,
             "length": self.mean,
             "length_min": int(self.length.min()),
             "length_max": int(self.length.max()),
             "return": float(self.reward.mean()),
             "survived": self.survived,
-            "works": self.works,
+            "works": None,
             "score": self.score(metric),
             "causes": dict(Counter(self.causes).most_common()),
-            "meters": dict(zip(self.world.meters, self.meters.mean(0).round(4).tolist(), strict=True)),
+            "meters": None,
         }
 
 
-def evaluate(
+def play(
     policy: Acting,
-    world: World,
+    env: VecEnv,
     episodes: int,
     seed: int,
     *,
     greedy: bool = True,
-    device: str = "cpu",
+    watch: Callable[[], Sums] | None = None,
     ask: Callable[[], None] = unasked,
-) -> Evaluated:
-    """So many whole lives in towns that only the seed decides; `ask` is called before every step and may raise."""
-    lives: list[dict[str, Any]] = []
-    streams, done = Streams(seed), 0
-    while done < episodes:
-        rows = min(SIDE_BY_SIDE, episodes - done)
-        town = Town(world, rows, device=device, threads=1)
-        if isinstance(policy, Planning):
-            policy.sit(town)
-        lives.append(_live(policy, town, streams.child(str(done)).key("env"), greedy, ask))
-        town.close()
-        done += rows
-    whole = {name: np.concatenate([part[name] for part in lives]) for name in lives[0]}
-    return Evaluated(world, causes=tuple(town.cause_names[code] for code in whole.pop("code")), **whole)
+) -> dict[str, NDArray[Any]]:
+    """So many whole episodes, row by row; `ask` is called before every step and may raise.
 
-
-def _live(policy: Acting, town: Town, seed: int, greedy: bool, ask: Callable[[], None]) -> dict[str, Any]:
-    """The first life of every row."""
-    rows = town.rows
-    seen, sums = town.reset(seed), Lives(town)
+    Columns [episodes, …]: length, reward, terminated, and those of `watch`, which is called once all has begun.
+    """
+    rows = env.rows
+    owed = np.full(rows, episodes // rows) + (np.arange(rows) < episodes % rows)
+    first, done = np.cumsum(owed) - owed, np.zeros(rows, np.int64)
+    seen = env.reset(seed)
+    sums = watch() if watch else None
     policy.start(rows)
-    alive = np.ones(rows, np.bool_)
-    out: dict[str, NDArray[Any]] = {
-        "length": np.zeros(rows, np.int64),
-        "reward": np.zeros(rows),
-        "terminated": np.zeros(rows, np.bool_),
-        "code": np.zeros(rows, np.int64),
-        "uses": np.zeros((rows, len(town.world.affordances)), np.int64),
-        "earned": np.zeros(rows),
-        "meters": np.zeros((rows, len(town.world.meters))),
-    }
+    length, reward = np.zeros(rows, np.int64), np.zeros(rows)
+    out: dict[str, NDArray[Any]] = {}
     obs, mask, fresh = seen.obs, seen.mask, None
-    while alive.any():
+    while (done < owed).any():
         ask()
-        step = town.step(policy.act(obs, mask, fresh, greedy))
-        out["length"][alive] += 1
-        out["reward"][alive] += step.reward.cpu().numpy()[alive]
-        lived, ended = sums.note(), town.ended()
-        first = np.flatnonzero(alive[lived.rows])  # of those that ended, the ones in their first life
-        over = lived.rows[first]
+        step = env.step(policy.act(obs, mask, fresh, greedy))
+        length += 1 if step.void is None else ~step.void.cpu().numpy()
+        reward += step.reward.cpu().numpy()
+        ended = env.ended()
+        over = ended.rows.cpu().numpy()
+        more = sums.note(step, ended) if sums else {}
         if len(over):
-            out["terminated"][over] = step.terminated.cpu().numpy()[over]
-            out["code"][over] = town.causes(ended).numpy()[first]
-            out["uses"][over], out["earned"][over] = lived.uses[first], lived.earned[first]
-            out["meters"][over] = town.final_meters(ended).numpy()[first]
-            alive[over] = False
-        obs, mask, fresh = step.obs, step.mask, step.terminated | step.truncated
+            dead = step.terminated.cpu().numpy()[over]
+            found = {"length": length[over], "reward": reward[over], "terminated": dead, **more}
+            counted = done[over] < owed[over]
+            place = (first[over] + done[over])[counted]
+            for name, values in found.items():
+                if name not in out:
+                    out[name] = np.zeros((episodes, *values.shape[1:]), values.dtype)
+                out[name][place] = values[counted]
+            done[over] += 1
+            length[over], reward[over] = 0, 0
+        obs, mask, fresh = step.obs, step.mask, step.begins
     return out

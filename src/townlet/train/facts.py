@@ -16,21 +16,17 @@ VERSIONS: Final = ("townlet", "torch", "numpy", "numba", "gymnasium")
 
 def facts(loaded: Loaded) -> dict[str, Any]:
     """What a checkpoint must share with the run that goes on from it."""
-    world = loaded.worlds.training
     return {
         "env": loaded.recipe.env,
         "agent": loaded.recipe.agent.name,
         "rows": loaded.recipe.row_count,
-        "world": world.content_hash,
-        "evaluation_world": loaded.worlds.evaluation.content_hash,
-        "interface": world.interface_hash,
+        **loaded.arena.facts(),
     }
 
 
 def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[str, Any]:
     """What meta.json says of a new run; `begun_with` tells whose weights it began with."""
-    recipe, world = loaded.recipe, loaded.worlds.training
-    places = dict(zip(world.affordances, world.tables.cell_of[0].tolist(), strict=True))
+    recipe = loaded.recipe
     return {
         "recipe": recipe.title,
         "asked": loaded.asked,
@@ -40,8 +36,7 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
         "threads": recipe.thread_count,
         "init_from": begun_with,
         **facts(loaded),
-        "size": list(world.size),
-        "places": None if world.tables.shuffled else places,
+        **loaded.arena.describe(),
         "versions": {name: version(name) for name in VERSIONS},
         "python": platform.python_version(),
         "machine": {"system": platform.platform(), "processor": platform.machine()},

@@ -9,25 +9,24 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
-from townlet.sim.causes import cause_codes
-from townlet.sim.state import array
-from townlet.world.tables import World
+from townlet.train.arena import Onlooker
 
-# One line for each finished episode; the meters at its end follow.
+# One line for each finished episode; the extras of its end follow.
 COLUMNS: Final = (
     "env_steps", "updates", "row", "start", "length", "return", "extrinsic", "intrinsic", "stage", "epsilon", "cause",
 )  # fmt: skip
 WHOLE: Final = ("env_steps", "updates", "row", "start", "length", "stage")  # columns of whole numbers
-# What is written down of each as it ends, before its meters: of the moment, and of the episode.
+# What is written down of each as it ends, before its extras: of the moment, and of the episode.
 MOMENT: Final = ("env_steps", "updates", "epsilon")
-EPISODE: Final = ("row", "length", "return", "intrinsic", "guidance", "stage")
-ROW, LENGTH, RETURN, INTRINSIC, GUIDANCE, STAGE, METERS = range(len(MOMENT), len(MOMENT) + len(EPISODE) + 1)
+EPISODE: Final = ("row", "length", "return", "intrinsic", "guidance", "terminated", "stage")
+ROW, LENGTH, RETURN, INTRINSIC, GUIDANCE, TERMINATED, STAGE, EXTRAS = range(len(MOMENT), len(MOMENT) + len(EPISODE) + 1)
 LINES: Final = 256  # at first
 
 Table = NDArray[np.float64]
@@ -36,21 +35,22 @@ Table = NDArray[np.float64]
 class Finished:
     """The episodes of one interval."""
 
-    def __init__(self, world: World, rows: int) -> None:
-        self._world, self._rows, self._count = world, rows, 0
-        self._lines: Table = np.zeros((LINES, METERS + len(world.meters)))
+    def __init__(self, onlooker: Onlooker, rows: int) -> None:
+        self._onlooker, self._rows, self._count = onlooker, rows, 0
+        self._lines: Table = np.zeros((LINES, EXTRAS + len(onlooker.extras)))
 
     def add(
-        self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, meters: NDArray[np.float32]
+        self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, extras: NDArray[np.float32]
     ) -> None:
-        """Take in k episodes that ended now, with the stage [k] each was lived in and its last meters [k, M]."""
-        lines = self._room(len(meters))
+        """Take in k episodes that ended now, with the stage [k] each was lived in and its extras [k, E]."""
+        lines = self._room(len(extras))
         lines[:, : len(MOMENT)] = now.env_steps, now.updates, epsilon
         lines[:, ROW], lines[:, LENGTH], lines[:, RETURN] = over.rows.numpy(), over.length.numpy(), over.reward.numpy()
         lines[:, INTRINSIC], lines[:, GUIDANCE] = over.intrinsic.numpy(), over.guidance.numpy()
+        lines[:, TERMINATED] = over.terminated.numpy()
         if stage is not None:
-            lines[:, STAGE] = array(stage)
-        lines[:, METERS:] = meters
+            lines[:, STAGE] = stage.numpy()
+        lines[:, EXTRAS:] = extras
 
     def _room(self, more: int) -> Table:
         """The next lines, in a larger table where this one is full."""
@@ -62,13 +62,14 @@ class Finished:
         return self._lines[first : self._count]
 
     def table(self) -> Table:
-        """All of them so far [n, COLUMNS and meters], in the order in which they ended."""
+        """All of them so far [n, COLUMNS and extras], in the order in which they ended."""
         lines = self._lines[: self._count]
         columns = dict(zip((*MOMENT, *EPISODE), lines.T, strict=False))
         columns["start"] = columns["env_steps"] - columns["length"] * self._rows
         columns["extrinsic"] = columns["return"] + columns["guidance"]
-        columns["cause"] = cause_codes(self._world, lines[:, METERS:]).astype(np.float64)
-        return np.column_stack([*(columns[name] for name in COLUMNS), lines[:, METERS:]])
+        extras, dead = lines[:, EXTRAS:], lines[:, TERMINATED] > 0
+        columns["cause"] = self._onlooker.codes(dead, extras).astype(np.float64)
+        return np.column_stack([*(columns[name] for name in COLUMNS), extras])
 
     def clear(self) -> None:
         """A new interval begins."""
@@ -80,6 +81,6 @@ class Finished:
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        lines = array(state["lines"])
+        lines = torch.as_tensor(state["lines"]).numpy()
         self._count = 0
         self._room(len(lines))[...] = lines

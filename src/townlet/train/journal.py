@@ -22,16 +22,11 @@ from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange
-from townlet.runs.catalogue import METER
 from townlet.runs.store import Store
-from townlet.sim.causes import cause_codes
-from townlet.sim.diary import Diary
-from townlet.train.album import PERIODS, UNLIMITED, Album
 from townlet.train.build import Training
 from townlet.train.evaluate import Evaluated
 from townlet.train.finished import COLUMNS, WHOLE, Finished, Table
 from townlet.train.monitors import Monitors
-from townlet.train.novelty import NoveltyMap
 from townlet.train.sinks import Mark, Sink
 
 FRESH: Final = 1.0  # seconds after which readers see a mark; a checkpoint brings everything to disk anyway
@@ -51,10 +46,8 @@ class Journal:
 
     def __init__(self, t: Training, every: int, whole: int, store: Store, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
-        self._diary = Diary(t.env)
-        self._finished = Finished(t.env.world, t.env.rows)
-        self._monitors, self._novelty = Monitors(), NoveltyMap(t.env, t.agent)
-        self.album = Album(t, store, t.recipe.in_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED)
+        self.onlooker = t.arena.onlooker(t, store)
+        self._finished, self._monitors = Finished(self.onlooker, t.env.rows), Monitors()
         self._updates: list[Mapping[str, float]] = []  # not yet added up
         self._sums: dict[str, Sum] = {}
         self._epsilon = t.agent.figures().get("epsilon", 0.0)  # as of the last update
@@ -68,25 +61,21 @@ class Journal:
 
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
-        self._diary.note()
-        self.album.stepped(actions)
+        self.onlooker.stepped(actions)
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step."""
         t = self._t
         stage = t.curriculum.stage[over.rows] if t.curriculum else None
-        rows = over.rows.numpy()
-        meters = t.env.engine.final_meters(rows)
-        self._finished.add(t.counters, self._epsilon, over, stage, meters)
-        if rows[0] < self.album.watched:  # rows ascend
-            codes = cause_codes(t.env.world, meters[rows < self.album.watched])
-            self.album.episodes(over, stage, [t.env.cause_names[code] for code in codes])
+        extras = self.onlooker.last(over.rows.numpy())
+        self._finished.add(t.counters, self._epsilon, over, stage, extras)
+        self.onlooker.episodes(over, stage, extras)
 
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
         moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
         self._store.add("stage_changes", [{**moment, **vars(change)} for change in changes])
-        self.album.stages(changes)
+        self.onlooker.stages(changes)
 
     def update(self, figures: Mapping[str, float]) -> None:
         """Figures of one update."""
@@ -140,9 +129,8 @@ class Journal:
         """Hand on what was gathered, and begin anew."""
         now = self._counters
         figures = {name: s.total / s.count for name, s in self._add_up().items() if s.count}
-        figures |= self._write_episodes() | self._write_diary()
-        figures |= self._speed()
         moment = {"env_steps": now.env_steps, "updates": now.updates}
+        figures |= self._write_episodes() | self.onlooker.mark(self._store, moment) | self._speed()
         self._store.add("updates", {**moment, "name": list(figures), "value": list(figures.values())})
         for alert in self._monitors.look(figures):
             self.alert(*alert)
@@ -171,7 +159,7 @@ class Journal:
         table = self._finished.table()
         if not len(table):
             return {}
-        meters, causes = self._t.env.world.meters, self._t.env.cause_names
+        meters, causes = self.onlooker.extras, self.onlooker.causes
         by_name = {name: table[:, place] for place, name in enumerate(COLUMNS)}
         final = table[:, len(COLUMNS) :]
         kept = slice(0, self._whole)
@@ -204,22 +192,6 @@ class Journal:
             means["stage"] = self._t.curriculum.stage.double().numpy()
         return {name: float(values.mean()) for name, values in means.items()}
 
-    def _write_diary(self) -> dict[str, float]:
-        """Write where the watched rows were and what they used; their mean meters."""
-        page, world = self._diary.take(), self._t.env.world
-        places, moment = np.array(world.affordances), {"env_steps": self._counters.env_steps}
-        used = np.flatnonzero(page.uses)
-        self._store.add("affordance_visits", {**moment, "affordance": places[used].tolist(), "count": page.uses[used]})
-        begin, end = np.nonzero(page.transitions)
-        ways = {"from": places[begin].tolist(), "to": places[end].tolist(), "count": page.transitions[begin, end]}
-        self._store.add("affordance_transitions", {**moment, **ways})
-        if world.size:
-            novelty = self._novelty.look()  # also where nobody was: there it matters most
-            cells = np.flatnonzero(page.cells) if novelty is None else np.arange(len(page.cells))
-            there = {"novelty": None if novelty is None else novelty[cells]}
-            self._store.add("cell_visits", {**moment, "cell": cells, "count": page.cells[cells], **there})
-        return {f"{METER}{name}": float(value) for name, value in zip(world.meters, page.meters, strict=True)}
-
     def state(self) -> State:
         """What was gathered since the last mark."""
         sums = {name: [s.total, s.count] for name, s in self._add_up().items()}
@@ -228,8 +200,7 @@ class Journal:
             "sums": sums,
             "epsilon": self._epsilon,
             "since": self._since,
-            "diary": self._diary.state(),
-            "album": self.album.state(),
+            "onlooker": self.onlooker.state(),
             "monitors": self._monitors.state(),
         }
 
@@ -245,8 +216,7 @@ class Journal:
         self._updates.clear()
         self._sums = {name: Sum(float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._epsilon, self._since = float(state["epsilon"]), int(state["since"])
-        self._diary.restore(state["diary"])
-        self.album.restore(state["album"])
+        self.onlooker.restore(state["onlooker"])
         self._monitors.restore(state["monitors"])
         self._last = self._now()
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from townlet.config.flow import flow
 from townlet.config.schedule import Schedule
 from townlet.config.shape import Kind, below, below_choices, keys_in_file, kinds_of
 from townlet.errors import TownletError
 from townlet.train.recipe import Recipe
-from townlet.train.resolved import flow
 
 CHANGING: Final = "agent.lr and other values that may change: a number, lin_0.001, or a mapping"
 

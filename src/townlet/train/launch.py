@@ -16,20 +16,19 @@ from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.store import Store
-from townlet.train.broadcast import Broadcast
+from townlet.train.arena import Best, Summary
 from townlet.train.build import Training, build
-from townlet.train.evaluate import Acting, Evaluated, Uniform, evaluate
+from townlet.train.evaluate import Acting, Evaluated, Uniform
 from townlet.train.facts import describe, facts
 from townlet.train.guards import Diverged
 from townlet.train.journal import Journal
 from townlet.train.limits import Limits
 from townlet.train.load import Loaded
 from townlet.train.loop import Ending, loop
-from townlet.train.reopen import reopen, world_file, world_texts
+from townlet.train.reopen import reopen, world_file
 from townlet.train.resolved import asked_text, resolved_text
 from townlet.train.signals import Signals
 from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
-from townlet.train.summary import Best, Summary, summarize
 from townlet.train.weights import warm_start
 
 
@@ -101,7 +100,7 @@ def begin(loaded: Loaded, root: Path) -> Begun:
     training, begun_with = _before_first_step(loaded, root)
     texts = (asked_text(loaded), resolved_text(loaded))
     meta = describe(loaded, begun_with)
-    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, world_texts(loaded.worlds))
+    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, loaded.arena.texts())
     return Begun(loaded, training, run)
 
 
@@ -156,7 +155,8 @@ def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None) -> Outcome
         seconds = limits.spent if limits.over else limits.seconds
         summary = None
         if ending.finished and ending.last and not signals.asked:
-            summary = summarize(begun.training.agent.policy(), recipe, _random(loaded), ending.last, _best(begun))
+            policy = begun.training.agent.policy()
+            summary = loaded.arena.summarize(policy, recipe, _random(loaded), ending.last, _best(begun))
         told = summary.sentences() if summary else []
         took = {} if limits.over else {"seconds": round(seconds, 1)}
         run.note(ended=ending.why, finished=ending.finished, summary=told, **took)
@@ -177,10 +177,9 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
     """Open everything that is written, put it where the last checkpoint was, and loop."""
     loaded, t, run, last = begun.loaded, begun.training, begun.run, begun.last
     recipe = loaded.recipe
-    broadcast = Broadcast(run.feed_file, t)
-    with Store(run.metrics_file) as store, closing([broadcast, *_own_sinks(begun), *sinks]) as all_sinks:
+    with Store(run.metrics_file) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
-        journal.album.heard = broadcast.heard
+        all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
         keeper = Saver(run, t, journal, store, limits, facts(loaded))
         for note in loaded.notes:
             journal.note(note)
@@ -238,13 +237,13 @@ def _own_sinks(begun: Begun) -> list[Sink]:
 
 def _measure(loaded: Loaded, policy: Acting, ask: Callable[[], None] = unasked) -> Evaluated:
     """An evaluation as the recipe wants it; the policy is a new one each time, at the start of its random stream."""
-    wanted, there, device = loaded.recipe.evaluation, loaded.worlds.evaluation, loaded.recipe.device
-    return evaluate(policy, there, wanted.episodes, wanted.seed, greedy=wanted.deterministic, device=device, ask=ask)
+    return loaded.arena.measure(policy, loaded.recipe, ask)
 
 
 def _random(loaded: Loaded) -> Evaluated:
     """The yardstick."""
-    return _measure(loaded, Uniform(Streams(loaded.recipe.evaluation.seed).torch("random", loaded.recipe.device)))
+    chance = Streams(loaded.recipe.evaluation.seed).torch("random", loaded.recipe.device)
+    return _measure(loaded, Uniform(loaded.arena.actions, chance))
 
 
 def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: Run, last: Checkpoint) -> bool:

@@ -13,12 +13,14 @@ from townlet.config.check import build, mend
 from townlet.config.json_schema import json_schema
 from townlet.config.overrides import apply
 from townlet.config.yaml import Node
-from townlet.errors import Mark, Mistake, Mistakes, nearest
-from townlet.train.change import Worlds, load_worlds
+from townlet.errors import Mark, Mistake, Mistakes, TownletError, nearest
+from townlet.train.arena import Arena
 from townlet.train.overlay import overlay
 from townlet.train.recipe import Budget, Checkpoints, Evaluation, Metrics, Recipe
 from townlet.train.recipes import STRUCTURE, choose, from_command_line
 from townlet.train.sense import check
+from townlet.train.towns.arena import TownArena
+from townlet.train.towns.change import Worlds, load_worlds
 from townlet.world.schema import WorldSpec
 
 # Where a mapping needs a name and has a usual one, so that `explore.choose.end=.05` need not repeat it.
@@ -40,8 +42,15 @@ class Loaded:
     overrides: tuple[str, ...]
     recipe: Recipe
     node: Node
-    worlds: Worlds
+    arena: Arena
     notes: tuple[str, ...] = ()  # sentences that whoever uses it should see
+
+    @property
+    def worlds(self) -> Worlds:
+        """Of a town; all else has none, and whoever asks is told."""
+        if not isinstance(self.arena, TownArena):
+            raise TownletError(f"{self.recipe.env} is not a town", "this works for runs in towns only")
+        return self.arena.worlds
 
 
 def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) -> Loaded:
@@ -60,7 +69,7 @@ def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) 
     more, worlds = _check(recipe, node, kept)
     if found or more or worlds is None:
         raise Mistakes([*found, *more])
-    return Loaded(asked, tuple(overrides), recipe, node, worlds)
+    return Loaded(asked, tuple(overrides), recipe, node, TownArena(worlds))
 
 
 def _changed_parts(node: Node, mended: Node) -> set[str]:

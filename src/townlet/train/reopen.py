@@ -12,13 +12,11 @@ from typing import Any, Final
 
 from townlet.errors import Mistakes, TownletError
 from townlet.runs.folder import Run
-from townlet.train.change import Worlds, load_worlds
 from townlet.train.load import Loaded, load
 from townlet.train.recipe import Recipe
-from townlet.train.resolved import flow
-from townlet.world.load import from_text
+from townlet.train.towns.arena import TownArena
+from townlet.train.towns.change import Worlds, load_worlds
 from townlet.world.load import load as load_world
-from townlet.world.tables import World
 
 # Keys that neither the experiment nor what was measured so far depends on; a part stands for all of its keys.
 MAY_CHANGE: Final = (
@@ -37,36 +35,12 @@ def reopen(run: Run, overrides: Sequence[str] = ()) -> Loaded:
         return loaded
     name = Path(loaded.recipe.world or loaded.recipe.env).stem  # a copy is not named after its file
     worlds = Worlds(*(replace(world, name=name) for world in kept))
-    return replace(loaded, worlds=worlds, notes=_notes(run, loaded))
-
-
-def world_texts(worlds: Worlds) -> dict[str, str]:
-    """What a run keeps of its worlds: each whole, with all that it extends and every change."""
-    return {role: _text(world, role) for role, world in worlds._asdict().items()}
+    return replace(loaded, arena=TownArena(worlds), notes=_notes(run, loaded))
 
 
 def world_file(run: Run, role: str) -> Path:
     """The run's own copy of the world of its `training` or `evaluation`."""
     return run.worlds / f"{role}.yaml"
-
-
-def changed(world: World, words: Sequence[str]) -> World:
-    """A world with `key=value` laid over it."""
-    if not words:
-        return world
-    found = from_text(_text(world, "run"), f"the world {world.name} of this run", words)
-    return replace(found, name=world.name)
-
-
-def _text(world: World, role: str) -> str:
-    """The world as YAML that stands alone, an entry of a list in each line."""
-    lines = [f"# {world.name}, the world of this {role}, whole: what it extends and every change are in it."]
-    for key, value in world.spec.model_dump(mode="json", by_alias=True).items():
-        if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
-            lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)]
-        else:
-            lines.append(f"{key}: {flow(value)}")
-    return "\n".join(lines) + "\n"
 
 
 def _kept(run: Run) -> Worlds | None:

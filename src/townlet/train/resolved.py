@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from townlet.config.flow import flow, word
 from townlet.config.yaml import Node
 from townlet.errors import Mark
 from townlet.train.load import Loaded
 from townlet.train.recipes import FOLDER, choose
 
 COLUMN: Final = 48  # comments stand in line where values leave room
-WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 def resolved_text(loaded: Loaded) -> str:
@@ -32,7 +31,7 @@ def asked_text(loaded: Loaded) -> str:
 
 def _mapping(values: dict[str, Any], node: Node | None, depth: int) -> Iterator[str]:
     for key, value in values.items():
-        yield from _entry(f"{'  ' * depth}{_word(key)}:", value, _below(node, key), depth)
+        yield from _entry(f"{'  ' * depth}{word(key)}:", value, _below(node, key), depth)
 
 
 def _entry(label: str, value: Any, node: Node | None, depth: int) -> Iterator[str]:
@@ -55,24 +54,6 @@ def _below(node: Node | None, item: str | int) -> Node | None:
 
 def _line(label: str, value: Any, node: Node | None) -> str:
     return f"{label + ' ' + flow(value):<{COLUMN}} # {_origin(node)}"
-
-
-def flow(value: Any) -> str:
-    """A value in one line, as YAML 1.2 reads it back."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_word(key)}: {flow(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str):
-        return _word(value)
-    if isinstance(value, float) and value.is_integer() and 1 < abs(value) < 1e15:
-        return str(int(value))
-    return json.dumps(value)
-
-
-def _word(text: str) -> str:
-    plain = WORD.fullmatch(text) and text.lower() not in ("true", "false", "null")
-    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _origin(node: Node | None) -> str:

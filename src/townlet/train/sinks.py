@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,8 +54,8 @@ class Sink(Protocol):
 
 
 @contextmanager
-def closing(sinks: Sequence[Sink]) -> Iterator[Sequence[Sink]]:
-    """Close all of them at the end. What goes wrong then is told only where nothing went wrong before."""
+def closing(sinks: list[Sink]) -> Iterator[list[Sink]]:
+    """Close all of them at the end, also who joins later. What goes wrong then is told only if nothing did before."""
     try:
         yield sinks
     except BaseException:

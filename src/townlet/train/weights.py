@@ -21,8 +21,8 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
     """
     found = chosen(source)
     state, info = policy_state(found)
-    if info.get("interface") != t.env.world.interface_hash:
-        what = f"the agent of {source.name} sees or does other things than one in the world {t.env.world.name}"
+    if info.get("interface") != t.arena.interface:
+        what = f"the agent of {source.name} sees or does other things than one in {t.arena.name}"
         fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
         raise TownletError(what, fix, Mark("init_from"))
     agent: Any = t.agent

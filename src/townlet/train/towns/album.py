@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor
 
@@ -13,7 +13,10 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.runs.store import Store
 from townlet.sim.causes import TIME
 from townlet.sim.tape import Recording, Tape
-from townlet.train.build import Training
+from townlet.sim.town import Town
+
+if TYPE_CHECKING:
+    from townlet.train.build import Training
 
 PERIODS: Final = 24  # of the budget: the first life that ends in each is kept,
 GROWS: Final = 1.1  # and fewer later on, so that a run without end keeps a bounded number
@@ -26,9 +29,9 @@ Heard = Callable[[int, Recording, str], None]  # row, life, cause
 class Album:
     """Watches the first rows by a tape and keeps lives in the store; `heard` is told of every life that ends there."""
 
-    def __init__(self, t: Training, store: Store, every: int) -> None:
+    def __init__(self, t: Training, town: Town, store: Store, every: int) -> None:
         self._t, self._store, self._every = t, store, max(1, every)
-        self._tape = Tape(t.env, t.agent.outputs)
+        self._tape = Tape(town, t.agent.outputs)
         self._next = 0  # env_steps from which on the next life is kept, whatever it is like
         self._longest, self._shortest = 0, 0
         self._stages: list[int] = []  # that were seen

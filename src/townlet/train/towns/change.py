@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from townlet.config.flow import flow
 from townlet.config.overrides import LONGEST_SHOWN
 from townlet.config.scalar import shorten
 from townlet.config.yaml import Node
 from townlet.errors import Mark, Mistake, Mistakes
 from townlet.train.recipe import Recipe
 from townlet.world.catalogue import find
-from townlet.world.load import load
+from townlet.world.load import from_text, load
 from townlet.world.schema import Potential
 from townlet.world.tables import World
 
@@ -88,3 +90,22 @@ def _load(path: Path, wanted: Sequence[Change]) -> World:
             Mistake(m.what, m.fix, places.get(m.where.source, m.where) if m.where else None) for m in error.mistakes
         ]
         raise Mistakes(moved) from None
+
+
+def changed(world: World, words: Sequence[str]) -> World:
+    """A world with `key=value` laid over it."""
+    if not words:
+        return world
+    found = from_text(text_of(world, "run"), f"the world {world.name} of this run", words)
+    return replace(found, name=world.name)
+
+
+def text_of(world: World, role: str) -> str:
+    """The world as YAML that stands alone, an entry of a list in each line."""
+    lines = [f"# {world.name}, the world of this {role}, whole: what it extends and every change are in it."]
+    for key, value in world.spec.model_dump(mode="json", by_alias=True).items():
+        if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
+            lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)]
+        else:
+            lines.append(f"{key}: {flow(value)}")
+    return "\n".join(lines) + "\n"

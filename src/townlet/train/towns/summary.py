@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from townlet.agents.policy import Policy
-from townlet.train.evaluate import Evaluated, evaluate
+from townlet.train.arena import Best
+from townlet.train.evaluate import Acting, Evaluated
 from townlet.train.recipe import Recipe
+from townlet.train.towns.evaluate import TownEvaluated, evaluate
 from townlet.world.load import from_spec
 from townlet.world.tables import World
 
@@ -18,21 +19,13 @@ MOST: Final = 0.95
 SPENT: Final = 0.05  # of a full purse: less buys hardly anything
 
 
-class Best(NamedTuple):
-    """The best evaluation of a run, which is not the last one."""
-
-    env_steps: int
-    metric: str
-    score: float
-
-
 @dataclass(frozen=True)
-class Summary:
+class TownSummary:
     """How long lives are: at random, of the agent, and of the agent when nothing stops it but death."""
 
-    random: Evaluated
-    agent: Evaluated
-    lifted: Evaluated
+    random: TownEvaluated
+    agent: TownEvaluated
+    lifted: TownEvaluated
     best: Best | None = None
     greedy: bool = True
 
@@ -62,12 +55,14 @@ class Summary:
         return told
 
 
-def summarize(policy: Policy, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None) -> Summary:
+def summarize(
+    policy: Acting, recipe: Recipe, random: TownEvaluated, agent: TownEvaluated, best: Best | None
+) -> TownSummary:
     """Measure once more, in the same way, with the limit lifted; and put it all together."""
     world, wanted = agent.world, recipe.evaluation
     longer, greedy = lift(world, LIFTED * world.spec.max_steps), wanted.deterministic
     lifted = evaluate(policy, longer, len(agent.length), wanted.seed, greedy=greedy, device=recipe.device)
-    return Summary(random, agent, lifted, best, greedy)
+    return TownSummary(random, agent, lifted, best, greedy)
 
 
 def lift(world: World, max_steps: int) -> World:
@@ -75,7 +70,7 @@ def lift(world: World, max_steps: int) -> World:
     return from_spec(world.spec.model_copy(update={"max_steps": max_steps}), world.name)
 
 
-def about_money(found: Evaluated) -> list[str]:
+def about_money(found: TownEvaluated) -> list[str]:
     """Heir or worker, in a sentence; none where no place pays."""
     world, works = found.world, found.works
     if works is None:

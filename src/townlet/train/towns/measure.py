@@ -12,11 +12,12 @@ import numpy as np
 from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.sim.diary import workplaces
-from townlet.train.evaluate import Evaluated, Planning, Uniform, evaluate
+from townlet.train.evaluate import Uniform
 from townlet.train.load import Loaded
 from townlet.train.policies import TrainedPolicy, require_interface
-from townlet.train.reopen import changed
-from townlet.train.summary import MOST, about_money, deaths, in_share
+from townlet.train.towns.change import changed
+from townlet.train.towns.evaluate import Planning, TownEvaluated, evaluate
+from townlet.train.towns.summary import MOST, about_money, deaths, in_share
 from townlet.world.load import load
 from townlet.world.tables import World
 
@@ -33,12 +34,12 @@ LITTLE: Final = 1.25  # times a random life: hardly better than that
 class Measured:
     """The same towns lived by three; `home` is the agent on the map it knows, where this is another one."""
 
-    trained: Evaluated
-    random: Evaluated
-    planner: Evaluated
-    home: Evaluated | None = None
+    trained: TownEvaluated
+    random: TownEvaluated
+    planner: TownEvaluated
+    home: TownEvaluated | None = None
 
-    def by_name(self) -> dict[str, Evaluated]:
+    def by_name(self) -> dict[str, TownEvaluated]:
         """Who was measured."""
         home = {"at home": self.home} if self.home else {}
         return {"trained": self.trained, **home, "random": self.random, "planner": self.planner}
@@ -56,7 +57,7 @@ class Measured:
         told += about_money(trained)
         return told + ([self._about_the_map(self.home)] if self.home else [])
 
-    def _about_the_map(self, home: Evaluated) -> str:
+    def _about_the_map(self, home: TownEvaluated) -> str:
         """The town, or only its map?"""
         begin = f"On the map it was trained on it lives {home.mean:.0f}"
         if home.mean <= LITTLE * self.random.mean:
@@ -84,7 +85,7 @@ def measure(
     if not greedy and trained.kind == "values":
         name = trained.loaded.recipe.agent.name
         raise TownletError(f"{name} learns values and has no probabilities to draw from", "leave out --sample")
-    random = Uniform(Streams(seed).torch("random"))
+    random = Uniform(trained.loaded.arena.actions, Streams(seed).torch("random"))
     return Measured(
         evaluate(trained.policy(), world, episodes, seed, greedy=greedy),
         evaluate(random, world, episodes, seed),
@@ -93,7 +94,7 @@ def measure(
     )
 
 
-def figures(found: Evaluated) -> dict[str, Any]:
+def figures(found: TownEvaluated) -> dict[str, Any]:
     """All figures of whole lives, for programs."""
     lived = np.quantile(found.length, list(QUARTILES.values())).tolist()
     work = workplaces(found.world)
@@ -112,6 +113,6 @@ def figures(found: Evaluated) -> dict[str, Any]:
     }
 
 
-def uses_per_life(found: Evaluated) -> dict[str, float]:
+def uses_per_life(found: TownEvaluated) -> dict[str, float]:
     """Steps in which each affordance is used in a life, on average."""
     return dict(zip(found.world.affordances, found.uses.mean(0).tolist(), strict=True))

@@ -6,13 +6,16 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from townlet.contract.counters import Counters
 from townlet.runs.feed import LIFE, WALL, Feed
 from townlet.sim.tape import Recording
-from townlet.train.build import Training
-from townlet.train.sinks import Mark
+from townlet.sim.town import Town
+
+if TYPE_CHECKING:
+    from townlet.train.build import Training
+    from townlet.train.sinks import Mark
 
 LIVES: Final = 0.4  # seconds between two lives that are told: a page shows one for longer than that
 WALLS: Final = 0.2  # seconds between two pictures of all rows
@@ -22,10 +25,10 @@ ROWS: Final = 64
 class Broadcast:
     """A sink that writes into the run's feed."""
 
-    def __init__(self, path: Path, t: Training) -> None:
-        self._t, self._feed = t, Feed.create(path)
+    def __init__(self, path: Path, t: Training, town: Town) -> None:
+        self._t, self._town, self._feed = t, town, Feed.create(path)
         self._life = self._wall = 0.0
-        self._lethal = [int(m) for m in t.env.world.tables.lethal]
+        self._lethal = [int(m) for m in town.world.tables.lethal]
 
     def heard(self, row: int, life: Recording, cause: str) -> None:
         """A life of a watched row is over."""
@@ -45,7 +48,7 @@ class Broadcast:
         if now - self._wall < WALLS or not self._feed.watched:
             return
         self._wall = now
-        seen = self._t.env.engine.peek("cell", "age", "meters")
+        seen = self._town.engine.peek("cell", "age", "meters")
         alive = seen["meters"][:ROWS][:, self._lethal].min(1) if self._lethal else seen["meters"][:ROWS].min(1)
         told = {
             "env_steps": counters.env_steps,

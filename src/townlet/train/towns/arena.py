@@ -1,0 +1,117 @@
+"""A town as an arena: the world to train in, and the one to be measured in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Discrete
+from townlet.curriculum.curriculum import Curriculum
+from townlet.curriculum.make import make_curriculum
+from townlet.runs.store import Store
+from townlet.sim.town import Town
+from townlet.train.arena import Best, Onlooker
+from townlet.train.evaluate import Acting, Evaluated
+from townlet.train.recipe import Recipe
+from townlet.train.towns.broadcast import Broadcast
+from townlet.train.towns.change import Worlds, text_of
+from townlet.train.towns.evaluate import TownEvaluated, evaluate
+from townlet.train.towns.onlooker import TownOnlooker
+from townlet.train.towns.summary import TownSummary, summarize
+
+if TYPE_CHECKING:
+    from townlet.runs.folder import Run
+    from townlet.train.build import Training
+    from townlet.train.sinks import Sink
+
+
+@dataclass(frozen=True)
+class TownArena:
+    """Two worlds with the same interface."""
+
+    worlds: Worlds
+
+    @property
+    def name(self) -> str:
+        """Of the world."""
+        return self.worlds.training.name
+
+    @property
+    def interface(self) -> str:
+        """What an agent sees and does there."""
+        return self.worlds.training.interface_hash
+
+    @property
+    def layout(self) -> Layout:
+        """What is seen."""
+        return self.worlds.training.layout
+
+    @property
+    def actions(self) -> Discrete:
+        """What can be done."""
+        return Discrete(self.worlds.training.actions)
+
+    @property
+    def limit(self) -> int:
+        """The longest life."""
+        return self.worlds.training.spec.max_steps
+
+    def make(self, recipe: Recipe, threads: int) -> Town:
+        """The town to train in."""
+        world, rows, starts = self.worlds.training, recipe.row_count, recipe.starts
+        return Town(world, rows, engine=recipe.engine, device=recipe.device, threads=threads, starts=starts)
+
+    def curriculum(self, recipe: Recipe) -> Curriculum | None:
+        """Stages by row, each with its meters, pace and rewards."""
+        world = self.worlds.training
+        if recipe.curriculum is None:
+            return None
+        return make_curriculum(recipe.curriculum, recipe.row_count, world.spec.max_steps, world.meters, world.rewards)
+
+    def onlooker(self, t: Training, store: Store) -> TownOnlooker:
+        """Diary, novelty and album."""
+        assert isinstance(t.env, Town)
+        return TownOnlooker(t, t.env, store)
+
+    def broadcasts(self, run: Run, t: Training, onlooker: Onlooker) -> list[Sink]:
+        """Lives as they end, and where all rows are."""
+        assert isinstance(onlooker, TownOnlooker)
+        assert isinstance(t.env, Town)
+        told = Broadcast(run.feed_file, t, t.env)
+        onlooker.album.heard = told.heard
+        return [told]
+
+    def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> TownEvaluated:
+        """Whole lives in the world of evaluations."""
+        wanted, there = recipe.evaluation, self.worlds.evaluation
+        greedy, device = wanted.deterministic, recipe.device
+        return evaluate(policy, there, wanted.episodes, wanted.seed, greedy=greedy, device=device, ask=ask)
+
+    def summarize(
+        self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None
+    ) -> TownSummary:
+        """How long it lives when nothing stops it but death, and whether it works."""
+        assert isinstance(random, TownEvaluated)
+        assert isinstance(agent, TownEvaluated)
+        return summarize(policy, recipe, random, agent, best)
+
+    def facts(self) -> dict[str, Any]:
+        """Both worlds, and the interface."""
+        training, evaluation = self.worlds
+        return {
+            "world": training.content_hash,
+            "evaluation_world": evaluation.content_hash,
+            "interface": training.interface_hash,
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """The map, for reports."""
+        world = self.worlds.training
+        places = dict(zip(world.affordances, world.tables.cell_of[0].tolist(), strict=True))
+        return {"size": list(world.size), "places": None if world.tables.shuffled else places}
+
+    def texts(self) -> dict[str, str]:
+        """Both worlds, whole: each with all that it extends and every change."""
+        return {role: text_of(world, role) for role, world in self.worlds._asdict().items()}
