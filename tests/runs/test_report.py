@@ -253,7 +253,7 @@ def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
         found = lives(reader)
     assert found.moment.tolist() == [100, 200, 201]
     assert found.count.tolist() == [1, 4, 1]
-    assert found.length.tolist() == [1, 10, 30]
+    assert found.score.tolist() == [1, 10, 30]
     assert found.causes == [{"time": 1}, {"energy": 4}, {"time": 1}]
     part = stretches(found.moment, 1)
     assert part.means(found.length, found.count).tolist() == [pytest.approx(71 / 6)]

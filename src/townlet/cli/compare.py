@@ -79,7 +79,7 @@ def _print(found: dict[str, Overview], differ: dict[str, list[Any]], every: bool
         "to the limit": [share(_final(one, "survived")) for one in ones],
         "work": [share(_final(one, "works")) for one in ones],
         "a random agent": [figure(one.random) for one in ones],
-        "survival": [sparkline([v for v in one.evaluations["length"] if v is not None], 12) for one in ones],
+        "evaluated": [sparkline(one.curve, 12) for one in ones],
     }
     for name, values in lines.items():
         table.add_row(name, *values)

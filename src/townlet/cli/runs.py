@@ -107,9 +107,9 @@ def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
     if one.scores:
         console.print("\nEvaluations:", style="bold")
         console.print(_evaluations(one))
-        lengths = [length for length in one.evaluations["length"] if length is not None]
-        if lengths:
-            console.print(f"survival  {sparkline(lengths)}  {lengths[0]:.0f} → {lengths[-1]:.0f}")
+        if curve := one.curve:
+            begin, end = one.told.figure(curve[0]), one.told.figure(curve[-1])
+            console.print(f"{one.told.plot}  {sparkline(curve)}  {begin} → {end}")
     if told := one.meta.get("summary"):
         console.print("")
         for sentence in told:

@@ -16,6 +16,7 @@ from townlet.runs import disk, page, plots
 from townlet.runs.folder import Run
 from townlet.runs.overview import Overview
 from townlet.runs.settings import settings
+from townlet.runs.vocabulary import TOWN
 
 SIZE: Final = (8.0, 4.5)  # inches
 ENDINGS: Final = (".png", ".svg", ".html")
@@ -41,11 +42,13 @@ def write_curves(runs: Mapping[str, Overview], path: Path) -> None:
         axes = figure.subplots()
         for label, one in runs.items():
             title = f"{label} {one.recipe} seed {one.seed}"
-            axes.plot(one.evaluations["env_steps"], one.evaluations["length"], "o-", markersize=3, label=title)
+            axes.plot(one.evaluations["env_steps"], one.evaluations[one.told.metric], "o-", markersize=3, label=title)
         axes.set_xlabel("env_steps")
-        axes.set_ylabel("length of a life in steps, evaluated")
+        told = {one.told for one in runs.values()}
+        axes.set_ylabel(" / ".join(sorted(f"{one.axis}, evaluated" for one in told)))
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        if told == {TOWN}:
+            axes.set_ylim(bottom=0)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.legend(loc="best")
 

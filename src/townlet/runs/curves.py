@@ -21,7 +21,7 @@ class Lives:
 
     moment: Floats  # env_steps
     count: Floats
-    length: Floats  # mean
+    score: Floats  # mean length, or return
     low: Floats  # the tenth percentile
     high: Floats  # the ninetieth
     causes: list[dict[str, float]]
@@ -50,8 +50,8 @@ class Stretches:
         return means
 
     def quantile(self, share: float, lives: Lives) -> Floats:
-        """A quantile of lengths in each stretch; an interval counts as its tenth, mean and ninetieth percentile."""
-        values = np.concatenate([lives.low, lives.length, lives.high])
+        """A quantile of scores in each stretch; an interval counts as its tenth, mean and ninetieth percentile."""
+        values = np.concatenate([lives.low, lives.score, lives.high])
         weight = np.concatenate([0.2 * lives.count, 0.6 * lives.count, 0.2 * lives.count])
         place = np.tile(self.place, 3)
         found = np.full(len(self.edges) - 1, np.nan)
@@ -74,10 +74,10 @@ class Stretches:
         return {label: found[label] / total for label in order}
 
 
-def lives(store: Reader) -> Lives:
-    """All that ended. Where an interval counts every episode, the sample of whole ones in it is left out."""
+def lives(store: Reader, metric: str = "length") -> Lives:
+    """All that ended, by length or return. Where an interval counts all of them, whole ones in it are left out."""
     intervals = store.read("episode_intervals")
-    single = store.read("episodes", ("env_steps", "length", "cause", "stage", "meters"))
+    single = store.read("episodes", ("env_steps", metric, "cause", "stage", "meters"))
     begin, end = (np.asarray(intervals[name], np.float64) for name in ("start", "env_steps"))
     moment = np.asarray(single["env_steps"], np.float64)
     keep = ~_inside(moment, begin, end)
@@ -85,13 +85,13 @@ def lives(store: Reader) -> Lives:
     def kept(values: Sequence[Any]) -> list[Any]:
         return [value for value, stays in zip(values, keep, strict=True) if stays]
 
-    length = _numbers(kept(single["length"]))
+    score = _numbers(kept(single[metric]))
 
     def both(name: str) -> Floats:
-        return np.concatenate([_numbers(intervals[name]), length])
+        return np.concatenate([_numbers(intervals[name]), score])
 
     when = np.concatenate([end, moment[keep]])
-    mean = both("length_mean")
+    mean = both(f"{metric}_mean")
     order = [i for i in np.argsort(when, kind="stable").tolist() if np.isfinite(mean[i])]
 
     def sorted_labels(labels: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -99,10 +99,10 @@ def lives(store: Reader) -> Lives:
 
     return Lives(
         when[order],
-        np.concatenate([_numbers(intervals["count"]), np.ones(len(length))])[order],
+        np.concatenate([_numbers(intervals["count"]), np.ones(len(score))])[order],
         mean[order],
-        _filled(both("length_p10"), mean)[order],
-        _filled(both("length_p90"), mean)[order],
+        _filled(both(f"{metric}_p10"), mean)[order],
+        _filled(both(f"{metric}_p90"), mean)[order],
         sorted_labels(_counts(intervals["causes"]) + [_one(cause) for cause in kept(single["cause"])]),
         sorted_labels(_counts(intervals["stages"]) + [_one(stage) for stage in kept(single["stage"])]),
         sorted_labels(_counts(intervals["meters"]) + _counts(kept(single["meters"]))),

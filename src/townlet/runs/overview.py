@@ -14,6 +14,7 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import holder
 from townlet.runs.reader import Columns, Reader
+from townlet.runs.vocabulary import Vocabulary, vocabulary
 
 EVALUATED: Final = ("env_steps", "episodes", "limit", "length", "survived", "works", "return", "score", "wall")
 STEPS: Final = "▁▂▃▄▅▆▇█"
@@ -29,7 +30,7 @@ class Overview:
     env_steps: int
     checkpoints: int
     evaluations: Columns = field(repr=False)
-    random: float | None  # how long a random agent lives there
+    random: float | None  # the score of a random agent there
     problem: str = ""  # what is wrong with its files
 
     @property
@@ -41,6 +42,16 @@ class Overview:
     def seed(self) -> int | None:
         """The seed of the run."""
         return self.meta.get("seed")
+
+    @property
+    def told(self) -> Vocabulary:
+        """How to speak of it."""
+        return vocabulary(self.meta)
+
+    @property
+    def curve(self) -> list[float]:
+        """What was lived, or won, in each evaluation."""
+        return [float(value) for value in self.evaluations[self.told.metric] if value is not None]
 
     @property
     def scores(self) -> list[float]:
@@ -107,7 +118,7 @@ def overview(run: Run) -> Overview:
         problems.append(error)
     try:
         if run.metrics_file.exists() or found:  # a run that has just begun may have neither
-            measured = _measured(run)
+            measured = _measured(run, vocabulary(meta).metric)
     except TownletError as error:
         problems.append(error)
     env_steps = max([measured.env_steps, *(checkpoint.order(path)[0] for path in found[-1:])])
@@ -148,16 +159,16 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
 
 
 class _Measured(NamedTuple):
-    """Evaluations of the agent, the length of a random life, and the last moment that was noted."""
+    """Evaluations of the agent, the score of a random one, and the last moment that was noted."""
 
     greedy: Columns
     random: float | None
     env_steps: int
 
 
-def _measured(run: Run) -> _Measured:
+def _measured(run: Run, metric: str) -> _Measured:
     with Reader(run.metrics_file) as store:
         found = store.read("evaluations", EVALUATED, where={"policy": "greedy"})
-        random = store.read("evaluations", ("length",), where={"policy": "random"}, last=1)["length"]
+        random = store.read("evaluations", (metric,), where={"policy": "random"}, last=1)[metric]
         noted = store.read("updates", ("env_steps",), last=1)["env_steps"]
     return _Measured(found, random[0] if random else None, max([0, *found["env_steps"], *noted]))

@@ -16,6 +16,7 @@ from matplotlib.ticker import EngFormatter
 
 from townlet.runs.catalogue import described
 from townlet.runs.curves import Floats, Lives, Stretches, mean_of
+from townlet.runs.vocabulary import TOWN, Vocabulary
 
 INK: Final = "#0a0b0c"  # stands for the colour of the text until the SVG is written
 # Okabe and Ito's colours without black: told apart by nearly everyone, on white and on black.
@@ -23,6 +24,7 @@ COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e
 LABEL: Final = 20  # letters
 WIDTH: Final = 9.6  # inches
 EVALUATED: Final = ("env_steps", "length", "length_min", "length_max", "limit")
+RETURNS: Final = ("env_steps", "return")
 SETTINGS: Final[Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names may contain "$"
@@ -71,33 +73,45 @@ def draw(name: str, about: str, size: tuple[float, float], paint: Callable[[Figu
     return Plot(name, about, svg)
 
 
-def survival(lives: Lives, part: Stretches, evaluations: Mapping[str, list[Any]], random: float | None) -> Plot:
-    """Lengths of lives over env_steps, with evaluations, the limit and the yardstick of a random agent."""
+def progress(
+    told: Vocabulary, lives: Lives, part: Stretches, evaluations: Mapping[str, list[Any]], random: float | None
+) -> Plot:
+    """Scores over env_steps, with evaluations, the limit of a life and the yardstick of a random agent."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
-        mean = part.means(lives.length, lives.count)
+        mean = part.means(lives.score, lives.count)
         low, high = part.quantile(0.1, lives), part.quantile(0.9, lives)
         there = np.isfinite(mean)
         axes.fill_between(part.middle[there], low[there], high[there], color=COLOURS[5], alpha=0.25, linewidth=0)
         axes.plot(part.middle[there], mean[there], color=COLOURS[5], label="while training (band: 10–90 %)")
-        known = [row for row in zip(*(evaluations[name] for name in EVALUATED), strict=True) if row[1] is not None]
+        columns = EVALUATED if told is TOWN else RETURNS
+        known = [row for row in zip(*(evaluations[name] for name in columns), strict=True) if row[1] is not None]
         if known:
-            moments, length, least, most, limits = zip(*known, strict=True)
+            moments, score, *bounds = zip(*known, strict=True)
+            least, most, limits = bounds if bounds else ([None] * len(known),) * 3
             spread = [(x, low, high) for x, low, high in zip(moments, least, most, strict=True) if low is not None]
             if spread:
                 axes.vlines(*zip(*spread, strict=True), color=COLOURS[3], alpha=0.35, linewidth=1.5)
-            axes.plot(moments, length, "o-", markersize=4, color=COLOURS[3], label="evaluated (bar: all lives)")
+            axes.plot(
+                moments,
+                score,
+                "o-",
+                markersize=4,
+                color=COLOURS[3],
+                label="evaluated (bar: all lives)" if spread else "evaluated",
+            )
             if limits[-1] is not None:
                 axes.axhline(limits[-1], color=INK, alpha=0.5, linewidth=1, label=f"limit: {limits[-1]}")
         if random is not None:
-            axes.axhline(random, color=COLOURS[7], linestyle="--", label=f"a random agent: {random:.0f}")
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel("length of a life in steps")
+            axes.axhline(random, color=COLOURS[7], linestyle="--", label=f"a random agent: {told.figure(random)}")
+        if told is TOWN:
+            axes.set_ylim(bottom=0)
+        axes.set_ylabel(told.axis)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         _moments(axes)
 
-    return draw("survival", "length of lives over env_steps", (WIDTH, 3.6), paint)
+    return draw(told.plot, f"{told.axis} over env_steps", (WIDTH, 3.6), paint)
 
 
 def shares(name: str, about: str, part: Stretches, found: dict[str, Floats]) -> Plot:

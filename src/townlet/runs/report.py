@@ -17,6 +17,7 @@ from townlet.runs.page import Section
 from townlet.runs.plots import Plot
 from townlet.runs.reader import Reader
 from townlet.runs.settings import recipe_hash
+from townlet.runs.vocabulary import Vocabulary, vocabulary
 
 STRETCHES: Final = 150  # of a curve
 BROAD: Final = 40  # of shares, which are unsteady in narrow ones
@@ -55,21 +56,22 @@ def write(run: Run) -> tuple[Path, Path]:
 
 
 def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section | None]:
-    ended = lives(store)
+    told = vocabulary(meta)
+    ended = lives(store, told.metric)
     greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
-    yardstick = random["length"][-1] if random["length"] else None
+    yardstick = random[told.metric][-1] if random[told.metric] else None
     fine, broad = (_stretches(ended, size) for size in (STRETCHES, BROAD))
     return [
         _summary(meta, store, ended, greedy, yardstick),
         _alerts(store),
-        _survival(ended, fine, greedy, yardstick),
+        _progress(told, ended, fine, greedy, yardstick),
         _evaluations(greedy),
-        _shares("What ends lives", "causes", "cause", broad, ended.causes),
+        _shares(told, told.ends, "causes", "cause", broad, ended.causes),
         _meters(store, ended),
         kept_lives(store, list(ended.meters[-1]) if ended.meters else []),
         _cells(store, meta),
         _transitions(store, meta),
-        _shares("Stages over time", "stages", "stage", broad, _staged(ended)),
+        _shares(told, "Stages over time", "stages", "stage", broad, _staged(ended)),
         _stage_changes(store),
         _learning(store),
         Section("What was trained", rows=_facts(run, meta)),
@@ -93,14 +95,14 @@ def _stretches(ended: Lives, most: int) -> Stretches | None:
     return stretches(ended.moment, max(1, min(most, int(ended.count.sum()) // ENOUGH)))
 
 
-def _survival(
-    ended: Lives, part: Stretches | None, greedy: Mapping[str, list[Any]], yardstick: float | None
+def _progress(
+    told: Vocabulary, ended: Lives, part: Stretches | None, greedy: Mapping[str, list[Any]], yardstick: float | None
 ) -> Section | None:
     if part is None:
         return None
-    told = "While training, a life is lived at the stage of its row; evaluations are in the whole world."
-    paragraphs = [told] if _staged(ended) else []
-    return Section("How long lives last", paragraphs, plots=[plots.survival(ended, part, greedy, yardstick)])
+    staged = "While training, a life is lived at the stage of its row; evaluations are in the whole world."
+    paragraphs = [staged] if _staged(ended) else []
+    return Section(told.curve, paragraphs, plots=[plots.progress(told, ended, part, greedy, yardstick)])
 
 
 def _facts(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -141,16 +143,16 @@ def _meters(store: Reader, ended: Lives) -> Section | None:
 
 
 def _shares(
-    title: str, name: str, label: str, part: Stretches | None, counts: Sequence[dict[str, float]]
+    words: Vocabulary, title: str, name: str, label: str, part: Stretches | None, counts: Sequence[dict[str, float]]
 ) -> Section | None:
-    """Labels over time; where all lives have the same, a sentence says more than a plot."""
+    """Labels over time; where all have the same, a sentence says more than a plot."""
     found = {one for each in counts for one in each}
     if part is None or not found:
         return None
     if len(found) == 1:
-        return Section(title, [f"All lives that ended have the same {label}: {found.pop()}."])
+        return Section(title, [f"All {words.episodes} that ended have the same {label}: {found.pop()}."])
     about = f"share of each {label} over env_steps"
-    told = ["“time”: the life reached the limit."] if "time" in found else []
+    told = ["“time”: the limit was reached."] if "time" in found else []
     return Section(title, told, plots=[plots.shares(name, about, part, part.shares(counts))])
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from townlet.runs.curves import Lives
+from townlet.runs.vocabulary import TOWN, Vocabulary, vocabulary
 
 Evaluations = Mapping[str, list[Any]]  # columns, from old to new
 
 
 def result(meta: Mapping[str, Any], greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
     """What the training itself said at its end, or what the metrics tell of a run that has not ended."""
-    told = meta.get("summary") or [*_measured(greedy, yardstick, ended), *_better_before(greedy)]
+    told = meta.get("summary") or _so_far(vocabulary(meta), greedy, yardstick, ended)
     return [" ".join(told)]
 
 
@@ -24,12 +25,16 @@ def cards(
 ) -> list[tuple[str, str]]:
     """The figures that one looks for first; a dash where nothing was measured."""
     last = {name: values[-1] if values else None for name, values in greedy.items()}
-    limit = f" of {last['limit']}" if last["limit"] else ""
+    told = vocabulary(meta)
+    limit = f" of {last['limit']}" if last["limit"] and told is TOWN else ""
+    score = last[told.metric]
+    goal = meta.get("threshold")
+    solved = ("solved from", "–" if goal is None else f"{goal:g}")
     return [
-        ("lives, evaluated", "–" if last["length"] is None else f"{last['length']:.0f}{limit}"),
-        ("a random agent", "–" if yardstick is None else f"{yardstick:.0f}{limit}"),
+        (told.evaluated, "–" if score is None else f"{told.figure(score)}{limit}"),
+        ("a random agent", "–" if yardstick is None else f"{told.figure(yardstick)}{limit}"),
         ("reach the limit", share(last["survived"])),
-        ("work for money", share(last["works"])),
+        ("work for money", share(last["works"])) if told is TOWN else solved,
         ("env_steps", f"{env_steps:,}"),
         ("time", "–" if meta.get("seconds") is None else duration(meta["seconds"])),
         ("seed", str(meta.get("seed", "–"))),
@@ -61,13 +66,33 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
+def _so_far(told: Vocabulary, greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
+    measured = _measured if told is TOWN else _won
+    return [*measured(greedy, yardstick, ended), *_better_before(told, greedy)]
+
+
+def _won(greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
+    words = [] if yardstick is None else [f"A random agent gets {yardstick:.4g} in an episode."]
+    if not greedy["return"] or greedy["return"][-1] is None:
+        if len(ended.moment):
+            words.append(f"The last episodes while training got {_latest(ended):.4g} on average.")
+        return [*words, "The agent was not evaluated."]
+    last = {name: values[-1] for name, values in greedy.items()}
+    count = f" over {last['episodes']} episodes" if last["episodes"] else ""
+    return [*words, f"This agent gets {last['return']:.4g}{count}, after {last['env_steps']:,} env_steps."]
+
+
+def _latest(ended: Lives) -> float:
+    """The mean score of the last tenth of what ended."""
+    tenth = slice(-max(1, len(ended.moment) // 10), None)
+    return float(np.average(ended.score[tenth], weights=np.maximum(ended.count[tenth], 1e-12)))
+
+
 def _measured(greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
     words = [] if yardstick is None else [f"A random agent lives {yardstick:.0f} steps."]
     if not greedy["length"] or greedy["length"][-1] is None:
         if len(ended.moment):
-            tenth = slice(-max(1, len(ended.moment) // 10), None)
-            mean = float(np.average(ended.length[tenth], weights=np.maximum(ended.count[tenth], 1e-12)))
-            words.append(f"The last lives while training lasted {mean:.0f} steps on average.")
+            words.append(f"The last lives while training lasted {_latest(ended):.0f} steps on average.")
         return [*words, "The agent was not evaluated."]
     last = {name: values[-1] for name, values in greedy.items()}
     limit = f" of {last['limit']}" if last["limit"] else ""
@@ -88,8 +113,10 @@ def _work(part: float) -> str:
     return f"{share(part)} of the evaluated lives work for their money."
 
 
-def _better_before(greedy: Evaluations) -> Sequence[str]:
-    known = [(length, -at) for length, at in zip(greedy["length"], greedy["env_steps"], strict=True) if length]
-    if not known or greedy["length"][-1] is None or (best := max(known))[0] <= 1.05 * greedy["length"][-1]:
+def _better_before(told: Vocabulary, greedy: Evaluations) -> Sequence[str]:
+    scores = greedy[told.metric]
+    known = [(score, -at) for score, at in zip(scores, greedy["env_steps"], strict=True) if score]
+    if not known or scores[-1] is None or (best := max(known))[0] <= scores[-1] + 0.05 * abs(scores[-1]):
         return []
-    return [f"It was better before: {best[0]:.0f} steps at {-best[1]:,} env_steps."]
+    unit = " steps" if told is TOWN else ""
+    return [f"It was better before: {told.figure(best[0])}{unit} at {-best[1]:,} env_steps."]

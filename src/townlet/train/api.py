@@ -58,7 +58,7 @@ def train(
     if outcome.ending.why == "interrupted":
         raise KeyboardInterrupt
     last = outcome.ending.last
-    score = None if last is None else last.score(loaded.recipe.evaluation.metric)
+    score = None if last is None else last.score(loaded.recipe.metric)
     return TrainedRun(outcome.run.path, score, outcome)
 
 

@@ -84,6 +84,10 @@ class Arena(Protocol):
         """Steps after which an episode is cut short."""
 
     @property
+    def threshold(self) -> float | None:
+        """The return from which on it counts as solved; None where nobody has said."""
+
+    @property
     def layout(self) -> Layout:
         """What is seen."""
 

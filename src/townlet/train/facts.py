@@ -33,6 +33,7 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
         "overrides": list(loaded.overrides),
         "command": " ".join(["townlet", *sys.argv[1:]]) if "townlet" in Path(sys.argv[0]).parts[-2:] else "",
         "seed": recipe.seed,
+        "metric": recipe.metric,
         "threads": recipe.thread_count,
         "init_from": begun_with,
         **facts(loaded),

@@ -96,7 +96,7 @@ class Journal:
 
     def evaluated(self, found: Evaluated, policy: str = "greedy") -> None:
         """An evaluation, of the agent or of a yardstick."""
-        columns = found.columns(policy, self._t.recipe.evaluation.metric)
+        columns = found.columns(policy, self._t.recipe.metric)
         moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
         self._store.add("evaluations", [{**moment, **columns}])
         for sink in self._sinks:

@@ -170,7 +170,7 @@ def _best(begun: Begun) -> Best | None:
     found = checkpoint.best(begun.run.checkpoints)
     if found is None or found.env_steps == begun.training.counters.env_steps:
         return None
-    return Best(found.env_steps, begun.loaded.recipe.evaluation.metric, float(found.info["score"]))
+    return Best(found.env_steps, begun.loaded.recipe.metric, float(found.info["score"]))
 
 
 def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:

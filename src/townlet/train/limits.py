@@ -52,7 +52,7 @@ class Limits:
             return ENDS["minutes"]
         if budget.episodes is not None and now.episodes >= budget.episodes:
             return ENDS["episodes"]
-        if budget.threshold is not None and last and last.score(self.recipe.evaluation.metric) >= budget.threshold:
+        if budget.threshold is not None and last and last.score(self.recipe.metric) >= budget.threshold:
             return ENDS["threshold"]
         return None
 
@@ -76,7 +76,7 @@ class Limits:
 
     def best_yet(self, found: Evaluated | None) -> bool:
         """Whether this evaluation is better than every one before."""
-        return found is not None and (self.best is None or found.score(self.recipe.evaluation.metric) > self.best)
+        return found is not None and (self.best is None or found.score(self.recipe.metric) > self.best)
 
     def save_due(self, t: Training) -> bool:
         """Whether enough time or episodes went by since the last checkpoint."""

@@ -66,10 +66,10 @@ def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) 
         found += error.mistakes
         rest = mend(Recipe, node)
         raise Mistakes([*found, *(_check(*rest, kept, _changed_parts(node, rest[1]))[0] if rest else ())]) from None
-    more, worlds = _check(recipe, node, kept)
-    if found or more or worlds is None:
+    more, arena = _check(recipe, node, kept)
+    if found or more or arena is None:
         raise Mistakes([*found, *more])
-    return Loaded(asked, tuple(overrides), recipe, node, TownArena(worlds))
+    return Loaded(asked, tuple(overrides), with_threshold(recipe, arena, node), node, arena)
 
 
 def _changed_parts(node: Node, mended: Node) -> set[str]:
@@ -108,13 +108,39 @@ def _from(node: Node, mark: Mark) -> Node:
 
 def _check(
     recipe: Recipe, node: Node, kept: Worlds | None, mended: Collection[str] = ()
-) -> tuple[list[Mistake], Worlds | None]:
-    """What is wrong with the worlds and with how the parts go together; nothing is said of `mended` parts."""
+) -> tuple[list[Mistake], Arena | None]:
+    """What is wrong with the arena and with how the parts go together; nothing is said of `mended` parts."""
     try:
-        worlds = kept or load_worlds(recipe, node)
+        arena = _arena(recipe, node, kept)
     except Mistakes as error:
         return [*check(recipe, node, None, mended), *error.mistakes], None
-    return check(recipe, node, worlds.training, mended), worlds
+    return check(recipe, node, arena, mended), arena
+
+
+def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
+    """Where the recipe trains; raises Mistakes."""
+    if recipe.gym is None:
+        return TownArena(kept or load_worlds(recipe, node))
+    from townlet.train.gyms.arena import GymArena  # loads Gymnasium, which towns do without
+
+    arena = GymArena(recipe.env, recipe.gym)
+    try:
+        arena.look()
+    except TownletError as error:
+        here = node.where("env")
+        raise Mistakes([Mistake(m.what, m.fix, m.where or here) for m in error.mistakes]) from None
+    return arena
+
+
+def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
+    """The recipe with the number that `budget.threshold: true` stands for; raises Mistakes where there is none."""
+    if recipe.budget.threshold is not True:
+        return recipe
+    if (number := recipe.reward_threshold or arena.threshold) is None:
+        what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
+        raise Mistakes([Mistake(what, fix, node.where("budget", "threshold"))])
+    budget = recipe.budget.model_copy(update={"threshold": number})
+    return recipe.model_copy(update={"budget": budget})
 
 
 def _without_strays(node: Node) -> tuple[Node, list[Mistake]]:

@@ -123,7 +123,7 @@ def _save(t: Training, limits: Limits, keeper: Keeper, last: Evaluated | None, w
     """Commit; an evaluation made at this very moment goes with it, and may be the best so far."""
     if not why and limits.is_kept(t):
         return
-    score = None if last is None else last.score(limits.recipe.evaluation.metric)
+    score = None if last is None else last.score(limits.recipe.metric)
     keeper.save(score, why)
     limits.best = score if limits.best_yet(last) else limits.best
     limits.note_kept(t)

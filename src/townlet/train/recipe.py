@@ -13,6 +13,7 @@ from townlet.agents.drqn import DrqnSettings
 from townlet.agents.ppo import PpoSettings
 from townlet.config.model import Model
 from townlet.curriculum.spec import CurriculumSpec
+from townlet.envs.spec import EnvSpec
 from townlet.explore.spec import ExploreSpec
 from townlet.nets.spec import MlpSpec, NetworkSpec
 from townlet.rng import MAX_SEED
@@ -59,8 +60,10 @@ class Budget(Model):
         "but where a run ends does. Raise it to let slower machines reach env_steps.",
     )
     episodes: int | None = Field(None, ge=1, description="Finished episodes of all rows together.")
-    threshold: float | None = Field(
-        None, description="Stop at the first evaluation that reaches this. Raise it to ask for a better agent."
+    threshold: Literal[True] | float | None = Field(
+        None,
+        description="Stop at the first evaluation that reaches this; true is the environment's own. Raise it to ask "
+        "for a better agent.",
     )
 
     @model_validator(mode="after")
@@ -79,8 +82,10 @@ class Evaluation(Model):
         "a finer curve that costs more. The end of a run is always evaluated.",
     )
     episodes: int = Field(100, ge=1, le=100_000, description="Raise it for a surer mean that takes longer.")
-    metric: Literal["length", "return"] = Field(
-        "length", description="What makes an evaluation the best and what `budget.threshold` is compared with."
+    metric: Literal["auto", "length", "return"] = Field(
+        "auto",
+        description="What makes an evaluation the best and what `budget.threshold` is compared with; auto is length in "
+        "towns and return elsewhere.",
     )
     deterministic: bool = Field(True, description="The best action always; false draws from the policy.")
     change: dict[str, Any] = Field(
@@ -133,6 +138,9 @@ class Recipe(Model):
     world: str | None = Field(
         None, min_length=1, description="A shipped world, or a world's file seen from the recipe's; `env` by default."
     )
+    gym: EnvSpec | None = Field(
+        None, description="How the Gymnasium environment `env` is made and seen; left out, `env` is a town."
+    )
     change: dict[str, Any] = Field(
         default_factory=dict,
         description="Changes of the world: {max_steps: 1000, affordances: {Bed: {price: .02}}}. Lists are replaced.",
@@ -142,6 +150,9 @@ class Recipe(Model):
         ge=0,
         description="Weight of the potential of all needs, beside the world's own rewards: guidance that keeps what is "
         "best. Raise it for more guidance; 0 is none. A world that names this reward itself keeps its own.",
+    )
+    reward_threshold: float | None = Field(
+        None, description="The mean return from which on it counts as solved; the environment's own by default."
     )
     description: str = Field("", max_length=400, description="One or two sentences for people.")
     tuned: bool = Field(False, description="Whether its settings were searched for rather than taken from a textbook.")
@@ -182,6 +193,13 @@ class Recipe(Model):
     def title(self) -> str:
         """What people call it: ENV:VARIANT."""
         return f"{self.env}:{self.variant}" if self.variant else self.env
+
+    @property
+    def metric(self) -> Literal["length", "return"]:
+        """What makes an evaluation the best, also where the recipe says auto."""
+        if self.evaluation.metric == "auto":
+            return "length" if self.gym is None else "return"
+        return self.evaluation.metric
 
     @property
     def row_count(self) -> int:

@@ -7,6 +7,7 @@ keys, the variants of the same file that the variant extends, the variant. See `
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,8 @@ FOLDER: Final = Path(__file__).resolve().parent.parent / "recipes"
 STRUCTURE: Final = ("extends", "variants", "default")  # keys of a file that are not of a recipe
 MEASURED: Final = ("description", "tuned", "result")  # true of one recipe, not of those that extend it
 STANDARD: Final = "town"
+ANY: Final = "gym"  # the recipe of environments that have none of their own
+ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")  # as Gymnasium writes them
 MAX_CHAIN: Final = 16
 BREAK: Final = "leave `extends` out of one of them"
 
@@ -135,20 +138,23 @@ def from_command_line(node: Node) -> Node:
 def choose(asked: str, folder: Path = Path(), where: Mark | None = None) -> Choice:
     """The recipe behind ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT; raises TownletError with what there is."""
     name, variant = _split_name(asked, folder)
-    path = _recipe_path(name, folder)
-    top: dict[str, Node] = {}
-    if path is None or (name not in shipped() and _is_world(path)):
+    path = _recipe_path(name, folder) or _recipe_of(name)
+    top: dict[str, str] = {}
+    if path is None and ID.fullmatch(name):
+        file = read_file(FOLDER / f"{ANY}.yaml")
+        top = {"env": name, "description": f"{name} with the settings for any environment."}
+    elif path is None or (name not in shipped() and _is_world(path)):
         world = _world_path(name, folder, where) if path is None else path
         file = read_file(FOLDER / f"{_relative(world)}.yaml")
-        top = {"env": Node(world.stem, Mark(asked)), "world": Node(_world_name(world), Mark(asked))}
+        top = {"env": world.stem, "world": _world_name(world)}
     else:
         file = read_file(path)
     variant = _variant(file, variant, name, where)
     layers = _layers(file, variant)
     if top:
-        text = f"{file.name}:{variant} in the world {world.stem}."
+        top.setdefault("description", f"{file.name}:{variant} in the world {top['env']}.")
         layers = [_unmeasured(layer) for layer in layers]
-        layers.append(Node({**top, "description": Node(text, Mark(asked))}, Mark(asked)))
+        layers.append(Node({key: Node(value, Mark(asked)) for key, value in top.items()}, Mark(asked)))
     if variant is not None:
         layers.append(Node({"variant": Node(variant, Mark(asked))}, Mark(asked)))
     return Choice(file, variant, tuple(normal(layer) for layer in layers))
@@ -164,6 +170,14 @@ def _recipe_path(name: str, folder: Path) -> Path | None:
         return FOLDER / f"{name}.yaml"
     path = folder / name
     return path if name.endswith(worlds.ENDINGS) and os.path.isfile(path) else None
+
+
+def _recipe_of(env: str) -> Path | None:
+    """The shipped file whose environment has this id: ids may have letters that files cannot."""
+    if "/" not in env or not ID.fullmatch(env):
+        return None
+    files = (read_file(FOLDER / f"{name}.yaml") for name in shipped())
+    return next((f.path for f in files if (own := f.own.child("env")) is not None and own.value == env), None)
 
 
 def _is_world(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
 from pydantic import BaseModel
 
@@ -11,12 +12,16 @@ from townlet.agents.ppo import PpoSettings
 from townlet.config.schedule import Schedule
 from townlet.config.yaml import Node
 from townlet.errors import Mistake
+from townlet.train.arena import Arena
 from townlet.train.recipe import Recipe
+from townlet.train.towns.arena import TownArena
 from townlet.world.tables import World
 
+TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
 
-def check(recipe: Recipe, node: Node, world: World | None = None, mended: Collection[str] = ()) -> list[Mistake]:
-    """Everything that does not go together, each with its place; with a world, also what does not suit it.
+
+def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collection[str] = ()) -> list[Mistake]:
+    """Everything that does not go together, each with its place; with an arena, also what does not suit it.
 
     A rule is left out where one of the parts that it compares was `mended`: its own mistake is told already.
     """
@@ -26,8 +31,10 @@ def check(recipe: Recipe, node: Node, world: World | None = None, mended: Collec
         (("agent",), _batches(recipe, node)),
         (("budget", "evaluation", "metrics", "agent", "explore"), _shares(recipe, node)),
     ]
-    if world is not None:
-        said.append((("curriculum", "potential", "change"), _curriculum(recipe, node, world)))
+    if recipe.gym is not None:
+        said.append((TOWN, _of_towns(node)))
+    elif isinstance(arena, TownArena):
+        said.append((("curriculum", "potential", "change"), _curriculum(recipe, node, arena.worlds.training)))
     return [mistake for parts, found in said if not {*parts} & {*mended} for mistake in found]
 
 
@@ -95,6 +102,16 @@ def _schedules(model: BaseModel, node: Node, path: tuple[str, ...] = ()) -> Iter
             yield (*path, key), value
         elif isinstance(value, BaseModel):
             yield from _schedules(value, below, (*path, key))
+
+
+def _of_towns(node: Node) -> Iterator[Mistake]:
+    """What only a town can follow."""
+    evaluation = node.child("evaluation")
+    written: list[tuple[str, ...]] = [(key,) for key in TOWN if node.child(key) is not None]
+    written += [("evaluation", "change")] if evaluation and evaluation.child("change") is not None else []
+    for path in written:
+        what = f"`{'.'.join(path)}` is for towns, and this is a Gymnasium environment"
+        yield Mistake(what, "leave it out; what can be changed stands in `gym`", node.where(*path))
 
 
 def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:

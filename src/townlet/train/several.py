@@ -110,7 +110,7 @@ def several(
             continue
         if done[-1].summary is None:
             break
-    return Several(first.evaluation.metric, tuple(done), tuple(failed))
+    return Several(first.metric, tuple(done), tuple(failed))
 
 
 def _failed(seed: int, run: Run, error: Exception) -> Failed:

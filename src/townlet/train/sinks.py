@@ -70,6 +70,8 @@ def closing(sinks: list[Sink]) -> Iterator[list[Sink]]:
 def in_words(columns: Mapping[str, Any]) -> str:
     """An evaluation in one line."""
     who = "random agent" if columns["policy"] == "random" else "evaluation"
+    if columns["meters"] is None:  # no town
+        return f"{who}: return {columns['return']:.2f} in {columns['length']:.0f} steps"
     lived = f"{who}: lives {columns['length']:.0f} of {columns['limit']}, {columns['survived']:.0%} to the limit"
     return lived if columns["works"] is None else f"{lived}, {columns['works']:.0%} work"
 

@@ -1,0 +1,125 @@
+"""A Gymnasium environment as an arena."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Actions
+from townlet.curriculum.curriculum import Curriculum
+from townlet.envs.gym_vec import GymVec
+from townlet.envs.make import make_vec
+from townlet.envs.spec import EnvSpec
+from townlet.rng import Streams
+from townlet.runs.store import Store
+from townlet.train.arena import Best, Onlooker
+from townlet.train.evaluate import TIME, Acting, Evaluated, play
+from townlet.train.gyms.onlooker import OVER, GymOnlooker
+from townlet.train.gyms.summary import GymSummary
+from townlet.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from townlet.runs.folder import Run
+    from townlet.train.build import Training
+    from townlet.train.sinks import Sink
+
+SIDE_BY_SIDE: Final = 16  # episodes at once: an environment of others may be large
+
+
+class GymArena:
+    """One environment by its id, as a recipe wants it made."""
+
+    def __init__(self, id: str, spec: EnvSpec) -> None:
+        self.name, self.spec = id, spec
+        self._training: GymVec | None = None
+
+    @cached_property
+    def _one(self) -> GymVec:
+        """A row to look at."""
+        return make_vec(self.name, self.spec, 1)
+
+    def look(self) -> None:
+        """Make a row: what cannot be made is said now."""
+        self._one.reset(0)
+
+    @property
+    def layout(self) -> Layout:
+        """What is seen."""
+        return self._one.layout
+
+    @property
+    def actions(self) -> Actions:
+        """What can be done."""
+        return self._one.actions
+
+    @property
+    def limit(self) -> int | None:
+        """Steps after which an episode is cut short."""
+        return self._one.limit
+
+    @property
+    def threshold(self) -> float | None:
+        """The return from which on the environment counts as solved."""
+        return self._one.threshold
+
+    @cached_property
+    def interface(self) -> str:
+        """Equal where an agent sees and does the same things."""
+        actions = {"kind": type(self.actions).__name__, **asdict(self.actions)}
+        seen = [asdict(block) for block in self.layout]
+        return hashlib.sha256(json.dumps([seen, actions], sort_keys=True).encode()).hexdigest()
+
+    def make(self, recipe: Recipe, threads: int) -> GymVec:
+        """The environment to train in."""
+        self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
+        return self._training
+
+    def curriculum(self, recipe: Recipe) -> Curriculum | None:
+        """None: only towns have stages."""
+        return None
+
+    def onlooker(self, t: Training, store: Store) -> GymOnlooker:
+        """Who counts how episodes end."""
+        return GymOnlooker()
+
+    def broadcasts(self, run: Run, t: Training, onlooker: Onlooker) -> list[Sink]:
+        """Nobody: curves are read from the store."""
+        return []
+
+    def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> Evaluated:
+        """Whole episodes with the environment's own rewards, seen as training sees them."""
+        wanted = recipe.evaluation
+        env = make_vec(self.name, self.spec.unshaped(), min(SIDE_BY_SIDE, wanted.episodes), recipe.device)
+        if self._training is not None:
+            env.follow(self._training)
+        key = Streams(wanted.seed).key("env")
+        found = play(policy, env, wanted.episodes, key, greedy=wanted.deterministic, ask=ask)
+        env.close()
+        causes = tuple(OVER if dead else TIME for dead in found["terminated"])
+        return Evaluated(limit=self.limit, causes=causes, **found)
+
+    def summarize(
+        self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None
+    ) -> GymSummary:
+        """Solved, or not."""
+        return GymSummary(
+            random, agent, recipe.reward_threshold or self.threshold, best, recipe.evaluation.deterministic
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What is seen and done, and how it is made."""
+        made = json.dumps(self.spec.model_dump(mode="json"), sort_keys=True)
+        return {"gym": hashlib.sha256(made.encode()).hexdigest(), "interface": self.interface}
+
+    def describe(self) -> dict[str, Any]:
+        """The limit and the threshold, for reports."""
+        return {"limit": self.limit, "threshold": self.threshold}
+
+    def texts(self) -> dict[str, str]:
+        """Nothing: the environment is another package's."""
+        return {}
