@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from townlet.config.merge import entry_name
 from townlet.config.scalar import shorten, show
 from townlet.config.shape import Kind, arm, below, below_choices, in_words, keys_in_file, keys_of
 from townlet.config.yaml import MAX_MISTAKES, Node
-from townlet.errors import Mistake, Mistakes, did_you_mean
+from townlet.errors import Mistake, Mistakes, did_you_mean, nearest
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -128,9 +130,12 @@ def _mistake(e: _Error, node: Node, extra: Sequence[str]) -> Mistake:
     where, label, last = node.where(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
     inside = _label(e.path[:-1], node)
     if e.type == "extra_forbidden":
-        known = [key for kind in e.owner if kind.model for key in keys_in_file(kind.model)]
-        known += extra if len(e.path) == 1 else []
-        return Mistake(f"unknown key {show(last)}" + (f" in {inside}" if inside else ""), _near(last, known), where)
+        fields = {key: info for kind in e.owner if kind.model for key, info in keys_in_file(kind.model).items()}
+        known = [*fields, *(extra if len(e.path) == 1 else [])]
+        fix = _by_meaning(str(last)[:80], fields) if nearest(str(last)[:80], known) is None else None
+        return Mistake(
+            f"unknown key {show(last)}" + (f" in {inside}" if inside else ""), fix or _near(last, known), where
+        )
     if e.type == "missing" and isinstance(last, str):
         return Mistake(f"{inside or 'the file'} has no '{last}'", f"add {last}: {in_words(e.kinds)}", where)
     if e.type == "missing":  # a list of a fixed length is too short
@@ -172,6 +177,15 @@ def _wrong_name(e: _Error, node: Node) -> Mistake:
         )
     name = e.value.get("name") if isinstance(e.value, dict) else e.value
     return Mistake(f"{_label(path, node)} cannot be {show(name)}", _near(name, names), node.where(*path))
+
+
+def _by_meaning(word: str, fields: Mapping[str, FieldInfo]) -> str | None:
+    """A hint for whoever wrote out what a key is short for, as learning_rate: the first words of its description."""
+    meant = {
+        re.split(r"[.,:;]", info.description or "")[0].strip().replace(" ", "_"): key for key, info in fields.items()
+    }
+    near = nearest(word, [phrase for phrase in meant if phrase])
+    return f"did you mean '{meant[near]}'?" if near else None
 
 
 def _near(word: object, known: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from townlet.world.schema import WorldSpec
 
 # Where a mapping needs a name and has a usual one, so that `explore.choose.end=.05` need not repeat it.
 USUAL: Final = {"network": "mlp", "explore.choose": "epsilon", "explore.weight": "fixed"}
+SHORT: Final = ("env_steps", "minutes")  # of the budget: what people change most needs no home on the command line
 HOMES: Final[dict[str, type[BaseModel]]] = {
     "budget": Budget,
     "evaluation": Evaluation,
@@ -91,7 +92,8 @@ def _command_line(overrides: Sequence[str]) -> list[Node]:
     layers: list[Node] = []
     for override in overrides:
         try:
-            layers.append(from_command_line(apply(Node({}, Mark("command line")), [override])))
+            home = "budget." if override.partition("=")[0].strip() in SHORT else ""
+            layers.append(from_command_line(apply(Node({}, Mark("command line")), [home + override.lstrip()])))
         except Mistakes as error:
             found += error.mistakes
     if found:
