@@ -370,6 +370,18 @@ def test_one_mistake_gives_one_message(word: str, said: str) -> None:
     assert said in found
 
 
+@pytest.mark.parametrize(("key", "meant"), [("lerning_rate", "lr"), ("learning_rate", "lr"), ("discount", "gamma")])
+def test_a_key_that_is_written_out_suggests_the_short_one(key: str, meant: str) -> None:
+    (said,) = mistakes("town:ppo", f"agent.{key}=1")
+    assert said.endswith(f"did you mean '{meant}'?")
+
+
+def test_the_budget_in_steps_needs_no_home_on_the_command_line() -> None:
+    assert load("town:ppo", ["env_steps=2e4", "minutes=3"]).recipe.budget.model_dump() == {
+        **load("town:ppo").recipe.budget.model_dump(), "env_steps": 20_000, "minutes": 3.0
+    }  # fmt: skip
+
+
 def test_every_key_says_what_it_does() -> None:
     def silent(model: object, path: str) -> list[str]:
         fields = getattr(model, "model_fields", {})
