@@ -35,6 +35,7 @@ IDS = {
     "Townlet/Town-Cascades-Weak-v0": "cascades-weak",
     "Townlet/Town-Cascades-Strong-v0": "cascades-strong",
 }  # Gymnasium id → shipped world
+BANDIT = "Bandit-v0"
 
 
 def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
@@ -88,6 +89,8 @@ def _register() -> None:
                 vector_entry_point="townlet.envs.gym_town:TownVectorEnv",
                 kwargs={"world": world},
             )
+    if BANDIT not in registry:
+        register(id=BANDIT, entry_point="townlet.envs.bandit:Bandit")
 
 
 _register()

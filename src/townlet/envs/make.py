@@ -1,0 +1,118 @@
+"""A Gymnasium environment by id, with as many rows as asked for, as a `VecEnv`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from townlet.envs import extras, own
+from townlet.envs.gym_vec import GymVec
+from townlet.envs.masks import Masks
+from townlet.envs.saving import Keeper, RowsKeeper, WholeKeeper
+from townlet.envs.single import Single, action_names, making
+from townlet.envs.spec import EnvSpec
+from townlet.envs.wrappers.normalize import Running, Static
+from townlet.envs.wrappers.stack import Stack
+from townlet.envs.wrappers.stage import Stage
+from townlet.errors import TownletError
+
+# A process that has run Townlet's kernels cannot fork safely.
+CONTEXT: Final = "spawn"
+ATARI_SIZE: Final = (210, 160)
+
+
+def make_vec(
+    id: str, spec: EnvSpec | None = None, rows: int = 1, device: str = "cpu", *, render_mode: str | None = None
+) -> GymVec:
+    """N rows of the environment `id` as one batched environment of tensors on `device`."""
+    spec = spec or EnvSpec()
+    if rows < 1:
+        raise TownletError(f"an environment cannot have {rows} rows", "give at least 1")
+    extras.ensure(id)
+    single = Single(id, spec, render_mode, own.allowed())
+    vec: VectorEnv[Any, Any, Any]
+    keeper: Keeper
+    if native := _native(id, spec):
+        vec, names = _make_native(single, rows), None
+        keeper = WholeKeeper(vec)
+    else:
+        vec = each = _make_rows(single, rows)
+        keeper = RowsKeeper(each)
+        names = each.call("action_names")[0]
+    try:
+        names = names or _names(single)
+        stages = _stages(spec, own_stack=native and extras.is_atari(id))
+        masks = Masks(spec.mask)
+        return GymVec(vec, id, keeper, device=device, action_names=names, masks=masks, stages=stages, one_seed=native)
+    except TownletError:
+        vec.close()
+        raise
+
+
+def _native(id: str, spec: EnvSpec) -> bool:
+    """Whether the environment steps all rows itself."""
+    entry = gym.spec(id).vector_entry_point
+    if spec.vectorization == "native":
+        if entry is None:
+            raise TownletError(f"{id} has no vectorization of its own", "write vectorization: sync or async")
+        if spec.of_single and not extras.is_atari(id):
+            raise TownletError(
+                f"{spec.of_single[0]} works row by row, which goes not with vectorization: native",
+                "write vectorization: sync or async",
+            )
+        return True
+    # Atari's own vectorization also skips frames, clips rewards and loses lives in its own way: only when asked for.
+    return spec.vectorization == "auto" and entry is not None and not spec.of_single and not extras.is_atari(id)
+
+
+def _make_rows(single: Single, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
+    """Rows that are stepped one after the other, or each in a process of its own."""
+    again = AutoresetMode.SAME_STEP
+    if single.spec.vectorization == "async":
+        single().close()  # mistakes are told here, not in another process
+        return AsyncVectorEnv([single] * rows, copy=False, context=CONTEXT, autoreset_mode=again)
+    return SyncVectorEnv([single] * rows, copy=False, autoreset_mode=again)
+
+
+def _make_native(single: Single, rows: int) -> VectorEnv[Any, Any, Any]:
+    """The environment's own way to step all rows at once."""
+    spec = single.spec
+    kwargs = dict(spec.kwargs)
+    if extras.is_atari(single.id):
+        if spec.observation not in ("vector", "rgb") or any(w.name != "action_mask" for w in spec.wrappers):
+            raise TownletError("Atari's own vectorization shows pictures and takes no wrappers", "write sync or async")
+        height, width = spec.resize or ATARI_SIZE
+        shown = {"img_height": height, "img_width": width, "grayscale": spec.grayscale, "stack_num": spec.frame_stack}
+        kwargs = {**shown, "frameskip": spec.frame_skip, "reward_clipping": False, **kwargs}
+    if spec.max_episode_steps is not None:
+        kwargs["max_episode_steps"] = spec.max_episode_steps
+    if single.render_mode is not None:
+        kwargs["render_mode"] = single.render_mode
+    way = gym.VectorizeMode.VECTOR_ENTRY_POINT
+    made: VectorEnv[Any, Any, Any] = making(single.id, lambda: gym.make_vec(single.id, rows, way, **kwargs))
+    return made
+
+
+def _names(single: Single) -> tuple[str, ...] | None:
+    """What actions are called, asked of one row where the whole does not say."""
+    if gym.spec(single.id).entry_point is None:
+        return None
+    try:
+        env = gym.make(single.id, disable_env_checker=True, **single.spec.kwargs)
+    except (TypeError, ValueError, gym.error.Error):  # it may take other kwargs than its vectorization
+        return None
+    names = action_names(env)
+    env.close()
+    return names
+
+
+def _stages(spec: EnvSpec, *, own_stack: bool) -> tuple[Stage, ...]:
+    """What works on all rows at once, in order."""
+    stages: list[Stage] = []
+    if spec.normalize_obs != "none":
+        stages.append(Static() if spec.normalize_obs == "static" else Running())
+    if spec.frame_stack > 1 and not own_stack:
+        stages.append(Stack(spec.frame_stack))
+    return tuple(stages)

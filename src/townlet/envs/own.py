@@ -1,0 +1,60 @@
+"""Wrappers of one's own: registered by a decorator, in files that run only when somebody allows it by name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from hashlib import blake2b
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from townlet.errors import TownletError, did_you_mean
+
+Maker = TypeVar("Maker", bound=Callable[..., Any])
+_makers: dict[str, Callable[..., Any]] = {}
+_allowed: list[str] = []
+
+
+def wrapper(name: str) -> Callable[[Maker], Maker]:
+    """Register a wrapper, made as `maker(env, **settings)`. Recipes say {name: own, wrapper: NAME}."""
+
+    def register(maker: Maker) -> Maker:
+        _makers[name] = maker
+        return maker
+
+    return register
+
+
+def registered(name: str) -> Callable[..., Any]:
+    """The wrapper of that name."""
+    if name not in _makers:
+        hint = did_you_mean(name, sorted(_makers)) if _makers else "allow the file that registers it: --allow-code FILE"
+        raise TownletError(f"no wrapper '{name}' is registered", hint)
+    return _makers[name]
+
+
+def allow_code(path: str | Path) -> None:
+    """Run a Python file of the user's, once, so that it can register wrappers. Nothing else ever runs one."""
+    file = Path(path).resolve()
+    if str(file) in _allowed:
+        return
+    if not file.is_file() or file.suffix != ".py":
+        raise TownletError(f"there is no Python file '{path}'", "give the path of a .py file with your wrappers")
+    # A name of its own for each file, so that classes in it can be found again by other processes.
+    name = f"townlet_own_{blake2b(str(file).encode(), digest_size=8).hexdigest()}"
+    loader = SourceFileLoader(name, str(file))
+    module = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except Exception as wrong:
+        del sys.modules[name]
+        raise TownletError(f"'{path}' cannot be loaded: {type(wrong).__name__}: {wrong}", "mend the file") from wrong
+    _allowed.append(str(file))
+
+
+def allowed() -> tuple[str, ...]:
+    """The files that were allowed to run, in order."""
+    return tuple(_allowed)
