@@ -15,12 +15,16 @@ EPISODES = 1024  # chances drawn ahead for each row; they repeat after that
 
 
 class Toy:
-    """Rows that stand at a place, under a chance drawn for each episode, and have an age."""
+    """Rows that stand at a place, under a chance drawn for each episode, and have an age.
+
+    With `voids` a row that ended shows its end, and needs a step to begin anew.
+    """
 
     layout: Layout
     actions: Discrete
     components = ("reward",)
     exact = True
+    voids = False
     device = "cpu"
 
     def __init__(self, rows: int) -> None:
@@ -32,7 +36,8 @@ class Toy:
         self._episode = torch.zeros(self.rows, dtype=torch.int64)
         self._place = torch.zeros(self.rows, dtype=torch.int64)
         self._age = torch.zeros(self.rows, dtype=torch.int64)
-        self._begin(torch.ones(self.rows, dtype=torch.bool))
+        self._over = torch.zeros(self.rows, dtype=torch.bool)
+        self._begin(~self._over)
         return self._seen()
 
     @property
@@ -41,6 +46,8 @@ class Toy:
         return self._chances.gather(1, (self._episode % EPISODES).unsqueeze(1)).squeeze(1)
 
     def step(self, actions: Tensor) -> Step:
+        if self.voids:
+            return self._late_step(actions)
         self._age += 1
         reward, terminated, truncated = self._move(actions)
         over = terminated | truncated
@@ -51,11 +58,24 @@ class Toy:
         self._begin(over)
         return Step(*self._seen(), reward, reward.unsqueeze(1), terminated, truncated)
 
+    def _late_step(self, actions: Tensor) -> Step:
+        void = self._over
+        self._age += ~void
+        reward, terminated, truncated = self._move(actions)
+        reward, terminated, truncated = reward * ~void, terminated & ~void, truncated & ~void
+        self._episode += void
+        self._age[void] = 0
+        self._begin(void)
+        self._over = terminated | truncated
+        seen, rows = self._seen(), torch.nonzero(self._over).squeeze(1)
+        self._ended = Ended(rows, seen.obs[rows], seen.mask[rows])
+        return Step(*seen, reward, reward.unsqueeze(1), terminated, truncated, void)
+
     def ended(self) -> Ended:
         return self._ended
 
     def state(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name).clone() for name in ("_chances", "_episode", "_place", "_age")}
+        return {name: getattr(self, name).clone() for name in ("_chances", "_episode", "_place", "_age", "_over")}
 
     def restore(self, state: Mapping[str, Any]) -> Seen:
         for name, value in state.items():
@@ -93,6 +113,12 @@ class Chain(Toy):
     def _seen(self) -> Seen:
         obs = torch.nn.functional.one_hot(self._place, 8).float()
         return Seen(obs, torch.stack((self._place > 0, torch.ones_like(self._place, dtype=torch.bool)), 1))
+
+
+class LateChain(Chain):
+    """The chain where rows need a step to begin anew."""
+
+    voids = True
 
 
 class Corridor(Toy):

@@ -12,6 +12,7 @@ from townlet.config.schedule import Schedule, value_at
 from townlet.contract.episodes import Episodes
 from townlet.contract.restore import SAME
 from townlet.contract.state import State, Stateful
+from townlet.contract.vec_env import VecEnv
 from townlet.errors import TownletError
 from townlet.explore.make import make_bonus, make_weight
 from townlet.nets.optimizers import (
@@ -23,6 +24,13 @@ from townlet.nets.optimizers import (
     set_lr,
     weights,
 )
+
+
+def refuse_voids(name: str, env: VecEnv) -> None:
+    """A memory that lasts through an episode would keep what was seen in steps that never happened."""
+    if env.voids:
+        what = f"{name} with a memory cannot learn where rows need a step to begin anew"
+        raise TownletError(what, "take a network without `recurrent` (with drqn, take dqn), or another environment")
 
 
 class Descent(Protocol):
@@ -61,6 +69,16 @@ class Learner:
     def _follow_lr(self) -> None:
         """The next gradient steps are as long as the schedule says now."""
         set_lr(self.optimizer, self._lr)
+
+    def _see(self, reached: Tensor, void: Tensor | None) -> None:
+        """What was reached [N, D] is seen, and paid for by its novelty; void rows reached nothing."""
+        assert self.bonus is not None
+        if void is None:
+            self.intrinsic.copy_(self.bonus.reward(reached))
+            return
+        self.intrinsic.zero_()
+        if len(lived := void.logical_not().nonzero().squeeze(1)):
+            self.intrinsic.index_copy_(0, lived, self.bonus.reward(reached.index_select(0, lived)))
 
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended: the weight of the bonus may fade with them."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from townlet.agents.actor_critic import ActorCritic, make_actor_critic
 from townlet.agents.agent import Materials, unasked
 from townlet.agents.distributions import Categorical
-from townlet.agents.learner import Learner
+from townlet.agents.learner import Learner, refuse_voids
 from townlet.agents.losses import divergence, explained_variance, surrogate, value_error
 from townlet.agents.policy import Policy
 from townlet.config.model import Model
@@ -120,9 +120,13 @@ class Ppo(Learner):
         network = make_actor_critic(
             given.network, env.layout, actions, shared=settings.shared, generator=draws, device=device
         )
+        if network.hidden:
+            refuse_voids("ppo", env)
         super().__init__(settings, network, given)
         self.settings, self.round = settings, settings.n_steps
-        self.rollout = Rollout(settings.n_steps, rows, size, actions, hidden=network.hidden, device=device)
+        self.rollout = Rollout(
+            settings.n_steps, rows, size, actions, hidden=network.hidden, voids=env.voids, device=device
+        )
         self._streams, self._generator = streams, streams.torch("choice", device)
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
@@ -151,15 +155,14 @@ class Ppo(Learner):
             self._bootstrap.index_copy_(0, rows, value)
         if self.bonus:
             reached = self._reached.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
-            self.intrinsic.copy_(self.bonus.reward(reached))
+            self._see(reached, step.void)
         reward = step.reward * self.settings.reward_scale
-        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap)
-        torch.logical_or(step.terminated, step.truncated, out=self._fresh)
+        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap, step.void)
+        self._fresh.copy_(step.begins)
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:
             self._last_value.copy_(self.network(step.obs, self._hidden)[1])
 
-    @torch.inference_mode()
     @torch.inference_mode()
     def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
         """The probabilities of the first rows at some acts [T, rows, K]."""
@@ -174,14 +177,17 @@ class Ppo(Learner):
         """Epochs of gradient steps on the steps since the last call: their mean figures, approx_kl of the last."""
         if not self.rollout.full:
             return None
+        if not len(self.rollout.lived(self.rollout.reward)):  # every step of a short one may be void
+            self.rollout.clear(self._hidden)
+            return None
         s, now = self.settings, self.counters
         value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
         aim = Aim(value_at(s.clip, now), value_clip, value_at(s.entropy, now))
         self._follow_lr()
         advantage, returns = self.rollout.advantages(self._last_value, s.gamma, s.gae_lambda, self.weight.value)
-        explained = explained_variance(advantage, returns)
+        explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns))
         if s.normalize_advantage == "rollout":
-            std, mean = torch.std_mean(advantage, correction=0)
+            std, mean = torch.std_mean(self.rollout.lived(advantage), correction=0)
             advantage.sub_(mean).div_(std + TINY)
         epochs: list[Tensor] = []
         for _ in range(s.epochs):
@@ -241,13 +247,14 @@ class Ppo(Learner):
 
     def _sample_obs(self) -> Tensor:
         """Observations of a share of the steps [B, D], for the bonus."""
-        steps = len(self.rollout)
-        count = max(1, round(self.settings.bonus_share * steps))
-        some = torch.randint(steps, (count,), generator=self._generator, device=self._fresh.device)
-        return self.rollout.obs.flatten(0, 1).index_select(0, some)
+        seen = self.rollout.lived(self.rollout.obs).view(-1, self.rollout.obs.shape[-1])
+        count = max(1, round(self.settings.bonus_share * len(seen)))
+        some = torch.randint(len(seen), (count,), generator=self._generator, device=self._fresh.device)
+        return seen.index_select(0, some)
 
     def _summary(self, epochs: list[Tensor], explained: Tensor, aim: Aim) -> dict[str, float]:
-        uniform = self.rollout.mask.sum(-1, dtype=torch.float32).log_().mean()  # entropy of blind choice
+        mask = self.rollout.lived(self.rollout.mask)
+        uniform = mask.sum(-1, dtype=torch.float32).log_().mean()  # entropy of blind choice
         told = torch.cat((torch.stack(epochs).mean(0), torch.stack((epochs[-1][KL], explained, uniform))))
         *means, moved, explained_share, most = told.tolist()  # the only wait for the device
         figures = dict(zip(FIGURES, means, strict=True))

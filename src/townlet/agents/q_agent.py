@@ -147,11 +147,12 @@ class QAgent(Learner, ABC):
             next_obs = self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
             next_mask = self._next_mask.copy_(step.mask).index_copy_(0, ended.rows, ended.mask)
         if self.bonus:
-            self.intrinsic.copy_(self.bonus.reward(next_obs))
+            self._see(next_obs, step.void)
         torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
-        self.memory.add(Transition(*before, next_obs, next_mask, step.terminated, step.truncated, self._before))
-        self._observed += self._obs.shape[0]
+        after = next_obs, next_mask, step.terminated, step.truncated, self._before, step.void
+        self.memory.add(Transition(*before, *after))
+        self._observed += self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
 
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended: exploration decays with them."""
