@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Discrete, Ended, Seen, Step
+from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete, Ended, Seen, Step
 
 EPISODES = 1024  # chances drawn ahead for each row; they repeat after that
 
@@ -21,7 +21,7 @@ class Toy:
     """
 
     layout: Layout
-    actions: Discrete
+    actions: Actions
     components = ("reward",)
     exact = True
     voids = False
@@ -150,3 +150,47 @@ class Corridor(Toy):
         last = self._age >= self.length - 1
         way = torch.stack((self._age / self.length, last.float()), 1)
         return Seen(torch.cat((cue, way), 1).float(), torch.stack((last, last, ~last), 1))
+
+
+class Target(Toy):
+    """One step an episode: the number shown must be hit. It pays minus the square of the distance, after the cut."""
+
+    layout = Layout.of(("number", (2,), -1.0, 1.0))
+    actions = Continuous(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
+
+    def _begin(self, rows: Tensor) -> None:
+        pass
+
+    def _aim(self) -> Tensor:
+        """Where to hit [N, 2]."""
+        return torch.stack((2 * self.chance - 1, 1 - 2 * self.chance.square()), 1)
+
+    def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low, high = torch.tensor(self.actions.low), torch.tensor(self.actions.high)
+        off = (actions.clamp(low, high) - self._aim()).square().sum(1)
+        over = torch.ones(self.rows, dtype=torch.bool)
+        return -off, over, ~over
+
+    def _seen(self) -> Seen:
+        return Seen(self._aim(), torch.ones(self.rows, 0, dtype=torch.bool))
+
+
+class Bits(Toy):
+    """One step an episode: the three bits shown must be matched; each pays 1, each miss costs 1."""
+
+    layout = Layout.of(("bits", (3,), 0.0, 1.0))
+    actions = Binary(("a", "b", "c"))
+
+    def _begin(self, rows: Tensor) -> None:
+        self._place = torch.where(rows, (self.chance * 8).long(), self._place)
+
+    def _shown(self) -> Tensor:
+        return self._place.unsqueeze(1) >> torch.arange(3) & 1
+
+    def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        right = (actions == self._shown()).sum(1)
+        over = torch.ones(self.rows, dtype=torch.bool)
+        return (2 * right - 3).float(), over, ~over
+
+    def _seen(self) -> Seen:
+        return Seen(self._shown().float(), torch.ones(self.rows, 0, dtype=torch.bool))
