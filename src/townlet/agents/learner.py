@@ -1,4 +1,4 @@
-"""What all agents with a network share: its weights, the optimizer, and a bonus for the new with its weight."""
+"""What agents share: a bonus for the new with its weight; and those with a network its weights and the optimizer."""
 
 from __future__ import annotations
 
@@ -45,30 +45,16 @@ class Descent(Protocol):
         """How gradients become steps."""
 
 
-class Learner:
-    """A network that is learned by gradient descent, and the reward for novelty. How it acts and learns is elsewhere.
-
-    An agent adds its own parts by `_parts`, and what else it keeps to `state` and `restore`.
-    """
+class Seeker:
+    """What is paid for novelty, and a state part by part. An agent adds its own parts by `_parts`."""
 
     name: str
-    network: nn.Module
 
-    def __init__(self, settings: Descent, network: nn.Module, given: Materials) -> None:
-        self._descent, self.counters, self.network = settings, given.counters, network
-        self._weights: list[Tensor] = list(network.parameters())
-        self.optimizer = make_optimizer(settings.optimizer, network, self._lr)
-        self.bonus = make_bonus(given.explore.bonus, given.env.layout, given.streams.child("bonus"), given.env.device)
+    def __init__(self, given: Materials) -> None:
+        env, self.counters = given.env, given.counters
+        self.bonus = make_bonus(given.explore.bonus, env.layout, given.streams.child("bonus"), env.device)
         self.weight = make_weight(given.explore.weight, given.counters, given.max_steps)
-        self.intrinsic = torch.zeros(given.env.rows, device=given.env.device)
-
-    @property
-    def _lr(self) -> float:
-        return value_at(self._descent.lr, self.counters)
-
-    def _follow_lr(self) -> None:
-        """The next gradient steps are as long as the schedule says now."""
-        set_lr(self.optimizer, self._lr)
+        self.intrinsic = torch.zeros(env.rows, device=env.device)
 
     def _see(self, reached: Tensor, void: Tensor | None) -> None:
         """What was reached [N, D] is seen, and paid for by its novelty; void rows reached nothing."""
@@ -84,14 +70,10 @@ class Learner:
         """Episodes that ended: the weight of the bonus may fade with them."""
         self.weight.finished(episodes)
 
-    def parameters(self) -> dict[str, Tensor]:
-        """Every weight by name, live."""
-        return dict(self.network.named_parameters())
-
     def figures(self) -> dict[str, float]:
         """What is scheduled or annealed, at this moment."""
-        now = {"intrinsic_weight": self.weight.value, "lr": self._lr}
-        return now | ({"novelty": float(self.intrinsic.mean())} if self.bonus else {})
+        novelty = {"novelty": float(self.intrinsic.mean())} if self.bonus else {}
+        return {"intrinsic_weight": self.weight.value} | novelty
 
     def _parts(self) -> dict[str, Stateful]:
         """What keeps a state of its own, by name."""
@@ -99,19 +81,55 @@ class Learner:
         return parts | ({"bonus": self.bonus} if self.bonus else {})
 
     def state(self) -> State:
-        """Network, optimizer, and every part."""
-        return {
-            "network": weights(self.network),
-            "optimizer": optimizer_state(self.optimizer, self.network),
-            **{name: part.state() for name, part in self._parts().items()},
-        }
+        """Every part."""
+        return {name: part.state() for name, part in self._parts().items()}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken; refuses one that lacks something."""
         needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
         if missing := sorted(needed - state.keys()):
             raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME)
-        restore_weights(self.network, state["network"])
-        restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))
         for name, part in self._parts().items():
             part.restore(state.get(name, {}))  # a part that keeps nothing may be left out
+
+
+class Learner(Seeker):
+    """A network that is learned by gradient descent, and the reward for novelty. How it acts and learns is elsewhere.
+
+    What an agent keeps beside its parts it adds to `state` and `restore`.
+    """
+
+    network: nn.Module
+
+    def __init__(self, settings: Descent, network: nn.Module, given: Materials) -> None:
+        super().__init__(given)
+        self._descent, self.network = settings, network
+        self._weights: list[Tensor] = list(network.parameters())
+        self.optimizer = make_optimizer(settings.optimizer, network, self._lr)
+
+    @property
+    def _lr(self) -> float:
+        return value_at(self._descent.lr, self.counters)
+
+    def _follow_lr(self) -> None:
+        """The next gradient steps are as long as the schedule says now."""
+        set_lr(self.optimizer, self._lr)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every weight by name, live."""
+        return dict(self.network.named_parameters())
+
+    def figures(self) -> dict[str, float]:
+        """What is scheduled or annealed, at this moment."""
+        return super().figures() | {"lr": self._lr}
+
+    def state(self) -> State:
+        """Network, optimizer, and every part."""
+        kept = {"network": weights(self.network), "optimizer": optimizer_state(self.optimizer, self.network)}
+        return kept | super().state()
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken; refuses one that lacks something."""
+        super().restore(state)
+        restore_weights(self.network, state["network"])
+        restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))
