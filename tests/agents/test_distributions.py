@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from townlet.agents.distributions import Categorical
+from townlet.agents.distributions import Bernoulli, Categorical, Gaussian
 
 torch.set_num_threads(1)
 LOG3 = math.log(3.0)
@@ -89,3 +89,48 @@ def test_the_same_stream_draws_the_same_actions() -> None:
     choice = Categorical(torch.zeros(50, 6))
     assert torch.equal(choice.sample(generator(5)), choice.sample(generator(5)))
     assert not torch.equal(choice.sample(generator(5)), choice.sample(generator(6)))
+
+
+def test_switches_are_those_of_torch() -> None:
+    logits = (3 * torch.randn(4, 3, 5, generator=generator(1))).requires_grad_()
+    theirs, ours = torch.distributions.Bernoulli(logits=logits), Bernoulli(logits)
+    actions = (torch.rand(4, 3, 5, generator=generator(2)) < 0.5).long()
+    torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions.float()).sum(-1))
+    torch.testing.assert_close(ours.entropy(), theirs.entropy().sum(-1))
+    (wanted,) = torch.autograd.grad((theirs.log_prob(actions.float()).sum() + 3 * theirs.entropy().sum()), logits)
+    (found,) = torch.autograd.grad((ours.log_prob(actions).sum() + 3 * ours.entropy().sum()), logits)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_numbers_are_those_of_torch() -> None:
+    outputs = torch.randn(4, 3, 10, generator=generator(1)).requires_grad_()
+    mean, log_std = outputs.chunk(2, -1)
+    theirs, ours = torch.distributions.Normal(mean, log_std.exp()), Gaussian(outputs)
+    actions = 3 * torch.randn(4, 3, 5, generator=generator(2))
+    torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions).sum(-1))
+    torch.testing.assert_close(ours.entropy(), theirs.entropy().sum(-1))
+    (wanted,) = torch.autograd.grad((theirs.log_prob(actions).sum() + 3 * theirs.entropy().sum()), outputs)
+    (found,) = torch.autograd.grad((ours.log_prob(actions).sum() + 3 * ours.entropy().sum()), outputs)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_switches_and_numbers_are_drawn_as_their_outputs_say() -> None:
+    n = 40_000
+    logits = torch.tensor([0.0, LOG3, -LOG3, 50.0])
+    switches = Bernoulli(logits.expand(n, -1))
+    on = switches.sample(generator(3)).float().mean(0)
+    torch.testing.assert_close(on, torch.tensor([0.5, 0.75, 0.25, 1.0]), atol=4 * math.sqrt(0.25 / n), rtol=0)
+    assert switches.mode()[0].tolist() == [0, 1, 0, 1], "on is what is more likely on than off"
+    numbers = Gaussian(torch.tensor([1.0, -2.0, 0.0, LOG3]).expand(n, -1))
+    drawn = numbers.sample(generator(4))
+    torch.testing.assert_close(drawn.mean(0), torch.tensor([1.0, -2.0]), atol=12 / math.sqrt(n), rtol=0)
+    torch.testing.assert_close(drawn.std(0), torch.tensor([1.0, 3.0]), atol=12 / math.sqrt(n), rtol=0)
+    assert numbers.mode()[0].tolist() == [1.0, -2.0]
+    assert torch.equal(numbers.sample(generator(4)), drawn)
+
+
+def test_extreme_switches_stay_finite() -> None:
+    sure = Bernoulli(torch.tensor([1e6, -1e6]))
+    assert sure.log_prob(torch.tensor([1, 0])) == 0
+    assert sure.entropy() == 0
+    assert sure.log_prob(torch.tensor([0, 0])) == -1e6

@@ -135,6 +135,79 @@ def test_epochs_stop_at_the_target_and_begin_anew_in_the_next_update() -> None:
     assert later[0]["approx_kl"] > free[0]["approx_kl"] / 2
 
 
+def test_kl_stop_reset() -> None:
+    """The first update goes too far and stops; the second cannot move at all, so that nothing stops it."""
+    lr = {"start": 1e-2, "end": 0.0, "from": 300.0, "to": 301.0}
+    told = life(epochs=6, target_kl=1e-4, lr=lr).go_on(16 * 2)
+    assert [figures["epochs_done"] for figures in told] == [1, 6]
+    assert told[0]["approx_kl"] > 1e-4 > told[1]["approx_kl"]
+
+
+FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps a round: half of it at the first update
+
+
+@pytest.mark.parametrize(
+    ("key", "figure"),
+    [("clip", "clip"), ("value_clip", "value_clip"), ("entropy", "entropy_weight"), ("value", "value_weight")],
+)
+def test_what_an_update_aims_at_follows_its_schedule(key: str, figure: str) -> None:
+    """The figures tell it, and an update is to the bit one with that very number."""
+    scheduled, fixed, other = (life(**{key: way}) for way in (FALLING, 0.2, 0.4))
+    told = [lived.go_on(16 * 1)[0] for lived in (scheduled, fixed, other)]
+    assert told[0].pop(figure) == pytest.approx(0.2)
+    assert figure not in told[1], "what stays is told by the recipe"
+    assert told[0] == pytest.approx(told[1], rel=1e-5)
+    assert told[0] != pytest.approx(told[2], rel=1e-5)
+    assert scheduled.go_on(16)[0][figure] == 0
+
+
+def test_a_clip_of_nothing_leaves_the_policy_where_it_is() -> None:
+    """Beyond the first gradient step every sample that moved the right way is clipped, and a wide clip clips none."""
+    narrow, wide = (life(clip=clip, epochs=4).go_on(16)[0] for clip in (0.0, 1e3))
+    assert narrow["clip_fraction"] > 0.5
+    assert wide["clip_fraction"] == 0
+    assert narrow["approx_kl"] < wide["approx_kl"]
+
+
+def test_the_norm_of_gradients_is_limited() -> None:
+    def moved(limit: float | None) -> tuple[float, float]:
+        agent = filled(life(max_grad_norm=limit, optimizer="sgd", epochs=1, batch_size=1.0, lr=1.0))
+        before = weights(agent)
+        told = agent.learn()
+        assert told is not None
+        way = torch.cat([(weight - before[name]).flatten() for name, weight in weights(agent).items()])
+        return float(way.norm()), told["grad_norm"]
+
+    (free, norm), (short, same) = moved(None), moved(1e-3)
+    assert norm == pytest.approx(same)
+    assert free == pytest.approx(norm, rel=1e-4)
+    assert short == pytest.approx(1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_every_optimizer_makes_its_own_step(optimizer: str) -> None:
+    """One gradient step of length: adam's lr for every weight, adamw's a little shorter, sgd's that of the gradient."""
+    agent = filled(life(optimizer=optimizer, epochs=1, batch_size=1.0, lr=1e-2, max_grad_norm=None))
+    before = weights(agent)["actor.body.encoder.0.weight"]
+    agent.learn()
+    after, grad = (
+        agent.parameters()["actor.body.encoder.0.weight"],
+        agent.parameters()["actor.body.encoder.0.weight"].grad,
+    )
+    assert grad is not None
+    step = 1e-2 * (grad if optimizer == "sgd" else grad / (grad.abs() + 1e-8))
+    decayed = before * (1 - 1e-2 * 0.01) if optimizer == "adamw" else before
+    torch.testing.assert_close(after.detach(), decayed - step, atol=1e-6, rtol=1e-4)
+
+
+def test_a_share_of_the_steps_is_rounded_down_and_at_least_one() -> None:
+    """Adam counts the gradient steps of one epoch over 200 steps. As floats .145 × 200 falls short of 29."""
+    for share, steps in ((0.0099, 200), (1e-9, 200), (0.145, -(-200 // 29))):
+        agent = filled(life(Chain(10), epochs=1, batch_size=share, n_steps=20))
+        agent.learn()
+        assert {int(kept["step"]) for kept in agent.state()["optimizer"].values()} == {steps}, share
+
+
 def test_the_size_of_minibatches() -> None:
     """Adam's count tells how many gradient steps were made: 256 stored steps, two epochs."""
     for size, steps in ((64, 8), (0.5, 4), (1.0, 2), (1, 512), (10_000, 2)):
@@ -279,7 +352,9 @@ def test_a_foreign_state_is_refused() -> None:
         life(Chain(5)).agent.restore(state)
 
 
-@pytest.mark.parametrize("wrong", [{"batch_size": 1.5}, {"batch_size": 0}, {"clip": -0.1}, {"lr": "lin_-1"}])
+@pytest.mark.parametrize(
+    "wrong", [{"batch_size": 1.5}, {"batch_size": 0}, {"clip": -0.1}, {"value": -0.1}, {"lr": "lin_-1"}]
+)
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         PpoSettings(**wrong)

@@ -9,18 +9,22 @@ import torch
 from torch import Tensor
 
 from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Discrete, Ended, Seen, Step
+from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete, Ended, Seen, Step
 
 EPISODES = 1024  # chances drawn ahead for each row; they repeat after that
 
 
 class Toy:
-    """Rows that stand at a place, under a chance drawn for each episode, and have an age."""
+    """Rows that stand at a place, under a chance drawn for each episode, and have an age.
+
+    With `voids` a row that ended shows its end, and needs a step to begin anew.
+    """
 
     layout: Layout
-    actions: Discrete
+    actions: Actions
     components = ("reward",)
     exact = True
+    voids = False
     device = "cpu"
 
     def __init__(self, rows: int) -> None:
@@ -32,7 +36,8 @@ class Toy:
         self._episode = torch.zeros(self.rows, dtype=torch.int64)
         self._place = torch.zeros(self.rows, dtype=torch.int64)
         self._age = torch.zeros(self.rows, dtype=torch.int64)
-        self._begin(torch.ones(self.rows, dtype=torch.bool))
+        self._over = torch.zeros(self.rows, dtype=torch.bool)
+        self._begin(~self._over)
         return self._seen()
 
     @property
@@ -41,6 +46,8 @@ class Toy:
         return self._chances.gather(1, (self._episode % EPISODES).unsqueeze(1)).squeeze(1)
 
     def step(self, actions: Tensor) -> Step:
+        if self.voids:
+            return self._late_step(actions)
         self._age += 1
         reward, terminated, truncated = self._move(actions)
         over = terminated | truncated
@@ -51,11 +58,24 @@ class Toy:
         self._begin(over)
         return Step(*self._seen(), reward, reward.unsqueeze(1), terminated, truncated)
 
+    def _late_step(self, actions: Tensor) -> Step:
+        void = self._over
+        self._age += ~void
+        reward, terminated, truncated = self._move(actions)
+        reward, terminated, truncated = reward * ~void, terminated & ~void, truncated & ~void
+        self._episode += void
+        self._age[void] = 0
+        self._begin(void)
+        self._over = terminated | truncated
+        seen, rows = self._seen(), torch.nonzero(self._over).squeeze(1)
+        self._ended = Ended(rows, seen.obs[rows], seen.mask[rows])
+        return Step(*seen, reward, reward.unsqueeze(1), terminated, truncated, void)
+
     def ended(self) -> Ended:
         return self._ended
 
     def state(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name).clone() for name in ("_chances", "_episode", "_place", "_age")}
+        return {name: getattr(self, name).clone() for name in ("_chances", "_episode", "_place", "_age", "_over")}
 
     def restore(self, state: Mapping[str, Any]) -> Seen:
         for name, value in state.items():
@@ -95,6 +115,12 @@ class Chain(Toy):
         return Seen(obs, torch.stack((self._place > 0, torch.ones_like(self._place, dtype=torch.bool)), 1))
 
 
+class LateChain(Chain):
+    """The chain where rows need a step to begin anew."""
+
+    voids = True
+
+
 class Corridor(Toy):
     """A cue is shown at the first step only; at the end of the corridor the same side must be chosen.
 
@@ -124,3 +150,47 @@ class Corridor(Toy):
         last = self._age >= self.length - 1
         way = torch.stack((self._age / self.length, last.float()), 1)
         return Seen(torch.cat((cue, way), 1).float(), torch.stack((last, last, ~last), 1))
+
+
+class Target(Toy):
+    """One step an episode: the number shown must be hit. It pays minus the square of the distance, after the cut."""
+
+    layout = Layout.of(("number", (2,), -1.0, 1.0))
+    actions = Continuous(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
+
+    def _begin(self, rows: Tensor) -> None:
+        pass
+
+    def _aim(self) -> Tensor:
+        """Where to hit [N, 2]."""
+        return torch.stack((2 * self.chance - 1, 1 - 2 * self.chance.square()), 1)
+
+    def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low, high = torch.tensor(self.actions.low), torch.tensor(self.actions.high)
+        off = (actions.clamp(low, high) - self._aim()).square().sum(1)
+        over = torch.ones(self.rows, dtype=torch.bool)
+        return -off, over, ~over
+
+    def _seen(self) -> Seen:
+        return Seen(self._aim(), torch.ones(self.rows, 0, dtype=torch.bool))
+
+
+class Bits(Toy):
+    """One step an episode: the three bits shown must be matched; each pays 1, each miss costs 1."""
+
+    layout = Layout.of(("bits", (3,), 0.0, 1.0))
+    actions = Binary(("a", "b", "c"))
+
+    def _begin(self, rows: Tensor) -> None:
+        self._place = torch.where(rows, (self.chance * 8).long(), self._place)
+
+    def _shown(self) -> Tensor:
+        return self._place.unsqueeze(1) >> torch.arange(3) & 1
+
+    def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        right = (actions == self._shown()).sum(1)
+        over = torch.ones(self.rows, dtype=torch.bool)
+        return (2 * right - 3).float(), over, ~over
+
+    def _seen(self) -> Seen:
+        return Seen(self._shown().float(), torch.ones(self.rows, 0, dtype=torch.bool))

@@ -95,7 +95,7 @@ def test_a_ring_draws_by_priority_and_forgets_it_with_the_transition() -> None:
     script = survivors(5, 2)
     spec = PrioritySpec(alpha=1.0, epsilon=1e-9)
     ring = Ring(6, 2, 2, 3, n_step=1, gamma=0.5, generator=generator(), priority=spec)
-    steps = [Transition(*(value.clone() for value in step)) for step in script.steps()]
+    steps = [Transition(*(value.clone() for value in step if value is not None)) for step in script.steps()]
     for step in steps[:3]:
         ring.add(step)
     batch = ring.sample(300)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from townlet.contract.layout import Layout
 from townlet.nets.body import build_body
-from townlet.nets.heads import head, initialise
+from townlet.nets.heads import Spread, head, initialise
 from townlet.nets.spec import NetworkSpec
 
 POLICY_SCALE: Final = 0.01  # first policies are nearly uniform (Andrychowicz et al. 2021, §3.2)
@@ -17,12 +17,21 @@ VALUE_SCALE: Final = 1.0
 
 
 class Branch(nn.Module):
-    """A body with one head, for one step or a whole sequence, see `nets.body.Body`."""
+    """A body with one head, for one step or a whole sequence, see `nets.body.Body`.
 
-    def __init__(self, spec: NetworkSpec, layout: Layout, outputs: int, scale: float) -> None:
+    With a `log_std` to begin with, the outputs are means, and logarithms of deviations behind them.
+    """
+
+    def __init__(
+        self, spec: NetworkSpec, layout: Layout, outputs: int, scale: float, log_std: float | None = None
+    ) -> None:
         super().__init__()
         self.body = build_body(spec, layout)
-        self.head = head(self.body.features, outputs, scale)
+        self.head: nn.Linear | Spread = (
+            head(self.body.features, outputs, scale)
+            if log_std is None
+            else Spread(self.body.features, outputs, scale, log_std)
+        )
         self.hidden = self.body.hidden
 
     def start(self, rows: int) -> Tensor:
@@ -36,11 +45,16 @@ class Branch(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Logits and value. `actor` is all that acting needs; `critic` is a head on its body, or a branch of its own."""
+    """Logits and value. `actor` is all that acting needs; `critic` is a head on its body, or a branch of its own.
 
-    def __init__(self, spec: NetworkSpec, layout: Layout, actions: int, shared: bool) -> None:
+    Numbers as actions need a `log_std`, the logarithm of their deviations in the beginning.
+    """
+
+    def __init__(
+        self, spec: NetworkSpec, layout: Layout, actions: int, shared: bool, log_std: float | None = None
+    ) -> None:
         super().__init__()
-        self.actor = Branch(spec, layout, actions, POLICY_SCALE)
+        self.actor = Branch(spec, layout, actions, POLICY_SCALE, log_std)
         features = self.actor.body.features
         self.critic = head(features, 1, VALUE_SCALE) if shared else Branch(spec, layout, 1, VALUE_SCALE)
         self.hidden = self.actor.hidden * (1 if shared else 2)
@@ -50,9 +64,11 @@ class ActorCritic(nn.Module):
         return self.actor.start(rows).repeat(1, 1 if isinstance(self.critic, nn.Linear) else 2)
 
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """obs [B, D] or [T, B, D], hidden [B, H] → logits [.., B, K], value [.., B], hidden after the last step."""
+        """obs [B, D] or [T, B, D], hidden [B, H] → outputs [.., B, K], value [.., B], hidden after the last step."""
         if isinstance(self.critic, nn.Linear):
             features, hidden = self.actor.body(obs, hidden, fresh)
+            if isinstance(self.actor.head, Spread):
+                return self.actor.head(features), self.critic(features).squeeze(-1), hidden
             return *_both(self.actor.head, self.critic, features), hidden
         ours, theirs = hidden.chunk(2, -1)
         logits, ours = self.actor(obs, ours, fresh)
@@ -70,9 +86,16 @@ def _both(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[Tensor
 
 
 def make_actor_critic(
-    spec: NetworkSpec, layout: Layout, actions: int, *, shared: bool, generator: torch.Generator, device: str
+    spec: NetworkSpec,
+    layout: Layout,
+    actions: int,
+    *,
+    shared: bool,
+    generator: torch.Generator,
+    device: str,
+    log_std: float | None = None,
 ) -> ActorCritic:
     """A network whose weights are drawn on the CPU from the generator, so that every device begins alike."""
-    network = ActorCritic(spec, layout, actions, shared)
+    network = ActorCritic(spec, layout, actions, shared, log_std)
     initialise(network, generator)
     return network.to(device)

@@ -44,12 +44,12 @@ class Agent(Protocol):
     round: int  # vector steps between two calls of `learn`
     on_policy: bool  # nothing that was lived outlasts its round, so a state is small and a round can be begun anew
     bonus: Bonus | None  # what novelty is, to agents that are paid for it
-    outputs_are: Literal["values", "probabilities"]  # what `outputs` gives
+    outputs_are: Literal["values", "probabilities", "means"]  # what `outputs` gives
     behind: Tensor  # what stood behind the last act, as the agent has it; `outputs` reads it
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     def act(self, seen: Seen) -> Tensor:
-        """Exploring actions [N] int64. What must be kept of `seen` is copied.
+        """Exploring actions as the environment wants them. What must be kept of `seen` is copied.
 
         The actions and `behind` are new tensors at every call: who keeps them keeps what they were.
         """

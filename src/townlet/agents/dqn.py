@@ -57,6 +57,7 @@ class Dqn(QAgent):
             gamma=settings.gamma,
             generator=given.streams.torch("memory", env.device),
             priority=settings.prioritized,
+            voids=env.voids,
             device=env.device,
         )
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from townlet.agents.agent import Materials
+from townlet.agents.learner import refuse_voids
 from townlet.agents.q_agent import QAgent, QSettings
 from townlet.agents.q_network import QNetwork
 from townlet.agents.values import best_valid, pointwise_loss
@@ -64,6 +65,7 @@ class Drqn(QAgent):
     memory: Sequences
 
     def __init__(self, settings: DrqnSettings, given: Materials) -> None:
+        refuse_voids("drqn", given.env)
         super().__init__(settings, given)
         self.network.carry = self.target.carry = settings.carry
         self._stores = settings.stored and settings.carry  # without memory there is nothing to store

@@ -1,4 +1,4 @@
-"""What all agents with a network share: its weights, the optimizer, and a bonus for the new with its weight."""
+"""What agents share: a bonus for the new with its weight; and those with a network its weights and the optimizer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from townlet.config.schedule import Schedule, value_at
 from townlet.contract.episodes import Episodes
 from townlet.contract.restore import SAME
 from townlet.contract.state import State, Stateful
+from townlet.contract.vec_env import VecEnv
 from townlet.errors import TownletError
 from townlet.explore.make import make_bonus, make_weight
 from townlet.nets.optimizers import (
@@ -23,6 +24,13 @@ from townlet.nets.optimizers import (
     set_lr,
     weights,
 )
+
+
+def refuse_voids(name: str, env: VecEnv) -> None:
+    """A memory that lasts through an episode would keep what was seen in steps that never happened."""
+    if env.voids:
+        what = f"{name} with a memory cannot learn where rows need a step to begin anew"
+        raise TownletError(what, "take a network without `recurrent` (with drqn, take dqn), or another environment")
 
 
 class Descent(Protocol):
@@ -37,22 +45,67 @@ class Descent(Protocol):
         """How gradients become steps."""
 
 
-class Learner:
-    """A network that is learned by gradient descent, and the reward for novelty. How it acts and learns is elsewhere.
-
-    An agent adds its own parts by `_parts`, and what else it keeps to `state` and `restore`.
-    """
+class Seeker:
+    """What is paid for novelty, and a state part by part. An agent adds its own parts by `_parts`."""
 
     name: str
+
+    def __init__(self, given: Materials) -> None:
+        env, self.counters = given.env, given.counters
+        self.bonus = make_bonus(given.explore.bonus, env.layout, given.streams.child("bonus"), env.device)
+        self.weight = make_weight(given.explore.weight, given.counters, given.max_steps)
+        self.intrinsic = torch.zeros(env.rows, device=env.device)
+
+    def _see(self, reached: Tensor, void: Tensor | None) -> None:
+        """What was reached [N, D] is seen, and paid for by its novelty; void rows reached nothing."""
+        assert self.bonus is not None
+        if void is None:
+            self.intrinsic.copy_(self.bonus.reward(reached))
+            return
+        self.intrinsic.zero_()
+        if len(lived := void.logical_not().nonzero().squeeze(1)):
+            self.intrinsic.index_copy_(0, lived, self.bonus.reward(reached.index_select(0, lived)))
+
+    def finished(self, episodes: Episodes) -> None:
+        """Episodes that ended: the weight of the bonus may fade with them."""
+        self.weight.finished(episodes)
+
+    def figures(self) -> dict[str, float]:
+        """What is scheduled or annealed, at this moment."""
+        novelty = {"novelty": float(self.intrinsic.mean())} if self.bonus else {}
+        return {"intrinsic_weight": self.weight.value} | novelty
+
+    def _parts(self) -> dict[str, Stateful]:
+        """What keeps a state of its own, by name."""
+        parts: dict[str, Stateful] = {"weight": self.weight}
+        return parts | ({"bonus": self.bonus} if self.bonus else {})
+
+    def state(self) -> State:
+        """Every part."""
+        return {name: part.state() for name, part in self._parts().items()}
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken; refuses one that lacks something."""
+        needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
+        if missing := sorted(needed - state.keys()):
+            raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME)
+        for name, part in self._parts().items():
+            part.restore(state.get(name, {}))  # a part that keeps nothing may be left out
+
+
+class Learner(Seeker):
+    """A network that is learned by gradient descent, and the reward for novelty. How it acts and learns is elsewhere.
+
+    What an agent keeps beside its parts it adds to `state` and `restore`.
+    """
+
     network: nn.Module
 
     def __init__(self, settings: Descent, network: nn.Module, given: Materials) -> None:
-        self._descent, self.counters, self.network = settings, given.counters, network
+        super().__init__(given)
+        self._descent, self.network = settings, network
         self._weights: list[Tensor] = list(network.parameters())
         self.optimizer = make_optimizer(settings.optimizer, network, self._lr)
-        self.bonus = make_bonus(given.explore.bonus, given.env.layout, given.streams.child("bonus"), given.env.device)
-        self.weight = make_weight(given.explore.weight, given.counters, given.max_steps)
-        self.intrinsic = torch.zeros(given.env.rows, device=given.env.device)
 
     @property
     def _lr(self) -> float:
@@ -62,38 +115,21 @@ class Learner:
         """The next gradient steps are as long as the schedule says now."""
         set_lr(self.optimizer, self._lr)
 
-    def finished(self, episodes: Episodes) -> None:
-        """Episodes that ended: the weight of the bonus may fade with them."""
-        self.weight.finished(episodes)
-
     def parameters(self) -> dict[str, Tensor]:
         """Every weight by name, live."""
         return dict(self.network.named_parameters())
 
     def figures(self) -> dict[str, float]:
         """What is scheduled or annealed, at this moment."""
-        now = {"intrinsic_weight": self.weight.value, "lr": self._lr}
-        return now | ({"novelty": float(self.intrinsic.mean())} if self.bonus else {})
-
-    def _parts(self) -> dict[str, Stateful]:
-        """What keeps a state of its own, by name."""
-        parts: dict[str, Stateful] = {"weight": self.weight}
-        return parts | ({"bonus": self.bonus} if self.bonus else {})
+        return super().figures() | {"lr": self._lr}
 
     def state(self) -> State:
         """Network, optimizer, and every part."""
-        return {
-            "network": weights(self.network),
-            "optimizer": optimizer_state(self.optimizer, self.network),
-            **{name: part.state() for name, part in self._parts().items()},
-        }
+        kept = {"network": weights(self.network), "optimizer": optimizer_state(self.optimizer, self.network)}
+        return kept | super().state()
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken; refuses one that lacks something."""
-        needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
-        if missing := sorted(needed - state.keys()):
-            raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME)
+        super().restore(state)
         restore_weights(self.network, state["network"])
         restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))
-        for name, part in self._parts().items():
-            part.restore(state.get(name, {}))  # a part that keeps nothing may be left out

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from townlet.agents.distributions import Categorical
+from townlet.agents import distributions
+from townlet.agents.distributions import distribution
 from townlet.errors import TownletError
 
-Kind = Literal["values", "logits"]
+Kind = Literal["values"] | distributions.Kind
 LOWEST: Final = float("-inf")
 
 
@@ -20,7 +21,8 @@ class Policy:
 
     The network is a body with a head: `start(rows)` → hidden [rows, H], and a call with obs [B, D] and
     hidden [B, H] → outputs [B, K] and the hidden state after them. `kind` says what the outputs are: action
-    `values`, of which the highest is taken, or `logits` of probabilities. Acting at random needs a generator.
+    `values`, of which the highest is taken, `logits` of probabilities, logits of `switches`, or means and deviations
+    of `numbers`. Acting at random needs a generator.
     """
 
     def __init__(self, network: nn.Module, kind: Kind, generator: torch.Generator | None = None) -> None:
@@ -37,25 +39,27 @@ class Policy:
     def act(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Actions [N] int64 for obs [N, D]; no mask [N, K] means that all are valid.
 
-        Rows that are fresh [N] bool begin an episode. Unless greedy, actions are drawn from the probabilities;
-        a policy of values is always greedy.
+        Switches are [N, A] int64 and numbers [N, A] float32; numbers may lie beyond their bounds. Rows that are fresh
+        [N] bool begin an episode. Unless greedy, actions are drawn from the probabilities; a policy of values is
+        always greedy.
         """
         outputs, self._hidden = self._steps(obs, self._before(obs, fresh))
         if self.kind == "values":
             return _best(outputs, mask)
-        chances = Categorical(outputs, mask)
+        chances = distribution(self.kind, outputs, mask)
         return chances.mode() if greedy else chances.sample(self._chance())
 
     @torch.inference_mode()
     def outputs(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None) -> dict[str, Tensor]:
         """What stands behind the next act: `values` or `logits`, and `probabilities`, each [N, K].
 
+        Of switches the probabilities are those of being on; of numbers it is `means` and `deviations`.
         A look that changes nothing: the hidden state stays as it was.
         """
         outputs, _ = self._steps(obs, self._before(obs, fresh))
         if self.kind == "values":
             return {"values": outputs, "probabilities": one_hot(_best(outputs, mask), outputs.shape[-1]).float()}
-        return {"logits": outputs, "probabilities": Categorical(outputs, mask).probs}
+        return distribution(self.kind, outputs, mask).outputs()
 
     def _before(self, obs: Tensor, fresh: Tensor | None) -> Tensor:
         """Hidden state [N, H] before this step."""

@@ -5,25 +5,23 @@ Advantages are GAE(λ) (Schulman et al. 2016). The policy is recurrent where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic, make_actor_critic
+from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
-from townlet.agents.distributions import Categorical
-from townlet.agents.learner import Learner
+from townlet.agents.learner import refuse_voids
 from townlet.agents.losses import divergence, explained_variance, surrogate, value_error
-from townlet.agents.policy import Policy
 from townlet.config.model import Model
-from townlet.config.schedule import Scheduled, value_at
+from townlet.config.schedule import Schedule, Scheduled, value_at
 from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
-from townlet.explore.choose import normalized_entropy
 from townlet.explore.spec import ends
 from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.optimizers import Kind, clip, forget_gradients
@@ -35,6 +33,8 @@ AT_ONCE: Final = 8192
 ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
 FIGURES: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
 KL: Final = FIGURES.index("approx_kl")
+# What an update aims at and may be scheduled, and the figure that tells its value: `entropy` tells of the policy.
+AIMS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
 
 
 class PpoSettings(Model):
@@ -60,8 +60,8 @@ class PpoSettings(Model):
         None, description="How far values may move in an update. Lowered, slower and steadier; null leaves them free."
     )
     entropy: Scheduled = Field(0.01, description="Bonus for undecided policies. Raised, it explores more and longer.")
-    value: float = Field(
-        0.5, ge=0, description="Weight of the value's loss. Raised, a shared body serves values more than the policy."
+    value: Scheduled = Field(
+        0.5, description="Weight of the value's loss. Raised, a shared body serves values more than the policy."
     )
     normalize_advantage: Literal["batch", "rollout", "none"] = Field(
         "batch", description="Bring advantages to mean 0 and deviation 1 in each batch, once for all steps, or never."
@@ -75,6 +75,12 @@ class PpoSettings(Model):
         None,
         gt=0,
         description="No further epoch once the policy moved so far. Lowered, smaller updates; null: never.",
+    )
+    log_std: float = Field(
+        0.0,
+        ge=-10,
+        le=10,
+        description="Logarithm of the first deviation of actions that are numbers. Raised, it tries more at first.",
     )
     shared: bool = Field(True, description="One body for policy and value. Off, one each, at twice the cost.")
     optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
@@ -90,7 +96,7 @@ class PpoSettings(Model):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> PpoSettings:
-        for name in ("lr", "clip", "value_clip", "entropy"):
+        for name in ("lr", *AIMS):
             value = getattr(self, name)
             if value is not None and min(ends(value)) < 0:
                 raise ValueError(f"`{name}` cannot be below 0")
@@ -103,27 +109,32 @@ class Aim(NamedTuple):
     clip: float
     value_clip: float | None
     entropy: float
+    value: float
 
 
-class Ppo(Learner):
+class Ppo(Actor):
     """Acts in N rows by drawing from its policy; learns from the last `n_steps` steps of all of them."""
 
     name = "ppo"
     on_policy = True
-    outputs_are: Literal["probabilities"] = "probabilities"
-    network: ActorCritic
 
     def __init__(self, settings: PpoSettings, given: Materials) -> None:
-        env, streams = given.env, given.streams
-        rows, device, actions, size = env.rows, env.device, env.actions.n, env.layout.size
-        draws = streams.torch("network")
-        network = make_actor_critic(
-            given.network, env.layout, actions, shared=settings.shared, generator=draws, device=device
-        )
-        super().__init__(settings, network, given)
+        super().__init__(settings, given)
+        env, network = given.env, self.network
+        rows, device, size = env.rows, env.device, env.layout.size
+        if network.hidden:
+            refuse_voids("ppo", env)
         self.settings, self.round = settings, settings.n_steps
-        self.rollout = Rollout(settings.n_steps, rows, size, actions, hidden=network.hidden, device=device)
-        self._streams, self._generator = streams, streams.torch("choice", device)
+        self.rollout = Rollout(
+            settings.n_steps,
+            rows,
+            size,
+            env.actions.choices,
+            action=(self.family.shape, self.family.dtype),
+            hidden=network.hidden,
+            voids=env.voids,
+            device=device,
+        )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
         self._last_value, self._bootstrap = (torch.zeros(rows, device=device) for _ in range(2))
@@ -131,12 +142,10 @@ class Ppo(Learner):
 
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
-        """Actions [N] int64, drawn from the policy."""
-        logits, value, hidden = self.network(seen.obs, self._hidden)
+        """Actions, drawn from the policy: [N] int64, switches [N, A] int64, or numbers [N, A]."""
+        outputs, value, hidden = self.network(seen.obs, self._hidden)
         self._hidden.copy_(hidden)
-        self._choice, self._mask = Categorical(logits, seen.mask), self.rollout.mask[self.rollout.steps]
-        self.behind = self._choice.log_probs
-        actions = self._choice.sample(self._generator)
+        actions, self._mask = self._draw(outputs, seen.mask), self.rollout.mask[self.rollout.steps]
         self.rollout.acted(seen.obs, seen.mask, actions, self._choice.log_prob(actions), value, self._fresh)
         return actions
 
@@ -151,37 +160,27 @@ class Ppo(Learner):
             self._bootstrap.index_copy_(0, rows, value)
         if self.bonus:
             reached = self._reached.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
-            self.intrinsic.copy_(self.bonus.reward(reached))
+            self._see(reached, step.void)
         reward = step.reward * self.settings.reward_scale
-        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap)
-        torch.logical_or(step.terminated, step.truncated, out=self._fresh)
+        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap, step.void)
+        self._fresh.copy_(step.begins)
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:
             self._last_value.copy_(self.network(step.obs, self._hidden)[1])
-
-    @torch.inference_mode()
-    @torch.inference_mode()
-    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
-        """The probabilities of the first rows at some acts [T, rows, K]."""
-        return torch.stack([log_probs[:, :rows] for log_probs in behind]).exp().transpose(1, 2)
-
-    @torch.inference_mode()
-    def entropy(self) -> Tensor:
-        """Normalised entropy [N] of the policy at the last act."""
-        return normalized_entropy(self._choice.probs, self._mask)
 
     def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """Epochs of gradient steps on the steps since the last call: their mean figures, approx_kl of the last."""
         if not self.rollout.full:
             return None
-        s, now = self.settings, self.counters
-        value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
-        aim = Aim(value_at(s.clip, now), value_clip, value_at(s.entropy, now))
+        if not len(self.rollout.lived(self.rollout.reward)):  # every step of a short one may be void
+            self.rollout.clear(self._hidden)
+            return None
+        s, aim = self.settings, self._aim()
         self._follow_lr()
         advantage, returns = self.rollout.advantages(self._last_value, s.gamma, s.gae_lambda, self.weight.value)
-        explained = explained_variance(advantage, returns)
+        explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns))
         if s.normalize_advantage == "rollout":
-            std, mean = torch.std_mean(advantage, correction=0)
+            std, mean = torch.std_mean(self.rollout.lived(advantage), correction=0)
             advantage.sub_(mean).div_(std + TINY)
         epochs: list[Tensor] = []
         for _ in range(s.epochs):
@@ -193,10 +192,22 @@ class Ppo(Learner):
         self.rollout.clear(self._hidden)
         return figures | novelty | self.figures()
 
+    def _aim(self) -> Aim:
+        s, now = self.settings, self.counters
+        value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
+        return Aim(value_at(s.clip, now), value_clip, value_at(s.entropy, now), value_at(s.value, now))
+
+    def figures(self) -> dict[str, float]:
+        """What is scheduled or annealed, at this moment."""
+        now = self._aim()._asdict()
+        scheduled = {AIMS[key]: now[key] for key in AIMS if isinstance(getattr(self.settings, key), Schedule)}
+        return scheduled | super().figures()
+
     def _minibatches(self) -> Iterator[Tensor]:
         """Indices of steps, or of whole rows for a recurrent policy: each once, shuffled."""
         share, steps = self.settings.batch_size, len(self.rollout)
-        size = share if isinstance(share, int) else max(1, round(share * steps))
+        # Rounded down; a product like .29 × 100 that falls short of a whole number only by its last bits is that one.
+        size = share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + TINY)))
         if self.network.hidden:
             return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self._generator)
         return self.rollout.minibatches(size, self._generator)
@@ -218,7 +229,7 @@ class Ppo(Learner):
             value_loss = value_error(value, batch.value, batch.returns, aim.value_clip).mean()
             undecided = entropy.mean()
             share = len(part) / len(index)
-            loss = (policy_loss + s.value * value_loss - aim.entropy * undecided) * share
+            loss = (policy_loss + aim.value * value_loss - aim.entropy * undecided) * share
             loss.backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 moved, clipped = divergence(log_ratio).mean(), (log_ratio.expm1().abs() > aim.clip).float().mean()
@@ -232,37 +243,34 @@ class Ppo(Learner):
         """Stored steps [B] or [T, B], and what the network now says of them: log_prob, entropy and value."""
         if self.network.hidden:
             batch, fresh, hidden = self.rollout.gather_rows(part)
-            logits, value, _ = self.network(batch.obs, hidden, fresh)
+            outputs, value, _ = self.network(batch.obs, hidden, fresh)
         else:
             batch = self.rollout.gather(part)
-            logits, value, _ = self.network(batch.obs, self.network.start(len(part)))
-        choice = Categorical(logits, batch.mask)
+            outputs, value, _ = self.network(batch.obs, self.network.start(len(part)))
+        choice = self.family.of(outputs, batch.mask)
         return batch, choice.log_prob(batch.actions), choice.entropy(), value
 
     def _sample_obs(self) -> Tensor:
         """Observations of a share of the steps [B, D], for the bonus."""
-        steps = len(self.rollout)
-        count = max(1, round(self.settings.bonus_share * steps))
-        some = torch.randint(steps, (count,), generator=self._generator, device=self._fresh.device)
-        return self.rollout.obs.flatten(0, 1).index_select(0, some)
+        seen = self.rollout.lived(self.rollout.obs).view(-1, self.rollout.obs.shape[-1])
+        count = max(1, round(self.settings.bonus_share * len(seen)))
+        some = torch.randint(len(seen), (count,), generator=self._generator, device=self._fresh.device)
+        return seen.index_select(0, some)
 
     def _summary(self, epochs: list[Tensor], explained: Tensor, aim: Aim) -> dict[str, float]:
-        uniform = self.rollout.mask.sum(-1, dtype=torch.float32).log_().mean()  # entropy of blind choice
-        told = torch.cat((torch.stack(epochs).mean(0), torch.stack((epochs[-1][KL], explained, uniform))))
-        *means, moved, explained_share, most = told.tolist()  # the only wait for the device
+        measure = self._measure(self.rollout.lived(self.rollout.mask))
+        told = torch.cat((torch.stack(epochs).mean(0), torch.stack((epochs[-1][KL], explained, measure))))
+        *means, moved, explained_share, beside = told.tolist()  # the only wait for the device
         figures = dict(zip(FIGURES, means, strict=True))
-        loss = figures["policy_loss"] + self.settings.value * figures["value_loss"] - aim.entropy * figures["entropy"]
+        entropy = figures.pop("entropy")
+        loss = figures["policy_loss"] + aim.value * figures["value_loss"] - aim.entropy * entropy
         return figures | {
             "loss": loss,
             "approx_kl": moved,
             "explained_variance": explained_share,
-            "normalized_entropy": figures["entropy"] / most if most else 0.0,
             "epochs_done": float(len(epochs)),
+            **self._openness(entropy, beside),
         }
-
-    def policy(self) -> Policy:
-        """The policy; it shares the network. Unless greedy, it draws from a stream of its own, from its start."""
-        return Policy(self.network.actor, "logits", self._streams.torch("policy", str(self._fresh.device)))
 
     def _parts(self) -> dict[str, Stateful]:
         return {"rollout": self.rollout, **super()._parts()}

@@ -15,7 +15,7 @@ from townlet.agents.agent import Materials, unasked
 from townlet.agents.learner import Learner
 from townlet.agents.policy import Policy
 from townlet.agents.q_network import QNetwork, make_q_network
-from townlet.agents.values import Loss, follow
+from townlet.agents.values import Loss, follow, require_discrete
 from townlet.config.model import Model
 from townlet.config.schedule import Scheduled
 from townlet.contract.episodes import Episodes
@@ -104,6 +104,7 @@ class QAgent(Learner, ABC):
 
     def __init__(self, settings: QSettings, given: Materials) -> None:
         env, streams = given.env, given.streams
+        require_discrete(self.name, env)
         rows, device, actions = env.rows, env.device, env.actions.n
         draws = streams.torch("network")
         network = make_q_network(
@@ -147,11 +148,12 @@ class QAgent(Learner, ABC):
             next_obs = self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
             next_mask = self._next_mask.copy_(step.mask).index_copy_(0, ended.rows, ended.mask)
         if self.bonus:
-            self.intrinsic.copy_(self.bonus.reward(next_obs))
+            self._see(next_obs, step.void)
         torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
-        self.memory.add(Transition(*before, next_obs, next_mask, step.terminated, step.truncated, self._before))
-        self._observed += self._obs.shape[0]
+        after = next_obs, next_mask, step.terminated, step.truncated, self._before
+        self.memory.add(Transition(*before, *after, void=step.void))
+        self._observed += self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
 
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended: exploration decays with them."""

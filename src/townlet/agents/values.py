@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from townlet.contract.vec_env import Continuous, Discrete, VecEnv
+from townlet.errors import TownletError
+
 Loss = Literal["mse", "huber"]
+
+
+def require_discrete(name: str, env: VecEnv) -> None:
+    """Who compares the values of actions can only choose from a list of them."""
+    if not isinstance(env.actions, Discrete):
+        kind = "numbers" if isinstance(env.actions, Continuous) else "switches"
+        raise TownletError(f"{name} needs a list of actions, and those of this environment are {kind}", "take ppo")
 
 
 def best_valid(ranking: Tensor, values: Tensor, mask: Tensor) -> Tensor:

@@ -98,6 +98,7 @@ def values_in_range(make: Make) -> None:
         require(step.mask.any(1).all() or not env.actions.choices, "every row has a valid action")
         require(torch.allclose(step.components.sum(1), step.reward, atol=1e-4), "components sum to the reward")
         over = step.terminated | step.truncated
+        require((step.void is not None) == env.voids, "`voids` says whether steps can be void")
         require(not (step.terminated & step.truncated).any(), "no episode is both terminated and truncated")
         if step.void is not None:
             require(same(step.void, before), "a row is void in the step after its end, and in no other")

@@ -113,6 +113,7 @@ class VecEnv(Protocol):
     layout: Layout
     components: tuple[str, ...]
     exact: bool  # whether `restore` goes on to the bit; else it begins new episodes
+    voids: bool  # whether rows need a step to begin anew, see `Step.void`
 
     @property
     def actions(self) -> Actions:

@@ -52,9 +52,12 @@ class Priorities:
         self._tree = SumTree(size, device)
         self._top = torch.ones((), dtype=torch.float64, device=device)  # the largest so far
 
-    def written(self, start: int, stop: int) -> None:
-        """New transitions lie at places start … stop − 1: each gets the largest priority, so that it is soon drawn."""
-        self._tree.fill(start, stop, self._top)
+    def written(self, start: int, stop: int, void: Tensor | None = None) -> None:
+        """New transitions lie at places start … stop − 1: each gets the largest priority, so that it is soon drawn.
+
+        Those that are void [stop − start] get none.
+        """
+        self._tree.fill(start, stop, self._top if void is None else self._top.masked_fill(void, 0.0))
 
     def draw(self, batch: int, beta: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Places [B], one from each of B equal shares of the total, and their importance weights [B] (largest 1)."""

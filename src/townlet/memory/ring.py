@@ -28,7 +28,10 @@ class Batch(NamedTuple):
 
 
 class Ring:
-    """The newest `capacity` transitions, in whole steps of all rows: slots = capacity // rows, at least n_step + 1."""
+    """The newest `capacity` transitions, in whole steps of all rows: slots = capacity // rows, at least n_step + 1.
+
+    Where an environment has void steps they take their places and are never drawn.
+    """
 
     def __init__(
         self,
@@ -41,11 +44,12 @@ class Ring:
         gamma: float,
         generator: torch.Generator,
         priority: PrioritySpec | None = None,
+        voids: bool = False,
         device: str = "cpu",
     ) -> None:
         slots = max(capacity // rows, n_step + 1)
         self.n_step, self._generator, self._device = n_step, generator, device
-        self._storage = Storage(slots, rows, transition_columns(obs_size, actions), device)
+        self._storage = Storage(slots, rows, transition_columns(obs_size, actions, voids), device)
         self._priorities = Priorities(priority, slots * rows, device) if priority else None
         self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
         self._ahead = torch.arange(n_step, device=device).unsqueeze(1)  # [n, 1]
@@ -61,7 +65,7 @@ class Ring:
         store.add(step)
         if self._priorities:
             start = store.newest * store.rows
-            self._priorities.written(start, start + store.rows)
+            self._priorities.written(start, start + store.rows, step.void)
 
     def sample(self, batch: int, weight: float = 0.0, beta: float = 1.0) -> Batch:
         """Draw `batch` transitions with replacement, uniformly or by priority.
@@ -73,7 +77,7 @@ class Ring:
         if self._priorities:
             index, importance = self._priorities.draw(batch, beta, self._generator)
         else:
-            index = torch.randint(len(self), (batch,), generator=self._generator, device=self._device)
+            index = self._uniform(batch)
             importance = torch.ones(batch, device=self._device)
         flat = self._storage.flat
         reward, last, discount = self._returns(index, weight)
@@ -87,6 +91,19 @@ class Ring:
             index=index,
             importance=importance,
         )
+
+    def _uniform(self, batch: int) -> Tensor:
+        """Places [B], each transition as likely as every other. Whoever meets a void step draws again.
+
+        This ends: a row is never void twice in a row, nor in its first step, so half of what is stored was lived.
+        """
+        index = torch.randint(len(self), (batch,), generator=self._generator, device=self._device)
+        if (void := self._storage.flat.get("void")) is None:
+            return index
+        while len(again := void.take(index).nonzero().squeeze(1)):
+            more = torch.randint(len(self), (len(again),), generator=self._generator, device=self._device)
+            index.index_copy_(0, again, more)
+        return index
 
     def reprioritize(self, index: Tensor, error: Tensor) -> None:
         """The errors [B] of the transitions at `index` [B] of the last batch; without priorities nothing happens."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
-from townlet.memory.storage import FLAG, NUMBER, Storage
+from townlet.memory.storage import FLAG, NUMBER, WHOLE, Column, Storage
 
 
 class Minibatch(NamedTuple):
@@ -18,7 +18,7 @@ class Minibatch(NamedTuple):
 
     obs: Tensor  # [B, D]
     mask: Tensor  # [B, K]
-    actions: Tensor  # [B]
+    actions: Tensor  # [B] or [B, A]
     log_prob: Tensor  # [B], of the action when it was chosen
     value: Tensor  # [B], as estimated then
     advantage: Tensor  # [B]
@@ -37,20 +37,31 @@ class Rollout:
     """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
 
     A step is written in two halves, `acted` and `observed`, so that an agent need not keep the first half elsewhere.
+    Where an environment has void steps they are kept in their places and never handed out.
     """
 
     def __init__(
-        self, steps: int, rows: int, obs_size: int, actions: int, *, hidden: int = 0, device: str = "cpu"
+        self,
+        steps: int,
+        rows: int,
+        obs_size: int,
+        choices: int,
+        *,
+        action: Column = WHOLE,
+        hidden: int = 0,
+        voids: bool = False,
+        device: str = "cpu",
     ) -> None:
         self._storage = Storage(
             steps,
             rows,
             {
                 "obs": ((obs_size,), torch.float32),
-                "mask": ((actions,), torch.bool),
-                "actions": ((), torch.int64),
+                "mask": ((choices,), torch.bool),
+                "actions": action,
                 **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), NUMBER),
                 **dict.fromkeys(("terminated", "truncated", "fresh"), FLAG),
+                **({"void": FLAG} if voids else {}),
             },
             device,
         )
@@ -59,6 +70,7 @@ class Rollout:
         self.log_prob, self.value = columns["log_prob"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
         self.terminated, self.truncated, self.fresh = columns["terminated"], columns["truncated"], columns["fresh"]
+        self._void = columns.get("void")
         self.hidden = torch.zeros((rows, hidden), device=device)
         self._advantage, self._returns, self._trace = (torch.zeros_like(self.reward) for _ in range(3))
 
@@ -89,13 +101,30 @@ class Rollout:
         self._storage.put(obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, fresh=fresh)
 
     def observed(
-        self, reward: Tensor, intrinsic: Tensor, terminated: Tensor, truncated: Tensor, bootstrap: Tensor
+        self,
+        reward: Tensor,
+        intrinsic: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+        bootstrap: Tensor,
+        void: Tensor | None = None,
     ) -> None:
         """The second half: what came of it, each [N]. `bootstrap` is read where truncated."""
         self._storage.put(
             reward=reward, intrinsic=intrinsic, terminated=terminated, truncated=truncated, bootstrap=bootstrap
         )
+        if void is not None:
+            self._storage.put(void=void)
         self._storage.advance()
+
+    def lived(self, column: Tensor) -> Tensor:
+        """A column [T, N, …] as [R, …], without void steps; as it is where there cannot be any."""
+        places = self._lived_places()
+        return column if places is None else column[: self.steps].flatten(0, 1).index_select(0, places)
+
+    def _lived_places(self) -> Tensor | None:
+        """Places [R] int64 of the steps that are not void, ascending; None where all are."""
+        return None if self._void is None else self._void[: self.steps].flatten().logical_not().nonzero().squeeze(1)
 
     def advantages(
         self, last_value: Tensor, gamma: float, gae_lambda: float, weight: float = 0.0
@@ -126,7 +155,10 @@ class Rollout:
 
     def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Tensor]:
         """Every stored transition once, shuffled: indices [B ≤ size] for `gather`, of nearly equal length."""
-        return self._shuffled(len(self), size, generator)
+        places = self._lived_places()
+        if places is None:
+            return self._shuffled(len(self), size, generator)
+        return (places.index_select(0, part) for part in self._shuffled(len(places), size, generator))
 
     def row_batches(self, rows_per_batch: int, generator: torch.Generator) -> Iterator[Tensor]:
         """Every row once, shuffled: indices [B ≤ rows_per_batch] for `gather_rows`, of nearly equal length."""

@@ -12,8 +12,10 @@ from townlet.contract.restore import SAME, copy_tensor, part
 from townlet.contract.state import State
 from townlet.errors import TownletError
 
-Columns = Mapping[str, tuple[tuple[int, ...], torch.dtype]]  # name → shape of one row's value, and its type
+Column = tuple[tuple[int, ...], torch.dtype]  # shape of one row's value, and its type
+Columns = Mapping[str, Column]
 NUMBER: Final = ((), torch.float32)
+WHOLE: Final = ((), torch.int64)
 FLAG: Final = ((), torch.bool)
 
 
@@ -30,6 +32,7 @@ class Transition(NamedTuple):
     terminated: Tensor  # [N] bool
     truncated: Tensor  # [N] bool
     hidden: Tensor  # [N, H] what was remembered before it; H is 0 where that is not stored
+    void: Tensor | None = None  # [N] bool, nothing can be learned from these; None where that never happens
 
     @property
     def ended(self) -> Tensor:
@@ -37,11 +40,12 @@ class Transition(NamedTuple):
         return self.terminated | self.truncated
 
 
-def transition_columns(obs_size: int, actions: int) -> Columns:
+def transition_columns(obs_size: int, actions: int, voids: bool = False) -> Columns:
     """The columns that every replay memory keeps of transitions."""
     return {
+        **({"void": FLAG} if voids else {}),
         "obs": ((obs_size,), torch.float32),
-        "actions": ((), torch.int64),
+        "actions": WHOLE,
         "reward": NUMBER,
         "intrinsic": NUMBER,
         "next_obs": ((obs_size,), torch.float32),

@@ -49,7 +49,7 @@ class SumTree:
             above.index_copy_(0, index, below.index_select(0, index).sum(1))
 
     def fill(self, start: int, stop: int, weight: Tensor) -> None:
-        """Set all weights of a stretch to the same value, a tensor without dimensions."""
+        """Set the weights of a stretch: to one value, a tensor without dimensions, or to [stop − start] of them."""
         self._leaves[start:stop] = weight
         for below, above in self._above:
             start, stop = start // WIDTH, -(-stop // WIDTH)

@@ -32,6 +32,20 @@ def head(features: int, outputs: int, scale: float) -> nn.Linear:
     return layer
 
 
+class Spread(nn.Module):
+    """Means, and logarithms of deviations that are learned but the same everywhere: [..., F] → [..., 2 K]."""
+
+    def __init__(self, features: int, outputs: int, scale: float, log_std: float) -> None:
+        super().__init__()
+        self.means = head(features, outputs, scale)
+        self.log_std = nn.Parameter(torch.zeros(outputs))
+        self.start = log_std
+
+    def forward(self, features: Tensor) -> Tensor:
+        means = self.means(features)
+        return torch.cat((means, self.log_std.expand_as(means)), -1)
+
+
 class Dueling(nn.Module):
     """Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K], both streams in one product."""
 
@@ -58,6 +72,8 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             _draw(part.weight, partial(init.normal_, std=std), generator)
         elif isinstance(part, nn.LayerNorm | nn.GroupNorm):
             part.reset_parameters()
+        elif isinstance(part, Spread):
+            part.log_std.fill_(part.start)
         elif isinstance(part, nn.RNNBase):
             _recurrent(part, generator)
         elif next(part.parameters(recurse=False), None) is not None:

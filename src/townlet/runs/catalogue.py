@@ -49,6 +49,8 @@ _ALL: Final = (
            "the policy hardly explores any more; where it has not learned enough, raise the entropy bonus",
            collapse=0.25),
     Metric("normalized_entropy", "the same beside a blind choice", "entropy / log (valid actions)", "share", (0, 1)),
+    Metric("deviation", "how far actions that are numbers are tried around their means", "mean σ", "", (1e-3, 1e2),
+           "below this it hardly explores any more; far above the bounds of the actions most of it is cut off"),
     Metric("temperature", "Boltzmann's temperature", "T", "", (0, 100)),
     # Learning from values
     Metric("loss", "what the optimizer minimises", "mean loss of the update", "", (-1e4, 1e4),
@@ -70,6 +72,10 @@ _ALL: Final = (
            "above this, updates are too large: lower lr or epochs"),
     Metric("explained_variance", "how much of the returns the value explains", "1 − Var(return − V) / Var(return)", "",
            (-0.2, 1), "below 0 the value is worse than a constant: raise its share, or scale the reward"),
+    Metric("clip", "how far probabilities may move now", "ε", "", (0, 1)),
+    Metric("value_clip", "how far values may move now", "ε of V", "reward"),
+    Metric("entropy_weight", "weight of the bonus for undecided policies now", "c₂"),
+    Metric("value_weight", "weight of the value's loss now", "c₁"),
     Metric("epochs_done", "times each step was learned from", "epochs until target_kl stopped them", "epochs"),
     # The machine
     Metric("steps_per_second", "speed of the whole loop", "Δ env_steps / Δ time", "steps/s", (1, _BIG), timed=True),

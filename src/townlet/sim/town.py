@@ -23,6 +23,7 @@ class Town:
     """N rows of one world as tensors. On the CPU they share memory with the engine and are reused."""
 
     exact = True
+    voids = False
 
     def __init__(
         self,

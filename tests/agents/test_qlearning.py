@@ -1,0 +1,188 @@
+"""qlearning: a table of values, learned from all rows at once, and a state that goes on to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from agents.lives import Life, differences, success
+from agents.toys import Bits, Chain, Target, Toy
+from townlet.agents.agent import Materials
+from townlet.agents.qlearning import QLearning, QLearningSettings
+from townlet.contract import conformance
+from townlet.contract.counters import Counters
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Ended, Seen, Step
+from townlet.errors import TownletError
+from townlet.explore.spec import BoltzmannSpec, CountsSpec, EpsilonSpec, ExploreSpec, FixedWeight
+from townlet.nets.spec import MlpSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+QUICK = {"lr": 0.3, "gamma": 0.9}
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=0.1))
+
+
+class NumberedChain(Chain):
+    """The chain, whose places are told by their number, from 3 on."""
+
+    layout = Layout.of(("place", (1,), 3.0, 10.0, "index"))
+
+    def _seen(self) -> Seen:
+        return Seen(self._place.unsqueeze(1).float() + 3, super()._seen().mask)
+
+
+class LateNumberedChain(NumberedChain):
+    """The same where rows need a step to begin anew."""
+
+    voids = True
+
+
+def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
+    env, counters = env or NumberedChain(8), Counters(budget=10_000)
+    explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
+    given = Materials(MlpSpec(), explore, env, counters, Streams(seed), 20)
+    return Life(QLearning(QLearningSettings(**(QUICK | settings)), given), env, counters)
+
+
+def agent_of(lived: Life) -> QLearning:
+    assert isinstance(lived.agent, QLearning)
+    return lived.agent
+
+
+@pytest.mark.parametrize("toy", [NumberedChain, LateNumberedChain])
+def test_toys_keep_the_contract(toy: type[Toy]) -> None:
+    conformance.check(toy)
+
+
+@pytest.mark.parametrize(
+    ("toy", "explore", "settings"),
+    [
+        (NumberedChain, None, {}),
+        (NumberedChain, None, {"double": True}),
+        (LateNumberedChain, None, {}),
+        (NumberedChain, ExploreSpec(choose=EpsilonSpec(start=0.0, end=0.0)), {"start": 2.0}),
+        (NumberedChain, ExploreSpec(choose=BoltzmannSpec(temperature=0.1)), {}),
+    ],
+    ids=["plain", "double", "late", "optimistic", "boltzmann"],
+)
+def test_chain_is_learned(toy: type[Toy], explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
+    trained = life(toy(8), explore=explore, **settings)
+    policy = trained.agent.policy()
+    assert success(policy, NumberedChain(16)) < 0.9
+    trained.go_on(1500)
+    assert success(policy, NumberedChain(16)) == 1.0
+    # The goal is one step from place 6 and pays 1; every step before it is worth γ times as much.
+    shown = policy.outputs(torch.arange(3.0, 10.0).unsqueeze(1))["values"]
+    assert shown[6, 1].item() == pytest.approx(1.0, abs=0.01)
+    assert shown[3, 1].item() == pytest.approx(0.9**3, abs=0.02)
+
+
+def steps(agent: QLearning, before: list[float], after: list[float], reward: list[float], **more: Tensor) -> None:
+    """One step of all rows, in which the second action was taken."""
+    rows = len(before)
+    agent._mask.fill_(True)
+    agent._state = agent.network.states(torch.tensor(before).unsqueeze(1))
+    agent._actions = torch.ones(rows, dtype=torch.int64)
+    no = torch.zeros(rows, dtype=torch.bool)
+    mask, pay = torch.ones(rows, 2, dtype=torch.bool), torch.tensor(reward)
+    step = Step(torch.tensor(after).unsqueeze(1), mask, pay, pay.unsqueeze(1), no, no)._replace(**more)
+    nobody = Ended(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 1), torch.zeros(0, 2, dtype=torch.bool))
+    agent.observe(step, nobody)
+
+
+def test_an_update_by_hand() -> None:
+    agent = agent_of(life(NumberedChain(2), lr=0.5))
+    table = agent.network.table[0]
+    table[4] = torch.tensor([3.0, 2.0])
+    steps(agent, [5.0, 6.0], [7.0, 7.0], [1.0, 1.0], terminated=torch.tensor([False, True]))
+    assert table[2, 1] == pytest.approx(0.5 * (1 + 0.9 * 3))
+    assert table[3, 1] == 0.5, "after a death nothing follows"
+    assert int((table != 0).sum()) == 4
+
+
+def test_an_invalid_action_is_never_the_best() -> None:
+    agent = agent_of(life(NumberedChain(1), lr=1.0))
+    agent.network.table[0, 4] = torch.tensor([3.0, 2.0])
+    steps(agent, [5.0], [7.0], [0.0], mask=torch.tensor([[False, True]]))
+    assert agent.network.table[0, 2, 1] == pytest.approx(0.9 * 2)
+
+
+def test_equal_pairs_of_one_step_all_count() -> None:
+    """Three rows do the same: as far as three steps go, to the mean of what they saw."""
+    agent = agent_of(life(NumberedChain(4), lr=0.5))
+    steps(agent, [5.0, 5.0, 5.0, 6.0], [4.0, 4.0, 4.0, 4.0], [1.0, 2.0, 6.0, 1.0])
+    assert agent.network.table[0, 2, 1] == pytest.approx((1 - 0.5**3) * 3.0)
+    assert agent.network.table[0, 3, 1] == pytest.approx(0.5)
+    many = agent_of(life(NumberedChain(64), lr=0.9))
+    for _ in range(20):
+        steps(many, [5.0] * 64, [5.0] * 64, [1.0] * 64)
+    assert float(many.network.table.max()) < 1 / (1 - 0.9), "many rows do not overshoot"
+
+
+def test_void_steps_teach_nothing() -> None:
+    agent = agent_of(life(LateNumberedChain(2), lr=0.5))
+    steps(agent, [5.0, 6.0], [4.0, 4.0], [1.0, 9.0], void=torch.tensor([False, True]))
+    assert agent.network.table[0].nonzero().tolist() == [[2, 1]]
+
+
+def test_double_asks_the_other_table() -> None:
+    """Each table rises by what the other says of the action it prefers itself."""
+    agent = agent_of(life(NumberedChain(64), lr=1.0, double=True))
+    agent.network.table[0, 4] = torch.tensor([1.0, 0.0])  # prefers the first, which the other says is worth 5
+    agent.network.table[1, 4] = torch.tensor([5.0, 7.0])  # prefers the second, which the first says is worth 0
+    steps(agent, [5.0] * 64, [7.0] * 64, [0.0] * 64)
+    assert agent.network.table[:, 2, 1].tolist() == [pytest.approx(0.9 * 5), 0.0]
+    torch.testing.assert_close(agent.network.values(torch.tensor([4])), torch.tensor([[3.0, 3.5]]))
+
+
+@pytest.mark.parametrize(
+    ("toy", "explore", "settings"),
+    [
+        (NumberedChain, None, {}),
+        (NumberedChain, COUNTED, {"double": True, "lr": {"start": 0.5, "end": 0.1}}),
+        (LateNumberedChain, ExploreSpec(choose=BoltzmannSpec(temperature=0.2)), {"start": 1.0}),
+    ],
+    ids=["default", "double", "late"],
+)
+def test_train_stop_and_resume_gives_the_same_bits(
+    toy: type[Toy], explore: ExploreSpec | None, settings: dict[str, Any]
+) -> None:
+    whole = life(toy(8), explore=explore, **settings)
+    whole.go_on(45)
+    saved = whole.state()
+    figures = whole.go_on(61)
+    resumed = life(toy(8), seed=99, explore=explore, **settings)
+    resumed.go_on(7)
+    resumed.restore(saved)
+    assert resumed.go_on(61) == figures
+    assert len(figures) == 4
+    assert differences(whole.state(), resumed.state()) == []
+
+
+def test_figures_of_a_round() -> None:
+    figures = life(explore=COUNTED, lr={"start": 0.5, "end": 0.0, "to": 256.0}).go_on(32)
+    assert figures[0].keys() == {"td_error", "mean_q", "epsilon", "intrinsic_weight", "lr", "novelty"}
+    assert [told["lr"] for told in figures] == [0.25, 0.0]
+    assert figures[0]["td_error"] > 0
+
+
+def test_what_does_not_suit_is_refused() -> None:
+    for env, words in (
+        (Chain(2), "needs an observation that is the number of a state, and this one is place; take dqn or ppo"),
+        (Target(2), "qlearning needs a list of actions, and those of this environment are numbers"),
+        (Bits(2), "are switches"),
+    ):
+        with pytest.raises(TownletError, match=words):
+            life(env)
+    with pytest.raises(ValidationError, match="a share of the way"):
+        QLearningSettings(lr=1.5)
+    state = life().state()["agent"]
+    with pytest.raises(TownletError, match="the saved qlearning has no 'network'"):
+        life().agent.restore({name: part for name, part in state.items() if name != "network"})
+    with pytest.raises(TownletError, match="table"):
+        life(double=True).agent.restore(state)

@@ -1,0 +1,171 @@
+"""reinforce: whole episodes, what they are compared with, and a state that goes on to the bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from agents.lives import Life, differences, success
+from agents.test_kinds import pay
+from agents.toys import Bits, Chain, LateChain, Target, Toy
+from townlet.agents import reinforce
+from townlet.agents.agent import Materials
+from townlet.agents.reinforce import Reinforce, ReinforceSettings
+from townlet.contract.counters import Counters
+from townlet.errors import TownletError
+from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeight
+from townlet.nets.spec import MlpSpec, RecurrentSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+QUICK = {"lr": 2e-2, "gamma": 0.9, "episodes": 16}
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=0.1))
+
+
+def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
+    env, counters = env or Chain(16), Counters(budget=10_000)
+    network = MlpSpec(hidden=(32,), activation="tanh")
+    given = Materials(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
+    return Life(Reinforce(ReinforceSettings(**(QUICK | settings)), given), env, counters)
+
+
+def weights(lived: Life) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in lived.agent.parameters().items()}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"baseline": "mean"}, {"baseline": "none"}, {"baseline": "mean", "returns": "episode"}, {"shared": False}],
+    ids=["value", "mean", "none", "episode", "apart"],
+)
+def test_chain_is_learned(settings: dict[str, Any]) -> None:
+    trained = life(**settings)
+    assert success(trained.agent.policy(), Chain(16)) < 0.9
+    figures = trained.go_on(800)
+    assert success(trained.agent.policy(), Chain(16)) == 1.0
+    assert figures[0]["normalized_entropy"] > 0.8 > figures[-1]["normalized_entropy"]
+    assert all(math.isfinite(value) for told in figures for value in told.values())
+    assert ("value_loss" in figures[0]) == (settings.get("baseline", "value") == "value")
+
+
+def test_the_chain_is_learned_where_rows_need_a_step_to_begin_anew() -> None:
+    trained = life(LateChain(16))
+    trained.go_on(800)
+    assert success(trained.agent.policy(), Chain(16)) == 1.0
+
+
+def test_numbers_are_hit_and_bits_matched() -> None:
+    trained = life(Target(64), episodes=64)
+    trained.go_on(500)
+    assert pay(trained.agent.policy(), Target(200)) > -0.05
+    trained = life(Bits(64), episodes=64)
+    trained.go_on(150)
+    assert pay(trained.agent.policy(), Bits(200)) == 3
+
+
+def test_it_learns_when_enough_episodes_have_ended_and_not_before() -> None:
+    trained, agent = life(episodes=40), None
+    agent = trained.agent
+    assert isinstance(agent, Reinforce)
+    ended = 0
+    for _ in range(60):
+        before, known = agent.lives.episodes, trained.counters.episodes
+        learned = trained.go_on(1)
+        ended = before + trained.counters.episodes - known
+        assert bool(learned) == (ended >= 40)
+        assert agent.lives.episodes == (0 if learned else ended)
+
+
+@pytest.mark.parametrize("toy", [Chain, LateChain])
+def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
+    """After learning, each row keeps exactly the steps of the episode that it is in."""
+    env = toy(16)
+    trained = life(env, episodes=5)
+    agent = trained.agent
+    assert isinstance(agent, Reinforce)
+    waited = 0
+    for _ in range(100):
+        if trained.go_on(1):
+            assert torch.equal(agent.lives._at, env._age * ~env._over)
+            waited += int(agent.lives._at.sum())
+    assert waited > 100
+
+
+@pytest.mark.parametrize(
+    ("toy", "explore", "settings"),
+    [
+        (Chain, None, {}),
+        (Chain, COUNTED, {"baseline": "mean", "optimizer": "sgd", "shared": False}),
+        (LateChain, None, {"returns": "episode", "baseline": "none", "lr": {"start": 1e-2, "end": 1e-4}}),
+        (Target, None, {"entropy": 0.01}),
+        (Bits, None, {"normalize": False}),
+    ],
+    ids=["default", "counts", "late", "numbers", "switches"],
+)
+def test_train_stop_and_resume_gives_the_same_bits(
+    toy: type[Toy], explore: ExploreSpec | None, settings: dict[str, Any]
+) -> None:
+    settings = {"episodes": 5} | settings
+    whole = life(toy(6), explore=explore, **settings)
+    whole.go_on(43)
+    saved = whole.state()
+    figures = whole.go_on(60)
+    resumed = life(toy(6), seed=99, explore=explore, **settings)
+    resumed.go_on(7)
+    resumed.restore(saved)
+    assert resumed.go_on(60) == figures
+    assert len(figures) > 3
+    assert differences(whole.state(), resumed.state()) == []
+
+
+def test_parts_give_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parts = life(optimizer="sgd", entropy=0.1), life(optimizer="sgd", entropy=0.1)
+    told = whole.go_on(60)
+    monkeypatch.setattr(reinforce, "AT_ONCE", 7)
+    assert len(told) > 1
+    for one, other in zip(told, parts.go_on(60), strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+
+
+def test_the_moving_average_forgets_by_its_memory() -> None:
+    agent = life(baseline="mean", memory=0.5).agent
+    assert isinstance(agent, Reinforce)
+    nothing = torch.zeros(3)
+    assert agent._baseline(torch.tensor([1.0, 2.0, 3.0]), nothing) == 2, "the first mean is that of the first returns"
+    assert agent._baseline(torch.tensor([5.0, 5.0, 5.0]), nothing) == pytest.approx((0.5 * 2 + 5) / 1.5)
+
+
+def test_a_bonus_for_entropy_keeps_the_policy_open() -> None:
+    def left(entropy: float) -> float:
+        return life(entropy=entropy).go_on(300)[-1]["normalized_entropy"]
+
+    assert left(20.0) > 0.97 > 0.8 > left(0.0)
+
+
+def test_normalised_the_size_of_rewards_does_not_count() -> None:
+    def learned(normalize: bool, scale: float) -> dict[str, torch.Tensor]:
+        trained = life(normalize=normalize, reward_scale=scale, baseline="none", optimizer="sgd", max_grad_norm=None)
+        while not trained.go_on(1):
+            pass
+        return weights(trained)
+
+    def far(normalize: bool) -> float:
+        one, other = learned(normalize, 1.0), learned(normalize, 8.0)
+        return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+    assert far(True) < 1e-6 < 1e-4 < far(False)
+
+
+def test_what_does_not_suit_is_refused() -> None:
+    recurrent = MlpSpec(recurrent=RecurrentSpec(size=8))
+    with pytest.raises(TownletError, match="reinforce cannot train a recurrent network; take ppo"):
+        Reinforce(ReinforceSettings(), Materials(recurrent, ExploreSpec(), Chain(2), Counters(), Streams(1), 20))
+    with pytest.raises(ValidationError, match="cannot be below 0"):
+        ReinforceSettings(entropy=-1.0)
+    state = life().state()["agent"]
+    with pytest.raises(TownletError, match="the saved reinforce has no 'lives'"):
+        life().agent.restore({name: part for name, part in state.items() if name != "lives"})
