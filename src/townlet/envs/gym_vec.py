@@ -27,7 +27,7 @@ Bools = NDArray[np.bool_]
 class GymVec:
     """N rows of a Gymnasium environment as tensors, which are reused. Made by `townlet.envs.make.make_vec`."""
 
-    components = ("reward",)
+    components: tuple[str, ...] = ("reward",)
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class GymVec:
     ) -> None:
         self.vec, self.name, self.rows, self.device = vec, name, int(vec.num_envs), device
         self._mode = _mode(vec, name)
+        self.voids = self._mode is AutoresetMode.NEXT_STEP
         self._sight = Observations(vec.single_observation_space, name)
         self.actions = actions_of(vec.single_action_space, action_names, name)
         self._encode = encoder(vec.single_action_space, self.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -21,6 +21,19 @@ from townlet.errors import TownletError
 # A process that has run Townlet's kernels cannot fork safely.
 CONTEXT: Final = "spawn"
 ATARI_SIZE: Final = (210, 160)
+
+
+class About(NamedTuple):
+    """What Gymnasium says of an environment."""
+
+    limit: int | None  # steps after which an episode is cut short
+    threshold: float | None  # mean return from which on it counts as solved
+
+
+def about(id: str) -> About:
+    """What the registry knows of `id`."""
+    spec = gym.spec(id)
+    return About(spec.max_episode_steps, spec.reward_threshold)
 
 
 def make_vec(

@@ -134,7 +134,7 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
     """Refuse to go on in another world, with other rows or another agent than those of the checkpoint."""
     wanted = facts(loaded)
     for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
-        own, now = last.info.get(name), wanted.pop(name)
+        own, now = last.info.get(name), wanted.pop(name, None)
         if own not in (None, now):  # older releases did not write both
             kept = world_file(run, role)
             where = kept if kept.exists() else Path(loaded.recipe.world or loaded.recipe.env)
@@ -219,6 +219,10 @@ def _go_on(begun: Begun, last: Checkpoint, journal: Journal, store: Store, limit
         run.note(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
     for error in checkpoint.survey(run.checkpoints)[1].values():
         journal.alert("checkpoint", f"{error.mistakes[0].what}; it is kept, and counts neither as best nor last")
+    if not t.env.exact:
+        journal.note(
+            f"Episodes begin anew: {loaded.arena.name} cannot be saved in the middle of one. All else goes on."
+        )
     if lost:
         keeper.save(last.info.get("score"), limits.over)  # from here on it counts the new metrics
         journal.alert("metrics", f"they begin anew at env_steps {last.env_steps:,}: the old ones are gone")

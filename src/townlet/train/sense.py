@@ -32,7 +32,7 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
         (("budget", "evaluation", "metrics", "agent", "explore"), _shares(recipe, node)),
     ]
     if recipe.gym is not None:
-        said.append((TOWN, _of_towns(node)))
+        said.append((TOWN, _of_towns(recipe, node)))
     elif isinstance(arena, TownArena):
         said.append((("curriculum", "potential", "change"), _curriculum(recipe, node, arena.worlds.training)))
     return [mistake for parts, found in said if not {*parts} & {*mended} for mistake in found]
@@ -104,11 +104,11 @@ def _schedules(model: BaseModel, node: Node, path: tuple[str, ...] = ()) -> Iter
             yield from _schedules(value, below, (*path, key))
 
 
-def _of_towns(node: Node) -> Iterator[Mistake]:
+def _of_towns(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     """What only a town can follow."""
-    evaluation = node.child("evaluation")
-    written: list[tuple[str, ...]] = [(key,) for key in TOWN if node.child(key) is not None]
-    written += [("evaluation", "change")] if evaluation and evaluation.child("change") is not None else []
+    plain = {key: info.get_default(call_default_factory=True) for key, info in Recipe.model_fields.items()}
+    written: list[tuple[str, ...]] = [(key,) for key in TOWN if getattr(recipe, key) != plain[key]]
+    written += [("evaluation", "change")] if recipe.evaluation.change else []
     for path in written:
         what = f"`{'.'.join(path)}` is for towns, and this is a Gymnasium environment"
         yield Mistake(what, "leave it out; what can be changed stands in `gym`", node.where(*path))

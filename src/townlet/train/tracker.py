@@ -32,7 +32,7 @@ class Tracker:
 
     def step(self, step: Step, ended: Ended, intrinsic: Tensor, entropy: Tensor | None) -> Episodes:
         """Add one step of all rows; the episodes that ended with it, whose sums begin anew."""
-        self.length += 1
+        self.length += 1 if step.void is None else step.void.logical_not()
         self._add_rewards(step)
         self.intrinsic += intrinsic
         if entropy is not None:

@@ -13,7 +13,7 @@ from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Actions
 from townlet.curriculum.curriculum import Curriculum
 from townlet.envs.gym_vec import GymVec
-from townlet.envs.make import make_vec
+from townlet.envs.make import about, make_vec
 from townlet.envs.spec import EnvSpec
 from townlet.rng import Streams
 from townlet.runs.store import Store
@@ -60,12 +60,12 @@ class GymArena:
     @property
     def limit(self) -> int | None:
         """Steps after which an episode is cut short."""
-        return self._one.limit
+        return self.spec.max_episode_steps or about(self.name).limit
 
     @property
     def threshold(self) -> float | None:
         """The return from which on the environment counts as solved."""
-        return self._one.threshold
+        return about(self.name).threshold
 
     @cached_property
     def interface(self) -> str:

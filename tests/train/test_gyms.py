@@ -1,0 +1,96 @@
+"""Gymnasium environments in training: counted right, measured right, gone on with exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from townlet.errors import Mistakes, TownletError
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+from townlet.train.launch import resume, start
+from townlet.train.load import Loaded, load
+
+torch.set_num_threads(1)
+SMALL = (
+    "threads=1", "rows=4", "network.hidden=[16]", "evaluation.episodes=6", "evaluation.every=500", "metrics.every=200",
+    "metrics.tensorboard=false", "metrics.whole_episodes=1000",
+)  # fmt: skip
+PPO = (*SMALL, "agent.n_steps=32", "agent.epochs=2", "env_steps=1024")
+DQN = (*SMALL, "agent.warmup=100", "agent.batch_size=16", "env_steps=1024")
+
+
+def small(recipe: str, *words: str) -> Loaded:
+    """A recipe made small."""
+    return load(recipe, [*(DQN if recipe.endswith("dqn") else PPO), *words])
+
+
+def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
+    with Reader(run.metrics_file) as store:
+        return store.read(table, names)
+
+
+@pytest.mark.parametrize("way", ["native", "sync"])
+def test_an_episode_is_as_long_as_its_return_in_cartpole(way: str, tmp_path: Path) -> None:
+    """Every step pays 1: a step that only begins an episode anew would show as one that is longer than its return."""
+    run = start(small("CartPole-v1:ppo", f"gym.vectorization={way}"), tmp_path).run
+    ended = columns(run, "episodes", "length", "return")
+    assert len(ended["length"]) > 10
+    assert ended["length"] == ended["return"]
+    measured = columns(run, "evaluations", "length", "return", "episodes")
+    assert measured["length"] == measured["return"]
+    assert set(measured["episodes"]) == {6}
+
+
+@pytest.mark.parametrize("recipe", ["CartPole-v1:ppo", "CartPole-v1:dqn"])
+@pytest.mark.parametrize("way", ["native", "sync"])
+def test_a_run_in_two_parts_is_the_whole_run(recipe: str, way: str, tmp_path: Path) -> None:
+    loaded = small(recipe, f"gym.vectorization={way}", "gym.normalize_obs=running")
+    whole = start(loaded, tmp_path / "whole").run
+    part = start(loaded, tmp_path / "part", pause_at=500).run
+    resume(part)
+    for table, names in (
+        ("episodes", ("env_steps", "row", "length", "return")),
+        ("evaluations", ("env_steps", "return")),
+    ):
+        assert columns(whole, table, *names) == columns(part, table, *names)
+
+
+def test_what_is_for_towns_is_refused_with_its_place() -> None:
+    with pytest.raises(Mistakes) as caught:
+        small("CartPole-v1:ppo", "change.max_steps=3", "potential=1", "engine=numba")
+    said = str(caught.value)
+    assert said.count("is for towns, and this is a Gymnasium environment") == 3
+    assert "command line: potential=1" in said
+
+
+def test_an_unknown_environment_and_an_unknown_variant_suggest() -> None:
+    with pytest.raises(Mistakes, match="did you mean 'CartPole-v1'"):
+        load("CartPol-v1:ppo")
+    with pytest.raises(TownletError, match="did you mean 'CartPole-v1:ppo'"):
+        load("CartPole-v1:pp")
+
+
+def test_an_environment_without_a_recipe_takes_the_one_for_all(tmp_path: Path) -> None:
+    run = start(small("Pendulum-v1:ppo", "env_steps=512", "evaluation.every=2e3", "agent.n_steps=16"), tmp_path).run
+    (last,) = columns(run, "evaluations", "return")["return"][-1:]
+    assert -2500 < last < 0
+
+
+def test_the_threshold_of_an_environment_is_what_true_stands_for() -> None:
+    assert small("CartPole-v1:ppo", "budget.threshold=true").recipe.budget.threshold == 475
+    assert small("CartPole-v1:ppo", "budget.threshold=true", "reward_threshold=50").recipe.budget.threshold == 50
+    with pytest.raises(Mistakes, match="has no threshold of its own"):
+        small("Pendulum-v1:ppo", "budget.threshold=true")
+
+
+def test_evaluations_see_as_training_does(tmp_path: Path) -> None:
+    """Trained on observations that are centred and scaled, an agent is measured on such as well."""
+    words = ["threads=1", "gym.normalize_obs=running", "env_steps=2e4", "evaluation={every: 1, episodes: 20}"]
+    run = start(load("CartPole-v1:ppo", [*words, "metrics.whole_episodes=1000"]), tmp_path).run
+    lengths = columns(run, "episodes", "length")["length"]
+    measured = columns(run, "evaluations", "length", "policy")
+    assert measured["length"][-1] > 0.7 * float(np.mean(lengths[-30:])) > 50
