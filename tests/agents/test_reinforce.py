@@ -18,6 +18,7 @@ from townlet.agents.reinforce import Reinforce, ReinforceSettings
 from townlet.contract.counters import Counters
 from townlet.errors import TownletError
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeight
+from townlet.memory.lives import FIRST
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -78,6 +79,19 @@ def test_it_learns_when_enough_episodes_have_ended_and_not_before() -> None:
         ended = before + trained.counters.episodes - known
         assert bool(learned) == (ended >= 40)
         assert agent.lives.episodes == (0 if learned else ended)
+
+
+def test_episodes_may_be_longer_than_the_room_there_is_at_first() -> None:
+    class Long(Chain):
+        limit = 3 * FIRST
+
+        def _move(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            reward, _, cut = super()._move(torch.zeros_like(actions))
+            return reward, torch.zeros_like(cut), cut
+
+    trained = life(Long(3), episodes=3)
+    assert len(trained.go_on(4 * FIRST)) == 1
+    assert trained.agent.state()["lives"]["columns"]["ended"].shape == (FIRST, 3)
 
 
 @pytest.mark.parametrize("toy", [Chain, LateChain])

@@ -38,6 +38,7 @@ ALL = {
     "drqn": ("town-l2:drqn", (*DRQN, *GRU, *RND, *ADAPTIVE, *QUICK_STAGES)),
     "ppo": ("town:ppo", (*PPO, *RND, *ADAPTIVE, *QUICK_STAGES, "change.rewards=[milestone, potential]",
                          "starts={share: .5, meters: [.2, 1], money: [0, .3]}")),
+    "reinforce": ("town:ppo", ("agent={name: reinforce, episodes: 3}", *TINY, *RND, *ADAPTIVE, *QUICK_STAGES)),
     "recurrent ppo": (
         "town-l3:ppo",
         (*PPO, *LSTM, *RND, *ADAPTIVE, "curriculum={name: fixed, stage: 2}", "evaluation.deterministic=false"),

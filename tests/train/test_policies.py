@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from small import SMALL
+from small import SHARED, SMALL
 from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.runs import checkpoint
@@ -26,6 +26,7 @@ from townlet.train.towns.evaluate import evaluate
 
 RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
     "ppo, one body": ("town:ppo", (*SMALL["town:ppo"], "agent.shared=true")),
+    "reinforce": ("town:ppo", ("agent={name: reinforce, episodes: 3}", "network.hidden=[16]", *SHARED)),
     "drqn, no carry": ("town-l2:drqn", (*SMALL["town-l2:drqn"], "agent.carry=false")),
     "ppo with memory": (
         "town:ppo", (*SMALL["town:ppo"], "network.recurrent={kind: lstm, size: 8, after: [8]}", "agent.batch_size=1.0"),

@@ -18,6 +18,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (["agent=reinforce", "network.recurrent={size: 8}"], "reinforce cannot train a recurrent network"),
         (["agent=drqn"], "agent=drqn: drqn needs a network that remembers, and mlp does not"),
         (["network.recurrent={size: 8}"], "network.recurrent={size: 8}: dqn cannot train a recurrent network"),
         (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),

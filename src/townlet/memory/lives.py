@@ -49,6 +49,7 @@ class Lives:
         self._most = 0  # no row has written more slots than this
         self.episodes = 0  # ended since the last `forget`
 
+    @torch.inference_mode(False)  # whoever acts in that mode may need more room, and learns outside of it
     def _make(self, slots: int) -> dict[str, Tensor]:
         return {
             name: torch.zeros((slots, self.rows, *shape), dtype=kind, device=self._device)

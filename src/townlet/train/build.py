@@ -11,6 +11,8 @@ from townlet.agents.agent import Agent, Materials
 from townlet.agents.dqn import Dqn
 from townlet.agents.drqn import Drqn
 from townlet.agents.ppo import Ppo
+from townlet.agents.qlearning import QLearning
+from townlet.agents.reinforce import Reinforce
 from townlet.contract.counters import Counters
 from townlet.contract.state import State
 from townlet.contract.vec_env import Seen, Steered, VecEnv
@@ -22,7 +24,13 @@ from townlet.train.recipe import Recipe
 from townlet.train.tracker import Tracker
 
 ENDLESS: Final = 10**6  # steps of an episode that nothing cuts short
-AGENTS: Final[dict[str, Any]] = {"dqn": Dqn, "drqn": Drqn, "ppo": Ppo}
+AGENTS: Final[dict[str, Any]] = {
+    "dqn": Dqn,
+    "drqn": Drqn,
+    "ppo": Ppo,
+    "reinforce": Reinforce,
+    "qlearning": QLearning,
+}
 
 
 @dataclass

@@ -14,6 +14,8 @@ from townlet.agents.drqn import DrqnSettings
 from townlet.agents.policy import Kind, Policy
 from townlet.agents.ppo import PpoSettings
 from townlet.agents.q_network import QNetwork
+from townlet.agents.qlearning import QLearningSettings, QTable
+from townlet.agents.reinforce import ReinforceSettings
 from townlet.contract.layout import Layout
 from townlet.errors import Mark, TownletError
 from townlet.nets.optimizers import restore_weights
@@ -115,7 +117,10 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int = 0) -> TrainedPolicy
 def _networks(recipe: Recipe, layout: Layout, actions: int) -> tuple[nn.Module, nn.Module, Kind]:
     """The network that was trained, the part of it that acts, and what that part gives."""
     agent = recipe.agent
-    if isinstance(agent, PpoSettings):
+    if isinstance(agent, QLearningSettings):
+        table = QTable(layout, actions, double=agent.double)
+        return table, table, "values"
+    if isinstance(agent, PpoSettings | ReinforceSettings):
         both = ActorCritic(recipe.network, layout, actions, agent.shared)
         return both, both.actor, "logits"
     values = QNetwork(recipe.network, layout, actions, agent.dueling)

@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from townlet.agents.dqn import DqnSettings
 from townlet.agents.drqn import DrqnSettings
 from townlet.agents.ppo import PpoSettings
+from townlet.agents.qlearning import QLearningSettings
+from townlet.agents.reinforce import ReinforceSettings
 from townlet.config.model import Model
 from townlet.curriculum.spec import CurriculumSpec
 from townlet.envs.spec import EnvSpec
@@ -21,7 +23,7 @@ from townlet.sim.exploring import StartsSpec
 
 # Rows where a recipe leaves the number to us: enough for smooth updates, few enough for two cores. The same on
 # every machine, since another number of rows is another experiment.
-AUTO_ROWS: Final = {"dqn": 64, "drqn": 32, "ppo": 1024}
+AUTO_ROWS: Final = {"dqn": 64, "drqn": 32, "ppo": 1024, "reinforce": 16, "qlearning": 16}
 
 # Numbers in the widest layer of an update, up to which torch's threads wait for each other longer than they work: on
 # an idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
@@ -30,7 +32,9 @@ LEAST_BETWEEN: Final = 1000  # env_steps between evaluations that are given as a
 DEVICE: Final = r"^(cpu|cuda(:\d+)?)$"
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Every = Annotated[float, Field(gt=0)]
-AgentSettings = Annotated[DqnSettings | DrqnSettings | PpoSettings, Field(discriminator="name")]
+AgentSettings = Annotated[
+    DqnSettings | DrqnSettings | PpoSettings | ReinforceSettings | QLearningSettings, Field(discriminator="name")
+]
 
 
 class Result(Model):
@@ -212,8 +216,12 @@ class Recipe(Model):
         if self.threads != "auto":
             return self.threads
         agent, network = self.agent, self.network
-        plain = isinstance(agent, DqnSettings) and isinstance(network, MlpSpec)
-        return 1 if plain and agent.batch_size * max(network.widths, default=1) <= SMALL_UPDATE else os.cpu_count() or 1
+        if isinstance(agent, QLearningSettings):
+            return 1
+        if isinstance(agent, DqnSettings) and isinstance(network, MlpSpec):
+            update = agent.batch_size * max(network.widths, default=1)
+            return 1 if update <= SMALL_UPDATE else os.cpu_count() or 1
+        return os.cpu_count() or 1
 
     def settled(self) -> Recipe:
         """The same with numbers for all that `auto` leaves to the machine or the release: for the run's own file."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from townlet.agents.dqn import DqnSettings
 from townlet.agents.drqn import DrqnSettings
 from townlet.agents.ppo import PpoSettings
 from townlet.config.schedule import Schedule
@@ -43,8 +44,9 @@ def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     if name == "drqn" and not recurrent:
         what = f"drqn needs a network that remembers, and {recipe.network.name} does not"
         yield Mistake(what, "take network spatial_recurrent, or add network.recurrent", node.where("agent", "name"))
-    if name == "dqn" and recurrent:
-        what, fix = "dqn cannot train a recurrent network", "take agent drqn, or leave network.recurrent out"
+    instead = {"dqn": "drqn", "reinforce": "ppo"}.get(name)
+    if instead and recurrent:
+        what, fix = f"{name} cannot train a recurrent network", f"take agent {instead}, or leave network.recurrent out"
         yield Mistake(what, fix, node.where("network", "recurrent"))
 
 
@@ -66,9 +68,9 @@ def _rows(recipe: Recipe, node: Node) -> Iterator[Mistake]:
 
 def _batches(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     agent = recipe.agent
-    if isinstance(agent, PpoSettings):
+    if not isinstance(agent, DqnSettings | DrqnSettings):
         return
-    if not isinstance(agent, DrqnSettings) and agent.batch_size > agent.replay:
+    if isinstance(agent, DqnSettings) and agent.batch_size > agent.replay:
         what = f"agent.batch_size is {agent.batch_size} and agent.replay holds only {agent.replay}"
         yield Mistake(what, "raise agent.replay", node.where("agent", "replay"))
     if agent.warmup > agent.replay:
