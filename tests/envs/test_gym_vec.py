@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -191,6 +192,22 @@ def test_rows_in_processes_live_as_rows_in_turn() -> None:
         assert conformance.alike(here.step(actions), there.step(actions))
     finally:
         there.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("promise", conformance.CHECKS, ids=lambda promise: promise.__name__)
+def test_rows_in_processes_keep_the_contract(promise: Callable[[conformance.Make], None]) -> None:
+    made: list[GymVec] = []
+
+    def make(rows: int) -> GymVec:
+        made.append(make_vec("CartPole-v1", spec(vectorization="async"), rows))
+        return made[-1]
+
+    try:
+        promise(make)
+    finally:
+        for env in made:
+            env.close()
 
 
 @settings(max_examples=20, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,7 @@ class GymVec:
         """Everything that decides what happens next, or enough to begin new episodes."""
         stages = {str(place): stage.state() for place, stage in enumerate(self._stages)}
         state: dict[str, Any] = {"rows": self.rows, "seed": self._seed, "begun": self._begun, "stages": stages}
+        state["kind"] = self._kind()
         if self.exact and self._seed is not None:
             live = {"obs": self._obs, "mask": self._masks.now, "over": self._over}
             state |= {**copied(live), "environments": self._keeper.state()}
@@ -191,6 +193,8 @@ class GymVec:
         given = dict(state)
         if (rows := part(given, "rows", "environment")) != self.rows:
             raise TownletError(f"{rows} rows of {self.name} were saved, here are {self.rows}", SAME)
+        if part(given, "kind", "environment") != self._kind():
+            raise TownletError(f"another environment than this {self.name} was saved", SAME)
         seed, begun, stages = (part(given, name, "environment") for name in ("seed", "begun", "stages"))
         self._seed, self._begun = int(seed or 0), int(begun)
         exact = self.exact and "environments" in given
@@ -203,6 +207,10 @@ class GymVec:
         for name, live in (("obs", self._obs), ("mask", self._masks.now), ("over", self._over)):
             _fill(live, part(given, name, "environment"), f"{self.name}: {name}")
         return self._shown()
+
+    def _kind(self) -> str:
+        """A fingerprint of what is seen and can be done: only the same can be gone on with."""
+        return blake2b(f"{self.layout}{self.actions}".encode(), digest_size=8).hexdigest()
 
     def frames(self) -> tuple[Any, ...]:
         """The picture of every row, where the environment was made with a render mode."""

@@ -19,6 +19,7 @@ TAG: Final = "~"  # marks a mapping that stands for a value which JSON does not 
 NUMBERS: Final = "biuf"  # kinds of arrays that a checkpoint holds as they are
 GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 DEPTH: Final = 12
+LARGE: Final = 2**63  # from here on JSON's readers differ
 
 
 class Unfit(ValueError):
@@ -34,8 +35,10 @@ def encode(value: Any, depth: int = 0) -> Any:
     if depth > DEPTH:
         raise Unfit("nested too deeply")
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind in (bool, str):
         return value
+    if kind is int:
+        return value if -LARGE < value < LARGE else _tagged("int", hex(value))
     if kind is float:
         return value if math.isfinite(value) else _tagged("float", repr(value))
     if kind is np.ndarray and value.dtype.kind in NUMBERS:
@@ -64,6 +67,8 @@ def decode(tree: Any) -> Any:
     if not isinstance(tree, Mapping):
         return tree
     kind, inner = tree[TAG], tree["is"]
+    if kind == "int":
+        return int(inner, 16)
     if kind == "float":
         return float(inner)
     if kind == "array":

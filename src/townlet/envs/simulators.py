@@ -40,7 +40,7 @@ def capture(layer: Any) -> State:
     if _is_ale(layer):
         return {ALE: _padded(layer.ale.cloneState(include_rng=True).serialize())}
     if _is_mujoco(layer):
-        return {DATA: {name: np.array(getattr(layer.data, name)) for name in _fields(layer.data)}}
+        return {DATA: {name: np.array(getattr(layer.data, name)) for name in _fields(layer.model, layer.data)}}
     return {}
 
 
@@ -67,7 +67,11 @@ def _unpadded(array: NDArray[np.uint8]) -> bytes:
     return whole[LENGTH : LENGTH + int.from_bytes(whole[:LENGTH], "little")]
 
 
-def _fields(data: Any) -> list[str]:
-    """The arrays of MuJoCo's data, and its time."""
-    arrays = [n for n in dir(data) if not n.startswith("_") and isinstance(getattr(data, n, None), np.ndarray)]
-    return [*arrays, "time"]
+def _fields(model: Any, data: Any) -> list[str]:
+    """The arrays of MuJoCo's data that are always there, and its time.
+
+    Those of contacts are as long as there are contacts, empty in new data, and found anew by every step.
+    """
+    fresh = type(data)(model)
+    names = [name for name in dir(fresh) if not name.startswith("_")]
+    return [*(n for n in names if isinstance(a := getattr(fresh, n, None), np.ndarray) and a.size), "time"]

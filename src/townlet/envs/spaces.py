@@ -165,18 +165,15 @@ def actions_of(space: Space, names: Sequence[str] | None, where: str) -> Actions
 
 
 def encoder(space: Space, rows: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """From our actions ([N] or [N, n]) to those of all rows of an environment, in memory that is used again."""
+    """From our actions ([N] or [N, n]) to those of all rows of an environment.
+
+    Always in memory of their own: environments and wrappers keep the last action by reference.
+    """
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
-        return (lambda actions: actions) if not first else (lambda actions: actions + first)
-    shape = (rows, *(space.shape or ()))
-    into = np.zeros(shape, space.dtype)
+        return lambda actions: actions + first
+    shape, kind = (rows, *(space.shape or ())), space.dtype
     if not isinstance(space, spaces.Box):
-        return lambda actions: _copied(into, actions.reshape(shape))
+        return lambda actions: actions.reshape(shape).astype(kind)
     low, high = (np.broadcast_to(b, shape) for b in (space.low, space.high))
-    return lambda actions: np.clip(actions.reshape(shape), low, high, out=into, casting="unsafe")
-
-
-def _copied(into: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-    np.copyto(into, values, casting="unsafe")
-    return into
+    return lambda actions: np.clip(actions.reshape(shape), low, high).astype(kind, copy=False)

@@ -54,7 +54,7 @@ class StickySpec(Model):
     """Now and then the last action is done again whatever was asked for: a world that cannot be learned by heart."""
 
     name: Literal["sticky_actions"] = "sticky_actions"
-    probability: float = Field(0.25, ge=0, le=1, description="Raise it and plans by heart fail more often.")
+    probability: float = Field(0.25, ge=0, lt=1, description="Raise it and plans by heart fail more often.")
 
 
 class SkipSpec(Model):
