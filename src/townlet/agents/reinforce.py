@@ -76,7 +76,7 @@ class ReinforceSettings(Model):
     )
     shared: bool = Field(
         False,
-        description="One body for policy and value, at half the cost. On, errors of large returns can drown the policy.",
+        description="One body for policy and value, at half the cost. On, errors of large values drown the policy.",
     )
     optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
     reward_scale: float = Field(
