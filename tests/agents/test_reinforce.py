@@ -40,8 +40,8 @@ def weights(lived: Life) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"baseline": "mean"}, {"baseline": "none"}, {"baseline": "mean", "returns": "episode"}, {"shared": False}],
-    ids=["value", "mean", "none", "episode", "apart"],
+    [{}, {"baseline": "mean"}, {"baseline": "none"}, {"baseline": "mean", "returns": "episode"}, {"shared": True}],
+    ids=["value", "mean", "none", "episode", "one body"],
 )
 def test_chain_is_learned(settings: dict[str, Any]) -> None:
     trained = life(**settings)
@@ -113,7 +113,7 @@ def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
     ("toy", "explore", "settings"),
     [
         (Chain, None, {}),
-        (Chain, COUNTED, {"baseline": "mean", "optimizer": "sgd", "shared": False}),
+        (Chain, COUNTED, {"baseline": "mean", "optimizer": "sgd", "shared": True}),
         (LateChain, None, {"returns": "episode", "baseline": "none", "lr": {"start": 1e-2, "end": 1e-4}}),
         (Target, None, {"entropy": 0.01}),
         (Bits, None, {"normalize": False}),

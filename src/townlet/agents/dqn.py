@@ -17,6 +17,7 @@ from townlet.agents.q_agent import QAgent, QSettings
 from townlet.agents.values import best_valid, pointwise_loss
 from townlet.config.schedule import Scheduled, value_at
 from townlet.errors import TownletError
+from townlet.memory.packing import Packing
 from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
 
@@ -58,6 +59,7 @@ class Dqn(QAgent):
             generator=given.streams.torch("memory", env.device),
             priority=settings.prioritized,
             voids=env.voids,
+            packing=Packing(env.layout, env.device),
             device=env.device,
         )
 

@@ -21,6 +21,7 @@ from townlet.config.schedule import Scheduled
 from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Step
+from townlet.memory.packing import Packing
 from townlet.memory.sequence import Sequences, Windows
 
 
@@ -80,6 +81,7 @@ class Drqn(QAgent):
             gamma=settings.gamma,
             generator=given.streams.torch("memory", env.device),
             hidden=self.network.hidden if self._stores else 0,
+            packing=Packing(env.layout, env.device),
             device=env.device,
         )
         self.hidden = self.network.start(env.rows)  # [N, H] of the live rows

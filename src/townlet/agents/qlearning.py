@@ -169,9 +169,8 @@ class QLearning(Seeker):
         mean = torch.zeros(len(pairs), device=table.device).index_add_(0, which_pair, target).div_(counts)
         flat = table.view(-1)
         now = flat.take(pairs)
-        self._told += torch.stack(
-            ((target - flat.take(place)).abs().sum(), now.mul(counts).sum(), counts.sum())
-        )  # before it moves
+        error = target - flat.take(place)
+        self._told += torch.stack((error.abs().sum(), (now * counts).sum(), counts.sum()))
         flat.index_copy_(0, pairs, now + (1 - (1 - self._lr) ** counts) * (mean - now))
         self.counters.updates += 1
 

@@ -74,7 +74,10 @@ class ReinforceSettings(Model):
         le=10,
         description="Logarithm of the first deviation of actions that are numbers. Raised, it tries more at first.",
     )
-    shared: bool = Field(True, description="One body for policy and value. Off, one each, at twice the cost.")
+    shared: bool = Field(
+        False,
+        description="One body for policy and value, at half the cost. On, errors of large values drown the policy.",
+    )
     optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
     reward_scale: float = Field(
         1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."

@@ -19,6 +19,7 @@ Part = (
     tuple[str, Shape, float, float]
     | tuple[str, Shape, float, float, Kind]
     | tuple[str, Shape, float, float, Kind, Shape]
+    | tuple[str, Shape, float, float, Kind, Shape, int]
 )
 
 
@@ -26,7 +27,8 @@ Part = (
 class Block:
     """One named part of the observation: where it starts, its shape, its range and how to read its numbers.
 
-    A place in shares of the way also knows its `grid`, how many cells each way has.
+    A place in shares of the way also knows its `grid`, how many cells each way has. A picture that came from whole
+    numbers knows its `levels`, into how many equal steps they part its range: 255 for bytes; 0 is any number.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Block:
     high: float = 1.0
     kind: Kind = "values"
     grid: Shape = ()
+    levels: int = 0
 
     @property
     def size(self) -> int:
@@ -57,7 +60,7 @@ class Layout:
 
     @classmethod
     def of(cls, *parts: Part) -> Layout:
-        """Lay out (name, shape, low, high), perhaps with kind and grid, one after the other."""
+        """Lay out (name, shape, low, high), perhaps with kind, grid and levels, one after the other."""
         blocks: list[Block] = []
         for part in parts:
             start = blocks[-1].slice.stop if blocks else 0

@@ -11,7 +11,8 @@ from torch import Tensor
 from townlet.contract.restore import SAME, copy_tensor, part
 from townlet.contract.state import State
 from townlet.errors import TownletError
-from townlet.memory.storage import FLAG, NUMBER, WHOLE, Column, Columns
+from townlet.memory.packing import Column, Columns
+from townlet.memory.storage import FLAG, NUMBER, WHOLE
 
 FIRST: Final = 64  # slots to begin with; they double when an episode needs more
 

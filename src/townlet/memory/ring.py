@@ -10,6 +10,7 @@ from torch import Tensor
 from townlet.contract.restore import SAME, part, restore_generator
 from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.memory.packing import Packing
 from townlet.memory.priority import Priorities, PrioritySpec
 from townlet.memory.storage import Storage, Transition, transition_columns
 
@@ -45,11 +46,12 @@ class Ring:
         generator: torch.Generator,
         priority: PrioritySpec | None = None,
         voids: bool = False,
+        packing: Packing | None = None,
         device: str = "cpu",
     ) -> None:
         slots = max(capacity // rows, n_step + 1)
         self.n_step, self._generator, self._device = n_step, generator, device
-        self._storage = Storage(slots, rows, transition_columns(obs_size, actions, voids), device)
+        self._storage = Storage(slots, rows, transition_columns(obs_size, actions, voids), device, packing)
         self._priorities = Priorities(priority, slots * rows, device) if priority else None
         self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
         self._ahead = torch.arange(n_step, device=device).unsqueeze(1)  # [n, 1]
@@ -79,15 +81,15 @@ class Ring:
         else:
             index = self._uniform(batch)
             importance = torch.ones(batch, device=self._device)
-        flat = self._storage.flat
+        store = self._storage
         reward, last, discount = self._returns(index, weight)
         return Batch(
-            obs=flat["obs"].index_select(0, index),
-            actions=flat["actions"].index_select(0, index),
+            obs=store.take("obs", index),
+            actions=store.take("actions", index),
             reward=reward,
-            next_obs=flat["next_obs"].index_select(0, last),
-            next_mask=flat["next_mask"].index_select(0, last),
-            discount=discount.masked_fill_(flat["terminated"].index_select(0, last), 0.0),
+            next_obs=store.take("next_obs", last),
+            next_mask=store.take("next_mask", last),
+            discount=discount.masked_fill_(store.take("terminated", last), 0.0),
             index=index,
             importance=importance,
         )

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
-from townlet.memory.storage import FLAG, NUMBER, WHOLE, Column, Storage
+from townlet.memory.packing import Column
+from townlet.memory.storage import FLAG, NUMBER, WHOLE, Storage
 
 
 class Minibatch(NamedTuple):

@@ -10,6 +10,7 @@ from torch import Tensor
 from townlet.contract.restore import part, restore_generator
 from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.memory.packing import Packing
 from townlet.memory.storage import Storage, Transition, transition_columns
 
 
@@ -49,6 +50,7 @@ class Sequences:
         gamma: float,
         generator: torch.Generator,
         hidden: int = 0,
+        packing: Packing | None = None,
         device: str = "cpu",
     ) -> None:
         self.length, self.burn_in, self.gamma = length, burn_in, gamma
@@ -58,7 +60,7 @@ class Sequences:
             "mask": ((actions,), torch.bool),
             "hidden": ((hidden,), torch.float32),
         }
-        self._storage = Storage(max(capacity // rows, burn_in + length), rows, columns, device)
+        self._storage = Storage(max(capacity // rows, burn_in + length), rows, columns, device, packing)
         self._position = torch.arange(burn_in + length, device=device).unsqueeze(1)  # [L, 1]
 
     def __len__(self) -> int:
@@ -121,13 +123,12 @@ class Sequences:
 
     def _seen(self, name: str, place: Tensor, first: Tensor) -> Tensor:
         """What was seen at each position, [L + 1, B, …]: what the step before it led to, and at the first its own."""
-        following, own = self._storage.flat[f"next_{name}"], self._storage.flat[name]
         steps, batch = place.shape
-        seen = torch.empty((steps + 1, batch, *own.shape[1:]), dtype=own.dtype, device=own.device)
-        torch.index_select(following, 0, place.flatten(), out=seen[1:].flatten(0, 1))
-        begin = own.index_select(0, place[0])  # of the first step: padding before it repeats it
+        begin = self._storage.take(name, place[0])  # of the first step: padding before it repeats it
+        seen = begin.new_empty((steps + 1, *begin.shape))
+        self._storage.take(f"next_{name}", place.flatten(), out=seen[1:].flatten(0, 1))
         seen[0] = begin
-        seen[first, torch.arange(batch, device=own.device)] = begin
+        seen[first, torch.arange(batch, device=begin.device)] = begin
         return seen
 
     def state(self) -> State:

@@ -11,12 +11,12 @@ from torch import Tensor
 from townlet.contract.restore import SAME, copy_tensor, part
 from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.memory.packing import Columns, Packing
 
-Column = tuple[tuple[int, ...], torch.dtype]  # shape of one row's value, and its type
-Columns = Mapping[str, Column]
 NUMBER: Final = ((), torch.float32)
 WHOLE: Final = ((), torch.int64)
 FLAG: Final = ((), torch.bool)
+PACKED: Final = ("obs", "next_obs")
 
 
 class Transition(NamedTuple):
@@ -59,11 +59,15 @@ class Storage:
     """Columns [slots, rows, …] filled slot by slot; when all are filled the oldest is written over.
 
     `flat` shows the same memory as [slots × rows, …]: place p is row p % rows of slot p // rows, and the same row
-    one step later is rows further, around the end.
+    one step later is rows further, around the end. With a packing what was seen of transitions is kept in its columns.
     """
 
-    def __init__(self, slots: int, rows: int, columns: Columns, device: str) -> None:
+    def __init__(self, slots: int, rows: int, columns: Columns, device: str, packing: Packing | None = None) -> None:
         self.slots, self.rows = slots, rows
+        self._packing = packing if packing is not None and packing.packs else None
+        if self._packing:
+            plain = {name: column for name, column in columns.items() if name not in PACKED}
+            columns = {**plain, **self._packing.columns("obs"), **self._packing.columns("next_obs")}
         self.columns = {
             name: torch.zeros((slots, rows, *shape), dtype=kind, device=device)
             for name, (shape, kind) in columns.items()
@@ -87,9 +91,19 @@ class Storage:
 
     def add(self, step: Transition) -> None:
         """Copy those values of a transition for which there is a column; the slot is complete."""
+        packed: dict[str, Tensor] = {}
+        if self._packing:
+            packed = self._packing.apart("obs", step.obs) | self._packing.apart("next_obs", step.next_obs)
         for name, column in self.columns.items():
-            column[self.head].copy_(getattr(step, name))
+            column[self.head].copy_(packed[name] if name in packed else getattr(step, name))
         self.advance()
+
+    def take(self, name: str, index: Tensor, out: Tensor | None = None) -> Tensor:
+        """What was stored under that name at places [B] of `flat`: [B, …], unpacked, in `out` if there is one."""
+        if self._packing and name in PACKED:
+            found = self._packing.together(name, self.flat, index)
+            return found if out is None else out.copy_(found)
+        return torch.index_select(self.flat[name], 0, index, out=out)
 
     def advance(self) -> None:
         """The slot at the head is complete."""
