@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -34,7 +34,7 @@ class GymVec:
         self,
         vec: VectorEnv[Any, Any, Any],
         name: str,
-        keeper: Keeper,
+        keeper: Callable[[Any], Keeper],
         *,
         device: str = "cpu",
         action_names: Sequence[str] | None = None,
@@ -48,8 +48,8 @@ class GymVec:
         self._sight = Observations(vec.single_observation_space, name)
         self.actions = actions_of(vec.single_action_space, action_names, name)
         self._encode = encoder(vec.single_action_space, self.rows)
-        self._keeper, self._one_seed = keeper, one_seed
-        self.exact = keeper.exact
+        self._keeper, self._one_seed = keeper(vec), one_seed
+        self.exact = self._keeper.exact
         self._masks = masks or Masks()
         self._masks.fit(self.rows, self.actions.choices, name)
         self._raw: Floats = np.zeros((self.rows, self._sight.layout.size), np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import gymnasium as gym
@@ -18,8 +20,10 @@ from townlet.envs.wrappers.stack import Stack
 from townlet.envs.wrappers.stage import Stage
 from townlet.errors import TownletError
 
-# A process that has run Townlet's kernels cannot fork safely.
-CONTEXT: Final = "spawn"
+# A process that has run Townlet's kernels cannot fork safely. A server that has run nothing can, and loads what rows
+# need once for all of them.
+CONTEXT: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+LOADED: Final = ["__main__", "townlet.envs.single"]
 ATARI_SIZE: Final = (210, 160)
 
 
@@ -46,13 +50,13 @@ def make_vec(
     extras.ensure(id)
     single = Single(id, spec, render_mode, own.allowed())
     vec: VectorEnv[Any, Any, Any]
-    keeper: Keeper
+    keeper: Callable[[Any], Keeper]
     if native := _native(id, spec):
         vec, names = _make_native(single, rows), None
-        keeper = WholeKeeper(vec)
+        keeper = WholeKeeper
     else:
         vec = each = _make_rows(single, rows)
-        keeper = RowsKeeper(each)
+        keeper = RowsKeeper
         names = each.call("action_names")[0]
     try:
         names = names or _names(single)
@@ -85,6 +89,7 @@ def _make_rows(single: Single, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
     again = AutoresetMode.SAME_STEP
     if single.spec.vectorization == "async":
         single().close()  # mistakes are told here, not in another process
+        multiprocessing.set_forkserver_preload(LOADED)
         return AsyncVectorEnv([single] * rows, copy=False, context=CONTEXT, autoreset_mode=again)
     return SyncVectorEnv([single] * rows, copy=False, autoreset_mode=again)
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from townlet.contract.restore import SAME
 from townlet.contract.state import State
 from townlet.errors import TownletError
 
+SAME: Final = "resume with the recipe and number of rows that it was saved with"  # `contract.restore` wants torch
 TAG: Final = "~"  # marks a mapping that stands for a value which JSON does not know
 NUMBERS: Final = "biuf"  # kinds of arrays that a checkpoint holds as they are
 GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")

@@ -17,10 +17,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from townlet.contract.restore import SAME
 from townlet.contract.state import State
 from townlet.envs import simulators
-from townlet.envs.plain import Unfit, decode, digest, encode, pack, unpack
+from townlet.envs.plain import SAME, Unfit, decode, digest, encode, pack, unpack
 from townlet.errors import TownletError
 
 INNER: Final = "env"

@@ -32,7 +32,7 @@ def spec(**keys: Any) -> EnvSpec:
 @MODES
 def test_frames_of_two_episodes_never_stand_together(mode: AutoresetMode) -> None:
     vec = Counting(2, mode)
-    env = GymVec(vec, "Counting", WholeKeeper(vec), stages=[Stack(3)], one_seed=True)
+    env = GymVec(vec, "Counting", WholeKeeper, stages=[Stack(3)], one_seed=True)
     first = int(env.reset(0).obs[0, 0])
     assert env.layout.block("obs").shape == (3, 2)
     actions = torch.zeros(2, dtype=torch.int64)
