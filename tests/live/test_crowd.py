@@ -109,7 +109,7 @@ def told(run: Run) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("many", "seconds", "connects"),
-    [(100, 4.0, 400), pytest.param(1000, 20.0, 10_000, marks=pytest.mark.long)],
+    [(100, 4.0, 400), pytest.param(1000, 20.0, 10_000, marks=[pytest.mark.long, pytest.mark.alone])],
 )
 def test_frames_stay_young_in_a_crowd(
     run: Run, program: Program, told: None, many: int, seconds: float, connects: int
