@@ -84,7 +84,7 @@ def test_the_threshold_of_an_environment_is_what_true_stands_for() -> None:
     assert small("CartPole-v1:ppo", "budget.threshold=true").recipe.budget.threshold == 475
     assert small("CartPole-v1:ppo", "budget.threshold=true", "reward_threshold=50").recipe.budget.threshold == 50
     with pytest.raises(Mistakes, match="has no threshold of its own"):
-        small("Pendulum-v1:ppo", "budget.threshold=true")
+        small("Bandit-v0:ppo", "budget.threshold=true")
 
 
 def test_evaluations_see_as_training_does(tmp_path: Path) -> None:

@@ -198,7 +198,8 @@ def _world_path(name: str, folder: Path, where: Mark | None) -> Path:
     beside = sorted(path.name for path in folder.glob("*.yaml"))
     fix = f"did you mean '{name}.yaml'?" if f"{name}.yaml" in beside else did_you_mean(name, [*shipped(), *beside])
     if variants := [title for title in titles() if title.partition(":")[2] == name]:
-        fix = f"did you mean '{variants[0]}'?"
+        usual = f"{STANDARD}:{name}"
+        fix = f"did you mean '{usual if usual in variants else variants[0]}'?"
     raise TownletError(f"there is no recipe '{name[:60]}'", f"{fix} (`townlet recipes` lists all)", where)
 
 
