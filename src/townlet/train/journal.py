@@ -66,6 +66,11 @@ class Journal:
     def _counters(self) -> Counters:
         return self._t.counters
 
+    @property
+    def _moment(self) -> dict[str, int]:
+        """What every row of the store begins with."""
+        return {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
+
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
         self._diary.note()
@@ -84,8 +89,7 @@ class Journal:
 
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
-        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
-        self._store.add("stage_changes", [{**moment, **vars(change)} for change in changes])
+        self._store.add("stage_changes", [{**self._moment, **vars(change)} for change in changes])
         self.album.stages(changes)
 
     def update(self, figures: Mapping[str, float]) -> None:
@@ -108,15 +112,13 @@ class Journal:
     def evaluated(self, found: Evaluated, policy: str = "greedy") -> None:
         """An evaluation, of the agent or of a yardstick."""
         columns = found.columns(policy, self._t.recipe.evaluation.metric)
-        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
-        self._store.add("evaluations", [{**moment, **columns}])
+        self._store.add("evaluations", [{**self._moment, **columns}])
         for sink in self._sinks:
             sink.evaluated(self._counters, columns)
 
     def alert(self, name: str, message: str, value: float | None = None) -> None:
         """Something that a person should look at."""
-        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
-        self._store.add("alerts", [{**moment, "name": name, "message": message, "value": value}])
+        self._store.add("alerts", [{**self._moment, "name": name, "message": message, "value": value}])
         self.note(f"{name}: {message}")
 
     def note(self, text: str) -> None:
@@ -142,8 +144,7 @@ class Journal:
         figures = {name: s.total / s.count for name, s in self._add_up().items() if s.count}
         figures |= self._write_episodes() | self._write_diary()
         figures |= self._speed()
-        moment = {"env_steps": now.env_steps, "updates": now.updates}
-        self._store.add("updates", {**moment, "name": list(figures), "value": list(figures.values())})
+        self._store.add("updates", {**self._moment, "name": list(figures), "value": list(figures.values())})
         for alert in self._monitors.look(figures):
             self.alert(*alert)
         if self._last[0] - self._flushed >= FRESH:
@@ -182,8 +183,7 @@ class Journal:
             self._store.add("episodes", whole)
         stages = [str(stage) for stage in range(int(by_name["stage"].max()) + 1)]
         self._store.add("episode_intervals", [{
-            "env_steps": self._counters.env_steps,
-            "updates": self._counters.updates,
+            **self._moment,
             "start": self._since,
             "count": len(table),
             **_spread(table, ("length", "return")),
