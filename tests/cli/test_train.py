@@ -83,6 +83,7 @@ def test_a_seed_that_breaks_off_does_not_stop_the_others(townlet: Program, tmp_p
     [
         (["town-l0:dqn", "--seeds", "2", "--pause-at", "1e3"], "--seeds trains each seed to its end"),
         (["--resume", "latest", "--seeds", "2"], "--resume goes on with one run"),
+        (["town-l0:dqn", "--seeds", "2", "--live"], "--live and --open show one run"),
         (["town-l0:dqn", "--steps", "many"], "'many' is no number of steps; write it like 100000 or 1e5"),
         (["town-l0:dqn", "--steps", "0"], "'0' is no number of steps"),
     ],

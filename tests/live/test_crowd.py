@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import fields
 from itertools import count
 from pathlib import Path
@@ -21,7 +22,7 @@ import pytest
 from live.crowd import come_and_go, crowd
 from townlet.runs.feed import LIFE, WALL, Feed
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.reader import Reader, as_rows
 from townlet.sim.tape import Recording
 
 PROC = Path("/proc")
@@ -82,16 +83,14 @@ def long(life: Recording, times: int = 20) -> Recording:
 def told(run: Run) -> Iterator[None]:
     """A feed in which lives end and rows move, as while training."""
     with Reader(run.metrics_file) as store:
-        found = store.numbered("recordings", ("length",))
-        life = store.at("recordings", found["number"][int(np.argmax(found["length"]))])
-    assert life is not None
+        life = max(as_rows(store.read("recordings")), key=lambda kept: kept["length"])
     moments = long(Recording.from_bytes(life["data"]))
     about = {"row": 0, "env_steps": 1, "outputs": life["outputs"], "length": len(moments), "cause": life["cause"]}
     rows = {"env_steps": 1, "cell": [1] * 64, "age": [2] * 64, "alive": [0.5] * 64, "stage": None}
     over = threading.Event()
 
     def tell() -> None:
-        with Feed.create(run.feed_file) as feed:
+        with closing(Feed.create(run.feed_file)) as feed:
             for turn in count():
                 if over.wait(0.2):
                     return

@@ -300,3 +300,14 @@ def test_a_public_address_always_has_a_token() -> None:
     assert len(public.token) >= 32
     assert f"?token={public.token}" in public.link
     assert "0.0.0.0" not in public.link
+
+
+def test_what_is_not_there_is_told_apart_from_what_is_wrong(served: Served, run: Run) -> None:
+    """Also where the mistake in a world is that something is not there."""
+    served.wait()
+    for path in ("/api/runs/nobody", "/api/worlds/nowhere", f"/api/runs/{run.name}/recordings/999999.csv"):
+        assert ask(served, path)[0] == 404
+    wrong = json.dumps({"name": "mine", "text": "extends: town\ncurrency: gold\n"}).encode()
+    status, told, _ = ask(served, "/api/worlds", "POST", wrong, Origin=served.origin, Content_Type="application/json")
+    assert status == 400
+    assert json.loads(told)["what"].startswith("there is no meter 'gold'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from townlet.runs.feed import HEADER, SLOT, Feed
 
 
 def test_messages_arrive_once_and_in_order(tmp_path: Path) -> None:
-    with Feed.create(tmp_path / "feed", slots=4, size=100) as writer, Feed.open(tmp_path / "feed") as reader:
+    with (
+        closing(Feed.create(tmp_path / "feed", slots=4, size=100)) as writer,
+        closing(Feed.open(tmp_path / "feed")) as reader,
+    ):
         assert reader.look() == []
         writer.tell(1, b"one")
         writer.tell(2, b"two")
@@ -23,22 +27,28 @@ def test_messages_arrive_once_and_in_order(tmp_path: Path) -> None:
 
 
 def test_a_slow_reader_gets_the_latest(tmp_path: Path) -> None:
-    with Feed.create(tmp_path / "feed", slots=4, size=100) as writer, Feed.open(tmp_path / "feed") as reader:
+    with (
+        closing(Feed.create(tmp_path / "feed", slots=4, size=100)) as writer,
+        closing(Feed.open(tmp_path / "feed")) as reader,
+    ):
         for n in range(50):
             writer.tell(1, str(n).encode())
         assert [m.data for m in reader.look()] == [b"46", b"47", b"48", b"49"]
 
 
 def test_it_is_watched_only_after_a_look(tmp_path: Path) -> None:
-    with Feed.create(tmp_path / "feed") as writer:
+    with closing(Feed.create(tmp_path / "feed")) as writer:
         assert not writer.watched
-        with Feed.open(tmp_path / "feed") as reader:
+        with closing(Feed.open(tmp_path / "feed")) as reader:
             reader.look()
         assert writer.watched
 
 
 def test_a_message_that_is_too_large_is_left_out(tmp_path: Path) -> None:
-    with Feed.create(tmp_path / "feed", slots=2, size=10) as writer, Feed.open(tmp_path / "feed") as reader:
+    with (
+        closing(Feed.create(tmp_path / "feed", slots=2, size=10)) as writer,
+        closing(Feed.open(tmp_path / "feed")) as reader,
+    ):
         assert not writer.tell(1, b"x" * 11)
         assert writer.tell(1, b"x" * 10)
         assert len(reader.look()) == 1
@@ -46,7 +56,7 @@ def test_a_message_that_is_too_large_is_left_out(tmp_path: Path) -> None:
 
 def test_a_torn_message_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "feed"
-    with Feed.create(path, slots=2, size=10) as writer, Feed.open(path) as reader:
+    with closing(Feed.create(path, slots=2, size=10)) as writer, closing(Feed.open(path)) as reader:
         writer.tell(1, b"whole")
         with path.open("r+b") as file:
             file.seek(HEADER.size + SLOT.size)
@@ -65,12 +75,12 @@ def test_foreign_files_are_refused(tmp_path: Path, data: bytes) -> None:
 def test_readers_see_that_it_was_replaced_or_removed(tmp_path: Path) -> None:
     path = tmp_path / "feed"
     first = Feed.create(path)
-    with Feed.open(path) as reader:
+    with closing(Feed.open(path)) as reader:
         assert reader.current
         second = Feed.create(path)
         assert not reader.current
     first.close()
-    with Feed.open(path) as reader:
+    with closing(Feed.open(path)) as reader:
         second.remove()
         assert not reader.current
 
@@ -87,7 +97,7 @@ for n in range(20000):
 
 def test_a_reader_in_another_process_never_sees_half_a_message(tmp_path: Path) -> None:
     path = tmp_path / "feed"
-    with Feed.create(path, slots=2, size=200), Feed.open(path) as reader:
+    with closing(Feed.create(path, slots=2, size=200)), closing(Feed.open(path)) as reader:
         with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as writer:
             seen = []
             while writer.poll() is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -16,12 +18,16 @@ from townlet.world.load import load
 ROWS = 6
 
 
+def first_rows(behind: Sequence[torch.Tensor], rows: int) -> torch.Tensor:
+    return torch.stack([one[:rows] for one in behind])
+
+
 def lived(world: str, engine: str, steps: int, kept: int = 64, seed: int = 3) -> list[tuple[int, Recording, dict]]:
     """Random lives: each with what an onlooker wrote down beside the tape."""
     compiled = load(world, ["max_steps=40"])
     town = Town(compiled, ROWS, engine=engine, threads=1)
     seen = town.reset(seed)
-    tape = Tape(town, watched=3, steps=kept)
+    tape = Tape(town, first_rows, watched=3, steps=kept)
     chance = torch.Generator().manual_seed(seed)
     notes = [{"cell": [], "meters": [], "actions": [], "reward": []} for _ in range(3)]
     found = []
@@ -75,7 +81,7 @@ def test_an_interrupted_tape_goes_on_exactly() -> None:
     towns = [Town(compiled, 2, threads=1) for _ in range(2)]
     for town in towns:
         town.reset(1)
-    tapes = [Tape(town) for town in towns]
+    tapes = [Tape(town, first_rows) for town in towns]
     wait, outputs = torch.full((2,), len(compiled.actions) - 1), torch.zeros(2, len(compiled.actions))
     lives: list[list[bytes]] = [[], []]
     for n in range(75):
@@ -83,7 +89,7 @@ def test_an_interrupted_tape_goes_on_exactly() -> None:
             state, tape_state = towns[1].state(), tapes[1].state()
             towns[1] = Town(compiled, 2, threads=1)
             towns[1].restore(state)
-            tapes[1] = Tape(towns[1])
+            tapes[1] = Tape(towns[1], first_rows)
             tapes[1].restore(tape_state)
         for town, tape, kept in zip(towns, tapes, lives, strict=True):
             town.step(wait)

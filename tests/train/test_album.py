@@ -11,7 +11,7 @@ import torch
 
 from townlet.runs import report
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.reader import Reader, as_rows
 from townlet.sim.tape import MOMENT, Recording
 from townlet.sim.town import Town
 from townlet.train.launch import resume, start
@@ -23,8 +23,7 @@ TOLD = ("env_steps", "row", "length", "cause", "return")
 def kept(run: Run) -> list[dict[str, Any]]:
     """All lives of a run, in order."""
     with Reader(run.metrics_file) as store:
-        numbers = store.numbered("recordings", ("kind",))["number"]
-        return [row for number in numbers if (row := store.at("recordings", number))]
+        return as_rows(store.read("recordings"))
 
 
 @pytest.fixture(scope="module")

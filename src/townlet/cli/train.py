@@ -81,6 +81,11 @@ def train(
     if seed is not None:
         words.append(f"seed={seed}")
     place = Place(port, show) if live or show else None
+    if place and seeds > 1:
+        raise TownletError(
+            "--live and --open show one run, and --seeds trains several",
+            "leave one of them out, or type `townlet live` in another terminal",
+        )
     if resume is not None:
         if asked is not None:
             raise TownletError(f"--resume {resume} knows its recipe", f"leave out '{asked}'")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
 from townlet.live.editing import judged
-from townlet.live.house import House
+from townlet.live.house import House, Unknown
 from townlet.live.manual import manual
 from townlet.live.protocol import FROM_PAGE, LARGEST, EditWorld, Error, Hello, documentation
 from townlet.live.questions import questions
@@ -75,7 +75,7 @@ def _pages(app: FastAPI, house: House) -> None:
 async def _explained(_: Request, error: Exception) -> Response:
     assert isinstance(error, TownletError)
     first = error.mistakes[0]
-    return JSONResponse({"what": first.what, "fix": first.fix}, 404 if "there is no" in first.what else 400)
+    return JSONResponse({"what": first.what, "fix": first.fix}, 404 if isinstance(error, Unknown) else 400)
 
 
 async def _talk(socket: WebSocket, house: House) -> None:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
@@ -30,8 +31,6 @@ class Acting:
 
     def act(self, obs: NDArray[Any], mask: NDArray[Any], fresh: bool) -> tuple[int, NDArray[Any]]:
         """The action, and the values or probabilities [K] of all."""
-        import torch
-
         seen, allowed = torch.from_numpy(obs).unsqueeze(0), torch.from_numpy(mask).unsqueeze(0)
         begins = torch.tensor([fresh])
         outputs = self._policy.outputs(seen, allowed, begins)[self.outputs][0].numpy()

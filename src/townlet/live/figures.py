@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from townlet.errors import TownletError
 from townlet.live.protocol import Alert, Metrics, NewCheckpoint, RunStatus, Said, StageChange
 from townlet.runs import checkpoint
 from townlet.runs.catalogue import METRICS
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.overview import state_of
-from townlet.runs.reader import Reader
+from townlet.runs.reader import Reader, as_rows
 
 TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")
 POINTS: Final = 400  # of a curve that is sent whole
@@ -43,7 +40,7 @@ class Figures:
             return self._whole
         with Reader(self.run.metrics_file) as store:
             series = {name: list(zip(*store.series(name, POINTS), strict=True)) for name in store.names()}
-            evaluations = _rows(store.read("evaluations"))
+            evaluations = as_rows(store.read("evaluations"))
             alerts = self._alerts(store, -1)
             stages = {change.row: change for change in self._stages(store, -1)}  # where each row is now, and why
         self._whole = [Metrics(run=self.run.name, series=series, evaluations=evaluations), *stages.values(), *alerts]
@@ -69,7 +66,7 @@ class Figures:
             return []
         with Reader(self.run.metrics_file) as store:
             found = store.read("updates", ("env_steps", "name", "value"), since=since["updates"])
-            evaluations = _rows(store.read("evaluations", since=since["evaluations"]))
+            evaluations = as_rows(store.read("evaluations", since=since["evaluations"]))
             said: list[Said] = [*self._stages(store, since["stage_changes"]), *self._alerts(store, since["alerts"])]
         if found["env_steps"] or evaluations:
             series: dict[str, list[tuple[int, float]]] = {}
@@ -81,11 +78,11 @@ class Figures:
 
     def _stages(self, store: Reader, since: int) -> list[StageChange]:
         columns = ("env_steps", "row", "from_stage", "to_stage", "reason")
-        rows = _rows(store.read("stage_changes", columns, since=since))
+        rows = as_rows(store.read("stage_changes", columns, since=since))
         return [StageChange(run=self.run.name, **row) for row in rows]
 
     def _alerts(self, store: Reader, since: int) -> list[Said]:
-        rows = _rows(store.read("alerts", ("env_steps", "name", "message"), since=since, last=ALERTS))
+        rows = as_rows(store.read("alerts", ("env_steps", "name", "message"), since=since, last=ALERTS))
         return [Alert(run=self.run.name, tip=_tip(row["name"]), **row) for row in rows]
 
     def saved(self) -> list[Said]:
@@ -131,15 +128,3 @@ class Figures:
 
 def _tip(name: str) -> str:
     return METRICS[name].advice if name in METRICS else ""
-
-
-def _rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def run_below(root: Path, name: str) -> Run:
-    """A run by its whole name and nothing else: no path, no way out of `root`."""
-    for run in Run.list(root):
-        if run.name == name:
-            return run
-    raise TownletError(f"there is no run '{name[:80]}'", "the list of runs names all of them")

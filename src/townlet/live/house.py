@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from townlet.errors import TownletError
 from townlet.live.casting import Casting
-from townlet.live.figures import Figures, run_below
+from townlet.live.figures import Figures
 from townlet.live.lives import Life, Recorded
 from townlet.live.protocol import RATE, Error, Lived, Said, Wall
 from townlet.live.seat import Air
 from townlet.runs.feed import LIFE, WALL, Feed
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.reader import Reader, as_rows
 from townlet.sim.tape import Recording
 from townlet.train.reopen import reopen
 from townlet.world.tables import World
@@ -31,7 +31,20 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 READ: Final = 1.0  # seconds between two looks at what is on disk
+LISTED: Final = ("number", "env_steps", "kind", "row", "length", "stage", "cause", "return")  # of a kept life
 LIVES: Final = 12  # of training that are kept for those who come
+
+
+class Unknown(TownletError):
+    """Something was asked for that is not there."""
+
+
+def run_below(root: Path, name: str) -> Run:
+    """A run by its whole name and nothing else: no path, no way out of `root`."""
+    for run in Run.list(root):
+        if run.name == name:
+            return run
+    raise Unknown(f"there is no run '{name[:80]}'", "the list of runs names all of them")
 
 
 class Stand:
@@ -88,9 +101,10 @@ class Stand:
     def recorded(self, number: int) -> Recorded:
         """A life that the run has kept, by its place in the store."""
         with Reader(self.run.metrics_file) as store:
-            found = store.at("recordings", number)
-        if found is None:
-            raise TownletError(f"this run has kept no life {number}", "choose one from the list")
+            rows = as_rows(store.read("recordings", where={"number": number}))
+        if not rows:
+            raise Unknown(f"this run has kept no life {number}", "choose one from the list")
+        (found,) = rows
         who = f"{found['kind']}: row {found['row']} of training"
         life = Recording.from_bytes(found["data"])
         return Recorded(self.world, life, who, found["row"], found["env_steps"], found["outputs"], "recording")
@@ -100,8 +114,7 @@ class Stand:
         if not self.run.metrics_file.exists():
             return []
         with Reader(self.run.metrics_file) as store:
-            found = store.numbered("recordings", ("env_steps", "kind", "row", "length", "stage", "cause", "return"))
-        return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+            return as_rows(store.read("recordings", LISTED))
 
     def newest_recording(self) -> int:
         """The number of the life that was kept last."""

@@ -14,7 +14,7 @@ from townlet.live.explain import certificate, why
 from townlet.live.protocol import EpisodeEnd, EpisodeStart, Frame, Side
 from townlet.sim.causes import cause_codes, cause_names
 from townlet.sim.engines import make_engine
-from townlet.sim.tape import MOMENT, Recording
+from townlet.sim.tape import MOMENT, Recording, room
 from townlet.world.tables import World
 
 DIGITS: Final = 3
@@ -114,7 +114,7 @@ class Played(Life):
         self._actor, self.over = actor, False
         self._engine = make_engine(world, 1, autoreset=False)
         self._engine.reset(seed)
-        self._kept = _blank(world, FIRST)
+        self._kept = room(world, FIRST)
         self._done = 0
         self._look(0)
 
@@ -148,17 +148,3 @@ class Played(Life):
     def _look(self, at: int) -> None:
         for name, values in self._engine.peek(*MOMENT, "meters").items():
             self._kept[name][at] = values[0]
-
-
-def _blank(world: World, steps: int) -> dict[str, NDArray[Any]]:
-    """Room for so many steps, by the names of a recording."""
-    k, meters, rewards = len(world.actions), len(world.meters), len(world.rewards)
-    return {
-        **{name: np.zeros(steps, kind) for name, kind in MOMENT.items()},
-        "meters": np.zeros((steps, meters), np.float32),
-        "actions": np.zeros(steps, np.int16),
-        "outputs": np.zeros((steps, k), np.float32),
-        "mask": np.zeros((steps, k), np.bool_),
-        "reward": np.zeros(steps, np.float32),
-        "components": np.zeros((steps, rewards), np.float32),
-    }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,9 +16,9 @@ from pydantic import Field
 from townlet.errors import TownletError
 from townlet.live.drawing import drawing
 from townlet.live.editing import edited, shipped_text
-from townlet.live.figures import run_below
-from townlet.live.house import House, Stand
+from townlet.live.house import House, Stand, Unknown, run_below
 from townlet.live.protocol import Said
+from townlet.runs import disk
 from townlet.runs.overview import overviews
 from townlet.runs.reader import Reader
 from townlet.sim.tape import MOMENT, Recording
@@ -82,7 +81,7 @@ def questions(house: House, worlds: Path) -> APIRouter:
     def text_of(name: str) -> Response:
         """The text of a shipped world."""
         if name not in shipped():
-            raise TownletError(f"there is no world '{name[:40]}'", "the list of worlds names all of them")
+            raise Unknown(f"there is no world '{name[:40]}'", "the list of worlds names all of them")
         return PlainTextResponse(shipped_text(name))
 
     @ask.post("/worlds")
@@ -117,16 +116,8 @@ def _maps(stand: Stand) -> dict[str, Any]:
         "visits": [visits.get((cell,), 0) for cell in range(cells)],
         "novelty": [novelty.get(cell) for cell in range(cells)] if known else None,
         "transitions": [[*way, count] for way, count in ways.items()],
-        "causes": _summed(deaths),
+        "causes": sum((Counter(part) for part in deaths if part), Counter()),
     }
-
-
-def _summed(parts: list[Mapping[str, int] | None]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, count in (part or {}).items():
-            total[name] = total.get(name, 0) + count
-    return total
 
 
 def as_csv(world: World, r: Recording) -> str:
@@ -154,9 +145,7 @@ def _save(folder: Path, asked: NewWorld) -> str:
     path = folder / f"{asked.name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        disk.write_new(path, asked.text.encode())
     except FileExistsError:
         raise TownletError(f"{path.name} is there already", "choose another name") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(asked.text)
     return str(path)

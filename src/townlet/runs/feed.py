@@ -12,7 +12,6 @@ import struct
 import time
 import zlib
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from townlet.errors import Mark, TownletError
@@ -122,14 +121,6 @@ class Feed:
         """The run no longer trains."""
         self.close()
         self.path.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _checksum(number: int, kind: int, data: bytes) -> int:

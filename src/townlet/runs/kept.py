@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from townlet.errors import TownletError
 from townlet.runs.page import Section
 from townlet.runs.plots import COLOURS, INK, WIDTH, Plot, draw, shortened
-from townlet.runs.reader import Reader
+from townlet.runs.reader import Reader, as_rows
+from townlet.sim.causes import TIME
 from townlet.sim.tape import Recording
 
 TABLE: Final = "recordings"
 LISTED: Final = ("kind", "env_steps", "row", "stage", "length", "cause", "return")
-TIME: Final = "time"  # the cause of a life that its limit ended
 
 
 class Life(NamedTuple):
@@ -27,7 +27,7 @@ class Life(NamedTuple):
 
 def kept_lives(store: Reader, meters: Sequence[str]) -> Section | None:
     """All lives that were kept, in order; nothing where there is none."""
-    found = store.numbered(TABLE, LISTED)
+    found = store.read(TABLE, ("number", *LISTED))
     if not found["number"]:
         return None
     lengths = found["length"]
@@ -50,9 +50,7 @@ def _cell(name: str, value: Any) -> str:
 
 def _life(store: Reader, number: int, meters: int) -> Life | None:
     """One life with its title; None where it is damaged or of another world."""
-    row = store.at(TABLE, number)
-    if row is None:
-        return None
+    (row,) = as_rows(store.read(TABLE, where={"number": number}))
     try:
         moments = Recording.from_bytes(row["data"])
     except TownletError:

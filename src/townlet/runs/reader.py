@@ -15,6 +15,7 @@ from townlet.runs.database import DAMAGED, connect, in_words
 from townlet.runs.schema import TABLES, WALL
 
 Columns = dict[str, list[Any]]
+NUMBER: Final = "number"  # SQLite's own column for the place of a row
 TIMED: Final = tuple(name for name, metric in METRICS.items() if metric.timed)
 
 
@@ -56,7 +57,10 @@ class Reader:
         last: int | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Columns:
-        """Columns of rows in the order they were added: those with since < env_steps ≤ until, the `last` few."""
+        """Columns of rows in the order they were added: those with since < env_steps ≤ until, the `last` few.
+
+        Every table also has the column `number`, by which a row is found again; it must be asked for.
+        """
         self.flush()
         types = known(table, (*columns, *(where or {})))
         names = tuple(columns) or tuple(types)
@@ -67,30 +71,13 @@ class Reader:
                 tests.append(test)
                 values.append(value)
         for name, value in (where or {}).items():
-            tests.append(f'"{name}" IS ?')
+            tests.append(f"{_column(name)} IS ?")
             values.append(value)
-        shown = ", ".join(f'"{name}"' for name in names)
+        shown = ", ".join(map(_column, names))
         select = f'SELECT {shown} FROM "{table}" WHERE {" AND ".join(tests)} ORDER BY rowid'
         rows = self._fetch(f"{select} DESC LIMIT ?", (*values, last))[::-1] if last else self._fetch(select, values)
         lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
-        return {name: self._decoded(types[name], column) for name, column in zip(names, lists, strict=True)}
-
-    def numbered(self, table: str, columns: Sequence[str]) -> Columns:
-        """All rows with their `number`, by which `at` finds them again."""
-        self.flush()
-        known(table, columns)
-        shown = ", ".join(f'"{name}"' for name in columns)
-        rows = self._fetch(f'SELECT rowid, {shown} FROM "{table}" ORDER BY rowid')
-        lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(len(columns) + 1)]
-        return dict(zip(("number", *columns), lists, strict=True))
-
-    def at(self, table: str, number: int) -> dict[str, Any] | None:
-        """One row by its number, if it is there."""
-        self.flush()
-        names = tuple(known(table))
-        shown = ", ".join(f'"{name}"' for name in names)
-        rows = self._fetch(f'SELECT {shown} FROM "{table}" WHERE rowid = ?', (number,))
-        return dict(zip(names, rows[0], strict=True)) if rows else None
+        return {name: self._decoded(types.get(name, ""), column) for name, column in zip(names, lists, strict=True)}
 
     def names(self) -> list[str]:
         """The figures of updates that were recorded."""
@@ -154,6 +141,15 @@ def known(table: str, columns: Sequence[str] = ()) -> dict[str, str]:
     if table not in TABLES:
         raise TownletError(f"there is no table '{table}'", did_you_mean(table, tuple(TABLES)))
     for name in columns:
-        if name not in TABLES[table]:
+        if name not in TABLES[table] and name != NUMBER:
             raise TownletError(f"'{table}' has no column '{name}'", did_you_mean(name, tuple(TABLES[table])))
     return TABLES[table]
+
+
+def _column(name: str) -> str:
+    return "rowid" if name == NUMBER else f'"{name}"'
+
+
+def as_rows(columns: Columns) -> list[dict[str, Any]]:
+    """Columns of equal length as one mapping for each row."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

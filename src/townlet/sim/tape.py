@@ -23,6 +23,7 @@ from townlet.sim.compiled import compiled
 from townlet.sim.diary import take_over
 from townlet.sim.state import array, record
 from townlet.sim.town import Town
+from townlet.world.tables import World
 
 WATCHED: Final = 4
 STEPS: Final = 1024  # of a longer life the last ones are kept
@@ -89,9 +90,18 @@ def note_rows(
             to_components[place, row, r] = components[row, r]
 
 
-def first_rows(behind: Sequence[Tensor], rows: int) -> Tensor:
-    """Some steps of the first rows [T, rows, ...]."""
-    return torch.stack([one[:rows] for one in behind])
+def room(world: World, *shape: int) -> dict[str, NDArray[Any]]:
+    """Zeros for so many moments and steps, by the names of a recording."""
+    k = len(world.actions)
+    return {
+        **{name: np.zeros(shape, kind) for name, kind in MOMENT.items()},
+        "meters": np.zeros((*shape, len(world.meters)), np.float32),
+        "actions": np.zeros(shape, np.int16),
+        "outputs": np.zeros((*shape, k), np.float32),
+        "mask": np.zeros((*shape, k), np.bool_),
+        "reward": np.zeros(shape, np.float32),
+        "components": np.zeros((*shape, len(world.rewards)), np.float32),
+    }
 
 
 class Tape:
@@ -104,39 +114,25 @@ class Tape:
     def __init__(
         self,
         town: Town,
-        outputs: Callable[[Sequence[Tensor], int], Tensor] = first_rows,
+        outputs: Callable[[Sequence[Tensor], int], Tensor],
         watched: int = WATCHED,
         steps: int = STEPS,
     ) -> None:
         self._engine, self._outputs = town.engine, outputs
         self.watched = rows = min(watched, town.rows)
         world, self._steps = town.world, min(steps, int(town.world.tables.max_steps)) + 1
-        shape, k = (self._steps, rows), len(world.actions)
-        moments = np.zeros(shape, record(len(world.meters)))
-        came: dict[str, NDArray[Any]] = {  # all but the mask, which is that of the moment, led to it
-            "mask": np.zeros((*shape, k), np.bool_),
-            "reward": np.zeros(shape, np.float32),
-            "components": np.zeros((*shape, len(world.rewards)), np.float32),
-        }
-        self._into = (moments, *came.values())
+        moments = np.zeros((self._steps, rows), record(len(world.meters)))
         self._begun = np.zeros(rows, np.int64)  # which moment was the first of each row's life
-        self._kept = {name: moments[name] for name in (*MOMENT, "meters")} | came | {
-            "actions": np.zeros(shape, np.int16),
-            "outputs": np.zeros((*shape, k), np.float32),
-            "begun": self._begun,
-        }  # fmt: skip
+        # A place holds a moment with its mask, and the step that led to it.
+        self._kept = room(world, self._steps, rows) | {name: moments[name] for name in (*MOMENT, "meters")}
+        self._into = (moments, *(self._kept[name] for name in ("mask", "reward", "components")))
         self._written = 0  # moments so far
         self._acts: list[Tensor] = []  # that led to the latest of them, not yet read,
         self._behind: list[Tensor] = []  # and what stood behind each
-        self._unread = max(1, min(UNREAD, UNREAD_ROWS // town.rows))
+        self._unread = max(1, min(UNREAD, UNREAD_ROWS // town.rows, self._steps))
         self._note = compiled(note_rows)
         self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
-        self.begin()
-
-    def begin(self) -> None:
-        """The present moment is the first of every row's life, as far as is known."""
-        self._begun[...] = self._written
-        self._write()
+        self._write()  # the present moment is the first of every row's life, as far as is known
 
     def _look(self) -> tuple[NDArray[Any], ...]:
         """The present moment with its mask, and what the last step brought: reward and its components."""
@@ -160,7 +156,7 @@ class Tape:
         if not self._acts:
             return
         places = np.arange(self._written - len(self._acts), self._written) % self._steps
-        self._kept["actions"][places] = array(first_rows(self._acts, self.watched))
+        self._kept["actions"][places] = array(torch.stack([actions[: self.watched] for actions in self._acts]))
         self._kept["outputs"][places] = array(self._outputs(self._behind, self.watched))
         self._acts.clear()
         self._behind.clear()
@@ -182,12 +178,14 @@ class Tape:
     def state(self) -> State:
         """All moments, and where the lives begin."""
         self._read()
-        return {name: kept.copy() for name, kept in self._kept.items()} | {"written": self._written}
+        kept = {name: kept.copy() for name, kept in self._kept.items()}
+        return kept | {"begun": self._begun.copy(), "written": self._written}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name, kept in self._kept.items():
             take_over(kept, state, name)
+        take_over(self._begun, state, "begun")
         self._written = int(state["written"])
         self._acts.clear()
         self._behind.clear()

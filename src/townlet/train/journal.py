@@ -59,6 +59,11 @@ class Journal:
     def _counters(self) -> Counters:
         return self._t.counters
 
+    @property
+    def _moment(self) -> dict[str, int]:
+        """What every row of the store begins with."""
+        return {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
+
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
         self.onlooker.stepped(actions)
@@ -73,8 +78,7 @@ class Journal:
 
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
-        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
-        self._store.add("stage_changes", [{**moment, **vars(change)} for change in changes])
+        self._store.add("stage_changes", [{**self._moment, **vars(change)} for change in changes])
         self.onlooker.stages(changes)
 
     def update(self, figures: Mapping[str, float]) -> None:
@@ -97,15 +101,13 @@ class Journal:
     def evaluated(self, found: Evaluated, policy: str = "greedy") -> None:
         """An evaluation, of the agent or of a yardstick."""
         columns = found.columns(policy, self._t.recipe.metric)
-        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
-        self._store.add("evaluations", [{**moment, **columns}])
+        self._store.add("evaluations", [{**self._moment, **columns}])
         for sink in self._sinks:
             sink.evaluated(self._counters, columns)
 
     def alert(self, name: str, message: str, value: float | None = None) -> None:
         """Something that a person should look at."""
-        moment = {"env_steps": self._counters.env_steps, "updates": self._counters.updates}
-        self._store.add("alerts", [{**moment, "name": name, "message": message, "value": value}])
+        self._store.add("alerts", [{**self._moment, "name": name, "message": message, "value": value}])
         self.note(f"{name}: {message}")
 
     def note(self, text: str) -> None:
@@ -129,9 +131,8 @@ class Journal:
         """Hand on what was gathered, and begin anew."""
         now = self._counters
         figures = {name: s.total / s.count for name, s in self._add_up().items() if s.count}
-        moment = {"env_steps": now.env_steps, "updates": now.updates}
-        figures |= self._write_episodes() | self.onlooker.mark(self._store, moment) | self._speed()
-        self._store.add("updates", {**moment, "name": list(figures), "value": list(figures.values())})
+        figures |= self._write_episodes() | self.onlooker.mark(self._store, self._moment) | self._speed()
+        self._store.add("updates", {**self._moment, "name": list(figures), "value": list(figures.values())})
         for alert in self._monitors.look(figures):
             self.alert(*alert)
         if self._last[0] - self._flushed >= FRESH:
@@ -170,8 +171,7 @@ class Journal:
             self._store.add("episodes", whole)
         stages = [str(stage) for stage in range(int(by_name["stage"].max()) + 1)]
         self._store.add("episode_intervals", [{
-            "env_steps": self._counters.env_steps,
-            "updates": self._counters.updates,
+            **self._moment,
             "start": self._since,
             "count": len(table),
             **_spread(table, ("length", "return")),
