@@ -50,5 +50,5 @@ def export(
     size, needs = path.stat().st_size, "obs, mask and hidden" if trained.hidden else "obs and mask"
     console = out()
     console.print(f"Wrote {path} ({size / 1024:.0f} kB).", markup=False, soft_wrap=True)
-    console.print(f"It takes {needs} and gives {trained.kind} of {len(trained.actions)} actions.")
+    console.print(f"It takes {needs} and gives {trained.kind} of {trained.actions.n} actions.")
     console.print("Its metadata says the rest: blocks of the observation, names of actions, network, readme.")

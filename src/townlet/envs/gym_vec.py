@@ -178,6 +178,12 @@ class GymVec:
             mine.follow(its)
         self.freeze()
 
+    def recall(self, state: Mapping[str, Any]) -> None:
+        """See as the environment did whose `state` this is; its episodes are not gone on with."""
+        stages = part(dict(state), "stages", "environment")
+        for place, stage in enumerate(self._stages):
+            stage.restore(part(stages, str(place), "environment"), exact=False)
+
     def state(self) -> Mapping[str, Any]:
         """Everything that decides what happens next, or enough to begin new episodes."""
         stages = {str(place): stage.state() for place, stage in enumerate(self._stages)}

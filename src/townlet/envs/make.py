@@ -43,8 +43,13 @@ def about(id: str) -> About:
 def make_vec(
     id: str, spec: EnvSpec | None = None, rows: int = 1, device: str = "cpu", *, render_mode: str | None = None
 ) -> GymVec:
-    """N rows of the environment `id` as one batched environment of tensors on `device`."""
+    """N rows of the environment `id` as one batched environment of tensors on `device`.
+
+    One that is rendered takes a step of its own to begin an episode anew, so that the end of the last one can be seen.
+    """
     spec = spec or EnvSpec()
+    if render_mode is not None:
+        spec = spec.model_copy(update={"vectorization": "sync"})
     if rows < 1:
         raise TownletError(f"an environment cannot have {rows} rows", "give at least 1")
     extras.ensure(id)
@@ -86,7 +91,7 @@ def _native(id: str, spec: EnvSpec) -> bool:
 
 def _make_rows(single: Single, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
     """Rows that are stepped one after the other, or each in a process of its own."""
-    again = AutoresetMode.SAME_STEP
+    again = AutoresetMode.SAME_STEP if single.render_mode is None else AutoresetMode.NEXT_STEP
     if single.spec.vectorization == "async":
         single().close()  # mistakes are told here, not in another process
         multiprocessing.set_forkserver_preload(LOADED)

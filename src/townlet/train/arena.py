@@ -15,7 +15,7 @@ from torch import Tensor
 
 from townlet.contract.episodes import Episodes
 from townlet.contract.layout import Layout
-from townlet.contract.state import Stateful
+from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Actions, VecEnv
 from townlet.curriculum.curriculum import Curriculum, StageChange
 from townlet.runs.store import Store
@@ -97,6 +97,9 @@ class Arena(Protocol):
 
     def make(self, recipe: Recipe, threads: int) -> VecEnv:
         """The environment to train in, before its reset."""
+
+    def recall(self, state: State) -> None:
+        """See as the environment did whose state a checkpoint holds, from the next step on."""
 
     def curriculum(self, recipe: Recipe) -> Curriculum | None:
         """The stages of difficulty that the recipe asks for."""

@@ -106,7 +106,7 @@ def as_onnx(trained: TrainedPolicy) -> bytes:
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
-    size, count, memory = trained.layout.size, len(trained.actions), trained.hidden
+    size, count, memory = trained.layout.size, trained.actions.n, trained.hidden
     rows = torch.export.Dim("rows", min=1)
     inputs = {"obs": torch.zeros(2, size), "mask": torch.ones(2, count, dtype=torch.bool)}
     if memory:
@@ -135,7 +135,7 @@ def _finished(model: onnx.ModelProto, trained: TrainedPolicy) -> bytes:
     import onnx
     from onnx import helper, numpy_helper
 
-    count, memory = len(trained.actions), trained.hidden
+    count, memory = trained.actions.n, trained.hidden
     # An input that has a value of its own is optional; one line of it stands for all rows.
     mask = next(entry for entry in model.graph.input if entry.name == "mask")
     mask.type.tensor_type.shape.dim[0].dim_param = "mask_rows"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from townlet.agents.actor_critic import ActorCritic
+from townlet.agents.distributions import family
 from townlet.agents.drqn import DrqnSettings
 from townlet.agents.policy import Kind, Policy
 from townlet.agents.ppo import PpoSettings
@@ -17,6 +18,7 @@ from townlet.agents.q_network import QNetwork
 from townlet.agents.qlearning import QLearningSettings, QTable
 from townlet.agents.reinforce import ReinforceSettings
 from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Actions, Continuous
 from townlet.errors import Mark, TownletError
 from townlet.nets.optimizers import restore_weights
 from townlet.rng import Streams
@@ -27,7 +29,7 @@ from townlet.sim.state import array
 from townlet.train.load import Loaded
 from townlet.train.recipe import Recipe
 from townlet.train.reopen import reopen
-from townlet.train.weights import chosen, policy_state
+from townlet.train.weights import chosen, training_state
 from townlet.world.tables import World
 
 Which = Literal["best", "last"]
@@ -36,17 +38,21 @@ Which = Literal["best", "last"]
 class TrainedPolicy:
     """Acts as a run has learned to, on single observations and on batches; one with memory keeps it by itself.
 
-    `world` is the one it was trained in, `info` what the checkpoint says of itself (env_steps, score, …).
+    `network` is the part that acts, `whole` what was trained; `info` is what the checkpoint says of itself (env_steps,
+    score, …).
     """
 
-    def __init__(
-        self, run: Run, loaded: Loaded, network: nn.Module, kind: Kind, info: dict[str, Any], seed: int
-    ) -> None:
-        self.run, self.loaded, self.network, self.kind, self.info = run, loaded, network, kind, info
-        self.world = loaded.worlds.training
-        self.layout, self.actions = self.world.layout, self.world.actions
+    def __init__(self, run: Run, loaded: Loaded, whole: nn.Module, kind: Kind, info: dict[str, Any], seed: int) -> None:
+        self.run, self.loaded, self.whole, self.kind, self.info = run, loaded, whole, kind, info
+        self.network = whole.actor if isinstance(whole, ActorCritic) else whole
+        self.layout, self.actions = loaded.arena.layout, loaded.arena.actions
         self._seed = seed
         self._policy = self.policy()
+
+    @property
+    def world(self) -> World:
+        """The town it was trained in; refused where that was no town."""
+        return self.loaded.worlds.training
 
     @property
     def env_steps(self) -> int:
@@ -69,13 +75,25 @@ class TrainedPolicy:
     def act(self, obs: Any, mask: Any = None, fresh: Any = None, greedy: bool = True) -> Any:
         """The actions for obs [N, D], or the one for obs [D] as an int; no mask [N, K] means that all are valid.
 
-        Takes tensors, arrays and lists; tensors give a tensor [N] int64, all else an array. Rows that are
-        fresh [N] bool begin an episode. Unless greedy, actions are drawn where the agent learned probabilities.
+        Takes tensors, arrays and lists; tensors give a tensor [N] int64, all else an array. Switches are [N, A] int64,
+        numbers [N, A] float32 within their bounds. Rows that are fresh [N] bool begin an episode. Unless greedy,
+        actions are drawn where the agent learned probabilities.
         """
         actions = self._policy.act(*self._inputs(obs, mask, fresh), greedy=greedy)
-        if np.ndim(obs) == 1:
-            return int(actions[0])
-        return actions if isinstance(obs, Tensor) else actions.numpy()
+        if isinstance(self.actions, Continuous):
+            actions = actions.clamp(torch.tensor(self.actions.low), torch.tensor(self.actions.high))
+        given = actions if isinstance(obs, Tensor) else actions.numpy()
+        if np.ndim(obs) > 1:
+            return given
+        return given[0] if actions.dim() > 1 else int(given[0])
+
+    @torch.inference_mode()
+    def values(self, obs: Tensor) -> Tensor:
+        """What was expected [T] at each moment of one episode, obs [T, D] in order: a value, or the highest of all."""
+        steps = obs.unsqueeze(1) if self.hidden else obs  # without memory moments are as good as rows
+        outputs = self.whole(steps, cast(Any, self.whole).start(steps.shape[-2]))
+        found: Tensor = outputs[1] if isinstance(self.whole, ActorCritic) else outputs[0].amax(-1)
+        return found.flatten()
 
     def outputs(self, obs: Any, mask: Any = None, fresh: Any = None) -> dict[str, Any]:
         """What stands behind the next act, each [N, K] (or [K]): `values` or `logits`, and `probabilities`."""
@@ -86,7 +104,7 @@ class TrainedPolicy:
 
     def _inputs(self, obs: Any, mask: Any, fresh: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         seen = _rows(obs, torch.float32, self.layout.size, "an observation")
-        allowed = None if mask is None else _rows(mask, torch.bool, len(self.actions), "a mask")
+        allowed = None if mask is None else _rows(mask, torch.bool, self.actions.choices, "a mask")
         begins = None if fresh is None else _tensor(fresh, torch.bool).reshape(-1)
         for name, part in (("mask", allowed), ("fresh", begins)):
             if part is not None and len(part) != len(seen):
@@ -104,28 +122,29 @@ def load_policy(run: Run, which: Which = "best", seed: int = 0) -> TrainedPolicy
 def load_checkpoint(run: Run, found: Checkpoint, seed: int = 0) -> TrainedPolicy:
     """The policy of one checkpoint of the run."""
     loaded = reopen(run)
-    state, info = policy_state(found)
-    world = loaded.worlds.training
-    if info.get("interface") != world.interface_hash:
-        what = f"the world {world.name} has other actions or another observation than when this run was trained"
-        raise TownletError(what, "bring its file back to what it was", Mark(str(run.path)))
-    whole, acting, kind = _networks(loaded.recipe, world.layout, len(world.actions))
-    restore_weights(whole, state["network"])
-    return TrainedPolicy(run, loaded, acting.requires_grad_(False).eval(), kind, info, seed)
+    arena = loaded.arena
+    state, info = training_state(found)
+    if info.get("interface") != arena.interface:
+        what = f"{arena.name} has other actions or another observation than when this run was trained"
+        raise TownletError(what, "bring it back to what it was", Mark(str(run.path)))
+    arena.recall(state["env"])
+    whole, kind = _network(loaded.recipe, arena.layout, arena.actions)
+    restore_weights(whole, state["agent"]["network"])
+    return TrainedPolicy(run, loaded, whole.requires_grad_(False).eval(), kind, info, seed)
 
 
-def _networks(recipe: Recipe, layout: Layout, actions: int) -> tuple[nn.Module, nn.Module, Kind]:
-    """The network that was trained, the part of it that acts, and what that part gives."""
+def _network(recipe: Recipe, layout: Layout, actions: Actions) -> tuple[nn.Module, Kind]:
+    """The network that was trained, and what the part of it that acts gives."""
     agent = recipe.agent
     if isinstance(agent, QLearningSettings):
-        table = QTable(layout, actions, double=agent.double)
-        return table, table, "values"
+        return QTable(layout, actions.n, double=agent.double), "values"
     if isinstance(agent, PpoSettings | ReinforceSettings):
-        both = ActorCritic(recipe.network, layout, actions, agent.shared)
-        return both, both.actor, "logits"
-    values = QNetwork(recipe.network, layout, actions, agent.dueling)
+        kind = family(actions).kind
+        log_std = agent.log_std if kind == "numbers" else None
+        return ActorCritic(recipe.network, layout, actions.n, agent.shared, log_std), kind
+    values = QNetwork(recipe.network, layout, actions.n, agent.dueling)
     values.carry = agent.carry if isinstance(agent, DrqnSettings) else True
-    return values, values, "values"
+    return values, "values"
 
 
 def require_interface(trained: TrainedPolicy, world: World) -> None:

@@ -20,7 +20,7 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
     Gives what meta.json should say of it.
     """
     found = chosen(source)
-    state, info = policy_state(found)
+    state, info = training_state(found)
     if info.get("interface") != t.arena.interface:
         what = f"the agent of {source.name} sees or does other things than one in {t.arena.name}"
         fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
@@ -28,7 +28,8 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
     agent: Any = t.agent
     for name in ("network", "target"):
         if hasattr(agent, name):
-            restore_weights(getattr(agent, name), state["network"])
+            restore_weights(getattr(agent, name), state["agent"]["network"])
+    t.arena.recall(state["env"])
     sha256 = content.open_manifest(found.path).files[STATE].sha256
     return {"run": source.name, "checkpoint": found.name, "env_steps": found.env_steps, "sha256": sha256}
 
@@ -45,7 +46,7 @@ def chosen(run: Run, which: str = "best") -> Checkpoint:
     return found
 
 
-def policy_state(found: Checkpoint) -> tuple[State, dict[str, Any]]:
-    """The agent's part of a checkpoint, and what the manifest says."""
+def training_state(found: Checkpoint) -> tuple[State, dict[str, Any]]:
+    """What a checkpoint holds of its training, and what the manifest says."""
     state, info = checkpoint.read(found.path)
-    return state["training"]["agent"], info
+    return state["training"], info

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from townlet.contract.layout import Layout
+from townlet.contract.state import State
 from townlet.contract.vec_env import Actions
 from townlet.curriculum.curriculum import Curriculum
 from townlet.envs.gym_vec import GymVec
@@ -79,6 +80,21 @@ class GymArena:
         self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
         return self._training
 
+    def recall(self, state: State) -> None:
+        """Bring observations to one size as a training did."""
+        self._eyes.recall(state)
+
+    @property
+    def _eyes(self) -> GymVec:
+        """The environment whose view of things others follow."""
+        return self._one if self._training is None else self._training
+
+    def stage(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVec:
+        """An environment to be measured or shown in: its own rewards, seen as training sees it now."""
+        env = make_vec(self.name, self.spec.unshaped(), rows, device, render_mode=render_mode)
+        env.follow(self._eyes)
+        return env
+
     def curriculum(self, recipe: Recipe) -> Curriculum | None:
         """None: only towns have stages."""
         return None
@@ -94,9 +110,7 @@ class GymArena:
     def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> Evaluated:
         """Whole episodes with the environment's own rewards, seen as training sees them."""
         wanted = recipe.evaluation
-        env = make_vec(self.name, self.spec.unshaped(), min(SIDE_BY_SIDE, wanted.episodes), recipe.device)
-        if self._training is not None:
-            env.follow(self._training)
+        env = self.stage(min(SIDE_BY_SIDE, wanted.episodes), recipe.device)
         key = Streams(wanted.seed).key("env")
         found = play(policy, env, wanted.episodes, key, greedy=wanted.deterministic, ask=ask)
         env.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from townlet.contract.layout import Layout
+from townlet.contract.state import State
 from townlet.contract.vec_env import Discrete
 from townlet.curriculum.curriculum import Curriculum
 from townlet.curriculum.make import make_curriculum
@@ -66,6 +67,9 @@ class TownArena:
         """The town to train in."""
         world, rows, starts = self.worlds.training, recipe.row_count, recipe.starts
         return Town(world, rows, engine=recipe.engine, device=recipe.device, threads=threads, starts=starts)
+
+    def recall(self, state: State) -> None:
+        """A town is seen as it is."""
 
     def curriculum(self, recipe: Recipe) -> Curriculum | None:
         """Stages by row, each with its meters, pace and rewards."""

@@ -1,0 +1,92 @@
+"""One episode of a Gymnasium environment, step by step, with all that there is to see of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.contract.vec_env import Seen
+from townlet.envs.gym_vec import GymVec
+from townlet.rng import Streams
+from townlet.train.evaluate import Acting
+
+
+class Showing(Acting, Protocol):
+    """Who plays and can tell what stood behind it, see `townlet.agents.policy.Policy`."""
+
+    def outputs(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None) -> dict[str, Tensor]:
+        """What stands behind the next act, each [1, A]."""
+
+
+class Led(NamedTuple):
+    """The step that led to a moment."""
+
+    action: NDArray[Any]  # [] int64, or [A] switches or numbers
+    outputs: dict[str, NDArray[np.float32]]  # by name, each [A]
+    reward: float
+
+
+class Moment(NamedTuple):
+    """What there is to see, and how it came to that; the first moment has no step before it."""
+
+    obs: NDArray[np.float32]  # [D], as the agent sees it
+    mask: NDArray[np.bool_]  # [K]
+    frame: Any  # [H, W, 3] uint8, a text, or None where nothing is rendered
+    led: Led | None = None
+
+
+class Rollout:
+    """One row, played as far as somebody looks. `env` has one row; where it is rendered, every moment has a frame."""
+
+    def __init__(self, env: GymVec, seed: int, player: Acting, *, greedy: bool = True) -> None:
+        self.env, self.player, self._greedy = env, player, greedy
+        self.moments: list[Moment] = []
+        self.terminated = self.truncated = False
+        player.start(1)
+        self._seen = env.reset(Streams(seed).key("env"))
+        self._look(self._seen)
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return self.terminated or self.truncated
+
+    @property
+    def reward(self) -> float:
+        """What was won so far."""
+        return sum(moment.led.reward for moment in self.moments if moment.led)
+
+    def step(self, action: Tensor | None = None) -> Moment:
+        """One step: the player's, or this action [1] or [1, A]."""
+        obs, mask = self._seen
+        fresh = torch.tensor([len(self.moments) == 1])
+        behind: dict[str, Tensor] = getattr(self.player, "outputs", _nothing)(obs, mask, fresh)
+        chosen = self.player.act(obs, mask, fresh, self._greedy) if action is None else action
+        outputs = {name: part[0].numpy().copy() for name, part in behind.items()}
+        step = self.env.step(chosen)
+        led = Led(chosen[0].numpy().copy(), outputs, float(step.reward[0]))
+        self.terminated, self.truncated = bool(step.terminated[0]), bool(step.truncated[0])
+        ended = self.env.ended()
+        self._seen = Seen(ended.obs, ended.mask) if self.over else Seen(step.obs, step.mask)
+        return self._look(self._seen, led)
+
+    def play(self, steps: int | None = None) -> list[Moment]:
+        """To the end, or so many steps; all moments so far."""
+        while not self.over and (steps is None or len(self.moments) <= steps):
+            self.step()
+        return self.moments
+
+    def _look(self, seen: Seen, led: Led | None = None) -> Moment:
+        frames = self.env.frames()
+        moment = Moment(seen.obs[0].numpy().copy(), seen.mask[0].numpy().copy(), frames[0] if frames else None, led)
+        self.moments.append(moment)
+        return moment
+
+
+def _nothing(obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None) -> dict[str, Tensor]:
+    """A player that does not tell."""
+    return {}
