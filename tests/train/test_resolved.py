@@ -35,12 +35,13 @@ def leaves(node: Node, path: str = "") -> list[str]:
 
 @pytest.mark.parametrize("title", titles())
 def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
-    loaded = load(title, ["seed=7", "agent.lr=lin_1e-3", "change.meters.energy.decay=.004"])
+    own = "change.meters.energy.decay=.004" if title.startswith("town") else "gym.max_episode_steps=77"
+    # The recipe for all that have none names no environment by itself.
+    loaded = load(title.replace("gym:", "CliffWalking-v1:"), ["seed=7", "agent.lr=lin_1e-3", own])
     write("resolved.yaml", resolved_text(loaded))
     again = load("resolved.yaml")
     assert again.recipe == loaded.recipe
-    assert again.worlds.training.content_hash == loaded.worlds.training.content_hash
-    assert again.worlds.evaluation.content_hash == loaded.worlds.evaluation.content_hash
+    assert again.arena.facts() == loaded.arena.facts()
 
 
 def test_every_value_says_where_it_came_from(write: Write) -> None:

@@ -18,7 +18,10 @@ from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing,
 from train.tiny import Heard
 
 FIGURES = {"steps_per_second": 12_345.0, "episode_length": 99.25, "loss": 0.5, "epsilon": 0.1, "meter_energy": 0.75}
-EVALUATION = {"policy": "greedy", "length": 480.4, "limit": 500, "survived": 0.5, "works": 0.25, "return": 3.0}
+EVALUATION = {
+    "policy": "greedy", "length": 480.4, "limit": 500, "survived": 0.5, "works": 0.25, "return": 3.0,
+    "meters": {"energy": 0.5},
+}  # fmt: skip
 LINE = "2,000 steps     12 k/s  length 99.25  loss 0.5  epsilon 0.1"
 SENTENCE = "evaluation: lives 480 of 500, 50% to the limit, 25% work"
 

@@ -87,7 +87,7 @@ class Feed:
     def look(self) -> list[Message]:
         """The messages since the last look, oldest first, as far as they are still there."""
         struct.pack_into("<d", self._memory, LOOKED, time.time())
-        count = self._count()
+        count = max(self._number, self._count())  # while it is written, its lower bytes may be there first
         numbers = range(max(self._number, count - self._slots), count)
         self._number = count
         return [message for n in numbers if (message := self._read(n))]
