@@ -70,6 +70,8 @@ class ActorCritic(nn.Module):
             if isinstance(self.actor.head, Spread):
                 return self.actor.head(features), self.critic(features).squeeze(-1), hidden
             return *_both(self.actor.head, self.critic, features), hidden
+        if not self.hidden:
+            return self.actor(obs, hidden)[0], self.critic(obs, hidden)[0].squeeze(-1), hidden
         ours, theirs = hidden.chunk(2, -1)
         logits, ours = self.actor(obs, ours, fresh)
         value, theirs = self.critic(obs, theirs, fresh)

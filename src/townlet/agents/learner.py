@@ -15,15 +15,7 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import VecEnv
 from townlet.errors import TownletError
 from townlet.explore.make import make_bonus, make_weight
-from townlet.nets.optimizers import (
-    Kind,
-    make_optimizer,
-    optimizer_state,
-    restore_optimizer,
-    restore_weights,
-    set_lr,
-    weights,
-)
+from townlet.nets.optimizers import Kind, Optimizer, restore_weights, weights
 
 
 def refuse_voids(name: str, env: VecEnv) -> None:
@@ -104,8 +96,7 @@ class Learner(Seeker):
     def __init__(self, settings: Descent, network: nn.Module, given: Materials) -> None:
         super().__init__(given)
         self._descent, self.network = settings, network
-        self._weights: list[Tensor] = list(network.parameters())
-        self.optimizer = make_optimizer(settings.optimizer, network, self._lr)
+        self.optimizer = Optimizer(settings.optimizer, network, self._lr)
 
     @property
     def _lr(self) -> float:
@@ -113,7 +104,7 @@ class Learner(Seeker):
 
     def _follow_lr(self) -> None:
         """The next gradient steps are as long as the schedule says now."""
-        set_lr(self.optimizer, self._lr)
+        self.optimizer.lr = self._lr
 
     def parameters(self) -> dict[str, Tensor]:
         """Every weight by name, live."""
@@ -125,11 +116,11 @@ class Learner(Seeker):
 
     def state(self) -> State:
         """Network, optimizer, and every part."""
-        kept = {"network": weights(self.network), "optimizer": optimizer_state(self.optimizer, self.network)}
+        kept = {"network": weights(self.network), "optimizer": self.optimizer.state()}
         return kept | super().state()
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken; refuses one that lacks something."""
         super().restore(state)
         restore_weights(self.network, state["network"])
-        restore_optimizer(self.optimizer, self.network, state.get("optimizer", {}))
+        self.optimizer.restore(state.get("optimizer", {}))

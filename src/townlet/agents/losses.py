@@ -1,4 +1,7 @@
-"""The mathematics that agents with a policy share: what is made small, and how far the policy moved."""
+"""The mathematics that agents with a policy share: what is made small, its slopes, and how far the policy moved.
+
+Where a loss begins its slope is known, so that the way back need not go through all that it is made of.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,16 @@ from torch import Tensor
 
 
 def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """−min(r A, clip(r, 1 − ε, 1 + ε) A) [...] with r = exp(log_ratio) (Schulman et al. 2017, eq. 7).
-
-    Where the clipped term is the smaller one it is a constant; said so, the way back is half as long.
-    """
+    """−min(r A, clip(r, 1 − ε, 1 + ε) A) [...] with r = exp(log_ratio) (Schulman et al. 2017, eq. 7)."""
     ratio = log_ratio.exp()
-    with torch.no_grad():
-        clipped = ratio.clamp(1 - clip, 1 + clip) * advantage
-        free = (ratio * advantage <= clipped).to(ratio.dtype)
-    return -(ratio * (advantage * free) + clipped * (1 - free))
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def surrogate_slope(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """∂ surrogate / ∂ log_ratio [...]: −r A, and 0 where the clipped term, a constant, is the smaller one."""
+    ratio = log_ratio.exp()
+    free = ratio * advantage
+    return -free * (free <= ratio.clamp_(1 - clip, 1 + clip) * advantage)
 
 
 def value_error(value: Tensor, before: Tensor, returns: Tensor, clip: float | None) -> Tensor:
@@ -24,6 +28,14 @@ def value_error(value: Tensor, before: Tensor, returns: Tensor, clip: float | No
     if clip is None:
         return error
     return torch.max(error, (before + (value - before).clamp(-clip, clip) - returns).square())
+
+
+def value_slope(value: Tensor, before: Tensor, returns: Tensor, clip: float | None) -> Tensor:
+    """∂ value_error / ∂ V [...]: 2 (V − R), and 0 where V moved too far and what it would have been is further off."""
+    slope = 2 * (value - returns)
+    if clip is None:
+        return slope
+    return slope * (value_error(value, before, returns, clip) <= (value - returns).square())
 
 
 def divergence(log_ratio: Tensor) -> Tensor:

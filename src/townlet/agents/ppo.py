@@ -6,7 +6,8 @@ Advantages are GAE(λ) (Schulman et al. 2016). The policy is recurrent where the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
 from townlet.agents.learner import refuse_voids
-from townlet.agents.losses import divergence, explained_variance, surrogate, value_error
+from townlet.agents.losses import explained_variance, surrogate_slope, value_slope
+from townlet.agents.passes import FIGURES, Passes
 from townlet.config.model import Model
 from townlet.config.schedule import Schedule, Scheduled, value_at
 from townlet.contract.restore import copy_into, restore_generator
@@ -24,15 +26,13 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import ends
 from townlet.memory.rollout import Minibatch, Rollout
-from townlet.nets.optimizers import Kind, clip, forget_gradients
+from townlet.nets.optimizers import Kind
 
 TINY: Final = 1e-8
 # Steps that go through the network at once. What it keeps of them for the way back then stays in the processor's
 # caches and in memory that is reused: a minibatch of 131072 takes half of the time that it takes in one piece.
 AT_ONCE: Final = 8192
 ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
-FIGURES: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
-KL: Final = FIGURES.index("approx_kl")
 # What an update aims at and may be scheduled, and the figure that tells its value: `entropy` tells of the policy.
 AIMS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
 
@@ -112,6 +112,15 @@ class Aim(NamedTuple):
     value: float
 
 
+class Piece(NamedTuple):
+    """Steps that go through the network at once, a `share` of their minibatch; `fresh` only where it remembers."""
+
+    steps: Minibatch
+    fresh: Tensor | None
+    hidden: Tensor
+    share: float
+
+
 class Ppo(Actor):
     """Acts in N rows by drawing from its policy; learns from the last `n_steps` steps of all of them."""
 
@@ -182,13 +191,15 @@ class Ppo(Actor):
         if s.normalize_advantage == "rollout":
             std, mean = torch.std_mean(self.rollout.lived(advantage), correction=0)
             advantage.sub_(mean).div_(std + TINY)
-        epochs: list[Tensor] = []
-        for _ in range(s.epochs):
-            epochs.append(torch.stack([self._descend(i, advantage, aim, ask) for i in self._minibatches()]).mean(0))
-            if s.target_kl is not None and float(epochs[-1][KL]) > s.target_kl:
+        passes = Passes(aim.clip, aim.value_clip)
+        for minibatches in self._epochs(advantage):
+            passes.begin()
+            for pieces in minibatches:
+                self._descend(pieces, aim, passes, ask)
+            if s.target_kl is not None and float(passes.moved()) > s.target_kl:
                 break
         novelty = self.bonus.learn(self._sample_obs()) if self.bonus else {}
-        figures = self._summary(epochs, explained, aim)
+        figures = self._summary(passes, explained, aim)
         self.rollout.clear(self._hidden)
         return figures | novelty | self.figures()
 
@@ -212,43 +223,51 @@ class Ppo(Actor):
             return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self._generator)
         return self.rollout.minibatches(size, self._generator)
 
-    def _descend(self, index: Tensor, advantage: Tensor, aim: Aim, ask: Callable[[], None]) -> Tensor:
-        """One gradient step on the minibatch at `index`: FIGURES [6]. Its parts add up to the gradient of the whole."""
+    def _epochs(self, advantage: Tensor) -> Iterator[Iterable[Iterable[Piece]]]:
+        """For every epoch its minibatches, each in pieces; one that is everything is gathered only once."""
+        indices = list(self._minibatches())
+        if len(indices) == 1 and len(once := list(self._pieces(indices[0], advantage))) == 1:
+            yield from repeat([once], self.settings.epochs)
+            return
+        for _ in range(self.settings.epochs):
+            yield (self._pieces(index, advantage) for index in indices)
+            indices = list(self._minibatches())
+
+    def _pieces(self, index: Tensor, advantage: Tensor) -> Iterator[Piece]:
+        """The minibatch at `index` in pieces; advantages are normalised over all of it."""
         recurrent, s = self.network.hidden > 0, self.settings
         chosen = advantage.index_select(1, index) if recurrent else advantage.view(-1).index_select(0, index)
         std, mean = torch.std_mean(chosen, correction=0)
-        forget_gradients(self._weights)
-        sums = torch.zeros(len(FIGURES) - 1, device=index.device)
-        at_once = max(ROWS_AT_ONCE, AT_ONCE // s.n_steps) if recurrent else AT_ONCE
-        for part in torch.split(index, at_once):
-            ask()
-            batch, log_prob, entropy, value = self._look_again(part)
-            gain = (batch.advantage - mean) / (std + TINY) if s.normalize_advantage == "batch" else batch.advantage
-            log_ratio = log_prob - batch.log_prob
-            policy_loss = surrogate(log_ratio, gain, aim.clip).mean()
-            value_loss = value_error(value, batch.value, batch.returns, aim.value_clip).mean()
-            undecided = entropy.mean()
-            share = len(part) / len(index)
-            loss = (policy_loss + aim.value * value_loss - aim.entropy * undecided) * share
-            loss.backward()  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                moved, clipped = divergence(log_ratio).mean(), (log_ratio.expm1().abs() > aim.clip).float().mean()
-                sums += torch.stack((policy_loss, value_loss, undecided, moved, clipped)) * share
-        norm = clip(self._weights, s.max_grad_norm)
-        self.optimizer.step()
-        self.counters.updates += 1
-        return torch.cat((sums, norm.unsqueeze(0)))
+        for part in torch.split(index, max(ROWS_AT_ONCE, AT_ONCE // s.n_steps) if recurrent else AT_ONCE):
+            if recurrent:
+                batch, fresh, hidden = self.rollout.gather_rows(part)
+            else:
+                batch, fresh, hidden = self.rollout.gather(part), None, self.network.start(len(part))
+            if s.normalize_advantage == "batch":
+                batch = batch._replace(advantage=(batch.advantage - mean) / (std + TINY))
+            yield Piece(batch, fresh, hidden, len(part) / len(index))
 
-    def _look_again(self, part: Tensor) -> tuple[Minibatch, Tensor, Tensor, Tensor]:
-        """Stored steps [B] or [T, B], and what the network now says of them: log_prob, entropy and value."""
-        if self.network.hidden:
-            batch, fresh, hidden = self.rollout.gather_rows(part)
+    def _descend(self, pieces: Iterable[Piece], aim: Aim, passes: Passes, ask: Callable[[], None]) -> None:
+        """One gradient step on a minibatch; its pieces add up to the gradient of the whole."""
+        self.optimizer.forget()
+        for batch, fresh, hidden, share in pieces:
+            ask()
             outputs, value, _ = self.network(batch.obs, hidden, fresh)
-        else:
-            batch = self.rollout.gather(part)
-            outputs, value, _ = self.network(batch.obs, self.network.start(len(part)))
-        choice = self.family.of(outputs, batch.mask)
-        return batch, choice.log_prob(batch.actions), choice.entropy(), value
+            choice = self.family.of(outputs, batch.mask)
+            log_prob = choice.log_prob(batch.actions)
+            with torch.set_grad_enabled(aim.entropy > 0):
+                entropy = choice.entropy()
+            each = share / value.numel()  # the loss is a mean
+            with torch.no_grad():
+                log_ratio = log_prob - batch.log_prob
+                by_log_prob = surrogate_slope(log_ratio, batch.advantage, aim.clip).mul_(each)
+                by_value = value_slope(value, batch.value, batch.returns, aim.value_clip).mul_(aim.value * each)
+                by_entropy = [torch.full_like(entropy, -aim.entropy * each)] if aim.entropy else []
+            undecided = [entropy] if aim.entropy else []
+            self.optimizer.add([log_prob, value, *undecided], [by_log_prob, by_value, *by_entropy])
+            passes.saw(batch, log_ratio, value.detach(), entropy.detach())
+        passes.stepped(self.optimizer.step(self.settings.max_grad_norm))
+        self.counters.updates += 1
 
     def _sample_obs(self) -> Tensor:
         """Observations of a share of the steps [B, D], for the bonus."""
@@ -257,18 +276,17 @@ class Ppo(Actor):
         some = torch.randint(len(seen), (count,), generator=self._generator, device=self._fresh.device)
         return seen.index_select(0, some)
 
-    def _summary(self, epochs: list[Tensor], explained: Tensor, aim: Aim) -> dict[str, float]:
+    def _summary(self, passes: Passes, explained: Tensor, aim: Aim) -> dict[str, float]:
         measure = self._measure(self.rollout.lived(self.rollout.mask))
-        told = torch.cat((torch.stack(epochs).mean(0), torch.stack((epochs[-1][KL], explained, measure))))
-        *means, moved, explained_share, beside = told.tolist()  # the only wait for the device
+        told = torch.cat((passes.figures(), torch.stack((explained, measure))))
+        *means, explained_share, beside = told.tolist()  # the only wait for the device
         figures = dict(zip(FIGURES, means, strict=True))
         entropy = figures.pop("entropy")
         loss = figures["policy_loss"] + aim.value * figures["value_loss"] - aim.entropy * entropy
         return figures | {
             "loss": loss,
-            "approx_kl": moved,
             "explained_variance": explained_share,
-            "epochs_done": float(len(epochs)),
+            "epochs_done": float(passes.epochs),
             **self._openness(entropy, beside),
         }
 

@@ -15,7 +15,7 @@ from townlet.agents.agent import Materials, unasked
 from townlet.agents.learner import Learner
 from townlet.agents.policy import Policy
 from townlet.agents.q_network import QNetwork, make_q_network
-from townlet.agents.values import Loss, follow, require_discrete
+from townlet.agents.values import Loss, require_discrete
 from townlet.config.model import Model
 from townlet.config.schedule import Scheduled
 from townlet.contract.episodes import Episodes
@@ -25,7 +25,7 @@ from townlet.explore.choose import normalized_entropy
 from townlet.explore.make import make_chooser
 from townlet.explore.spec import ends
 from townlet.memory.storage import Transition
-from townlet.nets.optimizers import Kind, clip, forget_gradients, restore_weights, weights
+from townlet.nets.optimizers import Kind, as_vector, restore_weights, weights
 
 FIGURES: Final = ("loss", "td_error", "mean_q", "grad_norm")
 
@@ -113,7 +113,7 @@ class QAgent(Learner, ABC):
         super().__init__(settings, network, given)
         self.settings, self.round = settings, settings.update_every
         self.target = deepcopy(self.network).requires_grad_(False)
-        self._lagging: list[Tensor] = list(self.target.parameters())
+        self._lagging = as_vector(self.target)
         self.chooser = make_chooser(given.explore.choose, rows, given.counters, streams.torch("choice", device), device)
         self._obs, self._next_obs = (torch.zeros(rows, env.layout.size, device=device) for _ in range(2))
         self._mask, self._next_mask = (torch.ones(rows, actions, dtype=torch.bool, device=device) for _ in range(2))
@@ -185,15 +185,13 @@ class QAgent(Learner, ABC):
 
     def _descend(self, loss: Tensor) -> Tensor:
         """One step down the gradient of the loss; the target follows. Returns the gradient's norm."""
-        forget_gradients(self._weights)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = clip(self._weights, self.settings.max_grad_norm)
-        self.optimizer.step()
+        self.optimizer.add(loss)
+        norm = self.optimizer.step(self.settings.max_grad_norm)
         self.counters.updates += 1
         if self.settings.polyak is not None:
-            follow(self._lagging, self._weights, self.settings.polyak)
+            self._lagging.lerp_(self.optimizer.vector, self.settings.polyak)
         elif self.counters.updates % self.settings.target_every == 0:
-            follow(self._lagging, self._weights, 1.0)
+            self._lagging.copy_(self.optimizer.vector)
         return norm
 
     def policy(self) -> Policy:

@@ -25,7 +25,7 @@ from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import ends
 from townlet.memory.lives import Lives
-from townlet.nets.optimizers import Kind, clip, forget_gradients
+from townlet.nets.optimizers import Kind
 
 TINY: Final = 1e-8
 AT_ONCE: Final = 8192  # steps that go through the network at once, see `ppo`
@@ -146,13 +146,12 @@ class Reinforce(Actor):
         if s.normalize:
             std, mean = torch.std_mean(gain, correction=0)
             gain = (gain - mean) / (std + TINY)
-        forget_gradients(self._weights)
+        self.optimizer.forget()
         sums = torch.zeros(len(FIGURES), device=places.device)
         for part in torch.split(torch.arange(len(places), device=places.device), AT_ONCE):
             ask()
             sums += self._climb(part, places, returns, gain) * (len(part) / len(places))
-        norm = clip(self._weights, s.max_grad_norm)
-        self.optimizer.step()
+        norm = self.optimizer.step(s.max_grad_norm)
         self.counters.updates += 1
         novelty = self.bonus.learn(lived.obs) if self.bonus else {}
         told = torch.stack((*sums, norm, explained_variance(returns - lived.value, returns), self._measure(lived.mask)))
@@ -182,7 +181,7 @@ class Reinforce(Actor):
         loss = policy_loss - value_at(s.entropy, self.counters) * undecided
         if s.baseline == "value":
             loss = loss + s.value * value_loss
-        (loss * (len(part) / len(places))).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.add(loss * (len(part) / len(places)))
         return torch.stack((policy_loss, value_loss, undecided)).detach()
 
     def _summary(self, told: list[float]) -> dict[str, float]:

@@ -36,12 +36,3 @@ def pointwise_loss(error: Tensor, kind: Loss) -> Tensor:
     if kind == "mse":
         return error.square()
     return functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=1.0)
-
-
-def follow(lagging: list[Tensor], leading: list[Tensor], share: float) -> None:
-    """Move the lagging weights by a share of the way to the leading ones; 1 copies them exactly."""
-    with torch.no_grad():
-        if share == 1:
-            torch._foreach_copy_(lagging, leading)
-        else:
-            torch._foreach_lerp_(lagging, leading, share)

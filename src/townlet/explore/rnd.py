@@ -16,14 +16,7 @@ from townlet.explore.moments import Moments
 from townlet.explore.spec import RndSpec
 from townlet.nets.heads import initialise
 from townlet.nets.layers import Stack, undrawn
-from townlet.nets.optimizers import (
-    forget_gradients,
-    make_optimizer,
-    optimizer_state,
-    restore_optimizer,
-    restore_weights,
-    weights,
-)
+from townlet.nets.optimizers import Optimizer, restore_weights, weights
 from townlet.rng import Streams
 
 CLIP = 5.0  # of normalised observations, section 2.4 of the paper
@@ -44,7 +37,7 @@ class Rnd:
         self.spec = spec
         self.target = embedding(layout.size, spec, streams.torch("rnd.target")).to(device).requires_grad_(False)
         self.predictor = embedding(layout.size, spec, streams.torch("rnd.predictor")).to(device)
-        self._optimizer = make_optimizer("adam", self.predictor, spec.lr)
+        self._optimizer = Optimizer("adam", self.predictor, spec.lr)
         self._seen = Moments(layout.size, device)  # of observations
         self._square = torch.zeros((), dtype=torch.float64, device=device)  # mean of novelty² over all rewards
         self._rewarded = 0
@@ -90,8 +83,7 @@ class Rnd:
         loss = torch.zeros((), device=obs.device)
         for part in torch.split(obs, self.spec.batch):
             error = self._error(self._inputs(part)).mean()
-            forget_gradients(self.predictor.parameters())
-            error.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.add(error)
             self._optimizer.step()
             loss += error.detach() * (len(part) / len(obs))
         return {"rnd_loss": loss.item()}
@@ -101,7 +93,7 @@ class Rnd:
         return {
             "target": weights(self.target),
             "predictor": weights(self.predictor),
-            "optimizer": optimizer_state(self._optimizer, self.predictor),
+            "optimizer": self._optimizer.state(),
             "seen": self._seen.state(),
             "square": self._square,
             "rewarded": self._rewarded,
@@ -112,7 +104,7 @@ class Rnd:
         """Go on exactly where `state` was taken."""
         restore_weights(self.target, state["target"], "explore.bonus.target")
         restore_weights(self.predictor, state["predictor"], "explore.bonus.predictor")
-        restore_optimizer(self._optimizer, self.predictor, state["optimizer"])
+        self._optimizer.restore(state["optimizer"])
         self._seen.restore(state["seen"])
         copy_tensor(self._square, state["square"], "explore.bonus.square")
         self._rewarded, self._calls = int(state["rewarded"]), int(state["calls"])

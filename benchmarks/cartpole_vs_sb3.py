@@ -1,0 +1,244 @@
+"""CartPole beside Stable-Baselines3 with equal settings: `python benchmarks/cartpole_vs_sb3.py`.
+
+First how fast both collect and learn, in turn, then after how many steps each first wins 475 in the mean of 100 greedy
+episodes, over seeds. Both sides have the same rows, network, batch, epochs, schedules and threads; theirs steps its
+environments one after the other, as its users have it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from sim import machine, short
+from townlet.agents.agent import unasked
+from townlet.sim.bench import Result, Subject, interleave
+from townlet.train.api import as_words
+from townlet.train.bench import AGENTS, OURS, THEIRS, Silent
+from townlet.train.build import build
+from townlet.train.collect import collect
+from townlet.train.load import load
+
+ENV: Final = "CartPole-v1"
+SOLVED, EPISODES = 475.0, 100
+ROWS: Final = 8
+BUDGET: Final = 100_000
+EVERY: Final = 2048  # steps between two evaluations
+LR, GAMMA = 1e-3, 0.98
+STEPS, EPOCHS, GAE, CLIP, PPO_HIDDEN, PPO_NORM = 32, 20, 0.8, 0.2, (64, 64), 0.5
+# DQN: so many steps of all rows, then so many updates, with one copy into the target between.
+DQN_LR, DQN_GAMMA, WAIT, UPDATES, BATCH, REPLAY, WARMUP, DQN_HIDDEN = (
+    2.3e-3,
+    0.99,
+    32,
+    128,
+    64,
+    100_000,
+    1000,
+    (256, 256),
+)
+EPSILON: Final = {"start": 1.0, "end": 0.04, "to": 8000}
+DQN_NORM: Final = 10.0
+
+
+def overrides(agent: str, seed: int, threads: int) -> list[str]:
+    """Every setting that decides the work to be done and what is learned by it."""
+    both = {
+        "rows": ROWS, "threads": threads, "seed": seed, "env_steps": BUDGET, "agent.reward_scale": 1.0,
+        "evaluation.episodes": EPISODES,
+    }  # fmt: skip
+    ppo = {
+        "network": {"hidden": PPO_HIDDEN, "activation": "tanh"}, "agent.lr": f"lin_{LR}", "agent.gamma": GAMMA,
+        "agent.n_steps": STEPS, "agent.epochs": EPOCHS, "agent.batch_size": STEPS * ROWS, "agent.gae_lambda": GAE,
+        "agent.clip": f"lin_{CLIP}", "agent.entropy": 0.0, "agent.value": 0.5, "agent.max_grad_norm": PPO_NORM,
+        "agent.shared": False, "agent.normalize_advantage": "batch",
+    }  # fmt: skip
+    dqn = {
+        "network": {"hidden": DQN_HIDDEN, "activation": "relu"}, "agent.lr": DQN_LR, "agent.gamma": DQN_GAMMA,
+        "agent.batch_size": BATCH, "agent.replay": REPLAY, "agent.warmup": WARMUP, "agent.target_every": UPDATES,
+        "agent.update_every": WAIT, "agent.updates": UPDATES, "agent.n_step": 1, "agent.loss": "huber",
+        "agent.double": False, "agent.dueling": False, "agent.prioritized": None, "agent.max_grad_norm": DQN_NORM,
+        "explore.choose.schedule": EPSILON,
+    }  # fmt: skip
+    return as_words(both | (ppo if agent == "ppo" else dqn))
+
+
+def their_model(agent: str, seed: int) -> Any:
+    """The peer's agent with the same settings."""
+    from stable_baselines3 import DQN, PPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from torch import nn
+
+    def linear(start: float) -> Callable[[float], float]:
+        return lambda left: start * left
+
+    carts = make_vec_env(ENV, n_envs=ROWS, seed=seed)
+    both: dict[str, Any] = {"seed": seed, "device": "cpu", "verbose": 0}
+    if agent == "ppo":
+        return PPO(
+            "MlpPolicy", carts, n_steps=STEPS, n_epochs=EPOCHS, batch_size=STEPS * ROWS, gae_lambda=GAE, gamma=GAMMA,
+            learning_rate=linear(LR), clip_range=linear(CLIP), ent_coef=0.0, vf_coef=0.5, max_grad_norm=PPO_NORM,
+            policy_kwargs={"net_arch": list(PPO_HIDDEN), "activation_fn": nn.Tanh}, **both,
+        )  # fmt: skip
+    return DQN(
+        "MlpPolicy", carts, learning_rate=DQN_LR, gamma=DQN_GAMMA, batch_size=BATCH, buffer_size=REPLAY,
+        learning_starts=WARMUP, train_freq=WAIT, gradient_steps=UPDATES, target_update_interval=WAIT * ROWS,
+        exploration_initial_eps=EPSILON["start"], exploration_final_eps=EPSILON["end"],
+        exploration_fraction=EPSILON["to"] / BUDGET, max_grad_norm=DQN_NORM,
+        policy_kwargs={"net_arch": list(DQN_HIDDEN), "activation_fn": nn.ReLU}, **both,
+    )  # fmt: skip
+
+
+def our_subject(agent: str, threads: int) -> Subject:
+    """A pass is one round of collecting and learning."""
+    training, ear = build(load(f"{ENV}:{agent}", overrides(agent, 0, threads))), Silent()
+
+    def play() -> int:
+        collect(training, training.agent.round, ear)
+        training.agent.learn()
+        return training.agent.round
+
+    return _past_warmup(Subject(play, subject=agent, world=ENV, engine=OURS, rows=ROWS, threads=threads), play)
+
+
+def their_subject(agent: str, threads: int) -> Subject:
+    """A pass is one round of collecting and learning, with the peer's own loop."""
+    model = their_model(agent, 0)
+
+    def play() -> int:
+        model.learn(STEPS * ROWS, reset_num_timesteps=False)
+        return STEPS
+
+    return _past_warmup(Subject(play, subject=agent, world=ENV, engine=THEIRS, rows=ROWS, threads=threads), play)
+
+
+def _past_warmup(subject: Subject, play: Callable[[], int]) -> Subject:
+    """Updates begin after the warm-up: before it nothing is worth measuring."""
+    for _ in range(WARMUP // (STEPS * ROWS) + 1):
+        play()
+    return subject
+
+
+def our_steps(agent: str, seed: int, threads: int) -> int | None:
+    """Steps until the mean of an evaluation is high enough; None where it never is."""
+    loaded = load(f"{ENV}:{agent}", overrides(agent, seed, threads))
+    training, ear = build(loaded), Silent()
+
+    def scores() -> Iterator[tuple[int, float]]:
+        while training.counters.env_steps < BUDGET:
+            due = training.counters.env_steps // EVERY
+            while training.counters.env_steps // EVERY == due:
+                collect(training, training.agent.round, ear)
+                training.agent.learn()
+            found = loaded.arena.measure(training.agent.policy(), loaded.recipe, unasked)
+            yield training.counters.env_steps, found.score("return")
+
+    return _first(scores())
+
+
+def their_steps(agent: str, seed: int, threads: int) -> int | None:
+    """The same for the peer, with its own evaluation on as many rows."""
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    class Measure(BaseCallback):
+        solved: int | None = None
+        due = EVERY
+
+        def _on_step(self) -> bool:
+            if self.num_timesteps >= self.due:
+                self.due += EVERY
+                won, _ = evaluate_policy(self.model, apart, EPISODES, deterministic=True, warn=False)
+                if float(np.mean(won)) >= SOLVED:
+                    self.solved = self.num_timesteps
+            return self.solved is None
+
+    apart, ear = make_vec_env(ENV, n_envs=16, seed=10_000), Measure()
+    their_model(agent, seed).learn(BUDGET, callback=ear)
+    return ear.solved
+
+
+def _first(scores: Iterator[tuple[int, float]]) -> int | None:
+    return next((steps for steps, score in scores if score >= SOLVED), None)
+
+
+def speeds(agents: Sequence[str], threads: int, seconds: float, rounds: int) -> dict[str, dict[str, Result]]:
+    """Steps per second of both, in turn."""
+    return {
+        agent: dict(
+            zip(
+                (OURS, THEIRS),
+                interleave([our_subject(agent, threads), their_subject(agent, threads)], seconds, rounds),
+                strict=True,
+            )
+        )
+        for agent in agents
+    }
+
+
+def as_markdown(report: dict[str, Any]) -> str:
+    """The report as text."""
+    about = ", ".join(f"{k} {v}" for k, v in report["machine"].items())
+    lines = [
+        f"Machine: {about}.",
+        "",
+        "| agent | what | steps/s, median | best | 475 reached after (each seed) | median |",
+    ]
+    lines.append("|---|---|---:|---:|---|---:|")
+    for agent, by_side in report["speed"].items():
+        for side, result in by_side.items():
+            reached = report["steps"].get(agent, {}).get(side, [])
+            told = ", ".join("never" if n is None else f"{n:,}" for n in reached)
+            middle = f"{statistics.median(BUDGET if n is None else n for n in reached):,.0f}" if reached else ""
+            rates = [short(result[key]) for key in ("median_per_wall_s", "best_per_wall_s")]
+            lines.append(f"| {agent} | {side} | {' | '.join(rates)} | {told} | {middle} |")
+    return "\n".join(
+        [*lines, *(f"\n{agent}: {ratio:.2f} times as many steps/s." for agent, ratio in report["ratios"].items())]
+    )
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--agents", nargs="+", default=AGENTS, choices=AGENTS)
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of torch, for both; more do not help networks this small"
+    )
+    parser.add_argument("--seconds", type=float, default=40.0, help="for each subject, over all rounds")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=5, help="how many are trained until 475; 0 measures speed only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    o = parse()
+    torch.set_num_threads(o.threads)
+    speed = speeds(o.agents, o.threads, o.seconds, o.rounds)
+    steps = {
+        agent: {
+            side: [reach(agent, seed, o.threads) for seed in range(o.seeds)]
+            for side, reach in ((OURS, our_steps), (THEIRS, their_steps))
+        }
+        for agent in o.agents
+    }
+    report = {
+        "machine": machine(),
+        "speed": {agent: {side: found.as_json() for side, found in both.items()} for agent, both in speed.items()},
+        "ratios": {a: both[OURS].median_per_wall_s / both[THEIRS].median_per_wall_s for a, both in speed.items()},
+        "steps": steps,
+    }
+    if o.json:
+        o.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(as_markdown(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What an update of `ppo` went through: kept as it comes and added up at its end, with a fraction of the calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from townlet.agents.losses import divergence, surrogate, value_error
+from townlet.memory.rollout import Minibatch
+
+FIGURES: Final = ("policy_loss", "value_loss", "entropy", "clip_fraction", "grad_norm", "approx_kl")
+
+
+class Passes:
+    """Steps that gradients were taken on, epoch after epoch; the clips are those of the update."""
+
+    def __init__(self, clip: float, value_clip: float | None) -> None:
+        self.epochs = 0
+        self._clip, self._value_clip = clip, value_clip
+        self._first = 0  # the place of the first piece of this epoch
+        self._pieces: list[Minibatch] = []
+        self._log_ratio: list[Tensor] = []
+        self._value: list[Tensor] = []
+        self._entropy: list[Tensor] = []
+        self._norms: list[Tensor] = []
+
+    def begin(self) -> None:
+        """Another epoch begins."""
+        self.epochs, self._first = self.epochs + 1, len(self._pieces)
+
+    def saw(self, piece: Minibatch, log_ratio: Tensor, value: Tensor, entropy: Tensor) -> None:
+        """Steps [...], how likely their actions have become, and what is said of them now."""
+        self._pieces.append(piece)
+        self._log_ratio.append(log_ratio)
+        self._value.append(value)
+        self._entropy.append(entropy)
+
+    def stepped(self, norm: Tensor) -> None:
+        """A gradient of this norm was followed."""
+        self._norms.append(norm)
+
+    def moved(self) -> Tensor:
+        """The mean divergence of this epoch's policies from the one that acted, a scalar."""
+        return divergence(_joined(self._log_ratio[self._first :])).mean()
+
+    def figures(self) -> Tensor:
+        """FIGURES [6]: means over all epochs; the divergence is that of the last."""
+        log_ratio = _joined(self._log_ratio)
+        advantage, before, returns = (
+            _joined([getattr(piece, name) for piece in self._pieces]) for name in ("advantage", "value", "returns")
+        )
+        return torch.stack(
+            (
+                surrogate(log_ratio, advantage, self._clip).mean(),
+                value_error(_joined(self._value), before, returns, self._value_clip).mean(),
+                _joined(self._entropy).mean(),
+                (log_ratio.expm1().abs_() > self._clip).float().mean(),
+                torch.stack(self._norms).mean(),
+                self.moved(),
+            )
+        )
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return torch.cat([part.flatten() for part in parts])
