@@ -51,7 +51,7 @@ class Stack(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """x [..., inputs] → [..., features]. Plain layers are applied here: calling a module costs as much as one."""
         if self._over is None:
-            return super().forward(x)  # type: ignore[no-any-return]
+            return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
             if isinstance(layer, nn.Linear):
                 x = self._over(linear(x, layer.weight, layer.bias))
@@ -88,7 +88,7 @@ class Embed(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         index = self.take(obs).long() + self.get_buffer("first")
-        return self.vectors(index).flatten(-2)  # type: ignore[no-any-return]
+        return self.vectors(index).flatten(-2)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Picture(nn.Module):

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
-from torch.optim.sgd import sgd
 
 from townlet.contract.restore import copy_into
 from townlet.contract.state import State
 
 Kind = Literal["adam", "adamw", "sgd"]
-BETAS: Final = {"beta1": 0.9, "beta2": 0.999}
+BETAS: Final = (0.9, 0.999)
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 DECAY: Final = {"adam": 0.0, "adamw": 0.01}
 
@@ -31,7 +30,7 @@ def as_vector(module: nn.Module) -> Tensor:
 
 def _views(vector: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
     """A vector over all weights as one tensor for each of them."""
-    pieces = vector.split([weight.numel() for weight in parts])
+    pieces = torch.split(vector, [weight.numel() for weight in parts])
     return [piece.view_as(weight) for piece, weight in zip(pieces, parts, strict=True)]
 
 
@@ -76,17 +75,13 @@ class Optimizer:
         norm: Tensor = torch.linalg.vector_norm(gradient)
         if max_norm is not None:
             gradient *= (max_norm / norm).clamp_(max=1.0)  # of no gradient at all: min(∞, 1)
-        lists = [self.vector], [gradient]
         if self.kind == "sgd":
-            sgd(
-                *lists, [None], fused=True, weight_decay=0.0, momentum=0.0, lr=self.lr, dampening=0.0, nesterov=False,
-                maximize=False,
-            )  # fmt: skip
+            self.vector.sub_(gradient, alpha=self.lr)
             return norm
-        moments = [[moment] for moment in self._moments.values()]
+        mean, square = self._moments.values()
         (adam if self.kind == "adam" else adamw)(
-            *lists, *moments, [], [self._step], fused=True, amsgrad=False, lr=self.lr, eps=self._epsilon,
-            weight_decay=DECAY[self.kind], maximize=False, **BETAS,
+            [self.vector], [gradient], [mean], [square], [], [self._step], fused=True, amsgrad=False, lr=self.lr,
+            eps=self._epsilon, weight_decay=DECAY[self.kind], maximize=False, beta1=BETAS[0], beta2=BETAS[1],
         )  # fmt: skip
         return norm
 
