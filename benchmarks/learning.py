@@ -1,4 +1,4 @@
-"""What is learned, over seeds: `python benchmarks/learning.py recipes`, or `life` for what makes the sustained life.
+"""What is learned, over seeds: `python benchmarks/learning.py recipes`, `gyms`, or `life` for what makes that one last.
 
 Every training is one process on one thread, as many at once as `--jobs` says. A line of JSON is kept for each as soon
 as it has ended, so that a run that was stopped goes on where it was; `--table` only prints what is there.
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.runs.reader import Reader
-from townlet.train.launch import start
+from townlet.train.gyms.summary import GymSummary
+from townlet.train.launch import Outcome, start
 from townlet.train.load import load
 from townlet.train.towns.evaluate import TownEvaluated
 from townlet.train.towns.summary import TownSummary
@@ -37,6 +38,11 @@ class Trial(NamedTuple):
 RECIPES: Final = (
     "town-l0:dqn", "town-l0-dual:dqn", "town:dqn", "town:ppo", "town:life", "town:dqn-curriculum", "town:dqn-rnd",
     "town-l2:drqn", "town-l2:ppo", "town-l3:drqn", "town-l3:ppo", "town-shuffled:ppo", "town-foggy:drqn",
+)  # fmt: skip
+GYMS: Final = (
+    "CartPole-v1:ppo", "CartPole-v1:dqn", "CartPole-v1:reinforce", "Acrobot-v1:ppo", "MountainCar-v0:ppo",
+    "LunarLander-v3:ppo", "FrozenLake-v1:qlearning", "Taxi-v4:qlearning", "Bandit-v0:ppo", "Bandit-v0:reinforce",
+    "Pendulum-v1:ppo",
 )  # fmt: skip
 FORGETS: Final = Trial("town-foggy:drqn, memory off", "town-foggy:drqn", ("agent.carry=false",))
 
@@ -61,6 +67,8 @@ def trials(table: str, only: Sequence[str]) -> list[Trial]:
         found = [Trial("town:life as it is", "town:life")]
         found += [Trial(name, "town:life", words) for name, words in PARTS.items()]
         found.append(Trial("none of it: plain PPO", "town:life", PLAIN))
+    elif table == "gyms":
+        found = [Trial(recipe, recipe) for recipe in GYMS]
     else:
         found = [*(Trial(recipe, recipe) for recipe in RECIPES), FORGETS]
     return [t for t in found if not only or t.name in only]
@@ -73,37 +81,72 @@ def train(trial: Trial, seed: int) -> Row:
     with tempfile.TemporaryDirectory() as root:
         outcome = start(load(trial.recipe, words), Path(root))
         with Reader(outcome.run.metrics_file) as metrics:
-            found = metrics.read("evaluations", ["env_steps", "length", "policy"])
+            found = metrics.read("evaluations", ["env_steps", "score", "policy"])
     curve = [list(at) for *at, policy in zip(*found.values(), strict=True) if policy != "random"]
+    took = {"seconds": outcome.seconds, "why": outcome.ending.why, "curve": curve}
+    return {"name": trial.name, "seed": seed, **_of_town(outcome), **_of_gym(outcome), **took}
+
+
+def _of_town(outcome: Outcome) -> Row:
+    """How long its lives are, and what they are like."""
     last, summary = outcome.ending.last, outcome.summary
-    assert isinstance(last, TownEvaluated)
-    assert isinstance(summary, TownSummary)
+    if not isinstance(last, TownEvaluated) or not isinstance(summary, TownSummary):
+        return {}
     return {
-        "name": trial.name,
-        "seed": seed,
         "mean": last.mean,
         "limit": last.world.spec.max_steps,
         "survived": last.survived,
         "works": last.works,
         "lifted": summary.lifted.mean,
         "random": summary.random.mean,
-        "seconds": outcome.seconds,
-        "why": outcome.ending.why,
-        "curve": curve,
     }
 
 
-def as_markdown(rows: Iterable[Row]) -> str:
-    """One line for each trial, seeds side by side."""
+def _of_gym(outcome: Outcome) -> Row:
+    """What it wins, and where it would count as solved."""
+    summary = outcome.summary
+    if not isinstance(summary, GymSummary):
+        return {}
+    return {
+        "mean": summary.agent.score("return"),
+        "episodes": len(summary.agent.reward),
+        "threshold": summary.threshold,
+        "random": summary.random.score("return"),
+    }
+
+
+def by_name(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Seeds of the same side by side."""
     groups: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row["seed"]):
         groups[row["name"]].append(row)
+    return groups
+
+
+def gyms_as_markdown(rows: Iterable[Row]) -> str:
+    """One line for each environment: what the last weights win, and the first evaluation at the threshold."""
+    lines = [
+        "| recipe | return at the end, by seed | episodes | solved from | reached after steps | random | seconds |",
+        "|---|---|---:|---:|---|---:|---:|",
+    ]
+    for name, found in by_name(rows).items():
+        threshold = found[0]["threshold"]
+        reached = [next((steps for steps, score in row["curve"] if score >= threshold), None) for row in found]
+        each = ", ".join(f"{row['mean']:.2f}" for row in found)
+        first = ", ".join("never" if steps is None else f"{steps:,}" for steps in reached)
+        seconds = ", ".join(f"{row['seconds']:.0f}" for row in found)
+        beside = f"{found[0]['episodes']} | {threshold:g} | {first} | {found[0]['random']:.1f}"
+        lines.append(f"| {name} | {each} | {beside} | {seconds} |")
+    return "\n".join(lines)
+
+
+def as_markdown(rows: Iterable[Row]) -> str:
+    """One line for each town, seeds side by side."""
     lines = [
         "| what | steps lived, by seed | of | mean | reach the limit | work | limit lifted | random | seconds |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, found in groups.items():
-        found.sort(key=lambda row: row["seed"])
+    for name, found in by_name(rows).items():
 
         def over(key: str, of: list[Row] = found) -> float:
             return statistics.fmean(row[key] for row in of)
@@ -125,7 +168,7 @@ def kept(file: Path) -> list[Row]:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("table", choices=("recipes", "life"))
+    parser.add_argument("table", choices=("recipes", "gyms", "life"))
     parser.add_argument("only", nargs="*", help="names of lines; all by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=2, help="trainings at once, each on one thread")
@@ -145,9 +188,10 @@ def main() -> None:
                 row = future.result()
                 with file.open("a", encoding="utf-8") as out:
                     out.write(json.dumps(row) + "\n")
-                print(f"{row['name']}, seed {row['seed']}: {row['mean']:.0f} in {row['seconds']:.0f} s", flush=True)
+                print(f"{row['name']}, seed {row['seed']}: {row['mean']:.2f} in {row['seconds']:.0f} s", flush=True)
     order = {t.name: k for k, t in enumerate(trials(options.table, ()))}
-    print(as_markdown(sorted(kept(file), key=lambda row: order[row["name"]])))
+    table = gyms_as_markdown if options.table == "gyms" else as_markdown
+    print(table(sorted(kept(file), key=lambda row: order[row["name"]])))
 
 
 if __name__ == "__main__":

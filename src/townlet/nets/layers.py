@@ -88,7 +88,7 @@ class Embed(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         index = self.take(obs).long() + self.get_buffer("first")
-        return self.vectors(index).flatten(-2)  # type: ignore[no-any-return, no-untyped-call]
+        return self.vectors(index).flatten(-2)  # type: ignore[no-any-return]
 
 
 class Picture(nn.Module):
