@@ -1,0 +1,72 @@
+"""Agents learn in Gymnasium environments: in a short form, and as the recipes are shipped, each with its mark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from townlet.train.launch import Outcome, start
+from townlet.train.load import load
+
+FIRST = "an evaluation reached the threshold"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The mean return of so many episodes that a recipe must reach."""
+
+    mean: float
+    episodes: int = 100
+
+
+GOALS = {
+    "CartPole-v1:ppo": Goal(475),
+    "CartPole-v1:dqn": Goal(475),
+    "CartPole-v1:reinforce": Goal(475),
+    "Acrobot-v1:ppo": Goal(-100),
+    "MountainCar-v0:ppo": Goal(-110),
+    "LunarLander-v3:ppo": Goal(200),
+    "FrozenLake-v1:qlearning": Goal(0.70, 1000),
+    "Taxi-v4:qlearning": Goal(7.5, 1000),
+    "Bandit-v0:ppo": Goal(95),
+    "Bandit-v0:reinforce": Goal(95),
+    "Pendulum-v1:ppo": Goal(-200),
+}
+# In seconds: far above chance, and for the tables nearly all there is.
+SHORT = {
+    "CartPole-v1:ppo": ("env_steps=6e4", "budget.threshold=400", "evaluation.every=.1", "evaluation.episodes=40"),
+    "CartPole-v1:dqn": ("env_steps=4e4", "budget.threshold=150", "evaluation.every=.1", "evaluation.episodes=40"),
+    "CartPole-v1:reinforce": ("env_steps=1e5", "budget.threshold=250", "evaluation.every=.1", "evaluation.episodes=40"),
+    "FrozenLake-v1:qlearning": ("env_steps=2e5", "budget.threshold=.65", "evaluation.episodes=400"),
+    "Taxi-v4:qlearning": ("env_steps=3e5", "budget.threshold=4", "evaluation.episodes=200"),
+    "Bandit-v0:ppo": ("budget.threshold=95",),
+    "Bandit-v0:reinforce": ("budget.threshold=95",),
+}
+
+
+def trained(recipe: str, root: Path, *words: str) -> Outcome:
+    """Train it on one thread; the figures are printed (pytest -s)."""
+    outcome = start(load(recipe, (*words, "threads=1", "metrics.tensorboard=false")), root)
+    assert outcome.ending.last is not None
+    score, seconds = outcome.ending.last.score("return"), outcome.seconds
+    print(f"\n{recipe} {' '.join(words)}: {score:.2f} in {seconds:.0f} s; {outcome.ending.why}")
+    return outcome
+
+
+@pytest.mark.parametrize("recipe", SHORT)
+def test_it_learns_in_seconds(recipe: str, tmp_path: Path) -> None:
+    assert trained(recipe, tmp_path, *SHORT[recipe]).ending.why == FIRST
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", GOALS)
+def test_a_shipped_recipe_reaches_its_mark(recipe: str, tmp_path: Path) -> None:
+    if recipe.startswith("LunarLander") and find_spec("Box2D") is None:
+        pytest.skip("Box2D is not installed: pip install 'townlet[box2d]'")
+    last = trained(recipe, tmp_path).ending.last
+    assert last is not None
+    assert len(last.reward) == GOALS[recipe].episodes
+    assert last.score("return") >= GOALS[recipe].mean
