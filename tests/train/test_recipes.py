@@ -143,6 +143,7 @@ def test_the_only_variant_and_the_default_one_need_no_name(write: Write) -> None
     ("asked", "message"),
     [
         ("twon:ppo", "there is no recipe 'twon'; did you mean 'town'?"),
+        ("Taxi-v3:qlearning", "there is no recipe Taxi-v3:qlearning; did you mean 'Taxi-v4:qlearning'?"),
         ("town:pp0", "town has no variant 'pp0'; did you mean 'town:ppo'?"),
         ("ppo", "there is no recipe 'ppo'; did you mean 'town:ppo'?"),
         ("none.yaml:ppo", "there is no file 'none.yaml'; write its path as seen from "),

@@ -142,6 +142,7 @@ def choose(asked: str, folder: Path = Path(), where: Mark | None = None) -> Choi
     top: dict[str, str] = {}
     if path is None and ID.fullmatch(name):
         file = read_file(FOLDER / f"{ANY}.yaml")
+        _refuse_other_version(file, name, variant, where)
         top = {"env": name, "description": f"{name} with the settings for any environment."}
     elif path is None or (name not in shipped() and _is_world(path)):
         world = _world_path(name, folder, where) if path is None else path
@@ -158,6 +159,18 @@ def choose(asked: str, folder: Path = Path(), where: Mark | None = None) -> Choi
     if variant is not None:
         layers.append(Node({"variant": Node(variant, Mark(asked))}, Mark(asked)))
     return Choice(file, variant, tuple(normal(layer) for layer in layers))
+
+
+def _refuse_other_version(file: File, name: str, variant: str | None, where: Mark | None) -> None:
+    """Refuse a variant that only the recipe of another version of the environment has."""
+    if variant is None or variant in file.known():
+        return
+    for other in shipped():
+        if (
+            other.rpartition("-v")[0] == name.rpartition("-v")[0]
+            and variant in read_file(FOLDER / f"{other}.yaml").known()
+        ):
+            raise TownletError(f"there is no recipe {name}:{variant}", f"did you mean '{other}:{variant}'?", where)
 
 
 def _split_name(asked: str, folder: Path) -> tuple[str, str | None]:
