@@ -269,3 +269,10 @@ def test_true_stands_for_the_environments_own_threshold_in_training_too() -> Non
     assert small("CartPole-v1:ppo", "budget.train_threshold=true").recipe.budget.train_threshold == 475
     with pytest.raises(TownletError, match="town has no threshold of its own"):
         tiny("town:dqn", "budget.train_threshold=true")
+
+
+def test_one_plateau_or_a_list_of_them_says_in_the_resolved_recipe_where_it_came_from(tmp_path: Path) -> None:
+    for words in (PLATEAU, PLATEAU.replace("={", "=[{") + "]"):
+        text = begin(small("CartPole-v1:ppo", words), tmp_path).run.resolved_file.read_text()
+        (line,) = (line for line in text.splitlines() if "key: lr" in line)
+        assert "# command line: plateau=" in line
