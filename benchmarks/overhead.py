@@ -45,6 +45,7 @@ from townlet.train.load import Loaded, load
 from townlet.train.loop import loop
 from townlet.train.recipe import Budget
 from townlet.train.sinks import LogFile, TensorBoard, closing
+from townlet.train.tuning import Change
 
 RECIPES: Final = ("town:ppo", "town:dqn", "town-l0:dqn", "town:life")
 WAYS: Final = ("neither", "metrics", "checkpoints")
@@ -71,6 +72,12 @@ class Silence:
 
     def update(self, figures: Mapping[str, float]) -> None:
         """Nothing is summed."""
+
+    def changed(self, change: Change) -> None:
+        """Nothing is written."""
+
+    def note(self, text: str) -> None:
+        """Nothing is said."""
 
     def tick(self) -> None:
         """Nothing is shown."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from townlet.runs import maps, report
-from townlet.runs.catalogue import METRICS, unhealthy
+from townlet.runs.catalogue import METRICS
 from townlet.runs.curves import lives, stretches
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
@@ -194,7 +194,7 @@ def test_no_text_of_the_run_becomes_markup(full: Run) -> None:
     assert not re.search(r"(?<!\\)<script", prose)
     assert not re.search(r"(?<!\\)\[d", prose)
     rows = [line for line in text.splitlines() if line.startswith("| 900 |")]
-    assert len(re.findall(r"(?<!\\)\|", rows[0])) == 4  # three cells, whatever the message contains
+    assert len(re.findall(r"(?<!\\)\|", rows[0])) == 5  # four cells, whatever the message contains
 
 
 def test_the_page_needs_nothing_else_and_suits_dark_and_light(full: Run) -> None:
@@ -256,7 +256,7 @@ def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
     assert found.score.tolist() == [1, 10, 30]
     assert found.causes == [{"time": 1}, {"energy": 4}, {"time": 1}]
     part = stretches(found.moment, 1)
-    assert part.means(found.length, found.count).tolist() == [pytest.approx(71 / 6)]
+    assert part.means(found.score, found.count).tolist() == [pytest.approx(71 / 6)]
     assert part.shares(found.causes)["energy"].tolist() == [pytest.approx(4 / 6)]
 
 
@@ -273,22 +273,22 @@ def test_every_metric_is_described() -> None:
         assert metric.name == name
         assert metric.about
         assert metric.formula
-        if metric.healthy:
-            assert metric.healthy[0] < metric.healthy[1]
     columns = {"episode_length", "episode_return", "extrinsic", "intrinsic", "epsilon", "stage", "novelty", "works"}
     assert columns <= set(METRICS)
 
 
-def test_an_unhealthy_value_is_explained() -> None:
-    assert unhealthy("approx_kl", 0.01) is None
-    assert unhealthy("approx_kl", 0.3) == (
-        "approx_kl is 0.3, outside 0 to 0.05: above this, updates are too large: lower lr, epochs or clip"
-    )
-    assert unhealthy("loss", float("nan")) is not None
-    assert unhealthy("entropy", 0.5, first=1.6) is None
-    assert "below 25% of the 1.6 it began with" in str(unhealthy("entropy", 0.3, first=1.6))
-    assert unhealthy("episode_length", -1.0) is None
-    assert unhealthy("a figure of one's own", 1e30) is None
+def test_alerts_are_told_with_their_tips_and_changed_settings_with_both_values(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    with Store(run.metrics_file) as store:
+        store.add("alerts", {"env_steps": 900, "name": "kl high", "message": "it moved far", "tip": "lower agent.lr"})
+        change = {"key": "lr", "old": {"start": 0.001, "end": 0.0}, "new": 0.0005, "why": "tune.yaml"}
+        store.add("setting_changes", [{"env_steps": 1200, **change}])
+    for path in report.write(run):
+        text = path.read_text()
+        assert "lower agent.lr" in text
+        assert "Settings that changed while it trained" in text
+        assert "{start: 0.001, end: 0.0}" in text
+        assert "0.0005" in text
 
 
 def test_what_the_training_said_at_its_end_is_the_result(tmp_path: Path) -> None:

@@ -2,46 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from townlet.runs.report import write
 from townlet.runs.store import Store
 from townlet.train.journal import Journal
-from townlet.train.monitors import PATIENCE, Monitors
+from townlet.train.launch import start
+from townlet.train.load import load
+from townlet.train.monitors import MONITORS, PATIENCE, SCORE, SMOOTH, STALE, Alert, Monitors
 from train.tiny import Heard, begun, tiny
 
 LONG = 4 * PATIENCE
+RETURN = "episode_return"
+RISING = [float(at) for at in range(40)]
+# monitor → (values that are well, values that are not, a word of what is told)
+WAYS: dict[str, tuple[list[float], list[float], str]] = {
+    "kl high": ([0.01], [0.2] * LONG, "0.2 nats"),
+    "kl low": ([0.01], [1e-5] * LONG, "below .001"),
+    "clip high": ([0.1], [0.7] * LONG, "70%"),
+    "clip low": ([0.1], [0.01] * LONG, "1.0%"),
+    "explained variance": ([0.5], [-0.9] * LONG, "worse than a constant"),
+    "entropy collapse": ([1.6], [0.3] * LONG, "below 25% of the 1.6"),
+    "deviation collapse": ([1.0], [1e-4] * LONG, "0.0001"),
+    "score stalls": (RISING, [39.0, 38.0] * STALE, "episode_return has not risen above 38.6"),
+    "score falls": (RISING, [5.0] * LONG, "episode_return was 34.5"),
+    "dead units": ([0.1], [0.8] * LONG, "80%"),
+    "gradient explosion": ([1.0], [1e5] * LONG, "began with 1"),
+    "gradient vanishes": ([1.0], [0.0] * LONG, "nothing is learned"),
+    "loss runs away": ([1.0], [-1e6] * LONG, "-1e+06"),
+    "value loss": ([1.0], [1e6] * LONG, "1e+06"),
+    "td error": ([1.0], [1e6] * LONG, "1e+06"),
+    "values run away": ([3.0], [1e6] * LONG, "1e+06"),
+    "novelty": ([1.0], [1e3] * LONG, "off by 1e+03"),
+    "steps_per_second": ([1000.0] * SMOOTH, [300.0] * 4, "usual 1,000"),
+}
 
 
-def told(values: list[float], name: str) -> list[int]:
-    """At which of the marks an alert comes."""
-    monitors = Monitors()
-    return [at for at, value in enumerate(values) if monitors.look({name: value})]
+def told(values: Sequence[float], figure: str, goal: float | None = None) -> list[tuple[int, Alert]]:
+    """At which of the marks an alert comes, and what it says."""
+    monitors = Monitors(RETURN, goal)
+    return [(at, alert) for at, value in enumerate(values) for alert in monitors.look({figure: value})]
 
 
-@pytest.mark.parametrize(
-    ("name", "bad", "word"),
-    [("entropy", 0.3, "below 25%"), ("mean_q", 1e6, "run away"), ("grad_norm", 0.0, "nothing is learned"),
-     ("grad_norm", 1e5, "clip"), ("explained_variance", -0.9, "worse than a constant"), ("approx_kl", 0.2, "lower lr")],
-)  # fmt: skip
-def test_what_stays_bad_is_told_once_with_a_tip(name: str, bad: float, word: str) -> None:
-    good = {"entropy": 1.6, "mean_q": 3.0, "grad_norm": 1.0, "explained_variance": 0.5, "approx_kl": 0.01}[name]
-    monitors, found = Monitors(), []
-    for value in [good, *[bad] * LONG]:
-        found += monitors.look({name: value})
-    (alert,) = found
-    assert (alert.name, alert.value) == (name, bad)
+def test_every_monitor_has_a_case_below() -> None:
+    assert list(WAYS) == [monitor.name for monitor in MONITORS]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_what_stays_bad_is_told_once_with_a_tip(name: str) -> None:
+    well, bad, word = WAYS[name]
+    (monitor,) = (one for one in MONITORS if one.name == name)
+    figure = RETURN if monitor.figure == SCORE else monitor.figure
+    assert told(well * 3 if len(well) == 1 else well, figure) == []
+    found = [(at, alert) for at, alert in told([*well, *bad], figure) if alert.name == name]
+    ((at, alert),) = found
+    assert at >= len(well) - 1 + monitor.patience
     assert word in alert.message
+    assert (alert.tip, alert.value) == (monitor.tip, [*well, *bad][at])
+    assert alert.tip
 
 
-def test_a_single_bad_interval_is_no_alert() -> None:
-    assert told([0.01, *[9.0] * (PATIENCE - 1), 0.01, 9.0], "approx_kl") == []
+@pytest.mark.parametrize("name", [name for name in WAYS if len(WAYS[name][0]) == 1])
+def test_a_single_bad_interval_is_no_alert(name: str) -> None:
+    (well,), (bad, *_), _ = WAYS[name]
+    (figure,) = (monitor.figure for monitor in MONITORS if monitor.name == name)
+    assert told([well, *[bad] * (PATIENCE - 1), well, bad], figure) == []
 
 
 def test_it_is_told_again_after_it_had_been_well() -> None:
     bad = [9.0] * PATIENCE
-    assert told([*bad, *bad, 0.01, *bad], "approx_kl") == [PATIENCE - 1, 3 * PATIENCE]
+    assert [at for at, _ in told([*bad, *bad, 0.01, *bad], "approx_kl")] == [PATIENCE - 1, 3 * PATIENCE]
 
 
 @pytest.mark.parametrize(("name", "value"), [("policy_loss", -0.01), ("explained_variance", -0.1), ("mean_q", -50.0)])
@@ -49,8 +82,17 @@ def test_a_figure_may_be_below_zero(name: str, value: float) -> None:
     assert told([value] * LONG, name) == []
 
 
-def test_what_depends_on_the_clock_is_no_alert() -> None:
-    assert told([1e-9] * LONG, "steps_per_second") == []
+def test_a_score_that_is_good_enough_need_not_rise() -> None:
+    assert told([*RISING, *[39.0] * (STALE + LONG)], RETURN, goal=38.0) == []
+    assert told([*RISING, *[39.0] * (STALE + LONG)], RETURN, goal=40.0) != []
+
+
+def test_an_unsteady_score_that_gains_nothing_does_not_fall() -> None:
+    assert told([10.0, 20.0, 12.0, 18.0] * 7, RETURN) == []
+
+
+def test_a_slow_evaluation_now_and_then_is_no_drop_of_speed() -> None:
+    assert told([*[1000.0] * 9, 100.0] * 10, "steps_per_second") == []
 
 
 def test_alerts_of_a_training_are_kept_and_told_also_after_a_resume(tmp_path: Path) -> None:
@@ -64,5 +106,35 @@ def test_alerts_of_a_training_are_kept_and_told_also_after_a_resume(tmp_path: Pa
             state, journal = journal.state(), Journal(t, 100, 20, store, [heard])
             journal.restore(state)
         found = store.read("alerts", ["env_steps", "name", "value"])
-    assert found == {"env_steps": [100 * PATIENCE], "name": ["mean_q"], "value": [1e7]}
-    assert [note.split(":")[0] for note in heard.notes] == ["mean_q"]
+    assert found == {"env_steps": [100 * PATIENCE], "name": ["values run away"], "value": [1e7]}
+    assert [note.split(":")[0] for note in heard.notes] == ["values run away"]
+
+
+def test_what_depends_on_the_clock_is_in_no_checkpoint_and_in_no_comparison(tmp_path: Path) -> None:
+    monitors = Monitors()
+    for _ in range(SMOOTH):
+        monitors.look({"steps_per_second": 1e3, "loss": 1.0})
+    assert list(monitors.state()["past"]) == ["loss"]
+    assert "steps_per_second" not in monitors.state()["bad"]
+    with Store(tmp_path / "metrics.db") as store:
+        before = store.content_digest()
+        store.add("alerts", {"env_steps": 1, "name": "steps_per_second", "message": "slow"})
+        assert store.content_digest() == before
+        store.add("alerts", {"env_steps": 1, "name": "kl high", "message": "far"})
+        assert store.content_digest() != before
+
+
+def test_a_learning_rate_far_too_high_is_told_on_the_console_in_the_store_and_in_the_report(tmp_path: Path) -> None:
+    heard = Heard()
+    words = ("threads=1", "rows=4", "network={hidden: [16], activation: relu}", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096")
+    quiet = ("metrics={every: 128, tensorboard: false}", "evaluation={every: 1, episodes: 2}")
+    run = start(load("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[heard]).run
+    with Store(run.metrics_file) as store:
+        found = store.read("alerts", ["name", "tip"])
+    assert {"entropy collapse", "dead units"} & {*found["name"]}
+    assert all(found["tip"])
+    text = write(run)[0].read_text()
+    for name, tip in zip(found["name"], found["tip"], strict=True):
+        assert any(note.startswith(f"{name}: ") and note.endswith(f"Tip: {tip}") for note in heard.notes)
+        assert name in text
+        assert tip in text.replace("\\", "")

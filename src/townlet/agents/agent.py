@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
+from townlet.config.model import Model
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from townlet.agents.policy import Policy
+
+
+# Settings that an agent reads anew at every update, as far as it has them: they may be changed while it trains.
+Tunable = Literal["lr", "clip", "value_clip", "entropy", "value", "epochs"]
+TUNABLE: Final[tuple[str, ...]] = get_args(Tunable)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,13 @@ class Agent(Protocol):
     outputs_are: Literal["values", "probabilities", "means"]  # what `outputs` gives
     behind: Tensor  # what stood behind the last act, as the agent has it; `outputs` reads it
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
+
+    @property
+    def settings(self) -> Model:
+        """Its settings as they are now."""
+
+    def tune(self, settings: Model) -> None:
+        """Go on with other values of what is TUNABLE, from the next update on."""
 
     def act(self, seen: Seen) -> Tensor:
         """Exploring actions as the environment wants them. What must be kept of `seen` is copied.

@@ -63,6 +63,16 @@ class Dqn(QAgent):
             device=env.device,
         )
 
+    @property
+    def _beta(self) -> float | None:
+        """How much of the bias by priorities is corrected now; None where there are none."""
+        spec = self.settings.prioritized
+        return None if spec is None else value_at(spec.beta, self.counters)
+
+    def figures(self) -> dict[str, float]:
+        """What is scheduled or annealed, at this moment."""
+        return super().figures() | ({} if self._beta is None else {"beta": self._beta})
+
     def _evaluate(self, obs: Tensor) -> Tensor:
         values: Tensor = self.network(obs, self._nothing)[0]
         return values
@@ -76,7 +86,7 @@ class Dqn(QAgent):
 
     def _update(self, weight: float) -> tuple[Tensor, Tensor]:
         s = self.settings
-        beta = value_at(s.prioritized.beta, self.counters) if s.prioritized else 1.0
+        beta = 1.0 if self._beta is None else self._beta
         batch = self.memory.sample(s.batch_size, weight, beta)
         values = self._evaluate(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         error = values - self.targets(batch)

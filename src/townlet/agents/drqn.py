@@ -158,7 +158,7 @@ class Drqn(QAgent):
         norm = self._descend(loss)
         mean_q = (values.detach() * valid).sum() / count
         figures = torch.stack((loss.detach(), error.detach().abs().sum() / count, mean_q, norm))
-        return figures, windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0, :0]
+        return figures, windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0]
 
     def state(self) -> State:
         """As of every agent, and what the live rows remember."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,10 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import VecEnv
 from townlet.errors import TownletError
 from townlet.explore.make import make_bonus, make_weight
+from townlet.nets.dead import dead_share
 from townlet.nets.optimizers import Kind, Optimizer, restore_weights, weights
+
+LOOKED_AT: Final = 256  # observations, to tell which units never do anything
 
 
 def refuse_voids(name: str, env: VecEnv) -> None:
@@ -41,6 +44,7 @@ class Seeker:
     """What is paid for novelty, and a state part by part. An agent adds its own parts by `_parts`."""
 
     name: str
+    settings: Any
 
     def __init__(self, given: Materials) -> None:
         env, self.counters = given.env, given.counters
@@ -57,6 +61,10 @@ class Seeker:
         self.intrinsic.zero_()
         if len(lived := void.logical_not().nonzero().squeeze(1)):
             self.intrinsic.index_copy_(0, lived, self.bonus.reward(reached.index_select(0, lived)))
+
+    def tune(self, settings: Any) -> None:
+        """Go on with other values of what may change, from the next update on."""
+        self.settings = settings
 
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended: the weight of the bonus may fade with them."""
@@ -92,19 +100,26 @@ class Learner(Seeker):
     """
 
     network: nn.Module
+    settings: Descent
 
     def __init__(self, settings: Descent, network: nn.Module, given: Materials) -> None:
         super().__init__(given)
-        self._descent, self.network = settings, network
+        self.settings, self.network = settings, network
         self.optimizer = Optimizer(settings.optimizer, network, self._lr)
 
     @property
     def _lr(self) -> float:
-        return value_at(self._descent.lr, self.counters)
+        return value_at(self.settings.lr, self.counters)
 
     def _follow_lr(self) -> None:
         """The next gradient steps are as long as the schedule says now."""
         self.optimizer.lr = self._lr
+
+    def _dead(self, obs: Tensor) -> dict[str, float]:
+        """The share of units that do nothing at some of these observations [B, D], where there are such units."""
+        some, start = obs[:: max(1, len(obs) // LOOKED_AT)], cast(Any, self.network).start
+        share = dead_share(self.network, some, start(len(some)))
+        return {} if share is None else {"dead_units": share}
 
     def parameters(self) -> dict[str, Tensor]:
         """Every weight by name, live."""

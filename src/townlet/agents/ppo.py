@@ -94,6 +94,14 @@ class PpoSettings(Model):
         description="Share of steps that a bonus gets used to. Raised, novelty fades sooner at a cost.",
     )
 
+    def batch_steps(self, steps: int) -> int:
+        """The size of a minibatch where an update has so many steps.
+
+        Rounded down; a product like .29 × 100 that falls short of a whole number only by its last bits is that one.
+        """
+        share = self.batch_size
+        return share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + TINY)))
+
     @model_validator(mode="after")
     def _makes_sense(self) -> PpoSettings:
         for name in ("lr", *AIMS):
@@ -126,6 +134,7 @@ class Ppo(Actor):
 
     name = "ppo"
     on_policy = True
+    settings: PpoSettings
 
     def __init__(self, settings: PpoSettings, given: Materials) -> None:
         super().__init__(settings, given)
@@ -133,7 +142,7 @@ class Ppo(Actor):
         rows, device, size = env.rows, env.device, env.layout.size
         if network.hidden:
             refuse_voids("ppo", env)
-        self.settings, self.round = settings, settings.n_steps
+        self.round = settings.n_steps
         self.rollout = Rollout(
             settings.n_steps,
             rows,
@@ -199,7 +208,7 @@ class Ppo(Actor):
             if s.target_kl is not None and float(passes.moved()) > s.target_kl:
                 break
         novelty = self.bonus.learn(self._sample_obs()) if self.bonus else {}
-        figures = self._summary(passes, explained, aim)
+        figures = self._summary(passes, explained, aim) | self._dead(self._seen())
         self.rollout.clear(self._hidden)
         return figures | novelty | self.figures()
 
@@ -216,9 +225,7 @@ class Ppo(Actor):
 
     def _minibatches(self) -> Iterator[Tensor]:
         """Indices of steps, or of whole rows for a recurrent policy: each once, shuffled."""
-        share, steps = self.settings.batch_size, len(self.rollout)
-        # Rounded down; a product like .29 × 100 that falls short of a whole number only by its last bits is that one.
-        size = share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + TINY)))
+        size = self.settings.batch_steps(len(self.rollout))
         if self.network.hidden:
             return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self._generator)
         return self.rollout.minibatches(size, self._generator)
@@ -269,9 +276,13 @@ class Ppo(Actor):
         passes.stepped(self.optimizer.step(self.settings.max_grad_norm))
         self.counters.updates += 1
 
+    def _seen(self) -> Tensor:
+        """Observations of all steps [S, D]."""
+        return self.rollout.lived(self.rollout.obs).view(-1, self.rollout.obs.shape[-1])
+
     def _sample_obs(self) -> Tensor:
         """Observations of a share of the steps [B, D], for the bonus."""
-        seen = self.rollout.lived(self.rollout.obs).view(-1, self.rollout.obs.shape[-1])
+        seen = self._seen()
         count = max(1, round(self.settings.bonus_share * len(seen)))
         some = torch.randint(len(seen), (count,), generator=self._generator, device=self._fresh.device)
         return seen.index_select(0, some)

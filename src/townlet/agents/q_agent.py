@@ -28,6 +28,7 @@ from townlet.memory.storage import Transition
 from townlet.nets.optimizers import Kind, as_vector, restore_weights, weights
 
 FIGURES: Final = ("loss", "td_error", "mean_q", "grad_norm")
+LOOK: Final = 100  # updates between two looks for dead units: each costs as much as a part of an update
 
 
 class QSettings(Model):
@@ -101,6 +102,7 @@ class QAgent(Learner, ABC):
     outputs_are: Literal["values"] = "values"
     network: QNetwork
     memory: Memory
+    settings: QSettings
 
     def __init__(self, settings: QSettings, given: Materials) -> None:
         env, streams = given.env, given.streams
@@ -111,7 +113,7 @@ class QAgent(Learner, ABC):
             given.network, env.layout, actions, dueling=settings.dueling, generator=draws, device=device
         )
         super().__init__(settings, network, given)
-        self.settings, self.round = settings, settings.update_every
+        self.round = settings.update_every
         self.target = deepcopy(self.network).requires_grad_(False)
         self._lagging = as_vector(self.target)
         self.chooser = make_chooser(given.explore.choose, rows, given.counters, streams.torch("choice", device), device)
@@ -174,14 +176,15 @@ class QAgent(Learner, ABC):
         if self._observed < self.settings.warmup:
             return None
         self._follow_lr()
-        weight, rounds, novelty = self.weight.value, [], {}
+        weight, rounds, novelty, before = self.weight.value, [], {}, self.counters.updates
         for _ in range(self.settings.updates):
             figures, reached = self._update(weight)
             rounds.append(figures)
             if self.bonus:
                 novelty = self.bonus.learn(reached)
         means = torch.stack(rounds).mean(0).tolist()  # the only wait for the device
-        return dict(zip(FIGURES, means, strict=True)) | novelty | self.figures()
+        dead = self._dead(reached) if self.counters.updates // LOOK > before // LOOK else {}
+        return dict(zip(FIGURES, means, strict=True)) | dead | novelty | self.figures()
 
     def _descend(self, loss: Tensor) -> Tensor:
         """One step down the gradient of the loss; the target follows. Returns the gradient's norm."""

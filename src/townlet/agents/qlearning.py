@@ -109,6 +109,7 @@ class QLearning(Seeker):
     on_policy = False
     round = ROUND
     outputs_are: Literal["values"] = "values"
+    settings: QLearningSettings
 
     def __init__(self, settings: QLearningSettings, given: Materials) -> None:
         super().__init__(given)

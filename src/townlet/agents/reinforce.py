@@ -18,7 +18,7 @@ from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
 from townlet.agents.losses import explained_variance
 from townlet.config.model import Model
-from townlet.config.schedule import Scheduled, value_at
+from townlet.config.schedule import Schedule, Scheduled, value_at
 from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
@@ -30,6 +30,7 @@ from townlet.nets.optimizers import Kind
 TINY: Final = 1e-8
 AT_ONCE: Final = 8192  # steps that go through the network at once, see `ppo`
 FIGURES: Final = ("policy_loss", "value_loss", "entropy")
+AIMS: Final = {"entropy": "entropy_weight", "value": "value_weight"}  # what may be scheduled, and its figure
 
 
 class ReinforceSettings(Model):
@@ -60,8 +61,8 @@ class ReinforceSettings(Model):
         True, description="Bring what actions are judged by to mean 0 and deviation 1. Off, lr must suit the rewards."
     )
     entropy: Scheduled = Field(0.0, description="Bonus for undecided policies. Raised, it explores more and longer.")
-    value: float = Field(
-        0.5, ge=0, description="Weight of the value's loss. Raised, a shared body serves values more than the policy."
+    value: Scheduled = Field(
+        0.5, description="Weight of the value's loss. Raised, a shared body serves values more than the policy."
     )
     max_grad_norm: float | None = Field(
         0.5,
@@ -85,7 +86,7 @@ class ReinforceSettings(Model):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> ReinforceSettings:
-        for name in ("lr", "entropy"):
+        for name in ("lr", *AIMS):
             if min(ends(getattr(self, name))) < 0:
                 raise ValueError(f"`{name}` cannot be below 0")
         return self
@@ -97,13 +98,14 @@ class Reinforce(Actor):
     name = "reinforce"
     on_policy = False  # episodes outlast a round
     round = 1
+    settings: ReinforceSettings
 
     def __init__(self, settings: ReinforceSettings, given: Materials) -> None:
         super().__init__(settings, given)
         if self.network.hidden:
             fix = "take ppo, or leave `recurrent` out of the network"
             raise TownletError("reinforce cannot train a recurrent network", fix)
-        env, self.settings = given.env, settings
+        env = given.env
         action = self.family.shape, self.family.dtype
         self.lives = Lives(env.rows, env.layout.size, env.actions.choices, action=action, device=env.device)
         self._nothing = self.network.start(env.rows)  # handed through by a network without memory
@@ -156,7 +158,7 @@ class Reinforce(Actor):
         novelty = self.bonus.learn(lived.obs) if self.bonus else {}
         told = torch.stack((*sums, norm, explained_variance(returns - lived.value, returns), self._measure(lived.mask)))
         self.lives.forget()
-        return self._summary(told.tolist()) | novelty | self.figures()
+        return self._summary(told.tolist()) | self._dead(lived.obs) | novelty | self.figures()
 
     @torch.no_grad()
     def _baseline(self, returns: Tensor, value: Tensor) -> Tensor:
@@ -180,7 +182,7 @@ class Reinforce(Actor):
         undecided = choice.entropy().mean()
         loss = policy_loss - value_at(s.entropy, self.counters) * undecided
         if s.baseline == "value":
-            loss = loss + s.value * value_loss
+            loss = loss + value_at(s.value, self.counters) * value_loss
         self.optimizer.add(loss * (len(part) / len(places)))
         return torch.stack((policy_loss, value_loss, undecided)).detach()
 
@@ -190,9 +192,15 @@ class Reinforce(Actor):
         loss = policy_loss - value_at(s.entropy, self.counters) * entropy
         figures = {"policy_loss": policy_loss, "grad_norm": norm, **self._openness(entropy, measure)}
         if s.baseline == "value":
-            loss += s.value * value_loss
+            loss += value_at(s.value, self.counters) * value_loss
             figures |= {"value_loss": value_loss, "explained_variance": explained}
         return {"loss": loss} | figures
+
+    def figures(self) -> dict[str, float]:
+        """What is scheduled or annealed, at this moment."""
+        ways = {figure: getattr(self.settings, key) for key, figure in AIMS.items()}
+        scheduled = {name: way.at(self.counters) for name, way in ways.items() if isinstance(way, Schedule)}
+        return scheduled | super().figures()
 
     def _parts(self) -> dict[str, Stateful]:
         return {"lives": self.lives, **super()._parts()}

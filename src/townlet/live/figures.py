@@ -6,7 +6,6 @@ from typing import Final
 
 from townlet.live.protocol import Alert, Metrics, NewCheckpoint, RunStatus, Said, StageChange
 from townlet.runs import checkpoint
-from townlet.runs.catalogue import METRICS
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.overview import state_of
@@ -82,8 +81,8 @@ class Figures:
         return [StageChange(run=self.run.name, **row) for row in rows]
 
     def _alerts(self, store: Reader, since: int) -> list[Said]:
-        rows = as_rows(store.read("alerts", ("env_steps", "name", "message"), since=since, last=ALERTS))
-        return [Alert(run=self.run.name, tip=_tip(row["name"]), **row) for row in rows]
+        rows = as_rows(store.read("alerts", ("env_steps", "name", "message", "tip"), since=since, last=ALERTS))
+        return [Alert(run=self.run.name, **row) for row in rows]
 
     def saved(self) -> list[Said]:
         """All checkpoints that are there."""
@@ -124,7 +123,3 @@ class Figures:
             last = store.read("updates", ("env_steps",), last=1)["env_steps"]
             counts = store.read("episode_intervals", ("count",))["count"]
         return (last[0] if last else 0), int(sum(counts))
-
-
-def _tip(name: str) -> str:
-    return METRICS[name].advice if name in METRICS else ""

@@ -47,10 +47,11 @@ class Stack(nn.Sequential):
         super().__init__(*layers)
         self.features = widths[-1] if widths else inputs
         self._over = None if layer_norm else OVER.get(activation)
+        self._last = tuple(layers[-1:])  # in a tuple it is no second child
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., inputs] → [..., features]. Plain layers are applied here: calling a module costs as much as one."""
-        if self._over is None:
+        if self._over is None or (self._last and self._last[0]._forward_hooks):  # somebody looks at single layers
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
             if isinstance(layer, nn.Linear):

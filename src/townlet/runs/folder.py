@@ -45,6 +45,11 @@ class Run:
         return self.path / "resolved.yaml"
 
     @property
+    def tune_file(self) -> Path:
+        """Settings of the agent, to be changed while it trains."""
+        return self.path / "tune.yaml"
+
+    @property
     def worlds(self) -> Path:
         """The folder of the run's own copies of its worlds."""
         return self.path / "worlds"
@@ -114,6 +119,7 @@ class Run:
         resolved_text: str,
         meta: dict[str, Any],
         world_texts: Mapping[str, str] | None = None,
+        tune_text: str = "",
     ) -> Run:
         """A new run below `root`, which `root/latest` then points to. It appears whole or not at all."""
         now = datetime.now(UTC)
@@ -123,6 +129,7 @@ class Run:
             fresh.path.mkdir(parents=True)
             disk.write_new(fresh.recipe_file, recipe_text.encode())
             disk.write_new(fresh.resolved_file, resolved_text.encode())
+            disk.write_new(fresh.tune_file, tune_text.encode())
             for role, text in (world_texts or {}).items():
                 fresh.worlds.mkdir(exist_ok=True)
                 disk.write_new(fresh.worlds / f"{role}.yaml", text.encode())

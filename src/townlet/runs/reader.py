@@ -38,7 +38,7 @@ class Reader:
         with in_words(self.path):
             for table, columns in TABLES.items():
                 names = ", ".join(f'"{column}"' for column in columns if column != WALL)
-                timed = f"WHERE coalesce(name, '') NOT IN ({marks})" if table == "updates" else ""
+                timed = f"WHERE coalesce(name, '') NOT IN ({marks})" if table in ("updates", "alerts") else ""
                 digest.update(table.encode())
                 rows = self._connection.execute(
                     f'SELECT {names} FROM "{table}" {timed} ORDER BY rowid', TIMED if timed else ()

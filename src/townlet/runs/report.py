@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from townlet.config.flow import flow
 from townlet.errors import TownletError
 from townlet.runs import disk, maps, page, plots, words
 from townlet.runs.catalogue import METER, METRICS, described
@@ -64,6 +65,7 @@ def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section 
     return [
         _summary(meta, store, ended, greedy, yardstick),
         _alerts(store),
+        _setting_changes(store),
         _progress(told, ended, fine, greedy, yardstick),
         _evaluations(greedy),
         _shares(told, told.ends, "causes", "cause", broad, ended.causes),
@@ -222,9 +224,15 @@ def _learning(store: Reader) -> Section | None:
 
 
 def _alerts(store: Reader) -> Section | None:
-    found = store.read("alerts", ("env_steps", "name", "message"), last=LINES)
+    found = store.read("alerts", ("env_steps", "name", "message", "tip"), last=LINES)
     rows = [tuple(_figure(value) for value in row) for row in zip(*found.values(), strict=True)]
     return Section("Alerts", header=tuple(found), rows=rows) if rows else None
+
+
+def _setting_changes(store: Reader) -> Section | None:
+    found = store.read("setting_changes", ("env_steps", "key", "old", "new", "why"), last=LINES)
+    flat = [(f"{at:,}", key, flow(old), flow(new), why) for at, key, old, new, why in zip(*found.values(), strict=True)]
+    return Section("Settings that changed while it trained", header=tuple(found), rows=flat) if flat else None
 
 
 def _settings(run: Run) -> Section | None:

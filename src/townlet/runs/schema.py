@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 APPLICATION: Final = 0x746F776E  # "town", in the header of the file
-VERSION: Final = 2
+VERSION: Final = 3
 WALL: Final = "wall"  # seconds of the wall clock: in every table, and in no comparison of two runs
 
 _MOMENT: Final = {"env_steps": "INTEGER", "updates": "INTEGER"}
@@ -64,7 +64,14 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "outputs": "TEXT",  # "values" or "probabilities"
         "data": "BLOB",  # see townlet.sim.tape.Recording
     },
-    "alerts": {**_MOMENT, "name": "TEXT", "message": "TEXT", "value": "REAL"},
+    "setting_changes": {  # of the agent, while it trained
+        **_MOMENT,
+        "key": "TEXT",
+        "old": "JSON",  # a value as in a recipe: a number, or a schedule
+        "new": "JSON",
+        "why": "TEXT",
+    },
+    "alerts": {**_MOMENT, "name": "TEXT", "message": "TEXT", "tip": "TEXT", "value": "REAL"},
     "evaluations": {
         **_MOMENT,
         "policy": "TEXT",  # "greedy", or "random" for the yardstick

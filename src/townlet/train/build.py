@@ -20,8 +20,11 @@ from townlet.curriculum.curriculum import Curriculum
 from townlet.rng import Streams
 from townlet.train.arena import Arena
 from townlet.train.load import Loaded
+from townlet.train.plateau import Plateau
+from townlet.train.recent import Recent
 from townlet.train.recipe import Recipe
 from townlet.train.tracker import Tracker
+from townlet.train.tuning import Tuning
 
 ENDLESS: Final = 10**6  # steps of an episode that nothing cuts short
 AGENTS: Final[dict[str, Any]] = {
@@ -44,10 +47,12 @@ class Training:
     counters: Counters
     tracker: Tracker
     seen: Seen
+    tuning: Tuning
+    recent: Recent
     curriculum: Curriculum | None = None
 
     def _parts(self) -> dict[str, Any]:
-        parts = {"agent": self.agent, "counters": self.counters, "tracker": self.tracker}
+        parts = {name: getattr(self, name) for name in ("agent", "counters", "tracker", "tuning", "recent")}
         return parts | ({"curriculum": self.curriculum} if self.curriculum else {})
 
     def state(self) -> State:
@@ -75,7 +80,8 @@ def build(loaded: Loaded) -> Training:
     given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), arena.limit or ENDLESS)
     agent: Agent = AGENTS[recipe.agent.name](recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
-    return Training(recipe, arena, env, agent, counters, tracker, seen, curriculum)
+    tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
+    return Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
 
 
 def set_threads(recipe: Recipe) -> int:

@@ -46,6 +46,7 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         if len(over):
             t.counters.episodes += len(over)
             t.agent.finished(over)
+            t.recent.add(over)
             listener.episodes(over, ended)
             if t.curriculum and (changes := t.curriculum.finished(over)):
                 rows = torch.tensor([change.row for change in changes])

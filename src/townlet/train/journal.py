@@ -28,8 +28,10 @@ from townlet.train.evaluate import Evaluated
 from townlet.train.finished import COLUMNS, WHOLE, Finished, Table
 from townlet.train.monitors import Monitors
 from townlet.train.sinks import Mark, Sink
+from townlet.train.tuning import Change
 
 FRESH: Final = 1.0  # seconds after which readers see a mark; a checkpoint brings everything to disk anyway
+NEARLY: Final = 0.95  # of the longest life
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 
@@ -47,7 +49,8 @@ class Journal:
     def __init__(self, t: Training, every: int, whole: int, store: Store, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
         self.onlooker = t.arena.onlooker(t, store)
-        self._finished, self._monitors = Finished(self.onlooker, t.env.rows), Monitors()
+        self._finished = Finished(self.onlooker, t.env.rows)
+        self._monitors = Monitors(f"episode_{t.recipe.metric}", _goal(t))
         self._updates: list[Mapping[str, float]] = []  # not yet added up
         self._sums: dict[str, Sum] = {}
         self._epsilon = t.agent.figures().get("epsilon", 0.0)  # as of the last update
@@ -105,10 +108,16 @@ class Journal:
         for sink in self._sinks:
             sink.evaluated(self._counters, columns)
 
-    def alert(self, name: str, message: str, value: float | None = None) -> None:
-        """Something that a person should look at."""
-        self._store.add("alerts", [{**self._moment, "name": name, "message": message, "value": value}])
-        self.note(f"{name}: {message}")
+    def changed(self, change: Change) -> None:
+        """A setting of the agent has another value from now on."""
+        self._store.add("setting_changes", [{**self._moment, **change._asdict()}])
+        self.note(str(change))
+
+    def alert(self, name: str, message: str, value: float | None = None, tip: str = "") -> None:
+        """Something that a person should look at, with what may help."""
+        told = {"name": name, "message": message, "tip": tip, "value": value}
+        self._store.add("alerts", [{**self._moment, **told}])
+        self.note(f"{name}: {message}" + (f". Tip: {tip}" if tip else ""))
 
     def note(self, text: str) -> None:
         """A sentence for people, which is no figure."""
@@ -134,7 +143,7 @@ class Journal:
         figures |= self._write_episodes() | self.onlooker.mark(self._store, self._moment) | self._speed()
         self._store.add("updates", {**self._moment, "name": list(figures), "value": list(figures.values())})
         for alert in self._monitors.look(figures):
-            self.alert(*alert)
+            self.alert(alert.name, alert.message, alert.value, alert.tip)
         if self._last[0] - self._flushed >= FRESH:
             self._flushed = self._last[0]
             self._store.flush()
@@ -219,6 +228,13 @@ class Journal:
         self.onlooker.restore(state["onlooker"])
         self._monitors.restore(state["monitors"])
         self._last = self._now()
+
+
+def _goal(t: Training) -> float | None:
+    """The score from which on it need not rise; None where nobody knows."""
+    if t.recipe.metric == "return":
+        return t.recipe.reward_threshold or t.arena.threshold
+    return None if t.arena.limit is None else NEARLY * t.arena.limit
 
 
 def _spread(table: Table, names: Sequence[str]) -> dict[str, float]:

@@ -29,6 +29,7 @@ from townlet.train.reopen import reopen, world_file
 from townlet.train.resolved import asked_text, resolved_text
 from townlet.train.signals import Signals
 from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
+from townlet.train.tuning import tune_text
 from townlet.train.weights import warm_start
 
 
@@ -100,7 +101,8 @@ def begin(loaded: Loaded, root: Path) -> Begun:
     training, begun_with = _before_first_step(loaded, root)
     texts = (asked_text(loaded), resolved_text(loaded))
     meta = describe(loaded, begun_with)
-    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, loaded.arena.texts())
+    worlds, tune = loaded.arena.texts(), tune_text(recipe.agent)
+    run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
     return Begun(loaded, training, run)
 
 
@@ -181,6 +183,7 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
         all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
         keeper = Saver(run, t, journal, store, limits, facts(loaded))
+        t.tuning.file = run.tune_file
         for note in loaded.notes:
             journal.note(note)
         try:
@@ -190,7 +193,7 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
                 _set_out(begun, journal, store, limits, keeper)
             return loop(t, limits, journal, keeper, lambda: _measure(loaded, t.agent.policy(), limits.ask))
         except Diverged as error:
-            journal.alert("diverged", error.mistakes[0].what)
+            journal.alert("diverged", error.mistakes[0].what, tip=error.mistakes[0].fix)
             run.note(ended="diverged", diverged=error.mistakes[0].what)
             raise
         except OSError as error:

@@ -18,6 +18,7 @@ ENDS: Final = {
     "minutes": "the time of the budget is spent",
     "episodes": "all episodes of the budget are lived",
     "threshold": "an evaluation reached the threshold",
+    "train_threshold": "the last 100 episodes of training reached the threshold",
 }
 
 
@@ -54,6 +55,8 @@ class Limits:
             return ENDS["episodes"]
         if budget.threshold is not None and last and last.score(self.recipe.metric) >= budget.threshold:
             return ENDS["threshold"]
+        if budget.train_threshold is not None and (mean := t.recent.mean) is not None:
+            return ENDS["train_threshold"] if mean >= budget.train_threshold else None
         return None
 
     def pausing(self, t: Training) -> str | None:

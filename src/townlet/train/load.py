@@ -135,13 +135,14 @@ def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
 
 
 def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
-    """The recipe with the number that `budget.threshold: true` stands for; raises Mistakes where there is none."""
-    if recipe.budget.threshold is not True:
+    """The recipe with the number that `true` stands for in its budget; raises Mistakes where there is none."""
+    keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
+    if not keys:
         return recipe
     if (number := recipe.reward_threshold or arena.threshold) is None:
         what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
-        raise Mistakes([Mistake(what, fix, node.where("budget", "threshold"))])
-    budget = recipe.budget.model_copy(update={"threshold": number})
+        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
+    budget = recipe.budget.model_copy(update=dict.fromkeys(keys, number))
     return recipe.model_copy(update={"budget": budget})
 
 

@@ -18,6 +18,7 @@ from townlet.train.evaluate import Evaluated
 from townlet.train.guards import check_figures, check_weights
 from townlet.train.limits import Limits
 from townlet.train.signals import Interrupted
+from townlet.train.tuning import Change
 
 
 class Keeper(Protocol):
@@ -32,6 +33,12 @@ class Log(Listener, Stateful, Protocol):
 
     def update(self, figures: Mapping[str, float]) -> None:
         """Figures of one update."""
+
+    def changed(self, change: Change) -> None:
+        """A setting of the agent has another value from now on."""
+
+    def note(self, text: str) -> None:
+        """A sentence for people."""
 
     def tick(self) -> None:
         """After every round."""
@@ -88,6 +95,7 @@ def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[
     before = copied({"training": t.state(), "log": log.state()}) if t.agent.on_policy else None
     try:
         collect(t, t.agent.round, log, ask if before else unasked)
+        t.tuning.follow(log)
         figures = t.agent.learn(ask if before else unasked)
     except Interrupted:
         assert before is not None
@@ -107,15 +115,16 @@ def _judge(
 ) -> tuple[Evaluated | None, str | None]:
     """The evaluation that is due now, and why the run is over, if it is: then there is one in any case."""
     limits.owed = True
-    last = _evaluate(log, evaluate) if limits.evaluation_due(t) else None
+    last = _evaluate(t, log, evaluate) if limits.evaluation_due(t) else None
     if (why := limits.ending(t, last)) and last is None:
-        last = _evaluate(log, evaluate)
+        last = _evaluate(t, log, evaluate)
     limits.owed = False
     return last, why
 
 
-def _evaluate(log: Log, evaluate: Callable[[], Evaluated]) -> Evaluated:
+def _evaluate(t: Training, log: Log, evaluate: Callable[[], Evaluated]) -> Evaluated:
     log.evaluated(found := evaluate())
+    t.tuning.evaluated(found.score(t.recipe.metric), log)
     return found
 
 

@@ -20,6 +20,7 @@ from townlet.explore.spec import ExploreSpec
 from townlet.nets.spec import MlpSpec, NetworkSpec
 from townlet.rng import MAX_SEED
 from townlet.sim.exploring import StartsSpec
+from townlet.train.plateau import PlateauSpec
 
 # Rows where a recipe leaves the number to us: enough for smooth updates, few enough for two cores. The same on
 # every machine, since another number of rows is another experiment.
@@ -68,6 +69,11 @@ class Budget(Model):
         None,
         description="Stop at the first evaluation that reaches this; true is the environment's own. Raise it to ask "
         "for a better agent.",
+    )
+    train_threshold: Literal[True] | float | None = Field(
+        None,
+        description="Stop when the mean of the last 100 episodes of training reaches this, exploration and rewards "
+        "that wrappers add included; true as above. Raise it to ask for a better agent.",
     )
 
     @model_validator(mode="after")
@@ -124,6 +130,11 @@ class Metrics(Model):
 def _as_results(given: Any) -> Any:
     """A text stands for one result without a command."""
     return ({"what": given},) if isinstance(given, str) else given
+
+
+def _as_list(given: Any) -> Any:
+    """A mapping stands for a list with nothing else in it."""
+    return (given,) if isinstance(given, dict) else given
 
 
 def _known_device(name: str) -> str:
@@ -190,6 +201,10 @@ class Recipe(Model):
 
     budget: Budget = Field(description="When the run ends.")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="How the run measures itself.")
+    plateau: Annotated[
+        tuple[PlateauSpec, ...],
+        BeforeValidator(_as_list, json_schema_input_type=PlateauSpec | tuple[PlateauSpec, ...]),
+    ] = Field((), description="Settings that change where evaluations make no progress; one mapping, or a list.")
     checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="When the run is saved.")
     metrics: Metrics = Field(default_factory=Metrics, description="What is written down.")
 
@@ -224,8 +239,11 @@ class Recipe(Model):
         return os.cpu_count() or 1
 
     def settled(self) -> Recipe:
-        """The same with numbers for all that `auto` leaves to the machine or the release: for the run's own file."""
-        return self.model_copy(update={"rows": self.row_count, "threads": self.thread_count})
+        """The same with numbers for all that `auto` or a share leaves open: for the run's own file."""
+        agent: AgentSettings = self.agent
+        if isinstance(agent, PpoSettings):
+            agent = agent.model_copy(update={"batch_size": agent.batch_steps(self.row_count * agent.n_steps)})
+        return self.model_copy(update={"rows": self.row_count, "threads": self.thread_count, "agent": agent})
 
     @property
     def evaluate_every(self) -> int:

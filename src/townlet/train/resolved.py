@@ -48,8 +48,8 @@ def _entry(label: str, value: Any, node: Node | None, depth: int) -> Iterator[st
 
 
 def _below(node: Node | None, item: str | int) -> Node | None:
-    """The part of a node; a short form, such as lin_0.001, stands for all its parts."""
-    return node.child(item) if node and isinstance(node.value, (dict, list)) else node
+    """The part of a node; a short form stands for all its parts: lin_0.001, or a mapping for a list of only that."""
+    return node.child(item) if node and isinstance(node.value, dict if isinstance(item, str) else list) else node
 
 
 def _line(label: str, value: Any, node: Node | None) -> str:

@@ -16,6 +16,7 @@ from townlet.errors import Mistake
 from townlet.train.arena import Arena
 from townlet.train.recipe import Recipe
 from townlet.train.towns.arena import TownArena
+from townlet.train.tuning import tunable
 from townlet.world.tables import World
 
 TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
@@ -30,7 +31,8 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
         (("agent", "network"), _memory(recipe, node)),
         (("agent", "rows"), _rows(recipe, node)),
         (("agent",), _batches(recipe, node)),
-        (("budget", "evaluation", "metrics", "agent", "explore"), _shares(recipe, node)),
+        (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _shares(recipe, node)),
+        (("agent", "plateau"), _plateaus(recipe, node)),
     ]
     if recipe.gym is not None:
         said.append((TOWN, _of_towns(recipe, node)))
@@ -79,6 +81,18 @@ def _batches(recipe: Recipe, node: Node) -> Iterator[Mistake]:
         yield Mistake(what, fix, node.where("agent", "warmup"))
 
 
+def _plateaus(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    """Only what the agent has can be changed, and only numbers can be multiplied."""
+    for place, plateau in enumerate(recipe.plateau):
+        where, known = node.where("plateau", place, "key"), tunable(recipe.agent)
+        if plateau.key not in known:
+            what = f"{recipe.agent.name} has no '{plateau.key}' that could be changed on a plateau"
+            yield Mistake(what, f"take one of {', '.join(known)}", where)
+        elif plateau.set is None and getattr(recipe.agent, plateau.key) is None:
+            what = f"agent.{plateau.key} is null and cannot be multiplied or added to"
+            yield Mistake(what, f"give agent.{plateau.key} a value, or plateau a value to `set`", where)
+
+
 def _shares(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     """Shares of a budget need one in steps: time would give other moments in every run."""
     if recipe.budget.env_steps is not None:
@@ -88,6 +102,10 @@ def _shares(recipe: Recipe, node: Node) -> Iterator[Mistake]:
         if every <= 1:
             what = f"{part}.every is a share of the budget, and the budget has no env_steps"
             yield Mistake(what, fix, node.where(part, "every"))
+    for place, plateau in enumerate(recipe.plateau):
+        if plateau.patience <= 1:
+            what = "plateau.patience is a share of the budget, and the budget has no env_steps"
+            yield Mistake(what, fix, node.where("plateau", place, "patience"))
     for path, way in _schedules(recipe, node):
         if way.by_share:
             what = f"{'.'.join(path)} goes by shares of the budget, and the budget has no env_steps"

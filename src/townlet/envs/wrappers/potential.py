@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import gymnasium as gym
 from townlet.errors import TownletError
 
 
-class Potential(gym.Wrapper[Any, Any, Any, Any]):
+class Potential(gym.Wrapper[Any, Any, Any, Any], ABC):
     """Adds γ·Φ(s′) − Φ(s) to the reward, with Φ = 0 where an episode terminates; being cut off changes nothing."""
 
     def __init__(self, env: gym.Env[Any, Any], gamma: float, size: int, name: str) -> None:
@@ -21,9 +22,9 @@ class Potential(gym.Wrapper[Any, Any, Any, Any]):
             )
         self._gamma, self._before = gamma, 0.0
 
+    @abstractmethod
     def potential(self, seen: Any) -> float:
         """Φ: higher is better."""
-        raise NotImplementedError
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""

@@ -84,7 +84,7 @@ export class LearningPanel {
     const newest = [...new Map(this.store.known.alerts.map((alert) => [alert.name, alert])).values()].reverse();
     const told = newest.map((alert) => make('div', { class: 'alert' },
       make('strong', { text: alert.message }),
-      alert.tip && !alert.message.includes(alert.tip) ? make('span', { text: alert.tip }) : null,
+      alert.tip ? make('span', { text: alert.tip }) : null,
       make('small', { text: `after ${compact(alert.env_steps)} steps` })));
     const [first, ...rest] = told;
     this.alerts.replaceChildren(...(first ? [first] : []), ...(rest.length

@@ -1,0 +1,196 @@
+"""What trainers of Gymnasium environments often get wrong, each proved by what a training has kept.
+
+The pole on a cart is simple mechanics, so that what follows an observation and an action can be told by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from envs.test_saving import Elsewhere
+from townlet.agents.agent import unasked
+from townlet.agents.dqn import Dqn
+from townlet.agents.ppo import Ppo
+from townlet.contract.episodes import Episodes
+from townlet.contract.vec_env import Ended
+from townlet.curriculum.curriculum import StageChange
+from townlet.envs.make import make_vec
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+from townlet.train.build import Training, build
+from townlet.train.collect import collect
+from townlet.train.evaluate import play
+from townlet.train.launch import resume, start
+from townlet.train.load import Loaded, load
+from townlet.train.reopen import reopen
+from train.tiny import Heard
+
+torch.set_num_threads(1)
+WAYS = ("native", "sync")  # rows that need a step to begin anew, and rows that show their next episode at once
+SMALL = (
+    "threads=1", "rows=4", "network.hidden=[16]", "evaluation={episodes: 10, every: 256}", "env_steps=1024",
+    "metrics={every: 256, tensorboard: false}",
+)  # fmt: skip
+MEMORY = ("network={hidden: [16], recurrent: {size: 8}}", "gym.vectorization=sync")
+AGENTS = {
+    "ppo": ("CartPole-v1:ppo", "agent.n_steps=32", "agent.lr=1e-2", "gym.normalize_obs=running"),
+    "dqn": ("CartPole-v1:dqn", "agent.warmup=100", "agent.lr=1e-2"),
+    "drqn": ("CartPole-v1:dqn", "agent={name: drqn, warmup: 200, sequence: 8, lr: 1e-2}", *MEMORY),
+    "reinforce": ("CartPole-v1:ppo", "agent={name: reinforce, episodes: 4, lr: 1e-2}"),
+    "qlearning": ("FrozenLake-v1:qlearning", "agent.lr=0.5", "evaluation.episodes=100"),
+}  # fmt: skip
+
+
+def small(agent: str, *words: str) -> Loaded:
+    recipe, *own = AGENTS[agent]
+    return load(recipe, [*SMALL, *own, *words])
+
+
+class Silence:
+    """Who need not be told."""
+
+    def stepped(self, actions: Tensor) -> None: ...
+
+    def episodes(self, over: Episodes, ended: Ended) -> None: ...
+
+    def stages(self, changes: list[StageChange]) -> None: ...
+
+
+def lived(agent: str, steps: int, *words: str) -> Training:
+    """A training that has collected, and learned nothing yet."""
+    t = build(small(agent, "gym.normalize_obs=none", *words))
+    collect(t, steps, Silence())
+    return t
+
+
+def followed(obs: Tensor, actions: Tensor) -> Tensor:
+    """What is seen after these observations [B, 4] and actions [B] by the mechanics of a pole (Barto et al. 1983)."""
+    x, speed, angle, turn = obs.double().unbind(-1)
+    push = 20.0 * actions - 10.0
+    pull = (push + 0.05 * turn**2 * angle.sin()) / 1.1
+    turning = (9.8 * angle.sin() - angle.cos() * pull) / (0.5 * (4 / 3 - 0.1 * angle.cos() ** 2 / 1.1))
+    speeding = pull - 0.05 * turning * angle.cos() / 1.1
+    after = x + 0.02 * speed, speed + 0.02 * speeding, angle + 0.02 * turn, turn + 0.02 * turning
+    return torch.stack(after, -1).float()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_ppo(way: str) -> None:
+    t = lived("ppo", 32, f"gym.vectorization={way}", "gym.max_episode_steps=5")
+    assert isinstance(t.agent, Ppo)
+    kept, network = t.agent.rollout, t.agent.network
+    cut = kept.truncated
+    assert int(cut.sum()) >= 20
+    with torch.no_grad():
+        last = followed(kept.obs[cut], kept.actions[cut])
+        value = network(last, network.start(len(last)))[1]
+    torch.testing.assert_close(kept.bootstrap[cut], value, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_dqn(way: str) -> None:
+    t = lived("dqn", 60, f"gym.vectorization={way}", "gym.max_episode_steps=5")
+    assert isinstance(t.agent, Dqn)
+    drawn = t.agent.memory.sample(400)
+    assert (drawn.discount > 0).all()  # time that runs out is no death
+    torch.testing.assert_close(drawn.next_obs, followed(drawn.obs, drawn.actions), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_transition_across_a_reset_is_learned_from(way: str) -> None:
+    """Every real step pays 1 and follows from the one before; one that only begins an episode does neither."""
+    t = lived("dqn", 100, f"gym.vectorization={way}")
+    assert t.counters.episodes > 8
+    assert isinstance(t.agent, Dqn)
+    drawn = t.agent.memory.sample(1000)
+    assert (drawn.reward == 1).all()
+    torch.testing.assert_close(drawn.next_obs, followed(drawn.obs, drawn.actions), atol=1e-5, rtol=1e-4)
+    t = lived("ppo", 100, f"gym.vectorization={way}", "agent.n_steps=100")
+    assert isinstance(t.agent, Ppo)
+    kept = t.agent.rollout
+    assert (kept.lived(kept.reward) == 1).all()
+    advantage, returns = kept.advantages(torch.zeros(4), 1.0, 1.0)
+    ends = kept.terminated  # what follows an end is no part of it
+    torch.testing.assert_close(returns[ends], torch.ones(int(ends.sum())))
+    torch.testing.assert_close(advantage[ends], 1 - kept.value[ends])
+
+
+def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
+    """The score of a checkpoint's weights, measured by another training that takes them over; and of how many."""
+    loaded = reopen(run)
+    t = build(loaded)
+    t.restore(checkpoint.read(found.path)[0]["training"])
+    measured = loaded.arena.measure(t.agent.policy(), loaded.recipe, unasked)
+    return measured.score(loaded.recipe.metric), len(measured.reward)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_evaluations_are_of_the_current_weights_and_checkpoints_score_as_recorded(agent: str, tmp_path: Path) -> None:
+    loaded = small(agent)
+    run = start(loaded, tmp_path).run
+    best, last = checkpoint.best(run.checkpoints), checkpoint.newest(run.checkpoints)
+    assert best is not None
+    assert last is not None
+    with Reader(run.metrics_file) as store:
+        told = store.read("evaluations", ("env_steps", "score", "episodes"), where={"policy": "greedy"})
+    recorded = dict(zip(told["env_steps"], told["score"], strict=True))
+    assert len(recorded) == 4
+    assert best.info["score"] == max(recorded.values())
+    assert len({*recorded.values()}) > 1, "else old weights would score the same"
+    for found in (best, last):
+        score, episodes = scored(run, found)
+        assert score == recorded[found.env_steps] == found.info["score"]
+        assert [episodes] * 4 == told["episodes"] == [loaded.recipe.evaluation.episodes] * 4
+
+
+class Uneven:
+    """The first two carts fall at once, the others are held as long as it takes."""
+
+    def start(self, rows: int) -> None: ...
+
+    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+        held = (obs[:, 2] + obs[:, 3] > 0).long()
+        held[:2] = 0
+        return held
+
+
+@pytest.mark.parametrize(("episodes", "short"), [(8, 4), (6, 4), (5, 3)])
+def test_short_episodes_are_not_counted_more_often(episodes: int, short: int) -> None:
+    found: Mapping[str, Any] = play(Uneven(), make_vec("CartPole-v1", None, 4), episodes, 7)
+    assert len(found["length"]) == episodes
+    assert int((found["length"] < 20).sum()) == short
+    assert np.array_equal(found["length"], found["reward"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
+    loaded = small("ppo", f"gym.vectorization={way}")
+    run = start(loaded, tmp_path, pause_at=512).run
+    last = checkpoint.newest(run.checkpoints)
+    assert last is not None
+    known = checkpoint.read(last.path)[0]["training"]["env"]["stages"]["0"]
+    fresh = build(loaded)
+    fresh.restore(checkpoint.read(last.path)[0]["training"])
+    now = fresh.env.state()["stages"]["0"]
+    assert now["count"] == known["count"] >= 512
+    assert np.array_equal(now["mean"], known["mean"])
+    assert fresh.seen.obs.abs().mean() > 0.2  # as it comes a pole near its rest is seen as numbers near 0
+
+
+def test_where_an_environment_cannot_be_saved_resume_says_so(tmp_path: Path) -> None:
+    heard = Heard()
+    words = ("agent.n_steps=16", "gym.normalize_obs=none", "gym.max_episode_steps=20")
+    loaded = load(f"{Elsewhere.__name__}-v0:ppo", [*SMALL, "env_steps=256", *words])
+    run = start(loaded, tmp_path, pause_at=128).run
+    resume(run, sinks=[heard])
+    said = "Episodes begin anew: Elsewhere-v0 cannot be saved in the middle of one"
+    assert [note for note in heard.notes if note.startswith(said)]
+    assert run.meta()["finished"]

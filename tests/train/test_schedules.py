@@ -1,0 +1,61 @@
+"""Every value that may be scheduled follows its schedule in a training, as its figures in the store tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from townlet.config.schedule import Schedule
+from townlet.contract.counters import Counters
+from townlet.runs.reader import Reader
+from townlet.train.launch import begin, start
+from townlet.train.load import load
+
+torch.set_num_threads(1)
+BUDGET, ROWS = 512, 4
+SMALL = (
+    "threads=1", f"rows={ROWS}", "network.hidden=[16]", "evaluation={episodes: 2, every: 1}", f"env_steps={BUDGET}",
+    "metrics.tensorboard=false",
+)  # fmt: skip
+LONG = "{{start: {0}, end: {1}, from: 0.25, to: 384, shape: {2}, warmup: 0.125}}"
+# recipe → (env_steps between updates, other settings, key of a schedule → its figure)
+AGENTS = {
+    "CartPole-v1:ppo": (64, ("agent.n_steps=16", "agent.epochs=1"), {
+        "agent.lr": "lr", "agent.clip": "clip", "agent.value_clip": "value_clip", "agent.entropy": "entropy_weight",
+        "agent.value": "value_weight"}),
+    "CartPole-v1:dqn": (16, ("agent.warmup=16", "agent.batch_size=8", "agent.prioritized={}"), {
+        "agent.lr": "lr", "agent.prioritized.beta": "beta", "explore.choose.schedule": "epsilon"}),
+    "CartPole-v1:reinforce": (4, ("agent={name: reinforce, episodes: 1}",), {
+        "agent.lr": "lr", "agent.entropy": "entropy_weight", "agent.value": "value_weight"}),
+    "FrozenLake-v1:qlearning": (64, (), {"agent.lr": "lr", "explore.choose.schedule": "epsilon"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", AGENTS)
+@pytest.mark.parametrize("form", ["cosine", "lin_0.001"])
+def test_every_schedule_changes_the_run_as_written(recipe: str, form: str, tmp_path: Path) -> None:
+    every, own, keys = AGENTS[recipe]
+    text = LONG.format(0.4, 0.01, form) if "_" not in form else form
+    words = [*SMALL, f"metrics.every={every}", *own, *(f"{key}={text}" for key in keys)]
+    loaded = load(recipe.replace(":reinforce", ":ppo"), words)
+    way = loaded.recipe.agent.lr
+    assert isinstance(way, Schedule)
+    run = start(loaded, tmp_path).run
+    with Reader(run.metrics_file) as store:
+        for figure in keys.values():
+            told = dict(zip(*store.series(figure), strict=True))
+            assert len({*told.values()}) > 3, figure
+            before = ROWS if figure == "epsilon" else 0  # it is that of the last act
+            by_hand = {at: way.at(Counters(env_steps=at - before, budget=BUDGET)) for at in told}
+            assert told == pytest.approx(by_hand), figure
+
+
+@pytest.mark.parametrize(("share", "size"), [(1.0, 64), (0.25, 16), (0.3, 19), (0.001, 1)])
+def test_a_share_as_batch_size_is_rounded_down_and_stands_in_the_resolved_recipe(
+    share: float, size: int, tmp_path: Path
+) -> None:
+    loaded = load("CartPole-v1:ppo", [*SMALL, "agent.n_steps=16", f"agent.batch_size={share}"])
+    text = begin(loaded, tmp_path).run.resolved_file.read_text()
+    assert f"  batch_size: {size} " in text

@@ -1,0 +1,278 @@
+"""Settings that change while an agent trains: by hand, or where evaluations make no progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash.smith import differences
+from townlet.config.flow import flow
+from townlet.contract.counters import Counters
+from townlet.errors import TownletError
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader, as_rows
+from townlet.train.build import build
+from townlet.train.launch import begin, resume, start
+from townlet.train.limits import ENDS
+from townlet.train.load import Loaded, load
+from train.tiny import Heard, tiny
+
+SMALL = (
+    "threads=1", "rows=4", "network.hidden=[16]", "evaluation={episodes: 4, every: 256}",
+    "metrics={every: 128, tensorboard: false}", "env_steps=1024",
+)  # fmt: skip
+AGENTS = {
+    "CartPole-v1:ppo": ("agent.n_steps=32", "agent.epochs=2", "agent.lr=1e-3"),
+    "CartPole-v1:dqn": ("agent.warmup=100", "agent.batch_size=16"),
+    "CartPole-v1:reinforce": ("agent={name: reinforce, episodes: 4}",),
+    "FrozenLake-v1:qlearning": ("evaluation.episodes=8",),
+}
+
+
+def small(recipe: str = "CartPole-v1:ppo", *words: str) -> Loaded:
+    """A recipe made small; an agent that has no recipe there yet takes the one of ppo."""
+    there = recipe.replace(":reinforce", ":ppo")
+    return load(there, [*SMALL, *AGENTS[recipe], *words])
+
+
+CHANGE = ("env_steps", "key", "old", "new", "why")
+
+
+class Editor(Heard):
+    """Somebody who edits tune.yaml when the run comes to a moment."""
+
+    def __init__(self, root: Path, edits: Mapping[int, str]) -> None:
+        super().__init__()
+        self._root, self._edits = root, dict(edits)
+
+    def tick(self, counters: Counters) -> None:
+        for at in [at for at in self._edits if counters.env_steps >= at]:
+            file = Run.open("latest", self._root).tune_file
+            file.write_text(self._edits.pop(at))
+            os.utime(file, ns=(at, at))  # else two edits within a tick of the disk's clock may look alike
+
+
+def changes(run: Run) -> list[tuple[int, str, Any, Any, str]]:
+    with Reader(run.metrics_file) as store:
+        return [tuple(row.values()) for row in as_rows(store.read("setting_changes", CHANGE))]  # type: ignore[misc]
+
+
+def series(run: Run, name: str) -> dict[int, float]:
+    with Reader(run.metrics_file) as store:
+        return dict(zip(*store.series(name), strict=True))
+
+
+def test_the_file_explains_what_could_be_changed_and_changes_nothing(tmp_path: Path) -> None:
+    begun = begin(small("CartPole-v1:ppo", "agent.clip=.2"), tmp_path)
+    text = begun.run.tune_file.read_text()
+    assert all(line.startswith("# ") for line in text.splitlines())
+    for key in ("lr: 0.001", "clip: 0.2", "value_clip: null", "entropy: 0.0", "value: 0.5", "epochs: 2"):
+        assert f"\n# {key}  # " in text
+
+
+@pytest.mark.parametrize("recipe", AGENTS)
+def test_an_edit_counts_from_the_next_update_on_and_is_recorded(recipe: str, tmp_path: Path) -> None:
+    editor = Editor(tmp_path, {512: "lr: 2e-5\n", 768: "# lr: 2e-5\n"})
+    run = start(small(recipe, "agent.lr=1e-3"), tmp_path, sinks=[editor]).run
+    (first, *one), (second, *two) = changes(run)
+    assert one == ["lr", 0.001, 2e-5, "tune.yaml"]
+    assert two == ["lr", 2e-5, 0.001, "tune.yaml"]
+    assert 512 < first <= 640
+    assert 768 < second <= 896
+    lr = series(run, "lr")
+    assert lr[512] == pytest.approx(1e-3)
+    assert lr[768] == pytest.approx(2e-5)
+    assert lr[1024] == pytest.approx(1e-3)
+    assert "lr is 2e-05 from now on, it was 0.001 (tune.yaml)" in editor.notes
+
+
+def test_everything_of_ppo_that_may_change_does(tmp_path: Path) -> None:
+    wanted = {"lr": 0.01, "clip": 0.1, "value_clip": 0.3, "entropy": 0.02, "value": 0.25, "epochs": 5}
+    text = "".join(f"{key}: {value}\n" for key, value in wanted.items())
+    run = start(small(), tmp_path, sinks=[Editor(tmp_path, {512: text})]).run
+    assert {key: new for _, key, _, new, _ in changes(run)} == wanted
+    assert (series(run, "epochs_done")[512], series(run, "epochs_done")[768]) == (2, 5)
+
+
+def test_a_schedule_may_be_written_as_well(tmp_path: Path) -> None:
+    editor = Editor(tmp_path, {256: "clip: {start: 0.4, end: 0.1, from: 512, to: 1024}\nlr: lin_0.1\n"})
+    run = start(small(), tmp_path, sinks=[editor]).run
+    assert (series(run, "clip")[512], series(run, "clip")[1024]) == pytest.approx((0.4, 0.1))
+    assert series(run, "lr")[1024] == 0
+
+
+def test_a_town_can_be_tuned(tmp_path: Path) -> None:
+    run = start(tiny("town:dqn", "agent.lr=1e-3"), tmp_path, sinks=[Editor(tmp_path, {400: "lr: 1e-4\n"})]).run
+    assert [change[1:] for change in changes(run)] == [("lr", 0.001, 1e-4, "tune.yaml")]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lr: fast\n", "tune.yaml:1:1: lr cannot be the text 'fast'"),
+        ("epochs: 3\nlr: -1\n", "`lr` cannot be below 0"),
+        ("gamma: 0.5\n", "tune.yaml:1:1: 'gamma' cannot be changed while it trains"),
+        ("entropi: 0.5\n", "did you mean 'entropy'?"),
+        ("lr: [1\n", "tune.yaml"),
+    ],
+)
+def test_a_mistake_is_told_once_and_changes_nothing(text: str, says: str, tmp_path: Path) -> None:
+    editor = Editor(tmp_path, {256: text})
+    run = start(small(), tmp_path, sinks=[editor]).run
+    (note,) = (note for note in editor.notes if "all settings stay as they are" in note)
+    assert says in note
+    assert changes(run) == []
+    assert run.meta()["finished"]
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = begin(small(), tmp_path)
+    tuning, heard, read = begun.training.tuning, _Listener(), []
+    tuning.file = begun.run.tune_file
+    monkeypatch.setattr("townlet.runs.disk.read_bounded", lambda *of: read.append(of) or b"lr: 1e-2\n")
+    for _ in range(5):
+        tuning.follow(heard)
+    assert len(read) == 1
+    assert [change.new for change in heard.changes] == [1e-2]
+
+
+class _Listener:
+    def __init__(self) -> None:
+        self.changes: list[Any] = []
+        self.notes: list[str] = []
+
+    def changed(self, change: Any) -> None:
+        self.changes.append(change)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def judged(words: str, scores: list[float], every: int = 100) -> tuple[Any, _Listener]:
+    """The settings of an agent whose evaluations have these scores, one every so many env_steps."""
+    training = build(small("CartPole-v1:ppo", f"plateau={words}"))
+    heard = _Listener()
+    for score in scores:
+        training.counters.env_steps += every
+        training.tuning.evaluated(score, heard)
+    return training.agent.settings, heard
+
+
+@pytest.mark.parametrize(
+    ("how", "values"),
+    [
+        ("multiply: 0.5", [5e-4, 2.5e-4, 1.25e-4]),
+        ("multiply: 0.5, low: 3e-4", [5e-4, 3e-4]),
+        ("add: 1e-3, high: 2.5e-3", [2e-3, 2.5e-3]),
+        ("set: 1e-5", [1e-5]),
+    ],
+)
+def test_without_progress_a_setting_is_changed_within_its_limits(how: str, values: list[float]) -> None:
+    settings, heard = judged(f"{{key: lr, patience: 200, {how}}}", [10, *[10, 9] * 3])
+    assert [change.new for change in heard.changes] == pytest.approx(values)
+    assert settings.lr == pytest.approx(values[-1])
+    assert heard.changes[0].why == "no progress for 200 env_steps"
+
+
+def test_whole_numbers_stay_whole() -> None:
+    settings, _ = judged("{key: epochs, patience: 200, multiply: 1.4}", [10, 10, 10])
+    assert settings.epochs == 3
+    assert isinstance(settings.epochs, int)
+
+
+def test_progress_is_what_is_better_than_the_best_by_enough() -> None:
+    assert judged("{key: lr, patience: 200, least: 5, set: 0}", [10, 12, 15, 17, 20])[1].changes == []
+    assert judged("{key: lr, patience: 200, least: 5, set: 0}", [10, 12, 14])[1].changes != []
+
+
+def test_with_progress_the_value_from_before_comes_back() -> None:
+    settings, heard = judged("{key: lr, patience: 200, multiply: .5, revert: true}", [10, 9, 9, 9, 9, 11])
+    assert [flow(change.new) for change in heard.changes] == ["0.0005", "0.00025", "0.001"]
+    assert heard.changes[-1].why == "there is progress again"
+    assert settings.lr == 1e-3
+
+
+def test_several_settings_may_change_each_by_its_own_patience() -> None:
+    both = "[{key: lr, patience: 200, multiply: .5}, {key: entropy, patience: 300, set: .01}]"
+    _, heard = judged(both, [10, 9, 9, 9])
+    assert [(change.key, change.new) for change in heard.changes] == [("lr", 5e-4), ("entropy", 0.01)]
+
+
+def test_a_value_that_the_agent_refuses_is_told_and_left() -> None:
+    settings, heard = judged("{key: epochs, patience: 200, multiply: 0}", [10, 9, 9])
+    assert settings.epochs == 2
+    assert "epochs stays 2" in heard.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "says"),
+    [
+        ("CartPole-v1:dqn", "plateau={key: clip, multiply: .5}", "dqn has no 'clip'"),
+        ("CartPole-v1:ppo", "plateau={key: value_clip, multiply: .5}", "agent.value_clip is null"),
+        ("CartPole-v1:ppo", "plateau={key: lr, multiply: .5, set: 1}", "give one of multiply, add and set"),
+        ("CartPole-v1:ppo", "plateau={key: lr, set: 1, low: 2, high: 1}", "`low` (2) is above `high` (1)"),
+        ("CartPole-v1:ppo", "plateau={key: gamma, set: 1}", "plateau"),
+    ],
+)
+def test_a_plateau_that_makes_no_sense_is_refused(recipe: str, words: str, says: str) -> None:
+    with pytest.raises(TownletError) as caught:
+        small(recipe, words)
+    assert says in str(caught.value)
+
+
+PLATEAU = "plateau={key: lr, patience: 256, least: 1e6, multiply: .5, revert: true}"
+
+
+@pytest.mark.parametrize("recipe", AGENTS)
+def test_a_run_in_two_parts_is_the_whole_run_also_with_changed_settings(recipe: str, tmp_path: Path) -> None:
+    """The same edit at the same moment in a run that is never stopped, and in one that is stopped after it."""
+    loaded = small(recipe, PLATEAU)
+    whole, part = (
+        start(loaded, root, sinks=[Editor(root, {512: "lr: 3e-3\n"})], pause_at=stop).run
+        for root, stop in ((tmp_path / "whole", None), (tmp_path / "part", 640))
+    )
+    resume(part, pause_at=900)
+    resume(part)
+    assert {why for *_, why in changes(whole)} == {"tune.yaml", "no progress for 256 env_steps"}
+    assert differences(whole.path, part.path) == []
+
+
+def test_what_was_edited_after_the_last_checkpoint_counts_when_the_run_goes_on(tmp_path: Path) -> None:
+    run = start(small(), tmp_path, pause_at=512).run
+    run.tune_file.write_text("epochs: 4\n")
+    resume(run)
+    assert [(key, new) for _, key, _, new, _ in changes(run)] == [("epochs", 4)]
+    assert series(run, "epochs_done")[768] == 4
+
+
+def test_a_learning_rate_given_with_resume_wins_over_an_older_change(tmp_path: Path) -> None:
+    run = start(small(), tmp_path, sinks=[Editor(tmp_path, {256: "lr: 3e-3\n"})], pause_at=512).run
+    resume(run, ["agent.lr=7e-3"])
+    assert series(run, "lr")[1024] == pytest.approx(7e-3)
+
+
+def test_a_run_ends_when_its_last_episodes_are_good_enough(tmp_path: Path) -> None:
+    words = ("rows=8", "env_steps=2e4", "evaluation.every=2e4", "budget.train_threshold=15")
+    outcome = start(small("CartPole-v1:ppo", *words), tmp_path)
+    assert outcome.ending.why == ENDS["train_threshold"]
+    with Reader(outcome.run.metrics_file) as store:
+        counts = store.read("episode_intervals", ("count",))["count"]
+    assert 100 <= sum(counts) < 400
+    assert resume(outcome.run).trained is False
+
+
+def test_true_stands_for_the_environments_own_threshold_in_training_too() -> None:
+    assert small("CartPole-v1:ppo", "budget.train_threshold=true").recipe.budget.train_threshold == 475
+    with pytest.raises(TownletError, match="town has no threshold of its own"):
+        tiny("town:dqn", "budget.train_threshold=true")
+
+
+def test_one_plateau_or_a_list_of_them_says_in_the_resolved_recipe_where_it_came_from(tmp_path: Path) -> None:
+    for words in (PLATEAU, PLATEAU.replace("={", "=[{") + "]"):
+        text = begin(small("CartPole-v1:ppo", words), tmp_path).run.resolved_file.read_text()
+        (line,) = (line for line in text.splitlines() if "key: lr" in line)
+        assert "# command line: plateau=" in line
