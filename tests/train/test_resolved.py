@@ -35,10 +35,14 @@ def leaves(node: Node, path: str = "") -> list[str]:
 
 @pytest.mark.parametrize("title", titles())
 def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
-    loaded = load(title, ["seed=7", "agent.lr=lin_1e-3", "change.meters.energy.decay=.004"])
+    in_town = load(title).recipe.gym is None
+    words = ["change.meters.energy.decay=.004"] if in_town else ["plateau={key: lr, multiply: .5}"]
+    loaded = load(title, ["seed=7", "agent.lr=lin_1e-3", *words])
     write("resolved.yaml", resolved_text(loaded))
     again = load("resolved.yaml")
     assert again.recipe == loaded.recipe
+    if not in_town:
+        return
     assert again.worlds.training.content_hash == loaded.worlds.training.content_hash
     assert again.worlds.evaluation.content_hash == loaded.worlds.evaluation.content_hash
 
