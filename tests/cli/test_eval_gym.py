@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.program import Program
-from small import SMALL_GYM
+from small import SMALL_GYM, train_gym
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 
@@ -33,6 +33,14 @@ def test_the_episodes_of_training_give_the_score_of_training(
         told = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", which)
         assert told["env_steps"] == found.env_steps
         assert told["trained"]["mean"] == found.info["score"]
+
+
+def test_drawn_actions_give_the_score_of_a_training_that_drew_them(townlet: Program, tmp_path: Path) -> None:
+    run = train_gym("ppo", tmp_path, "evaluation.deterministic=false", "seed=5")
+    last = checkpoint.newest(run.checkpoints)
+    assert last is not None
+    told = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", "last", "--sample")
+    assert told["trained"]["mean"] == last.info["score"]
 
 
 def test_by_default_episodes_are_new_and_the_same_each_time(townlet: Program, gym_runs: dict[str, Run]) -> None:

@@ -28,7 +28,7 @@ from townlet.train.load import load
 def rows_of(trained: Any, rows: int, seed: int = 0) -> tuple[Any, Any]:
     """Random observations and masks in which at least one action is valid."""
     chance = np.random.default_rng(seed)
-    mask = chance.random((rows, len(trained.actions))) < 0.5
+    mask = chance.random((rows, trained.actions.n)) < 0.5
     mask[np.arange(rows), chance.integers(0, mask.shape[1], rows)] = True
     return chance.random((rows, trained.layout.size), np.float32), mask
 

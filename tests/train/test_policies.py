@@ -63,7 +63,7 @@ def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> 
     trained.start(16)
     seen = set()
     for step in range(6):
-        obs, mask = (torch.from_numpy(part) for part in inputs(16, trained.layout.size, len(trained.actions), step))
+        obs, mask = (torch.from_numpy(part) for part in inputs(16, trained.layout.size, trained.actions.n, step))
         fresh = torch.arange(16) == step
         wanted = agent.outputs(obs, mask, fresh)[trained.kind]
         assert torch.equal(trained.outputs(obs, mask, fresh)[trained.kind], wanted)
@@ -83,7 +83,7 @@ def test_weights_are_those_of_the_checkpoint_and_not_the_first_ones(runs: dict[s
 
 def test_arrays_lists_and_tensors_give_the_same_actions(runs: dict[str, Run]) -> None:
     trained = load_policy(runs["town:ppo"])
-    obs, mask = inputs(5, trained.layout.size, len(trained.actions), 1)
+    obs, mask = inputs(5, trained.layout.size, trained.actions.n, 1)
     batch = trained.act(obs, mask)
     assert isinstance(batch, np.ndarray)
     assert batch.dtype == np.int64
@@ -104,7 +104,7 @@ def test_arrays_lists_and_tensors_give_the_same_actions(runs: dict[str, Run]) ->
 def test_an_invalid_action_is_never_taken(runs: dict[str, Run], data: st.DataObject) -> None:
     run = runs[data.draw(st.sampled_from(["town:ppo", "town-l0:dqn"]))]
     trained = LOADED.get(run.path) or LOADED.setdefault(run.path, load_policy(run))
-    count = len(trained.actions)
+    count = trained.actions.n
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any)))
     obs, _ = inputs(1, trained.layout.size, count, data.draw(st.integers(0, 99)))
     greedy = trained.kind == "values" or data.draw(st.booleans())
@@ -114,7 +114,7 @@ def test_an_invalid_action_is_never_taken(runs: dict[str, Run], data: st.DataObj
 @pytest.mark.parametrize("key", ["town-l2:drqn", "ppo with memory"])
 def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run], key: str) -> None:
     trained = load_policy(runs[key])
-    size, count = trained.layout.size, len(trained.actions)
+    size, count = trained.layout.size, trained.actions.n
     first, then = (inputs(3, size, count, seed)[0] for seed in (1, 2))
     trained.start(3)
     alone = trained.outputs(then)[trained.kind]

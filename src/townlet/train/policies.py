@@ -39,12 +39,14 @@ class TrainedPolicy:
     (env_steps, score, …).
     """
 
-    def __init__(self, run: Run, found: Checkpoint, loaded: Loaded, whole: nn.Module, kind: Kind, seed: int) -> None:
+    def __init__(
+        self, run: Run, found: Checkpoint, loaded: Loaded, whole: nn.Module, kind: Kind, streams: Streams
+    ) -> None:
         self.run, self.found, self.loaded, self.whole, self.kind = run, found, loaded, whole, kind
         self.info = dict(found.info)
         self.network = whole.actor if isinstance(whole, ActorCritic) else whole
         self.layout, self.actions = loaded.arena.layout, loaded.arena.actions
-        self._seed = seed
+        self._streams = streams
         self._policy = self.policy()
 
     @property
@@ -64,7 +66,7 @@ class TrainedPolicy:
 
     def policy(self) -> Policy:
         """The same weights with a memory and a random stream of their own."""
-        return Policy(self.network, self.kind, Streams(self._seed).torch("policy"))
+        return Policy(self.network, self.kind, self._streams.torch("policy"))
 
     def start(self, rows: int = 1) -> None:
         """Forget the past: every one of `rows` is before its first step."""
@@ -110,14 +112,15 @@ class TrainedPolicy:
         return seen, allowed, begins
 
 
-def load_policy(run: Run, which: Which = "best", seed: int = 0) -> TrainedPolicy:
-    """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn."""
+def load_policy(run: Run, which: Which = "best", seed: int | None = None) -> TrainedPolicy:
+    """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn, by default as the run
+    itself drew them when it was measured."""
     if which not in get_args(Which):
         raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
     return load_checkpoint(run, chosen(run, which), seed)
 
 
-def load_checkpoint(run: Run, found: Checkpoint, seed: int = 0) -> TrainedPolicy:
+def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> TrainedPolicy:
     """The policy of one checkpoint of the run."""
     loaded = reopen(run)
     arena = loaded.arena
@@ -128,7 +131,8 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int = 0) -> TrainedPolicy
     arena.recall(state["env"])
     whole, kind = _network(loaded.recipe, arena.layout, arena.actions)
     restore_weights(whole, state["agent"]["network"])
-    return TrainedPolicy(run, found, loaded, whole.requires_grad_(False).eval(), kind, seed)
+    streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)
+    return TrainedPolicy(run, found, loaded, whole.requires_grad_(False).eval(), kind, streams)
 
 
 def _network(recipe: Recipe, layout: Layout, actions: Actions) -> tuple[nn.Module, Kind]:
