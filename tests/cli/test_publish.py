@@ -109,12 +109,13 @@ class Hub(BaseHTTPRequestHandler):
         type(self).asked.append((self.path, body))
         answer: dict[str, Any] = {}
         if self.path.endswith("/repos/create"):
-            answer = {"url": "http://hub/me/cartpole", "name": "me/cartpole", "id": "me/cartpole"}
+            answer = {"url": f"http://{self.headers['Host']}/me/cartpole", "name": "me/cartpole", "id": "me/cartpole"}
         elif "/preupload/" in self.path:
             files = json.loads(body)["files"]
             answer = {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
         elif "/commit/" in self.path:
-            answer = {"success": True, "commitOid": "0" * 40, "commitUrl": "http://hub/me/cartpole/commit/0"}
+            place = f"http://{self.headers['Host']}/me/cartpole/commit/{'0' * 40}"
+            answer = {"success": True, "commitOid": "0" * 40, "commitUrl": place}
         self._say(answer)
 
     def do_GET(self) -> None:
@@ -145,7 +146,7 @@ def hub() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
 
 
 def to_the_hub(run: Run, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: the Hub's library reads where it is when it is imported."""
+    """In a process of its own: the Hub's library reads where the Hub is when it is imported."""
     words = ["publish", run.name, "--to", "hub:me/cartpole", "--episodes", "2", "--root", str(run.path.parent)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     command = [sys.executable, "-m", "townlet", *words]
@@ -175,3 +176,13 @@ def test_without_a_name_on_the_hub_one_is_told_how_to_get_one(gym_runs: dict[str
     assert done.returncode == 2
     assert "hf auth login" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_hub_that_cannot_be_reached_is_no_traceback(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+    script = "from pathlib import Path; from townlet.train.publish import upload; upload(Path(), 'me/cartpole')"
+    given = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_test"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "TownletError: hub:me/cartpole: the Hub cannot be reached" in done.stderr

@@ -22,7 +22,7 @@ def test_the_report_says_whether_it_is_solved_and_what_it_took(gym_runs: dict[st
     assert f"townlet train {recipe} {words[0]}" in told
     assert "solved from 475" in page  # the line in the curve
     assert "evaluated" in page
-    for heading in ("What is won", "Evaluations", "Alerts", "Learning", "Resources"):
+    for heading in ("What is won", "Evaluations", "Learning", "Resources"):
         assert f"<h2>{heading}</h2>" in page
     assert " MB</td>" in page
     assert " steps/s</td>" in page

@@ -256,7 +256,7 @@ def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
     assert found.score.tolist() == [1, 10, 30]
     assert found.causes == [{"time": 1}, {"energy": 4}, {"time": 1}]
     part = stretches(found.moment, 1)
-    assert part.means(found.length, found.count).tolist() == [pytest.approx(71 / 6)]
+    assert part.means(found.score, found.count).tolist() == [pytest.approx(71 / 6)]
     assert part.shares(found.causes)["energy"].tolist() == [pytest.approx(4 / 6)]
 
 

@@ -33,11 +33,13 @@ def publish(
     Writes a card with results and curve, the weights, the recipe and a film; whoever gets it can play it.
     """
     from townlet.train.publish import publish as write
-    from townlet.train.publish import upload
+    from townlet.train.publish import require_hub, upload
 
     name = to.removeprefix(HUB) if to.startswith(HUB) else ""
-    if to.startswith(HUB) and name.count("/") != 1:
-        raise TownletError(f"'{to}' is no place on the Hub", "write hub:user/name")
+    if to.startswith(HUB):
+        if name.count("/") != 1:
+            raise TownletError(f"'{to}' is no place on the Hub", "write hub:user/name")
+        require_hub()
     opened, console = open_run(run, root), out()
     with tempfile.TemporaryDirectory() as passing, err().status("measuring and filming"):
         folder = Path(passing) / "model" if name else Path(to)

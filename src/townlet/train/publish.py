@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -42,9 +43,9 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     export(trained, "safetensors", folder / POLICY)
     figures = json.dumps({"episodes": episodes, "seed": seed, **found.figures()}, indent=2)
     disk.replace_file(folder / RESULTS, figures.encode() + b"\n")
-    drawn = report.curve(run)
-    if drawn is not None:
-        disk.replace_file(folder / CURVE, drawn)
+    with suppress(TownletError):  # a run whose metrics are gone, as one that was published before, has no curve
+        if (drawn := report.curve(run)) is not None:
+            disk.replace_file(folder / CURVE, drawn)
     unfilmed = _film(trained, folder / FILM)
     files = {name: (folder / name).exists() for name in (CURVE, FILM, POLICY, RESULTS, "resolved.yaml")}
     card = Card(trained, found, [name for name, there in files.items() if there], unfilmed)
@@ -105,26 +106,30 @@ def _film(trained: TrainedPolicy, path: Path) -> str:
     return ""
 
 
-def upload(folder: Path, name: str) -> str:
-    """Send a published folder to the Hugging Face Hub as user/name; gives the address."""
+def require_hub() -> None:
+    """Say in one line what keeps this program from the Hub."""
     if find_spec("huggingface_hub") is None:
         raise TownletError("the Hub needs huggingface-hub, which is not installed", "pip install 'townlet[hub]'")
-    from huggingface_hub import HfApi, get_token
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub import get_token
 
     if get_token() is None:
         raise TownletError("the Hub does not know who you are", "log in once with `hf auth login`, or set HF_TOKEN")
-    where = Mark(f"hub:{name}")
+
+
+def upload(folder: Path, name: str) -> str:
+    """Send a published folder to the Hugging Face Hub as user/name; gives the address."""
+    require_hub()
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    hub, where = HfApi(), Mark(f"hub:{name}")
     try:
-        hub = HfApi()
         place = hub.create_repo(name, exist_ok=True)
         hub.upload_folder(repo_id=name, folder_path=folder, commit_message="An agent trained by Townlet")
-    except HFValidationError as error:
-        raise TownletError(str(error).splitlines()[0], "write hub:user/name", where) from None
-    except HfHubHTTPError as error:
+    except (HfHubHTTPError, ValueError) as error:
         said = str(error).splitlines()[0]
         raise TownletError(f"the Hub refused it: {said}", "look at the name and the token", where) from None
-    except OSError as error:
+    except (HTTPError, OSError) as error:
         fix = "look at the network, or write to a folder"
         raise TownletError(f"the Hub cannot be reached: {error}", fix, where) from None
     return str(place)
