@@ -32,6 +32,31 @@ SMALL: Final[dict[str, tuple[str, ...]]] = {
         "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",
     ),
 }  # fmt: skip
+# The same in other environments: every kind of action, of network and of observation once.
+GYM: Final = ("threads=1", "evaluation.episodes=5", "metrics.tensorboard=false")
+PPO: Final = (*GYM, "rows=4", "network.hidden=[16]", "agent.n_steps=64", "agent.epochs=2", "budget.env_steps=1024")
+SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "ppo": ("CartPole-v1:ppo", (*PPO, "evaluation.every=512")),
+    "dqn": (
+        "CartPole-v1:dqn",
+        (*GYM, "network.hidden=[16]", "agent.warmup=100", "agent.batch_size=16", "env_steps=800"),
+    ),
+    "reinforce": (
+        "CartPole-v1:ppo", (*GYM, "network.hidden=[16]", "agent={name: reinforce}", "rows=4", "env_steps=800"),
+    ),
+    "qlearning": ("FrozenLake-v1:qlearning", (*GYM, "env_steps=2000", "gym.max_episode_steps=60")),
+    "numbers": ("Pendulum-v1:ppo", (*PPO, "gym.normalize_obs=running", "gym.max_episode_steps=60")),
+    "scaled": ("Acrobot-v1:ppo", (*PPO, "gym.max_episode_steps=80")),
+}  # fmt: skip
+
+
+def train_gym(kind: str, root: Path, *words: str) -> Run:
+    """A finished run of that kind."""
+    from townlet.train.launch import start
+    from townlet.train.load import load
+
+    recipe, small = SMALL_GYM[kind]
+    return start(load(recipe, [*small, *words]), root).run
 
 
 @contextmanager

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from cli.program import Done, Program
-from small import SMALL
+from small import SMALL, SMALL_GYM, train_gym
 from townlet.cli.app import main
+from townlet.runs.folder import Run
 
 
 @pytest.fixture
@@ -40,6 +41,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for recipe in ("town-l0:dqn", "town:ppo", "town-l2:drqn"):
         train(recipe, overrides=SMALL[recipe], root=root)
     return root
+
+
+@pytest.fixture(scope="session")
+def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A finished run of each kind outside towns, by `small.SMALL_GYM`; only to be read."""
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("gyms") / "runs"
+    return {kind: train_gym(kind, root) for kind in SMALL_GYM}
 
 
 @pytest.fixture(autouse=True, scope="session")

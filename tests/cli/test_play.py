@@ -13,9 +13,10 @@ from rich.console import Console
 
 from cli.program import Program
 from cli.terminal import at_a_terminal
-from townlet.cli.by_hand import choose, legend
 from townlet.cli.keyboard import Keyboard, keys_of
 from townlet.cli.stage import Seat, stage
+from townlet.cli.town_keys import choose, legend
+from townlet.envs.show import TownShow
 from townlet.rng import Streams
 from townlet.sim.engines import make_engine
 from townlet.sim.players import make_player
@@ -155,7 +156,8 @@ def test_without_a_map_every_place_has_its_key() -> None:
 @pytest.mark.parametrize(("width", "height", "together"), [(200, 30, 2), (90, 60, 2), (90, 24, 1)])
 def test_towns_stand_where_there_is_room(width: int, height: int, together: int) -> None:
     world = load("town")
-    seats = [Seat.at(world, make_player(name, world, Streams(0).numpy(name)), 0) for name in ("random", "planner")]
+    players = {name: make_player(name, world, Streams(0).numpy(name)) for name in ("random", "planner")}
+    seats = [Seat(name, TownShow(world, player, 0)) for name, player in players.items()]
     console = Console(width=width, height=height, no_color=True)
     shown = []
     for moment in (0.0, 4.5):
@@ -169,11 +171,11 @@ def test_towns_stand_where_there_is_room(width: int, height: int, together: int)
 
 def test_an_end_stays_on_show_and_then_a_new_life_begins() -> None:
     world = load("town", ["max_steps=3"])
-    seat = Seat.at(world, make_player("passive", world, Streams(0).numpy("x")), 0)
+    seat = Seat("passive", TownShow(world, make_player("passive", world, Streams(0).numpy("x")), 0))
     ages = []
     for _ in range(8):
         seat.step(pause=2)
-        ages.append(seat.scene.age)
+        ages.append(seat.show.age)
     assert ages == [1, 2, 3, 3, 3, 0, 1, 2]
     assert seat.caption() == "life 2 · last: 3 steps, time ran out · longest: 3"
 

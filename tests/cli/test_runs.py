@@ -161,7 +161,7 @@ def test_only_runs_that_differ_in_their_seed_alone_are_pooled(townlet: Program, 
     assert group["runs"] == [*(run.name for run in alike), others[4].name]
     assert group["iqm"] == pytest.approx(250)
     done = townlet("runs", "compare", "town-", "--root", str(tmp_path))
-    assert "A, B, G (town:ppo, 3 seeds): IQM of the last evaluation 250.0" in done.out
+    assert "A, B, G (town:ppo, 3 seeds): IQM of the last evaluation's length 250.0" in done.out
 
 
 def test_the_beginning_of_a_name_stands_for_all_runs_that_begin_so(

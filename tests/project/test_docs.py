@@ -72,7 +72,7 @@ def test_exported_agents_act_in_other_programs_as_the_documents_say(tmp_path: Pa
     export(trained, "onnx", tmp_path / "agent.onnx")
     export(trained, "safetensors", tmp_path / "agent.safetensors")
     obs, info = gymnasium.make("Townlet/Town-v0").reset(seed=1)
-    wanted = trained.actions[trained.act(obs, info["action_mask"])]
+    wanted = trained.actions.names[trained.act(obs, info["action_mask"])]
     assert len(EXPORTED) == 2
     assert [run(script, tmp_path).strip() for script in EXPORTED] == [wanted, wanted]
 

@@ -21,8 +21,9 @@ from townlet.sim.feasibility import measure
 from townlet.train.build import build
 from townlet.train.launch import start
 from townlet.train.load import load
-from townlet.train.policies import TrainedPlayer, TrainedPolicy, load_policy
+from townlet.train.policies import TrainedPolicy, load_policy
 from townlet.train.towns.evaluate import evaluate
+from townlet.train.towns.player import TrainedPlayer
 
 RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
     "ppo, one body": ("town:ppo", (*SMALL["town:ppo"], "agent.shared=true")),

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from townlet.cli import bench, doctor, evaluate, export, live, play, recipes, runs, train, world
+from townlet.cli import bench, doctor, evaluate, export, live, play, publish, recipes, runs, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.verbs import Verbs
 from townlet.errors import INTERRUPTED, Mark, TownletError
@@ -44,6 +44,8 @@ app.command(
         "townlet play my-town.yaml max_steps=1000",
         "townlet play town-l3 --mode human --mode planner",
         "townlet play town:ppo --mode trained --mode planner --speed 10",
+        "townlet play CartPole-v1 --mode human --window",
+        "townlet play CartPole-v1:ppo --video episode.mp4 --episodes 1",
     ),
 )(play.play)
 app.command(
@@ -55,6 +57,10 @@ app.command(
     "export",
     epilog=examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx"),
 )(export.export)
+app.command(
+    "publish",
+    epilog=examples("townlet publish latest --to my-agent", "townlet publish CartPole-v1:ppo --to hub:me/cartpole"),
+)(publish.publish)
 app.add_typer(world.app, name="world")
 app.add_typer(bench.app, name="bench")
 app.command(

@@ -1,111 +1,46 @@
-"""A person lives in the town: which key does what, and why a key cannot be followed."""
+"""A person plays: one key, one step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Protocol
 
-import numpy as np
-
-from townlet.cli.keyboard import Keyboard
-from townlet.cli.stage import TURN, Seat, stage
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from rich.console import Console
-
-    from townlet.sim.engines import Engine
-    from townlet.sim.scene import Scene
-    from townlet.world.tables import World
-
-MOVES: Final = {
-    "up": "UP", "down": "DOWN", "left": "LEFT", "right": "RIGHT",
-    "w": "UP", "s": "DOWN", "a": "LEFT", "d": "RIGHT",
-    "<": "BELOW", ">": "ABOVE", " ": "INTERACT", "e": "INTERACT", ".": "WAIT",
-}  # fmt: skip
-# Without a map every place has a key of its own, in the order of the world's affordances.
-PLACES: Final = "1234567890abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-*"
+from townlet.cli.stage import LEAVE, TURN, Screen, Seat
 
 
-@dataclass
-class Human:
-    """Plays the key that was pressed."""
+class Hands(Protocol):
+    """Which key does what, and why a key cannot be followed."""
 
-    name: str = "you"
-    action: int = 0
+    def legend(self) -> str:
+        """Which keys do what."""
 
-    def act(self, engine: Engine) -> NDArray[np.int64]:
-        """The chosen action, in every row."""
-        return np.full(engine.rows, self.action, np.int64)
+    def choose(self, key: str) -> int | str:
+        """The action behind a key, or why it cannot be taken now."""
 
-
-def play_by_hand(seats: Sequence[Seat], human: Human, console: Console) -> None:
-    """Let a person choose each step of every town on show; q leaves."""
-    from rich.live import Live
-
-    yours = next(seat for seat in seats if seat.player is human)
-    world = yours.engine.world
-    words = legend(world)
-    with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(stage(seats, console, words, seats.index(yours) * TURN), refresh=True)
-            key = keys.key(None)
-            if key == "q":
-                return
-            choice = 0 if yours.scene.ended else choose(world, yours.scene, key)
-            words = choice if isinstance(choice, str) else legend(world)
-            if isinstance(choice, int):
-                words = unpaid(yours.scene, choice) or words
-                human.action = choice
-                for seat in seats:
-                    seat.step()
-                if yours.scene.ended:
-                    words = f"{yours.scene.ended} after {yours.scene.age} steps · any key begins a new life · q leaves"
+    def wasted(self, action: int) -> str:
+        """Why an action that can be taken will do nothing; "" where it will."""
 
 
-def choose(world: World, scene: Scene, key: str) -> int | str:
-    """The action behind a key, or why it cannot be taken now."""
-    action = _action(world, key)
-    if key == "?":
-        return " · ".join(f"{a.icon or a.name[:1]} {a.name}" for a in world.spec.affordances)
-    if action is None:
-        return f"{key!r} does nothing here · {legend(world)}"
-    if scene.mask[action]:
-        return action
-    name = world.actions[action]
-    if not name.startswith("INTERACT"):
-        return f"{name}: the map ends here"
-    place = scene.here if world.size else action
-    if place >= len(world.affordances):
-        return "INTERACT: there is nothing to use on this cell; walk to a place first"
-    closed = not world.tables.open_at[place, scene.hour]
-    return f"{world.affordances[place]} " + (
-        f"is closed at hour {scene.hour}" if closed else "costs more than you have"
-    )
+def play_by_hand(seats: Sequence[Seat], yours: Seat, hands: Hands, screen: Screen) -> None:
+    """Let a person choose each step of all that is on show; q leaves."""
+    words = hands.legend()
+    while True:
+        screen.draw(seats, words, seats.index(yours) * TURN)
+        key = screen.key(None)
+        if key == LEAVE or (yours.done and yours.show.over):
+            return
+        choice = 0 if yours.show.over else hands.choose(key)
+        words = choice if isinstance(choice, str) else hands.legend()
+        if isinstance(choice, int):
+            words = "" if yours.show.over else hands.wasted(choice)
+            words = words or hands.legend()
+            for seat in seats:
+                seat.step(action=choice if seat is yours else None)
+            if yours.show.over:
+                words = _ending(yours)
 
 
-def unpaid(scene: Scene, action: int) -> str:
-    """Why an action that the mask allows will be wasted: the purse is too empty."""
-    world, t = scene.world, scene.world.tables
-    place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.none
-    if place == t.none or scene.meters[t.currency] >= t.price[place] - t.tolerance:
-        return ""
-    cost = f"${t.price[place] * world.spec.dollars:.2f}"
-    return f"{world.affordances[place]} costs {cost} and you have ${scene.dollars:.2f}: the step was wasted"
-
-
-def _action(world: World, key: str) -> int | None:
-    if not world.size and key in PLACES[: len(world.affordances)]:
-        return PLACES.index(key)
-    name = MOVES.get(key, "")
-    return world.actions.index(name) if name in world.actions else None
-
-
-def legend(world: World) -> str:
-    """Which keys do what in this world."""
-    if not world.size:
-        places = "  ".join(f"{key} {name}" for key, name in zip(PLACES, world.affordances, strict=False))
-        return f"{places}  . wait  q leave"
-    levels = "  < > levels" if "ABOVE" in world.actions else ""
-    return f"arrows or wasd move{levels}  space or e use  . wait  ? places  q leave"
+def _ending(seat: Seat) -> str:
+    """What came of an episode, and how to go on."""
+    then = "leaves" if seat.done else f"begins a new {seat.show.words.episode} · q leaves"
+    return f"{seat.show.over} after {seat.show.age} steps · any key {then}"

@@ -61,6 +61,7 @@ def _print(found: dict[str, Overview], differ: dict[str, list[Any]], every: bool
     from rich.text import Text
 
     from townlet.runs.overview import sparkline
+    from townlet.runs.vocabulary import TOWN
 
     console = out()
     for label, one in found.items():
@@ -74,10 +75,11 @@ def _print(found: dict[str, Overview], differ: dict[str, list[Any]], every: bool
         "state": [one.state for one in ones],
         "steps": [short(one.env_steps) for one in ones],
         "seconds": [figure(one.meta.get("seconds")) for one in ones],
+        "measured by": [one.metric for one in ones],
         "best": [figure(one.best) for one in ones],
         "last": [figure(one.last) for one in ones],
         "to the limit": [share(_final(one, "survived")) for one in ones],
-        "work": [share(_final(one, "works")) for one in ones],
+        **({"work": [share(_final(one, "works")) for one in ones]} if any(one.told is TOWN for one in ones) else {}),
         "a random agent": [figure(one.random) for one in ones],
         "evaluated": [sparkline(one.curve, 12) for one in ones],
     }
@@ -93,7 +95,8 @@ def _print(found: dict[str, Overview], differ: dict[str, list[Any]], every: bool
         low, high = group["interval"]
         console.print(
             f"{', '.join(group['labels'])} ({group['recipe']}, {len(group['labels'])} seeds): "
-            f"IQM of the last evaluation {group['iqm']:.1f}, 95 % interval {low:.1f} to {high:.1f}",
+            f"IQM of the last evaluation's {group['metric']} {group['iqm']:.1f}, "
+            f"95 % interval {low:.1f} to {high:.1f}",
             markup=False,
             soft_wrap=True,
         )
@@ -150,6 +153,7 @@ def _groups(found: dict[str, Overview]) -> list[dict[str, Any]]:
     return [
         {
             "recipe": key[-1],
+            "metric": found[next(iter(scores))].metric,
             "labels": list(scores),
             "runs": [found[label].run.name for label in scores],
             "iqm": iqm(list(scores.values())),

@@ -114,7 +114,19 @@ def onnx() -> Finding:
     return _optional("onnx", "onnx", "agents for other programs: townlet export", "pip install 'townlet[onnx]'")
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (python, numba, cache, torch, compiler, cuda, gymnasium, pygame, onnx)
+def video() -> Finding:
+    adds = "videos: video.episodes=1, townlet play --video"
+    return _optional("imageio-ffmpeg", "imageio-ffmpeg", adds, "pip install 'townlet[video]'")
+
+
+def hub() -> Finding:
+    adds = "agents for others: townlet publish --to hub:user/name"
+    return _optional("huggingface-hub", "huggingface-hub", adds, "pip install 'townlet[hub]'")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    python, numba, cache, torch, compiler, cuda, gymnasium, pygame, onnx, video, hub,
+)  # fmt: skip
 
 
 def doctor() -> None:

@@ -47,8 +47,8 @@ def export(
     with err().status("exporting"):
         trained = load_policy(opened, which.value)
         path = write(trained, form.value, to)
-    size, needs = path.stat().st_size, "obs, mask and hidden" if trained.hidden else "obs and mask"
     console = out()
-    console.print(f"Wrote {path} ({size / 1024:.0f} kB).", markup=False, soft_wrap=True)
-    console.print(f"It takes {needs} and gives {trained.kind} of {trained.actions.n} actions.")
+    console.print(f"Wrote {path} ({path.stat().st_size / 1024:.0f} kB).", markup=False, soft_wrap=True)
+    needs = ["obs", *(["mask"] if trained.actions.choices else []), *(["hidden"] if trained.hidden else [])]
+    console.print(f"It takes {' and '.join(needs)} and gives {trained.kind} of {trained.actions.n} actions.")
     console.print("Its metadata says the rest: blocks of the observation, names of actions, network, readme.")

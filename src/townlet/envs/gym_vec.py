@@ -17,7 +17,7 @@ from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.envs.masks import Masks
 from townlet.envs.saving import Keeper
 from townlet.envs.spaces import Floats, Observations, actions_of, encoder
-from townlet.envs.wrappers.stage import Stage
+from townlet.envs.wrappers.stage import Scaling, Stage
 from townlet.errors import TownletError
 from townlet.rng import Streams
 
@@ -178,6 +178,14 @@ class GymVec:
             mine.follow(its)
         self.freeze()
 
+    @property
+    def scaling(self) -> Scaling | None:
+        """How what is seen was brought to size; None where it is seen as it is."""
+        found: Scaling | None = None
+        for stage in self._stages:
+            found = stage.scaling(found)
+        return found
+
     def recall(self, state: Mapping[str, Any]) -> None:
         """See as the environment did whose `state` this is; its episodes are not gone on with."""
         stages = part(dict(state), "stages", "environment")
@@ -220,7 +228,7 @@ class GymVec:
 
     def frames(self) -> tuple[Any, ...]:
         """The picture of every row, where the environment was made with a render mode."""
-        return tuple(self.vec.render() or ())
+        return () if self.vec.render_mode is None else tuple(self.vec.render() or ())
 
     def close(self) -> None:
         """Give back processes, windows and memory."""

@@ -25,6 +25,14 @@ from townlet.errors import TownletError
 CONTEXT: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 LOADED: Final = ["__main__", "townlet.envs.single"]
 ATARI_SIZE: Final = (210, 160)
+USUAL_RATE: Final = 30  # pictures in a second, where an environment does not say
+
+
+class Looks(NamedTuple):
+    """How an environment can be watched."""
+
+    modes: tuple[str, ...]  # of rendering
+    rate: int  # pictures in a second
 
 
 class About(NamedTuple):
@@ -38,6 +46,15 @@ def about(id: str) -> About:
     """What the registry knows of `id`."""
     spec = gym.spec(id)
     return About(spec.max_episode_steps, spec.reward_threshold)
+
+
+def looks(id: str, spec: EnvSpec) -> Looks:
+    """How the environment `id` can be watched, asked of one row of it."""
+    extras.ensure(id)
+    env = Single(id, spec, None, own.allowed())()
+    told = env.metadata
+    env.close()
+    return Looks(tuple(told.get("render_modes") or ()), max(1, round(float(told.get("render_fps") or USUAL_RATE))))
 
 
 def make_vec(

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from townlet.envs import extras, own
 from townlet.envs.saving import Row
 from townlet.envs.spec import EnvSpec
+from townlet.envs.window import draw_unseen
 from townlet.envs.wrappers.build import wrap
 from townlet.envs.wrappers.features import Features
 from townlet.envs.wrappers.frame_skip import FrameSkip
@@ -77,6 +78,7 @@ class Single:
         if drawn or any(w.name == "pixels" for w in spec.wrappers):
             mode = "rgb_array"
         if mode is not None:
+            draw_unseen()
             kwargs["render_mode"] = mode
         made: gym.Env[Any, Any] = making(self.id, lambda: self._gym_make(kwargs))
         return made

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
@@ -53,7 +51,7 @@ def write_curves(runs: Mapping[str, Overview], path: Path) -> None:
         axes.legend(loc="best")
 
     if ending == ".png":
-        disk.replace_file(path, _png(paint))
+        disk.replace_file(path, plots.png(SIZE, paint))
         return
     plot = plots.draw("compare", "evaluations over env_steps", SIZE, paint)
     if ending == ".svg":
@@ -64,16 +62,6 @@ def write_curves(runs: Mapping[str, Overview], path: Path) -> None:
     disk.replace_file(
         path, page.html("Runs side by side", "Evaluations without exploration.", [section]).encode("utf-8", "replace")
     )
-
-
-def _png(paint: Any) -> bytes:
-    """A picture on white paper: PNG cannot follow the colour of a page."""
-    file = io.BytesIO()
-    with matplotlib.rc_context({"axes.prop_cycle": plots.SETTINGS["axes.prop_cycle"], "text.parse_math": False}):
-        figure = Figure(figsize=SIZE, layout="constrained")
-        paint(figure)
-        figure.savefig(file, format="png", dpi=120)
-    return file.getvalue()
 
 
 def _figure(value: float | None) -> str:

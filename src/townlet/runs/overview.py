@@ -49,6 +49,11 @@ class Overview:
         return vocabulary(self.meta)
 
     @property
+    def metric(self) -> str:
+        """What its scores are: the length or the return of episodes."""
+        return str(self.meta.get("metric") or self.told.metric)
+
+    @property
     def curve(self) -> list[float]:
         """What was lived, or won, in each evaluation."""
         return [float(value) for value in self.evaluations[self.told.metric] if value is not None]

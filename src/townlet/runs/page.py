@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Final
+from urllib.parse import quote
 
 from townlet.runs.plots import Plot
 
@@ -39,7 +40,8 @@ NUMBER: Final = re.compile(r"[-−]?[\d,.]+(e[-+]?\d+)?( ?%)?")
 class Section:
     """A heading with what stands below it, in this order; without a title it opens the page.
 
-    `cards` are names with a value each, `code` is a line to copy, `verbatim` a long text that one may look up.
+    `cards` are names with a value each, `code` is a line to copy, `links` are texts with a file beside the report
+    each, `verbatim` a long text that one may look up.
     A table without a header has the names of its rows in the first column.
     """
 
@@ -50,28 +52,31 @@ class Section:
     plots: Sequence[Plot] = field(default=())
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
+    links: Sequence[tuple[str, str]] = ()
     verbatim: str = ""
 
 
 def markdown(title: str, about: str, sections: Iterable[Section], folder: str) -> str:
     """The report as Markdown; plots are files in `folder`."""
-    lines = [f"# {_plain(title)}", "", _plain(about), ""]
+    lines = [f"# {plain(title)}", "", plain(about), ""]
     for section in sections:
-        lines += [f"## {_plain(section.title)}", ""] if section.title else []
+        lines += [f"## {plain(section.title)}", ""] if section.title else []
         if section.cards:
             names, values = zip(*section.cards, strict=True)
-            lines += [_row(names), _row(["---"] * len(names), plain=False), _row(values), ""]
+            lines += [row(names), rule(len(names)), row(values), ""]
         for paragraph in section.paragraphs:
-            lines += [_plain(paragraph), ""]
+            lines += [plain(paragraph), ""]
         if section.code:
-            lines += [*_fenced(section.code, "sh"), ""]
+            lines += [*fenced(section.code, "sh"), ""]
         for plot in section.plots:
-            lines += [f"![{_plain(plot.about)}]({folder}/{plot.name}.svg)", ""]
+            lines += [f"![{plain(plot.about)}]({folder}/{plot.name}.svg)", ""]
         if section.rows:
             header = section.header or ("",) * len(section.rows[0])
-            lines += [_row(header), _row(["---"] * len(header), plain=False), *map(_row, section.rows), ""]
+            lines += [row(header), rule(len(header)), *map(row, section.rows), ""]
+        lines += [f"- [{plain(text)}]({quote(path)})" for text, path in section.links]
+        lines += [""] if section.links else []
         if section.verbatim:
-            lines += [*_fenced(section.verbatim, "yaml"), ""]
+            lines += [*fenced(section.verbatim, "yaml"), ""]
     return "\n".join(lines)
 
 
@@ -86,6 +91,8 @@ def html(title: str, about: str, sections: Iterable[Section]) -> str:
         body += [f"<pre>{escape(section.code)}</pre>"] if section.code else []
         body += [f'<figure role="img" aria-label="{escape(plot.about)}">{plot.svg}</figure>' for plot in section.plots]
         body += [_table(section)] if section.rows else []
+        links = (f'<li><a href="{escape(quote(path))}">{escape(text)}</a></li>' for text, path in section.links)
+        body += [f"<ul>{''.join(links)}</ul>"] if section.links else []
         if section.verbatim:
             body.append(f"<details><summary>show</summary><pre>{escape(section.verbatim)}</pre></details>")
         body.append("</section>")
@@ -113,16 +120,22 @@ def _table(section: Section) -> str:
     return f'<div class="wide"><table>{head}{"".join(row(cells, tags) for cells in section.rows)}</table></div>'
 
 
-def _fenced(text: str, language: str) -> list[str]:
+def fenced(text: str, language: str) -> list[str]:
     """A block of code whose fence is longer than any in the text."""
     fence = "`" * max(3, *(len(found) + 1 for found in re.findall("`+", text)), 0)
     return [f"{fence}{language}", text.rstrip("\n"), fence]
 
 
-def _row(cells: Sequence[str], plain: bool = True) -> str:
-    return "| " + " | ".join(_plain(cell) if plain else cell for cell in cells) + " |"
+def row(cells: Sequence[str]) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(map(plain, cells)) + " |"
 
 
-def _plain(text: str) -> str:
+def rule(columns: int) -> str:
+    """What stands below the head of a table."""
+    return "|" + " --- |" * columns
+
+
+def plain(text: str) -> str:
     """Text that Markdown shows as it is."""
     return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(text.split()))

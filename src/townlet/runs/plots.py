@@ -23,6 +23,7 @@ INK: Final = "#0a0b0c"  # stands for the colour of the text until the SVG is wri
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#999933", "#888888")
 LABEL: Final = 20  # letters
 WIDTH: Final = 9.6  # inches
+CURVE: Final = (WIDTH, 3.6)
 EVALUATED: Final = ("env_steps", "length", "length_min", "length_max", "limit")
 RETURNS: Final = ("env_steps", "return")
 SETTINGS: Final[Any] = {
@@ -59,7 +60,10 @@ class Plot:
         return f'<?xml version="1.0" encoding="utf-8"?>\n{opening}>{style}{rest}'.encode()
 
 
-def draw(name: str, about: str, size: tuple[float, float], paint: Callable[[Figure], None]) -> Plot:
+Paint = Callable[[Figure], None]
+
+
+def draw(name: str, about: str, size: tuple[float, float], paint: Paint) -> Plot:
     """A plot painted on a fresh figure; no state is shared with any other figure."""
     page = io.StringIO()
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
@@ -73,10 +77,25 @@ def draw(name: str, about: str, size: tuple[float, float], paint: Callable[[Figu
     return Plot(name, about, svg)
 
 
+def png(size: tuple[float, float], paint: Paint) -> bytes:
+    """A picture on white paper: PNG cannot follow the colour of a page."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({**SETTINGS, "figure.facecolor": "white", "axes.facecolor": "white"}):
+        figure = Figure(figsize=size, layout="constrained")
+        paint(figure)
+        figure.savefig(file, format="png", dpi=120)
+    return file.getvalue()
+
+
 def progress(
-    told: Vocabulary, lives: Lives, part: Stretches, evaluations: Mapping[str, list[Any]], random: float | None
-) -> Plot:
-    """Scores over env_steps, with evaluations, the limit of a life and the yardstick of a random agent."""
+    told: Vocabulary,
+    lives: Lives,
+    part: Stretches,
+    evaluations: Mapping[str, list[Any]],
+    random: float | None,
+    goal: float | None = None,
+) -> Paint:
+    """Scores over env_steps, with evaluations, the limit of a life, the yardstick of a random agent and the goal."""
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
@@ -105,13 +124,15 @@ def progress(
                 axes.axhline(limits[-1], color=INK, alpha=0.5, linewidth=1, label=f"limit: {limits[-1]}")
         if random is not None:
             axes.axhline(random, color=COLOURS[7], linestyle="--", label=f"a random agent: {told.figure(random)}")
+        if goal is not None:
+            axes.axhline(goal, color=COLOURS[2], linestyle=":", label=f"solved from {told.figure(goal)}")
         if told is TOWN:
             axes.set_ylim(bottom=0)
         axes.set_ylabel(told.axis)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         _moments(axes)
 
-    return draw(told.plot, f"{told.axis} over env_steps", (WIDTH, 3.6), paint)
+    return paint
 
 
 def shares(name: str, about: str, part: Stretches, found: dict[str, Floats]) -> Plot:

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from townlet.config.flow import flow
 from townlet.errors import TownletError
-from townlet.runs import disk, maps, page, plots, words
+from townlet.runs import disk, films, maps, page, plots, words
 from townlet.runs.catalogue import METER, METRICS, described
 from townlet.runs.curves import Lives, Stretches, lives, stretches
 from townlet.runs.folder import Run
 from townlet.runs.kept import kept_lives
+from townlet.runs.overview import sparkline
 from townlet.runs.page import Section
 from townlet.runs.plots import Plot
 from townlet.runs.reader import Reader
@@ -25,10 +26,14 @@ BROAD: Final = 40  # of shares, which are unsteady in narrow ones
 ENOUGH: Final = 8  # lives in a stretch, where there are so many: single lives are no curve
 FIGURES: Final = 15  # small plots of learning
 LINES: Final = 50  # of a table
+SPARKS: Final = 16  # bars in a line of text
+TOOK: Final = {"steps_per_second": "steps/s", "updates_per_second": "updates/s", "memory_mb": "MB"}
 MAX_TEXT: Final = 1 << 20
 # What meta.json says and the report tells elsewhere, or in other words.
-ELSEWHERE: Final = ("recipe", "asked", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places")
-HASHES: Final = ("world", "evaluation_world", "interface")
+ELSEWHERE: Final = (
+    "recipe", "asked", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places", "threads", "rows",
+)  # fmt: skip
+HASHES: Final = ("world", "evaluation_world", "gym", "interface")
 UNSHOWN: Final = ("episode_length", "updates_per_second", "memory_mb")  # shown above, or of little use over time
 NO_STAGE: Final = "0"  # of lives in a run without a curriculum
 
@@ -66,8 +71,9 @@ def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section 
         _summary(meta, store, ended, greedy, yardstick),
         _alerts(store),
         _setting_changes(store),
-        _progress(told, ended, fine, greedy, yardstick),
+        _progress(told, ended, fine, greedy, yardstick, meta.get("threshold")),
         _evaluations(greedy),
+        _videos(run),
         _shares(told, told.ends, "causes", "cause", broad, ended.causes),
         _meters(store, ended),
         kept_lives(store, list(ended.meters[-1]) if ended.meters else []),
@@ -76,6 +82,7 @@ def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section 
         _shares(told, "Stages over time", "stages", "stage", broad, _staged(ended)),
         _stage_changes(store),
         _learning(store),
+        _resources(store, meta),
         Section("What was trained", rows=_facts(run, meta)),
         _settings(run),
     ]
@@ -97,14 +104,33 @@ def _stretches(ended: Lives, most: int) -> Stretches | None:
     return stretches(ended.moment, max(1, min(most, int(ended.count.sum()) // ENOUGH)))
 
 
+def curve(run: Run) -> bytes | None:
+    """The learning curve of a run as a PNG; None where no episode ended."""
+    told = vocabulary(meta := run.meta())
+    with Reader(run.metrics_file) as store:
+        ended = lives(store, told.metric)
+        greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
+    if (part := _stretches(ended, STRETCHES)) is None:
+        return None
+    yardstick = random[told.metric][-1] if random[told.metric] else None
+    return plots.png(plots.CURVE, plots.progress(told, ended, part, greedy, yardstick, meta.get("threshold")))
+
+
 def _progress(
-    told: Vocabulary, ended: Lives, part: Stretches | None, greedy: Mapping[str, list[Any]], yardstick: float | None
+    told: Vocabulary,
+    ended: Lives,
+    part: Stretches | None,
+    greedy: Mapping[str, list[Any]],
+    yardstick: float | None,
+    goal: float | None,
 ) -> Section | None:
     if part is None:
         return None
     staged = "While training, a life is lived at the stage of its row; evaluations are in the whole world."
     paragraphs = [staged] if _staged(ended) else []
-    return Section(told.curve, paragraphs, plots=[plots.progress(told, ended, part, greedy, yardstick)])
+    paint = plots.progress(told, ended, part, greedy, yardstick, goal)
+    drawn = plots.draw(told.plot, f"{told.axis} over env_steps", plots.CURVE, paint)
+    return Section(told.curve, paragraphs, plots=[drawn])
 
 
 def _facts(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -132,6 +158,13 @@ def _evaluations(greedy: Mapping[str, list[Any]]) -> Section | None:
 
     rows = list(zip(*map(column, shown), strict=True))
     return Section("Evaluations", header=[name.replace("_m", ", m") for name in shown], rows=rows) if rows else None
+
+
+def _videos(run: Run) -> Section | None:
+    found = films.listing(run.videos)
+    told = {"start": "before the first step", "best": "the best evaluation so far", "end": "the end"}
+    links = [(f"{one.env_steps:,} env_steps: {told[one.why]}", f"{run.videos.name}/{one.path.name}") for one in found]
+    return Section("Videos", ["Evaluation episodes, filmed."], links=links) if links else None
 
 
 def _meters(store: Reader, ended: Lives) -> Section | None:
@@ -219,8 +252,25 @@ def _learning(store: Reader) -> Section | None:
     shown = dict(list(series.items())[:FIGURES])
     if not shown:
         return None
-    rows = [(name, metric.about, metric.formula) for name in shown if (metric := described(name))]
-    return Section("Learning", header=("figure", "what it is", "formula"), rows=rows, plots=[plots.learning(shown)])
+    rows = [
+        (name, sparkline(values, SPARKS), metric.about, metric.formula)
+        for name, (_, values) in shown.items()
+        if (metric := described(name))
+    ]
+    header = ("figure", "from begin to end", "what it is", "formula")
+    return Section("Learning", header=header, rows=rows, plots=[plots.learning(shown)])
+
+
+def _resources(store: Reader, meta: Mapping[str, Any]) -> Section | None:
+    """What it took: time, speed and memory."""
+    found = {name: store.series(name, STRETCHES)[1] for name in TOOK}
+    rows = [] if meta.get("seconds") is None else [("time", words.duration(meta["seconds"]))]
+    for name, unit in TOOK.items():
+        if values := found[name]:
+            value = max(values) if name == "memory_mb" else sum(values) / len(values)
+            rows.append((METRICS[name].about, f"{value:,.0f} {unit}"))
+    rows += [(name, str(meta[name])) for name in ("threads", "rows") if meta.get(name) is not None]
+    return Section("Resources", rows=rows) if any(found.values()) else None
 
 
 def _alerts(store: Reader) -> Section | None:

@@ -13,7 +13,7 @@ from townlet.runs.folder import Run
 
 ABOUT: Final = ("description", "result", "tuned")  # words for people, not settings
 # What may differ between runs of one experiment: the seed, and how it is computed and written down.
-APART: Final = ("seed", "threads", "metrics", "checkpoints")
+APART: Final = ("seed", "threads", "metrics", "checkpoints", "video")
 
 
 def settings(run: Run) -> dict[str, Any]:

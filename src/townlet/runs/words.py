@@ -28,8 +28,7 @@ def cards(
     told = vocabulary(meta)
     limit = f" of {last['limit']}" if last["limit"] and told is TOWN else ""
     score = last[told.metric]
-    goal = meta.get("threshold")
-    solved = ("solved from", "–" if goal is None else f"{goal:g}")
+    solved = ("solved", _solved(score, meta.get("threshold")))
     return [
         (told.evaluated, "–" if score is None else f"{told.figure(score)}{limit}"),
         ("a random agent", "–" if yardstick is None else f"{told.figure(yardstick)}{limit}"),
@@ -40,6 +39,13 @@ def cards(
         ("seed", str(meta.get("seed", "–"))),
         ("recipe", str(meta.get("recipe") or "–")),
     ]
+
+
+def _solved(score: float | None, goal: float | None) -> str:
+    """Against the threshold; a dash where there is none."""
+    if goal is None:
+        return "–"
+    return f"{'yes' if score is not None and score >= goal else 'no'}, from {goal:g}"
 
 
 def repeat(meta: Mapping[str, Any]) -> str:

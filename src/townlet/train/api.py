@@ -36,7 +36,9 @@ class TrainedRun(Run):
         return load_policy(self, which)
 
 
-def load(run: str | Path | Run, which: Which = "best", *, root: str | Path = "runs", seed: int = 0) -> TrainedPolicy:
+def load(
+    run: str | Path | Run, which: Which = "best", *, root: str | Path = "runs", seed: int | None = None
+) -> TrainedPolicy:
     """The policy of a run: by path, by name below `root`, as "latest", or the run itself."""
     return load_policy(run if isinstance(run, Run) else Run.open(run, Path(root)), which, seed)
 

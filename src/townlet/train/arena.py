@@ -15,6 +15,7 @@ from torch import Tensor
 
 from townlet.contract.episodes import Episodes
 from townlet.contract.layout import Layout
+from townlet.contract.show import Show
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Actions, VecEnv
 from townlet.curriculum.curriculum import Curriculum, StageChange
@@ -22,6 +23,7 @@ from townlet.runs.store import Store
 from townlet.train.evaluate import Acting, Evaluated
 
 if TYPE_CHECKING:
+    from townlet.envs.wrappers.stage import Scaling
     from townlet.runs.folder import Run
     from townlet.train.build import Training
     from townlet.train.recipe import Recipe
@@ -61,6 +63,13 @@ class Best(NamedTuple):
     score: float
 
 
+class Raw(NamedTuple):
+    """What an environment gives before it is brought to size for an agent, and how it is."""
+
+    layout: Layout
+    scaling: Scaling | None
+
+
 class Summary(Protocol):
     """What came of a training."""
 
@@ -95,6 +104,9 @@ class Arena(Protocol):
     def actions(self) -> Actions:
         """What can be done."""
 
+    def raw(self) -> Raw:
+        """What another program sees there, and has to do with it before it shows it to an agent."""
+
     def make(self, recipe: Recipe, threads: int) -> VecEnv:
         """The environment to train in, before its reset."""
 
@@ -112,6 +124,9 @@ class Arena(Protocol):
 
     def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> Evaluated:
         """An evaluation as the recipe wants it."""
+
+    def show(self, policy: Acting, recipe: Recipe) -> Show:
+        """Episodes of an evaluation to be watched, with pictures; refused where none are drawn."""
 
     def summarize(
         self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None

@@ -11,7 +11,7 @@ from townlet.agents.agent import unasked
 from townlet.contract.state import Stateful
 from townlet.errors import Mark, TownletError
 from townlet.rng import Streams
-from townlet.runs import checkpoint, disk, report
+from townlet.runs import checkpoint, disk, films, report
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
@@ -20,6 +20,7 @@ from townlet.train.arena import Best, Summary
 from townlet.train.build import Training, build
 from townlet.train.evaluate import Acting, Evaluated, Uniform
 from townlet.train.facts import describe, facts
+from townlet.train.film import film, require_films
 from townlet.train.guards import Diverged
 from townlet.train.journal import Journal
 from townlet.train.limits import Limits
@@ -70,7 +71,14 @@ class Saver:
         self._facts = facts
 
     def save(self, score: float | None = None, ended: str | None = None) -> None:
-        """Write a checkpoint of this moment, and remove those that need not be kept."""
+        """Write a checkpoint of this moment, and remove those that need not be kept.
+
+        What is to be filmed is filmed before it: whoever is killed in between films the same again.
+        """
+        if ended is not None:
+            film(self._run, self._t, "end")
+        elif score is not None and (self._limits.best is None or score > self._limits.best):
+            film(self._run, self._t, "best")
         now, budget = self._t.counters, self._limits.recipe.budget
         position = self._store.sync()
         info = {**self._facts, **now.state(), "seconds": round(self._limits.seconds, 3), "metrics": position}
@@ -123,17 +131,22 @@ def resume(
         else:
             _require(run, last, loaded)
             training = build(loaded)
+            require_films(training)
         return Begun(loaded, training, run, last, changes).train(sinks, pause_at)
 
 
 def _before_first_step(loaded: Loaded, root: Path) -> tuple[Training, dict[str, Any] | None]:
     """All that lives while it trains, and whose weights it begins with."""
     training, source = build(loaded), loaded.recipe.init_from
+    require_films(training)
     return training, warm_start(training, Run.open(source, root)) if source else None
 
 
 def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
     """Refuse to go on in another world, with other rows or another agent than those of the checkpoint."""
+    if last.info.get("published"):
+        what = f"{run.name} was published with what acts alone: its training cannot go on"
+        raise TownletError(what, "start a new run, with init_from to begin with its weights", Mark(str(run.path)))
     wanted = facts(loaded)
     for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
         own, now = last.info.get(name), wanted.pop(name, None)
@@ -208,7 +221,9 @@ def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keepe
     store.rewind(-1)  # what a process left that was killed before its first checkpoint
     if begun.changes:
         begun.run.note(resumed_with=list(begun.changes))
+    films.rewind(begun.run.videos, -1)
     journal.evaluated(_random(begun.loaded), "random")
+    film(begun.run, begun.training, "start")
     keeper.save()
     limits.note_kept(begun.training)
 
@@ -263,6 +278,7 @@ def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: R
     if not lost:
         store.rewind(last.env_steps, position)
     checkpoint.rewind(run.checkpoints, last.env_steps)
+    films.rewind(run.videos, last.env_steps)
     limits.spent, limits.owed = float(info["seconds"]), bool(info.get("owed"))
     limits.note_kept(t)
     best = checkpoint.best(run.checkpoints)

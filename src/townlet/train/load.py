@@ -125,7 +125,7 @@ def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
         return TownArena(kept or load_worlds(recipe, node))
     from townlet.train.gyms.arena import GymArena  # loads Gymnasium, which towns do without
 
-    arena = GymArena(recipe.env, recipe.gym)
+    arena = GymArena(recipe.env, recipe.gym, recipe.reward_threshold)
     try:
         arena.look()
     except TownletError as error:
@@ -139,7 +139,7 @@ def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe
-    if (number := recipe.reward_threshold or arena.threshold) is None:
+    if (number := arena.threshold) is None:
         what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
         raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
     budget = recipe.budget.model_copy(update=dict.fromkeys(keys, number))

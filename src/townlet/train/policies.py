@@ -6,7 +6,6 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from townlet.agents.actor_critic import ActorCritic
@@ -24,8 +23,6 @@ from townlet.nets.optimizers import restore_weights
 from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
-from townlet.sim.engines import Engine
-from townlet.sim.state import array
 from townlet.train.load import Loaded
 from townlet.train.recipe import Recipe
 from townlet.train.reopen import reopen
@@ -38,15 +35,18 @@ Which = Literal["best", "last"]
 class TrainedPolicy:
     """Acts as a run has learned to, on single observations and on batches; one with memory keeps it by itself.
 
-    `network` is the part that acts, `whole` what was trained; `info` is what the checkpoint says of itself (env_steps,
-    score, …).
+    `network` is the part that acts, `whole` what was trained; `info` is what the checkpoint `found` says of itself
+    (env_steps, score, …).
     """
 
-    def __init__(self, run: Run, loaded: Loaded, whole: nn.Module, kind: Kind, info: dict[str, Any], seed: int) -> None:
-        self.run, self.loaded, self.whole, self.kind, self.info = run, loaded, whole, kind, info
+    def __init__(
+        self, run: Run, found: Checkpoint, loaded: Loaded, whole: nn.Module, kind: Kind, streams: Streams
+    ) -> None:
+        self.run, self.found, self.loaded, self.whole, self.kind = run, found, loaded, whole, kind
+        self.info = dict(found.info)
         self.network = whole.actor if isinstance(whole, ActorCritic) else whole
         self.layout, self.actions = loaded.arena.layout, loaded.arena.actions
-        self._seed = seed
+        self._streams = streams
         self._policy = self.policy()
 
     @property
@@ -66,7 +66,7 @@ class TrainedPolicy:
 
     def policy(self) -> Policy:
         """The same weights with a memory and a random stream of their own."""
-        return Policy(self.network, self.kind, Streams(self._seed).torch("policy"))
+        return Policy(self.network, self.kind, self._streams.torch("policy"))
 
     def start(self, rows: int = 1) -> None:
         """Forget the past: every one of `rows` is before its first step."""
@@ -112,14 +112,15 @@ class TrainedPolicy:
         return seen, allowed, begins
 
 
-def load_policy(run: Run, which: Which = "best", seed: int = 0) -> TrainedPolicy:
-    """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn."""
+def load_policy(run: Run, which: Which = "best", seed: int | None = None) -> TrainedPolicy:
+    """The policy of the run's best (or last) checkpoint; `seed` is for actions that are drawn, by default as the run
+    itself drew them when it was measured."""
     if which not in get_args(Which):
         raise TownletError(f"a run has no checkpoint '{which}'", f"known: {', '.join(get_args(Which))}")
     return load_checkpoint(run, chosen(run, which), seed)
 
 
-def load_checkpoint(run: Run, found: Checkpoint, seed: int = 0) -> TrainedPolicy:
+def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> TrainedPolicy:
     """The policy of one checkpoint of the run."""
     loaded = reopen(run)
     arena = loaded.arena
@@ -130,7 +131,8 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int = 0) -> TrainedPolicy
     arena.recall(state["env"])
     whole, kind = _network(loaded.recipe, arena.layout, arena.actions)
     restore_weights(whole, state["agent"]["network"])
-    return TrainedPolicy(run, loaded, whole.requires_grad_(False).eval(), kind, info, seed)
+    streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)
+    return TrainedPolicy(run, found, loaded, whole.requires_grad_(False).eval(), kind, streams)
 
 
 def _network(recipe: Recipe, layout: Layout, actions: Actions) -> tuple[nn.Module, Kind]:
@@ -160,24 +162,6 @@ def require_interface(trained: TrainedPolicy, world: World) -> None:
     differs = "; ".join(parts[:4]) or "the ranges of what is seen differ"
     what = f"the world {world.name} does not fit the agent of {trained.run.name}: {differs}"
     raise TownletError(what, "an agent needs the observation and the actions that it was trained with")
-
-
-class TrainedPlayer:
-    """A trained policy as a player of towns, see `townlet.sim.players.Player`."""
-
-    name = "trained"
-
-    def __init__(self, policy: Policy, greedy: bool = True) -> None:
-        self._policy, self._greedy, self._rows = policy, greedy, 0
-
-    def act(self, engine: Engine) -> NDArray[np.int64]:
-        """One action for each row [N]; a row of age 0 has nothing to remember."""
-        if self._rows != engine.rows:
-            self._rows = engine.rows
-            self._policy.start(engine.rows)
-        obs, mask = (torch.from_numpy(array(part)) for part in (engine.obs, engine.mask))
-        fresh = torch.from_numpy(engine.peek()["age"] == 0)
-        return self._policy.act(obs, mask, fresh, self._greedy).numpy()
 
 
 def _rows(values: Any, dtype: torch.dtype, width: int, what: str) -> Tensor:

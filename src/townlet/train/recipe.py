@@ -127,6 +127,17 @@ class Metrics(Model):
     tensorboard: bool = Field(True, description="Write for TensorBoard as well.")
 
 
+class Filming(Model):
+    """Videos of evaluation episodes: at the start, at every best evaluation and at the end."""
+
+    episodes: int = Field(
+        0, ge=0, le=100, description="Episodes in each video; 0 films nothing. Raise it to see more; it costs time."
+    )
+    steps: int = Field(
+        1000, ge=1, le=100_000, description="Steps of an episode after which the film ends. Lower it to save time."
+    )
+
+
 def _as_results(given: Any) -> Any:
     """A text stands for one result without a command."""
     return ({"what": given},) if isinstance(given, str) else given
@@ -207,6 +218,7 @@ class Recipe(Model):
     ] = Field((), description="Settings that change where evaluations make no progress; one mapping, or a list.")
     checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="When the run is saved.")
     metrics: Metrics = Field(default_factory=Metrics, description="What is written down.")
+    video: Filming = Field(default_factory=Filming, description="What is filmed; nothing by default.")
 
     @property
     def title(self) -> str:

@@ -20,7 +20,8 @@ from townlet.world.load import load as load_world
 
 # Keys that neither the experiment nor what was measured so far depends on; a part stands for all of its keys.
 MAY_CHANGE: Final = (
-    "budget", "agent.lr", "checkpoints", "metrics", "evaluation.every", "evaluation.episodes", "threads", "device",
+    "budget", "agent.lr", "checkpoints", "metrics", "video", "evaluation.every", "evaluation.episodes", "threads",
+    "device",
 )  # fmt: skip
 
 

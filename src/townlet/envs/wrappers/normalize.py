@@ -13,6 +13,7 @@ from townlet.contract.layout import Layout
 from townlet.contract.restore import SAME, part
 from townlet.contract.state import State
 from townlet.envs.spaces import Floats, Observations
+from townlet.envs.wrappers.stage import Scaling
 from townlet.errors import TownletError
 
 LIMIT: Final = 10.0  # standard deviations beyond which a number says no more
@@ -69,6 +70,10 @@ class Static:
 
     def follow(self, other: Static) -> None:
         """Bounds are the same everywhere."""
+
+    def scaling(self, before: Scaling | None) -> Scaling:
+        """By the bounds, without a limit."""
+        return Scaling(self._centre, self._half, np.full_like(self._half, np.inf))
 
     def state(self) -> State:
         """Nothing is remembered."""
@@ -145,6 +150,11 @@ class Running:
         self._count = other._count
         self._mean[:], self._squares[:] = other._mean, other._squares
         self._settle()
+
+    def scaling(self, before: Scaling | None) -> Scaling:
+        """By all that was seen so far."""
+        limit = np.where(self._is_value, LIMIT, np.inf).astype(np.float32)
+        return Scaling(self._centre, self._spread, limit)
 
     def state(self) -> State:
         """What was learned of all observations."""

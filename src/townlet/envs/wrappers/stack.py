@@ -13,6 +13,7 @@ from townlet.contract.layout import Block, Layout
 from townlet.contract.restore import SAME, part
 from townlet.contract.state import State
 from townlet.envs.spaces import Floats, Observations
+from townlet.envs.wrappers.stage import Scaling
 from townlet.errors import TownletError
 
 
@@ -70,6 +71,13 @@ class Stack:
 
     def follow(self, other: Stack) -> None:
         """Nothing is learned."""
+
+    def scaling(self, before: Scaling | None) -> Scaling | None:
+        """The same for every look."""
+        if before is None:
+            return None
+        looks = (np.repeat(part[None, None], self._k, axis=1) for part in before)
+        return Scaling(*(self._laid(one, np.empty_like(self._out[:1]), copy=True)[0] for one in looks))
 
     def state(self) -> State:
         """The last looks."""

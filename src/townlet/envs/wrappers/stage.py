@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,14 @@ from numpy.typing import NDArray
 from townlet.contract.layout import Layout
 from townlet.contract.state import State
 from townlet.envs.spaces import Floats, Observations
+
+
+class Scaling(NamedTuple):
+    """How each number was brought to size: less `centre`, divided by `spread`, cut off beyond ± `limit`; each [D]."""
+
+    centre: Floats
+    spread: Floats
+    limit: Floats
 
 
 class Stage(Protocol):
@@ -35,6 +43,9 @@ class Stage(Protocol):
 
     def follow(self, other: Any) -> None:
         """See as another stage of the same kind does now."""
+
+    def scaling(self, before: Scaling | None) -> Scaling | None:
+        """How all that comes out was scaled, where what goes in was scaled so before."""
 
     def state(self) -> State:
         """What it remembers."""

@@ -9,18 +9,20 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from townlet.agents.agent import unasked
 from townlet.contract.layout import Layout
 from townlet.contract.state import State
 from townlet.contract.vec_env import Actions
 from townlet.curriculum.curriculum import Curriculum
 from townlet.envs.gym_vec import GymVec
-from townlet.envs.make import about, make_vec
+from townlet.envs.make import Looks, about, looks, make_vec
 from townlet.envs.spec import EnvSpec
 from townlet.rng import Streams
 from townlet.runs.store import Store
-from townlet.train.arena import Best, Onlooker
+from townlet.train.arena import Best, Onlooker, Raw
 from townlet.train.evaluate import TIME, Acting, Evaluated, play
 from townlet.train.gyms.onlooker import OVER, GymOnlooker
+from townlet.train.gyms.show import GymShow
 from townlet.train.gyms.summary import GymSummary
 from townlet.train.recipe import Recipe
 
@@ -33,10 +35,10 @@ SIDE_BY_SIDE: Final = 16  # episodes at once: an environment of others may be la
 
 
 class GymArena:
-    """One environment by its id, as a recipe wants it made."""
+    """One environment by its id, as a recipe wants it made; `threshold` is the recipe's own, if it has one."""
 
-    def __init__(self, id: str, spec: EnvSpec) -> None:
-        self.name, self.spec = id, spec
+    def __init__(self, id: str, spec: EnvSpec, threshold: float | None = None) -> None:
+        self.name, self.spec, self._threshold = id, spec, threshold
         self._training: GymVec | None = None
 
     @cached_property
@@ -65,8 +67,8 @@ class GymArena:
 
     @property
     def threshold(self) -> float | None:
-        """The return from which on the environment counts as solved."""
-        return about(self.name).threshold
+        """The return from which on it counts as solved: the recipe's, or the environment's own."""
+        return about(self.name).threshold if self._threshold is None else self._threshold
 
     @cached_property
     def interface(self) -> str:
@@ -74,6 +76,14 @@ class GymArena:
         actions = {"kind": type(self.actions).__name__, **asdict(self.actions)}
         seen = [asdict(block) for block in self.layout]
         return hashlib.sha256(json.dumps([seen, actions], sort_keys=True).encode()).hexdigest()
+
+    def raw(self) -> Raw:
+        """The layout without normalisation, and what was learned of that."""
+        if self._eyes.scaling is None:
+            return Raw(self.layout, None)
+        plain = make_vec(self.name, self.spec.model_copy(update={"normalize_obs": "none"}))
+        plain.close()
+        return Raw(plain.layout, self._eyes.scaling)
 
     def make(self, recipe: Recipe, threads: int) -> GymVec:
         """The environment to train in."""
@@ -108,22 +118,43 @@ class GymArena:
         return []
 
     def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> Evaluated:
-        """Whole episodes with the environment's own rewards, seen as training sees them."""
+        """An evaluation as the recipe wants it."""
         wanted = recipe.evaluation
-        env = self.stage(min(SIDE_BY_SIDE, wanted.episodes), recipe.device)
-        key = Streams(wanted.seed).key("env")
-        found = play(policy, env, wanted.episodes, key, greedy=wanted.deterministic, ask=ask)
+        greedy, device = wanted.deterministic, recipe.device
+        return self.evaluate(policy, wanted.episodes, wanted.seed, greedy=greedy, device=device, ask=ask)
+
+    def evaluate(
+        self,
+        policy: Acting,
+        episodes: int,
+        seed: int,
+        *,
+        greedy: bool = True,
+        device: str = "cpu",
+        ask: Callable[[], None] = unasked,
+    ) -> Evaluated:
+        """Whole episodes with the environment's own rewards, seen as training sees them."""
+        env = self.stage(min(SIDE_BY_SIDE, episodes), device)
+        found = play(policy, env, episodes, Streams(seed).key("env"), greedy=greedy, ask=ask)
         env.close()
         causes = tuple(OVER if dead else TIME for dead in found["terminated"])
         return Evaluated(limit=self.limit, causes=causes, **found)
+
+    @cached_property
+    def looks(self) -> Looks:
+        """How it can be watched."""
+        return looks(self.name, self.spec)
+
+    def show(self, policy: Acting, recipe: Recipe) -> GymShow:
+        """Episodes of an evaluation, drawn."""
+        wanted = recipe.evaluation
+        return GymShow(self, policy, wanted.seed, "rgb_array", greedy=wanted.deterministic, device=recipe.device)
 
     def summarize(
         self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None
     ) -> GymSummary:
         """Solved, or not."""
-        return GymSummary(
-            random, agent, recipe.reward_threshold or self.threshold, best, recipe.evaluation.deterministic
-        )
+        return GymSummary(random, agent, self.threshold, best, recipe.evaluation.deterministic)
 
     def facts(self) -> dict[str, Any]:
         """What is seen and done, and how it is made."""

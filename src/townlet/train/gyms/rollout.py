@@ -40,11 +40,15 @@ class Moment(NamedTuple):
 
 
 class Rollout:
-    """One row, played as far as somebody looks. `env` has one row; where it is rendered, every moment has a frame."""
+    """One row, played as far as somebody looks. `env` has one row; where it is rendered, every moment has a frame.
 
-    def __init__(self, env: GymVec, seed: int, player: Acting, *, greedy: bool = True) -> None:
-        self.env, self.player, self._greedy = env, player, greedy
+    Unless told to `keep` all moments, `moments` holds the last one alone: frames are large.
+    """
+
+    def __init__(self, env: GymVec, seed: int, player: Acting, *, greedy: bool = True, keep: bool = True) -> None:
+        self.env, self.player, self._greedy, self._keep = env, player, greedy, keep
         self.moments: list[Moment] = []
+        self.steps, self.reward = 0, 0.0  # made, and won, so far
         self.terminated = self.truncated = False
         player.start(1)
         self._seen = env.reset(Streams(seed).key("env"))
@@ -55,20 +59,16 @@ class Rollout:
         """Whether the episode has ended."""
         return self.terminated or self.truncated
 
-    @property
-    def reward(self) -> float:
-        """What was won so far."""
-        return sum(moment.led.reward for moment in self.moments if moment.led)
-
     def step(self, action: Tensor | None = None) -> Moment:
         """One step: the player's, or this action [1] or [1, A]."""
         obs, mask = self._seen
-        fresh = torch.tensor([len(self.moments) == 1])
+        fresh = torch.tensor([self.steps == 0], device=obs.device)
         behind: dict[str, Tensor] = getattr(self.player, "outputs", _nothing)(obs, mask, fresh)
         chosen = self.player.act(obs, mask, fresh, self._greedy) if action is None else action
-        outputs = {name: part[0].numpy().copy() for name, part in behind.items()}
+        outputs = {name: part[0].cpu().numpy().copy() for name, part in behind.items()}
         step = self.env.step(chosen)
-        led = Led(chosen[0].numpy().copy(), outputs, float(step.reward[0]))
+        led = Led(chosen[0].cpu().numpy().copy(), outputs, float(step.reward[0]))
+        self.steps, self.reward = self.steps + 1, self.reward + led.reward
         self.terminated, self.truncated = bool(step.terminated[0]), bool(step.truncated[0])
         ended = self.env.ended()
         self._seen = Seen(ended.obs, ended.mask) if self.over else Seen(step.obs, step.mask)
@@ -76,13 +76,16 @@ class Rollout:
 
     def play(self, steps: int | None = None) -> list[Moment]:
         """To the end, or so many steps; all moments so far."""
-        while not self.over and (steps is None or len(self.moments) <= steps):
+        while not self.over and (steps is None or self.steps < steps):
             self.step()
         return self.moments
 
     def _look(self, seen: Seen, led: Led | None = None) -> Moment:
         frames = self.env.frames()
-        moment = Moment(seen.obs[0].numpy().copy(), seen.mask[0].numpy().copy(), frames[0] if frames else None, led)
+        obs, mask = (part[0].cpu().numpy().copy() for part in seen)
+        moment = Moment(obs, mask, frames[0] if frames else None, led)
+        if not self._keep:
+            self.moments.clear()
         self.moments.append(moment)
         return moment
 

@@ -31,12 +31,12 @@ class GymSummary:
         drawn = "" if self.greedy else ", its actions drawn by chance as the recipe asks"
         worst, most = np.min(agent.reward), np.max(agent.reward)
         told = [
-            f"A random agent gets {_figure(random.reward.mean())} in an episode of {random.mean:.0f} steps.",
-            f"This one gets {_figure(agent.reward.mean())} in {agent.mean:.0f} steps, from {_figure(worst)} to "
-            f"{_figure(most)} in {len(agent.reward)} episodes{drawn}.",
+            f"A random agent gets {figure(random.reward.mean())} in an episode of {random.mean:.0f} steps.",
+            f"This one gets {figure(agent.reward.mean())} in {agent.mean:.0f} steps, from {figure(worst)} to "
+            f"{figure(most)} in {len(agent.reward)} episodes{drawn}.",
         ]
         if self.threshold is not None:
-            asked = f"from {_figure(self.threshold)} on it counts as solved"
+            asked = f"from {figure(self.threshold)} on it counts as solved"
             told.append(f"That is solved: {asked}." if self.solved else f"That is not solved: {asked}.")
         if self.best:
             told.append(
@@ -46,6 +46,6 @@ class GymSummary:
         return told
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
     """A return in as many digits as it is worth."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

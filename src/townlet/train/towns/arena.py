@@ -11,15 +11,18 @@ from townlet.contract.state import State
 from townlet.contract.vec_env import Discrete
 from townlet.curriculum.curriculum import Curriculum
 from townlet.curriculum.make import make_curriculum
+from townlet.envs.show import TownShow
+from townlet.rng import Streams
 from townlet.runs.store import Store
 from townlet.sim.town import Town
-from townlet.train.arena import Best, Onlooker
+from townlet.train.arena import Best, Onlooker, Raw
 from townlet.train.evaluate import Acting, Evaluated
 from townlet.train.recipe import Recipe
 from townlet.train.towns.broadcast import Broadcast
 from townlet.train.towns.change import Worlds, text_of
-from townlet.train.towns.evaluate import TownEvaluated, evaluate
+from townlet.train.towns.evaluate import TownEvaluated, evaluate, stream
 from townlet.train.towns.onlooker import TownOnlooker
+from townlet.train.towns.player import TrainedPlayer
 from townlet.train.towns.summary import TownSummary, summarize
 
 if TYPE_CHECKING:
@@ -63,6 +66,10 @@ class TownArena:
     def threshold(self) -> None:
         """A town is never solved."""
 
+    def raw(self) -> Raw:
+        """The same: a town is seen as it is."""
+        return Raw(self.layout, None)
+
     def make(self, recipe: Recipe, threads: int) -> Town:
         """The town to train in."""
         world, rows, starts = self.worlds.training, recipe.row_count, recipe.starts
@@ -96,6 +103,12 @@ class TownArena:
         wanted, there = recipe.evaluation, self.worlds.evaluation
         greedy, device = wanted.deterministic, recipe.device
         return evaluate(policy, there, wanted.episodes, wanted.seed, greedy=greedy, device=device, ask=ask)
+
+    def show(self, policy: Acting, recipe: Recipe) -> TownShow:
+        """Lives of an evaluation: the first is the first that it measures."""
+        wanted = recipe.evaluation
+        player = TrainedPlayer(policy, wanted.deterministic, recipe.device)
+        return TownShow(self.worlds.evaluation, player, Streams(stream(wanted.seed)).key("town"))
 
     def summarize(
         self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None

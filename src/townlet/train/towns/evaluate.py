@@ -83,6 +83,11 @@ class LifeSums:
         }
 
 
+def stream(seed: int) -> int:
+    """What decides the towns of an evaluation."""
+    return Streams(seed).child("0").key("env")
+
+
 def evaluate(
     policy: Acting,
     world: World,
@@ -97,8 +102,7 @@ def evaluate(
     town = Town(world, min(SIDE_BY_SIDE, episodes), device=device, threads=1)
     if isinstance(policy, Planning):
         policy.sit(town)
-    key = Streams(seed).child("0").key("env")
-    found = play(policy, town, episodes, key, greedy=greedy, watch=lambda: LifeSums(town), ask=ask)
+    found = play(policy, town, episodes, stream(seed), greedy=greedy, watch=lambda: LifeSums(town), ask=ask)
     town.close()
     causes = tuple(town.cause_names[code] for code in found.pop("code"))
     return TownEvaluated(limit=world.spec.max_steps, causes=causes, world=world, **found)

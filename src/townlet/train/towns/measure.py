@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
-from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.sim.diary import workplaces
 from townlet.train.evaluate import Uniform
 from townlet.train.load import Loaded
+from townlet.train.measured import IN_WORDS, QUARTILES, Sheet, quartiles, require_chances
 from townlet.train.policies import TrainedPolicy, require_interface
 from townlet.train.towns.change import changed
 from townlet.train.towns.evaluate import Planning, TownEvaluated, evaluate
@@ -25,15 +23,16 @@ LAYOUTS: Final = {
     "fixed": ("map.layout=fixed",),
     "shuffled": ("map.layout=shuffled", "map.allow_hidden_layout=true"),
 }
-QUARTILES: Final = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
+SELDOM: Final = 0.05  # uses per life that are left out of the table
 ALIKE: Final = 0.9  # of the life at home: as good as at home
 LITTLE: Final = 1.25  # times a random life: hardly better than that
 
 
 @dataclass(frozen=True)
-class Measured:
+class TownMeasured:
     """The same towns lived by three; `home` is the agent on the map it knows, where this is another one."""
 
+    title: str
     trained: TownEvaluated
     random: TownEvaluated
     planner: TownEvaluated
@@ -57,6 +56,31 @@ class Measured:
         told += about_money(trained)
         return told + ([self._about_the_map(self.home)] if self.home else [])
 
+    def sheets(self) -> list[Sheet]:
+        """How long lives are, and what is used in them."""
+        return [self._lengths(), self._uses()]
+
+    def _lengths(self) -> Sheet:
+        rows = []
+        for name, told in self.figures().items():
+            lived = [f"{told[key]:.0f}" for key in ("mean", *QUARTILES)]
+            shares = ["–" if told[key] is None else f"{told[key]:.0%}" for key in ("survived", "works")]
+            rows.append((name, *lived, *shares, f"{told['work_per_life']:.1f}"))
+        return Sheet(self.title, ("steps lived", "mean", *IN_WORDS, "to the limit", "work", "work/life"), rows)
+
+    def _uses(self) -> Sheet:
+        uses = {name: uses_per_life(lives) for name, lives in self.by_name().items()}
+        rows = [
+            (place, *(f"{counts[place]:.1f}" for counts in uses.values()))
+            for place in sorted(uses["trained"], key=lambda place: -uses["trained"][place])
+            if any(counts[place] >= SELDOM for counts in uses.values())
+        ]
+        return Sheet("uses per life", ("place", *uses), rows)
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """All figures by who lived, for programs."""
+        return {name: figures(lives) for name, lives in self.by_name().items()}
+
     def _about_the_map(self, home: TownEvaluated) -> str:
         """The town, or only its map?"""
         begin = f"On the map it was trained on it lives {home.mean:.0f}"
@@ -79,14 +103,13 @@ def world_for(loaded: Loaded, words: Sequence[str], name: str | None = None, lay
 
 def measure(
     trained: TrainedPolicy, world: World, episodes: int, seed: int, *, greedy: bool = True, home: World | None = None
-) -> Measured:
+) -> TownMeasured:
     """So many lives of each; `home` is measured as well where it is given."""
     require_interface(trained, world)
-    if not greedy and trained.kind == "values":
-        name = trained.loaded.recipe.agent.name
-        raise TownletError(f"{name} learns values and has no probabilities to draw from", "leave out --sample")
+    require_chances(trained, greedy)
     random = Uniform(trained.loaded.arena.actions, Streams(seed).torch("random"))
-    return Measured(
+    return TownMeasured(
+        f"{world.name}: {episodes} lives of each, seed {seed}",
         evaluate(trained.policy(), world, episodes, seed, greedy=greedy),
         evaluate(random, world, episodes, seed),
         evaluate(Planning(world), world, episodes, seed),
@@ -96,13 +119,12 @@ def measure(
 
 def figures(found: TownEvaluated) -> dict[str, Any]:
     """All figures of whole lives, for programs."""
-    lived = np.quantile(found.length, list(QUARTILES.values())).tolist()
     work = workplaces(found.world)
     return {
         "episodes": len(found.length),
         "limit": found.world.spec.max_steps,
         "mean": found.mean,
-        **dict(zip(QUARTILES, lived, strict=True)),
+        **quartiles(found.length),
         "survived": found.survived,
         "causes": dict(Counter(found.causes).most_common()),
         "works": found.works,

@@ -1,0 +1,57 @@
+"""`townlet publish`: a run for others, in a folder or on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from townlet.cli.console import err, out
+from townlet.cli.opening import open_run, trained_policy
+from townlet.cli.options import ROOT, Root, RunName, Which, WhichOne
+from townlet.errors import TownletError
+
+HUB: Final = "hub:"
+
+
+def publish(
+    run: RunName,
+    to: Annotated[
+        str, typer.Option(metavar="FOLDER|hub:USER/NAME", help="A folder, or a model on the Hugging Face Hub.")
+    ],
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes behind the results of the card.")] = 100,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Which episodes; by default others than the run was evaluated on.")
+    ] = None,
+    which: WhichOne = Which.BEST,
+    root: Root = ROOT,
+) -> None:
+    """Give a trained agent to others.
+
+    Writes a card with results and curve, the weights, the recipe and a film; whoever gets it can play it.
+    """
+    from townlet.train.publish import publish as write
+    from townlet.train.publish import require_hub, upload
+
+    name = to.removeprefix(HUB) if to.startswith(HUB) else ""
+    if to.startswith(HUB):
+        if name.count("/") != 1:
+            raise TownletError(f"'{to}' is no place on the Hub", "write hub:user/name")
+        require_hub()
+    opened, console = open_run(run, root), out()
+    with tempfile.TemporaryDirectory() as passing, err().status("measuring and filming"):
+        folder = Path(passing) / "model" if name else Path(to)
+        trained = trained_policy(opened, which.value)
+        seeds = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
+        card = write(trained, folder, episodes=episodes, seed=seeds)
+        place = upload(folder, name) if name else str(folder)
+    console.print(f"Published {opened.name}: {place}", markup=False, soft_wrap=True)
+    console.print(f"With {', '.join(['README.md', *card.files])}.", markup=False, soft_wrap=True)
+    if card.unfilmed:
+        console.print(f"There is no video: {card.unfilmed}.", markup=False, soft_wrap=True)
+    for sentence in card.found.sentences():
+        console.print(sentence, markup=False)
+    if not name:
+        console.print(f"Play it: townlet play {place}", markup=False, soft_wrap=True)

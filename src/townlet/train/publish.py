@@ -1,0 +1,135 @@
+"""A run for others: a folder with its card, its figures, its weights and all that is needed to play it.
+
+The folder is a run itself, with one checkpoint that holds what acts and nothing else: it can be played, measured and
+exported, but not gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from townlet.envs.video import film
+from townlet.errors import Mark, TownletError
+from townlet.runs import checkpoint, disk, report
+from townlet.runs.folder import Run
+from townlet.train.card import LIBRARY, Card
+from townlet.train.export import export
+from townlet.train.measured import Measured
+from townlet.train.policies import TrainedPolicy
+from townlet.train.weights import training_state
+
+CURVE: Final = "curve.png"
+FILM: Final = "replay.mp4"  # the name that the Hub shows beside a card
+RESULTS: Final = "results.json"
+POLICY: Final = "policy.safetensors"
+STEPS: Final = 1000  # of the film
+
+
+def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -> Card:
+    """Write all of it into the folder, measured anew; gives the card."""
+    _require_room(folder)
+    found = measure_at_home(trained, episodes, seed)
+    run = trained.run
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _copy_run(trained, folder)
+    except OSError as error:
+        raise disk.explained(error, f"cannot write {folder}") from error
+    export(trained, "safetensors", folder / POLICY)
+    figures = json.dumps({"episodes": episodes, "seed": seed, **found.figures()}, indent=2)
+    disk.replace_file(folder / RESULTS, figures.encode() + b"\n")
+    with suppress(TownletError):  # a run whose metrics are gone, as one that was published before, has no curve
+        if (drawn := report.curve(run)) is not None:
+            disk.replace_file(folder / CURVE, drawn)
+    unfilmed = _film(trained, folder / FILM)
+    files = {name: (folder / name).exists() for name in (CURVE, FILM, POLICY, RESULTS, "resolved.yaml")}
+    card = Card(trained, found, [name for name, there in files.items() if there], unfilmed)
+    disk.replace_file(folder / "README.md", card.text().encode())
+    return card
+
+
+def measure_at_home(trained: TrainedPolicy, episodes: int, seed: int) -> Measured:
+    """The agent beside its yardsticks, where the run itself was measured."""
+    if trained.loaded.recipe.gym is None:
+        from townlet.train.towns import measure as towns
+
+        return towns.measure(trained, towns.world_for(trained.loaded, ()), episodes, seed)
+    from townlet.train.gyms import measure as gyms
+    from townlet.train.gyms.arena import GymArena
+
+    assert isinstance(trained.loaded.arena, GymArena)
+    return gyms.measure(trained.loaded.arena, trained, episodes, seed)
+
+
+def _require_room(folder: Path) -> None:
+    """Refuse a folder in which other things lie."""
+    if not folder.exists():
+        return
+    card = folder / "README.md"
+    ours = card.is_file() and f"library_name: {LIBRARY}" in card.read_text(encoding="utf-8", errors="replace")
+    if not folder.is_dir() or (any(folder.iterdir()) and not ours):
+        raise TownletError(f"{folder} holds other things", "name a new folder, or one that was published before")
+
+
+def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
+    """The run's own papers, and one checkpoint with the part that acts."""
+    run, new = trained.run, Run(folder)
+    for file in (run.recipe_file, run.resolved_file):
+        disk.replace_file(folder / file.name, file.read_bytes())
+    for old in (new.worlds, new.checkpoints):
+        shutil.rmtree(old, ignore_errors=True)
+    if run.worlds.is_dir():
+        shutil.copytree(run.worlds, new.worlds)
+    new.write_meta(run.meta() | {"command": None, "published": True})
+    state, info = training_state(trained.found)
+    acting = {"agent": {"network": state["agent"]["network"]}, "env": {"stages": state["env"].get("stages", {})}}
+    new.checkpoints.mkdir()
+    slim = {name: value for name, value in info.items() if name not in ("files", "metrics")} | {"published": True}
+    checkpoint.write(new.checkpoints, checkpoint.name_at(trained.env_steps), {"training": acting}, slim)
+
+
+def _film(trained: TrainedPolicy, path: Path) -> str:
+    """An episode, where pictures can be drawn and filmed; else why there is none."""
+    if find_spec("imageio_ffmpeg") is None:
+        return "imageio-ffmpeg is not installed: pip install 'townlet[video]'"
+    try:
+        show = trained.loaded.arena.show(trained.policy(), trained.loaded.recipe)
+    except TownletError as error:
+        return error.mistakes[0].what
+    film([show], path, episodes=1, steps=STEPS)
+    show.close()
+    return ""
+
+
+def require_hub() -> None:
+    """Say in one line what keeps this program from the Hub."""
+    if find_spec("huggingface_hub") is None:
+        raise TownletError("the Hub needs huggingface-hub, which is not installed", "pip install 'townlet[hub]'")
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        raise TownletError("the Hub does not know who you are", "log in once with `hf auth login`, or set HF_TOKEN")
+
+
+def upload(folder: Path, name: str) -> str:
+    """Send a published folder to the Hugging Face Hub as user/name; gives the address."""
+    require_hub()
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    hub, where = HfApi(), Mark(f"hub:{name}")
+    try:
+        place = hub.create_repo(name, exist_ok=True)
+        hub.upload_folder(repo_id=name, folder_path=folder, commit_message="An agent trained by Townlet")
+    except (HfHubHTTPError, ValueError) as error:
+        said = str(error).splitlines()[0]
+        raise TownletError(f"the Hub refused it: {said}", "look at the name and the token", where) from None
+    except (HTTPError, OSError) as error:
+        fix = "look at the network, or write to a folder"
+        raise TownletError(f"the Hub cannot be reached: {error}", fix, where) from None
+    return str(place)

@@ -1,0 +1,91 @@
+"""`townlet eval` of runs that are no towns: figures that can be found again, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.program import Program
+from small import SMALL_GYM, train_gym
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+
+
+def measured(townlet: Program, run: Run, *words: str) -> dict[str, Any]:
+    """What `townlet eval … --json` says."""
+    done = townlet("eval", run.name, *words, "--json", "--root", str(run.path.parent))
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+@pytest.mark.parametrize("kind", SMALL_GYM)
+def test_the_episodes_of_training_give_the_score_of_training(
+    townlet: Program, gym_runs: dict[str, Run], kind: str
+) -> None:
+    """The whole way: weights, normalisation, environment and seeds are those of the run."""
+    run = gym_runs[kind]
+    for which, found in (("best", checkpoint.best(run.checkpoints)), ("last", checkpoint.newest(run.checkpoints))):
+        assert found is not None
+        told = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", which)
+        assert told["env_steps"] == found.env_steps
+        assert told["trained"]["mean"] == found.info["score"]
+
+
+def test_drawn_actions_give_the_score_of_a_training_that_drew_them(townlet: Program, tmp_path: Path) -> None:
+    run = train_gym("ppo", tmp_path, "evaluation.deterministic=false", "seed=5")
+    last = checkpoint.newest(run.checkpoints)
+    assert last is not None
+    told = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", "last", "--sample")
+    assert told["trained"]["mean"] == last.info["score"]
+
+
+def test_by_default_episodes_are_new_and_the_same_each_time(townlet: Program, gym_runs: dict[str, Run]) -> None:
+    run = gym_runs["ppo"]
+    once, again = (measured(townlet, run, "--episodes", "6") for _ in range(2))
+    other = measured(townlet, run, "--episodes", "6", "--seed", "10001")
+    assert once == again
+    assert once["seed"] == 10002
+    assert once["random"] != other["random"]
+    assert once["threshold"] == 475
+    assert once["solved"] is False
+    told = once["trained"]
+    assert told["min"] <= told["q25"] <= told["median"] <= told["q75"] <= told["max"]
+    assert told["length"] == told["mean"]  # every step pays 1
+
+
+def test_the_table_and_the_sentences_say_the_same(
+    townlet: Program, gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run = gym_runs["numbers"]
+    done = townlet("eval", run.name, "--episodes", "4", "--root", str(run.path.parent))
+    assert done.code == 0
+    told = measured(townlet, run, "--episodes", "4")
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert f"This one gets {told['trained']['mean']:.0f} in 60 steps" in done.out
+    assert f"A random agent gets {told['random']['mean']:.0f}" in done.out
+    assert "That is not solved: from -200 on it counts as solved." in done.out
+    (line,) = [line.split() for line in done.out.splitlines() if line.startswith("trained")]
+    assert line[1] == f"{told['trained']['mean']:.0f}"
+
+
+def test_drawing_actions_needs_probabilities(townlet: Program, gym_runs: dict[str, Run]) -> None:
+    drawn, likeliest = (measured(townlet, gym_runs["ppo"], "--episodes", "6", *word) for word in (["--sample"], []))
+    assert drawn["trained"] != likeliest["trained"]
+    assert drawn["random"] == likeliest["random"]
+    run = gym_runs["qlearning"]
+    refused = townlet("eval", run.name, "--sample", "--root", str(run.path.parent))
+    assert refused.code == 2
+    assert "qlearning learns values" in refused.err
+
+
+@pytest.mark.parametrize("words", [["max_steps=9"], ["--world", "town"], ["--layout", "shuffled"]])
+def test_what_is_for_towns_is_refused(townlet: Program, gym_runs: dict[str, Run], words: list[str]) -> None:
+    run = gym_runs["ppo"]
+    done = townlet("eval", run.name, *words, "--root", str(Path(run.path).parent))
+    assert done.code == 2
+    assert "CartPole-v1 is not a town" in done.err

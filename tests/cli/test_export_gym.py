@@ -1,0 +1,116 @@
+"""`townlet export` of runs that are no towns: another program acts as the run does, on what the environment gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from pydantic import TypeAdapter
+from safetensors import safe_open
+
+from cli.program import Program
+from townlet.agents.actor_critic import POLICY_SCALE, Branch
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Binary
+from townlet.nets.spec import NetworkSpec
+from townlet.rng import Streams
+from townlet.runs.folder import Run
+from townlet.train.export import export
+from townlet.train.gyms.arena import GymArena
+from townlet.train.gyms.rollout import Rollout
+from townlet.train.policies import TrainedPolicy, load_policy
+
+
+def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
+    """What the run itself does in an episode, and the seed that the environment had."""
+    arena = trained.loaded.arena
+    assert isinstance(arena, GymArena)
+    arena.spec = arena.spec.model_copy(update={"vectorization": "sync"})  # seeded as the other program seeds it
+    env = arena.stage()
+    played = Rollout(env, 3, trained).play()
+    env.close()
+    seed = int(Streams(Streams(3).key("env")).numpy("environments").integers(2**31, size=1)[0])
+    return [moment.led.action for moment in played if moment.led], seed
+
+
+@pytest.mark.parametrize("kind", ["ppo", "dqn", "qlearning", "numbers", "scaled"])
+def test_onnx_plays_an_episode_as_the_run_does(
+    townlet: Program, gym_runs: dict[str, Run], tmp_path: Path, kind: str
+) -> None:
+    """The other program has Gymnasium and ONNX alone: it shows the graph what the environment gives it."""
+    run, to = gym_runs[kind], tmp_path / "policy.onnx"
+    done = townlet("export", run.name, "--format", "onnx", "--to", str(to), "--root", str(run.path.parent))
+    assert (done.code, done.err) == (0, "")
+    trained = load_policy(run)
+    wanted, seed = episode(trained)
+    onnxruntime.set_default_logger_severity(3)
+    session = onnxruntime.InferenceSession(to)
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["actions"]) == list(trained.actions.names)
+    assert about["env"] == trained.loaded.recipe.env
+    env = gymnasium.make(trained.loaded.recipe.env, max_episode_steps=trained.loaded.recipe.gym.max_episode_steps)  # type: ignore[union-attr]
+    obs, _ = env.reset(seed=seed)
+    acted, over = [], False
+    while not over:
+        action = session.run(["action"], {"obs": np.atleast_1d(np.asarray(obs, np.float32))[None]})[0][0]
+        acted.append(action)
+        obs, _, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+    env.close()
+    assert len(acted) == len(wanted)
+    np.testing.assert_allclose(np.asarray(acted), np.asarray(wanted), atol=1e-4 if kind == "numbers" else 0)
+
+
+def test_numbers_stay_within_the_bounds_that_the_file_names(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+    trained = load_policy(gym_runs["numbers"])
+    means = trained.network.get_submodule("head.means")
+    with torch.no_grad():  # so sure of itself that its means lie far beyond
+        means.get_parameter("bias").fill_(50.0)
+    session = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "x.onnx"))
+    bounds = json.loads(session.get_modelmeta().custom_metadata_map["bounds"])
+    assert bounds == {"low": [-2.0], "high": [2.0]}
+    action, means, deviations = session.run(None, {"obs": np.zeros((3, 3), np.float32)})
+    assert action.tolist() == [[2.0]] * 3
+    assert means.min() > 2
+    assert deviations.shape == (3, 1)
+
+
+def test_safetensors_say_how_observations_are_scaled(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+    trained = load_policy(gym_runs["scaled"])
+    path = export(trained, "safetensors", tmp_path / "policy.safetensors")
+    with safe_open(path, "pt") as file:
+        about, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    blocks = json.loads(about["observation"])
+    layout = Layout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
+    network = Branch(TypeAdapter(NetworkSpec).validate_json(about["network"]), layout, 3, POLICY_SCALE)
+    network.load_state_dict(tensors)
+    centre, spread, limit = (np.array(json.loads(about[name]), np.float32) for name in ("centre", "spread", "limit"))
+    env = gymnasium.make("Acrobot-v1", max_episode_steps=80)
+    wanted, seed = episode(trained)
+    obs, _ = env.reset(seed=seed)
+    for action in wanted:
+        seen = np.clip((obs.astype(np.float32) - centre) / spread, -limit, limit)
+        outputs, _ = network(torch.from_numpy(seen)[None], network.start(1))
+        assert int(outputs.argmax()) == action
+        obs, *_ = env.step(action)
+    env.close()
+    assert np.abs(centre).max() > 0.01
+    assert "subtract `centre`" in about["readme"]
+
+
+def test_switches_are_on_where_the_run_switches_them_on(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+    trained = load_policy(gym_runs["ppo"])
+    trained.kind, trained.actions = "switches", Binary(("left", "right"))
+    session = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "x.onnx"))
+    obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    action, logits = session.run(None, {"obs": obs})
+    assert [entry.name for entry in session.get_inputs()] == ["obs"]
+    assert (action == (logits > 0)).all()
+    assert action.any()
+    assert not action.all()

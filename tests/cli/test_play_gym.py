@@ -1,0 +1,148 @@
+"""`townlet play` outside towns: in a pipe, at a terminal, by hand, in a window and as a video."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.program import Program
+from cli.terminal import at_a_terminal
+from films import film_facts
+from townlet.cli.gym_keys import keys_for
+from townlet.envs import blocks
+from townlet.runs.folder import Run
+
+
+def test_a_pipe_gets_a_line_for_each_episode_and_what_they_mean(townlet: Program, gym_runs: dict[str, Run]) -> None:
+    run = gym_runs["ppo"]
+    words = ["--mode", "trained", "--mode", "random", "--episodes", "2"]
+    done = townlet("play", run.name, *words, "--root", str(run.path.parent))
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    for name in ("trained", "random"):
+        told = re.findall(rf"^{name}, episode (\d): (\d+)(?:\.\d)? in (\d+) steps, the end$", done.out, re.MULTILINE)
+        assert [number for number, *_ in told] == ["1", "2"]
+        assert all(won == steps for _, won, steps in told)  # every step pays 1
+        assert re.search(rf"^{name}: \d+(\.\d)?, \d+(\.\d)?$", done.out, re.MULTILINE)
+    assert re.search(r"This agent gets \d+(\.\d)? on average of 2 episodes; from 475 on CartPole-v1 counts", done.out)
+
+
+def test_what_an_environment_writes_is_shown_with_the_place_of_the_agent(townlet: Program) -> None:
+    done = townlet("play", "FrozenLake-v1", "kwargs.is_slippery=false", "--episodes", "1")
+    assert done.code == 0
+    assert "random, step 0" in done.out
+    assert "[S]FFF" in done.out
+    assert "\x1b" not in done.out
+
+
+def test_the_seed_decides_what_is_seen(townlet: Program) -> None:
+    first, again, other = (townlet("play", "CartPole-v1", "--seed", seed).out for seed in ("1", "1", "2"))
+    assert first == again
+    assert first != other
+
+
+def test_actions_can_be_drawn(townlet: Program, gym_runs: dict[str, Run]) -> None:
+    run = gym_runs["ppo"]
+    plain, drawn = (townlet("play", run.name, *w, "--root", str(run.path.parent)).out for w in ([], ["--sample"]))
+    assert plain != drawn
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["CartPol-v1"], "there is no environment 'CartPol-v1'"),
+        (["CartPole-v1", "--mode", "trained"], "townlet train CartPole-v1:ppo"),
+        (["CartPole-v1", "--mode", "planner"], "there is no planner in CartPole-v1"),
+        (["CartPole-v1", "--mode", "human"], "needs a terminal"),
+        (["CartPole-v1", "--step"], "--step needs a terminal"),
+        (["CartPole-v1", "--window"], "there is no screen to open a window on"),
+        (["CartPole-v1", "kwargz.x=1"], "kwargz"),
+        (["CartPole-v1:ppo"], "townlet train CartPole-v1:ppo"),
+        (["Bandit-v0", "--video", "x.mp4"], "Bandit-v0 draws no pictures"),
+        (["CartPole-v1", "--video", "x.gif"], "a video is an .mp4 file"),
+    ],
+)
+def test_what_cannot_be_played_is_explained(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    done = townlet("play", *words, "--root", str(tmp_path))
+    assert done.code == 2
+    assert told in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_recipe_without_a_run_is_played_at_random_as_it_is_made(townlet: Program, tmp_path: Path) -> None:
+    words = ["--mode", "random", "--episodes", "1", "--root", str(tmp_path)]
+    done = townlet("play", "CartPole-v1:ppo", "gym.max_episode_steps=5", *words)
+    assert done.code == 0
+    assert "random, episode 1: 5.00 in 5 steps, time" in done.out
+
+
+def test_a_video_shows_all_players_side_by_side(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
+    run, path = gym_runs["ppo"], tmp_path / "x.mp4"
+    words = ["--mode", "trained", "--mode", "random", "--video", str(path), "--episodes", "1", "--steps", "8"]
+    done = townlet("play", run.name, *words, "--root", str(run.path.parent))
+    assert done.code == 0
+    facts = film_facts(path)
+    assert (facts.frames, facts.size) == (8 + 1 + 50, (1200, 400))
+    assert facts.seconds == pytest.approx(facts.frames / 50, abs=0.05)
+    assert f"{facts.frames} pictures" in done.out
+
+
+def test_a_person_plays_at_a_terminal() -> None:
+    arguments = ["play", "CartPole-v1", "--mode", "human", "--episodes", "1"]
+    code, seen = at_a_terminal(arguments, ["x", "right", "1", "q"], columns=80)
+    assert code == 0
+    assert "'x' does nothing here" in seen
+    assert "▀" in seen
+    assert "step 1  return 1.00  left" in seen
+    assert "no episode ended" in seen
+
+
+def test_a_key_for_every_step() -> None:
+    code, seen = at_a_terminal(["play", "FrozenLake-v1", "--step"], [" ", " ", "q"], columns=80)
+    assert code == 0
+    assert "any key is a step" in seen
+    assert "step 2" in seen
+    assert "step 3" not in seen
+
+
+def test_names_decide_which_arrow_is_which_action() -> None:
+    lake = keys_for(("left", "down", "right", "up"))
+    assert {key: lake[key] for key in ("left", "down", "right", "up", "1", "4")} == {
+        "left": 0, "down": 1, "right": 2, "up": 3, "1": 0, "4": 3,
+    }  # fmt: skip
+    lander = keys_for(("nothing", "left engine", "main engine", "right engine"))
+    assert [lander[key] for key in (".", "left", " ", "right")] == [0, 1, 2, 3]
+    taxi = keys_for(("south", "north", "east", "west", "pick up", "drop off"))
+    assert [taxi[key] for key in ("down", "up", "right", "left", "5", "6")] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_picture_becomes_half_blocks_within_its_room() -> None:
+    picture = np.zeros((40, 80, 3), np.uint8)
+    picture[:20] = (255, 0, 0)
+    text = blocks.frame(picture, 20, 50)
+    lines = text.splitlines()
+    assert len(lines) == 5
+    assert all(line.count("▀") == 20 for line in lines)
+    assert "38;2;255;0;0" in lines[0]
+    assert "38;2;0;0;0" in lines[-1]
+
+
+def test_a_window_shows_every_step(gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch, townlet: Program) -> None:
+    """SDL's own stand-in for a screen: all of pygame works, and nobody sees it."""
+    pygame = pytest.importorskip("pygame", reason="the extra `window` is not installed")
+    monkeypatch.setenv("DISPLAY", ":stand-in")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    run, shown = gym_runs["ppo"], []
+    monkeypatch.setattr(pygame.display, "flip", lambda flip=pygame.display.flip: shown.append(flip()))
+    words = ["--window", "--episodes", "1", "--steps", "5", "--speed", "100", "--root", str(run.path.parent)]
+    done = townlet("play", run.name, *words)
+    assert done.code == 0, done.err
+    assert 1 < len(shown) <= 6

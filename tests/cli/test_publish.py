@@ -1,0 +1,188 @@
+"""`townlet publish`: a folder that others can read, play and measure; and the way to the Hub."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from ruamel.yaml import YAML
+
+from cli.program import Program
+from films import film_facts
+from townlet.runs.folder import Run
+
+
+def published(townlet: Program, run: Run, to: Path) -> str:
+    done = townlet("publish", run.name, "--to", str(to), "--episodes", "4", "--root", str(run.path.parent))
+    assert done.code == 0, done.err
+    return done.out
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    _, front, _ = card.split("---\n", 2)
+    found: dict[str, Any] = YAML(typ="safe").load(front)
+    return found
+
+
+def check_card(folder: Path) -> dict[str, Any]:
+    """Everything a reader of the card would follow."""
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        assert (folder / target).is_file(), target
+    assert re.search(r"^\| trained \|", text, re.MULTILINE)
+    assert re.search(r"^\| random \|", text, re.MULTILINE)
+    with Image.open(folder / "curve.png") as curve:
+        assert curve.size > (600, 300)
+    about = front_matter(text)
+    assert about["library_name"] == "townlet"
+    assert {"reinforcement-learning", "townlet"} <= set(about["tags"])
+    return about
+
+
+def test_a_folder_holds_all_that_others_need(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
+    run, to = gym_runs["scaled"], tmp_path / "agent"
+    published(townlet, run, to)
+    about = check_card(to)
+    results = json.loads((to / "results.json").read_text())
+    (result,) = about["model-index"][0]["results"]
+    assert result["dataset"]["name"] == "Acrobot-v1"
+    assert result["metrics"][0]["value"] == pytest.approx(results["trained"]["mean"], abs=1e-3)
+    assert film_facts(to / "replay.mp4").size == (500, 500)
+    text = (to / "README.md").read_text()
+    assert f"townlet train Acrobot-v1:ppo {run.meta()['overrides'][0]}" in text
+    assert (to / "resolved.yaml").read_text() == run.resolved_file.read_text()
+    assert not list(to.glob("*.db"))
+    told = townlet("eval", str(to), "--episodes", "4", "--json")
+    assert json.loads(told.out)["trained"] == results["trained"]  # whoever gets it can measure it
+    refused = townlet("train", "--resume", str(to))
+    assert refused.code == 2
+    assert "its training cannot go on" in refused.err
+    published(townlet, run, to)  # again, over itself
+    check_card(to)
+
+
+def test_a_town_is_published_in_the_same_way(townlet: Program, runs: Path, tmp_path: Path) -> None:
+    published(townlet, Run.open("town-l0-dqn", runs), tmp_path / "agent")
+    about = check_card(tmp_path / "agent")
+    assert about["model-index"][0]["results"][0]["metrics"][0]["type"] == "mean_length"
+    done = townlet("play", str(tmp_path / "agent"), "--lives", "3")
+    assert done.code == 0
+    assert "this one lives" in done.out
+
+
+def test_where_nothing_can_be_drawn_the_card_says_so(townlet: Program, tmp_path: Path) -> None:
+    words = ["rows=4", "threads=1", "env_steps=512", "agent.n_steps=16", "evaluation.episodes=2", "metrics.every=128"]
+    assert townlet("train", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs")).code == 0
+    run = Run.open("latest", tmp_path / "runs")
+    assert "Bandit-v0 draws no pictures" in published(townlet, run, tmp_path / "agent")
+    assert "There is no video" in (tmp_path / "agent" / "README.md").read_text()
+
+
+def test_other_things_are_not_written_over(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    run = gym_runs["ppo"]
+    done = townlet("publish", run.name, "--to", str(tmp_path), "--root", str(run.path.parent))
+    assert done.code == 2
+    assert "holds other things" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of the Hub as an upload needs; it remembers what it was sent."""
+
+    asked: list[tuple[str, bytes]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        type(self).asked.append((self.path, body))
+        answer: dict[str, Any] = {}
+        if self.path.endswith("/repos/create"):
+            answer = {"url": f"http://{self.headers['Host']}/me/cartpole", "name": "me/cartpole", "id": "me/cartpole"}
+        elif "/preupload/" in self.path:
+            files = json.loads(body)["files"]
+            answer = {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
+        elif "/commit/" in self.path:
+            place = f"http://{self.headers['Host']}/me/cartpole/commit/{'0' * 40}"
+            answer = {"success": True, "commitOid": "0" * 40, "commitUrl": place}
+        self._say(answer)
+
+    def do_GET(self) -> None:
+        self._say({"type": "user", "name": "me", "orgs": [], "sha": "0" * 40, "siblings": [], "id": "me/cartpole"})
+
+    def _say(self, answer: dict[str, Any]) -> None:
+        text = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *words: Any) -> None:
+        """Quietly."""
+
+
+@pytest.fixture
+def hub() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    Hub.asked = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", Hub.asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def to_the_hub(run: Run, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the Hub's library reads where the Hub is when it is imported."""
+    words = ["publish", run.name, "--to", "hub:me/cartpole", "--episodes", "2", "--root", str(run.path.parent)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+    command = [sys.executable, "-m", "townlet", *words]
+    given = clean | {"HF_HOME": str(folder), "HF_HUB_DISABLE_XET": "1", **environment}
+    return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_hub_gets_the_whole_folder(
+    gym_runs: dict[str, Run], tmp_path: Path, hub: tuple[str, list[tuple[str, bytes]]]
+) -> None:
+    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+    address, asked = hub
+    done = to_the_hub(gym_runs["qlearning"], tmp_path, HF_ENDPOINT=address, HF_TOKEN="hf_test")
+    assert done.returncode == 0, done.stderr
+    created = next(json.loads(body) for path, body in asked if path.endswith("/repos/create"))
+    assert created["name"] == "cartpole"
+    (commit,) = [body for path, body in asked if "/commit/" in path]
+    entries = [json.loads(line) for line in commit.splitlines()]
+    sent = {e["value"]["path"]: base64.b64decode(e["value"]["content"]) for e in entries if e["key"] == "file"}
+    assert {"README.md", "policy.safetensors", "curve.png", "resolved.yaml", "meta.json"} <= set(sent)
+    assert front_matter(sent["README.md"].decode())["library_name"] == "townlet"
+
+
+def test_without_a_name_on_the_hub_one_is_told_how_to_get_one(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+    done = to_the_hub(gym_runs["qlearning"], tmp_path)
+    assert done.returncode == 2
+    assert "hf auth login" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_hub_that_cannot_be_reached_is_no_traceback(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+    script = "from pathlib import Path; from townlet.train.publish import upload; upload(Path(), 'me/cartpole')"
+    given = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_test"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "TownletError: hub:me/cartpole: the Hub cannot be reached" in done.stderr

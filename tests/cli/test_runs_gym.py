@@ -1,0 +1,53 @@
+"""What runs outside towns say of themselves: solved or not, what it took, and several seeds pooled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.program import Program
+from small import SMALL_GYM, train_gym
+from townlet.runs.folder import Run
+from townlet.train.several import iqm
+
+
+def test_the_report_says_whether_it_is_solved_and_what_it_took(gym_runs: dict[str, Run]) -> None:
+    run = gym_runs["ppo"]
+    told, page = run.report_md.read_text(), run.report_html.read_text()
+    recipe, words = SMALL_GYM["ppo"]
+    assert "| no, from 475 |" in told
+    assert "That is not solved: from 475 on it counts as solved." in told
+    assert f"townlet train {recipe} {words[0]}" in told
+    assert "solved from 475" in page  # the line in the curve
+    assert "evaluated" in page
+    for heading in ("What is won", "Evaluations", "Learning", "Resources"):
+        assert f"<h2>{heading}</h2>" in page
+    assert " MB</td>" in page
+    assert " steps/s</td>" in page
+    (line,) = [line for line in told.splitlines() if line.startswith("| entropy |")]
+    assert set(line.split("|")[2].strip()) <= set("▁▂▃▄▅▆▇█")
+
+
+def test_a_threshold_of_the_recipes_own_is_reached(tmp_path: Path) -> None:
+    run = train_gym("ppo", tmp_path, "reward_threshold=2")
+    told = run.report_md.read_text()
+    assert "| yes, from 2 |" in told
+    assert "That is solved: from 2.00 on it counts as solved." in told
+
+
+def test_seeds_of_one_experiment_are_pooled_by_their_return(townlet: Program, tmp_path: Path) -> None:
+    runs = [train_gym("numbers", tmp_path, f"seed={seed}") for seed in (1, 2, 3)]
+    found = json.loads(townlet("runs", "compare", *(run.name for run in runs), "--json", "--root", str(tmp_path)).out)
+    (group,) = found["groups"]
+    last = [one["evaluations"]["return"][-1] for one in found["runs"]]
+    assert group["metric"] == "return"
+    assert group["iqm"] == pytest.approx(iqm(last))
+    low, high = group["interval"]
+    assert min(last) <= low <= group["iqm"] <= high <= max(last)
+    curves = tmp_path / "curves.svg"
+    done = townlet("runs", "compare", "Pendulum", "--plot", str(curves), "--root", str(tmp_path))
+    assert f"IQM of the last evaluation's return {group['iqm']:.1f}" in done.out
+    assert "work" not in done.out
+    assert "return of an episode, evaluated" in curves.read_text()
