@@ -138,10 +138,13 @@ class Hello(Said):
 
 
 class RunStatus(Said):
-    """How a run goes."""
+    """How a run goes; the first message about it."""
 
     type: Literal["run_status"] = "run_status"
     run: str
+    kind: Literal["town", "gym"] = Field(
+        description="What it trains in. Of a gym, a Gymnasium environment, there are figures; episodes are at /api."
+    )
     state: Literal["running", "finished", "interrupted", "diverged"]
     env_steps: int
     budget: int = Field(description="In env_steps; 0 where time alone limits it.")
