@@ -220,7 +220,7 @@ class GymVec:
 
     def frames(self) -> tuple[Any, ...]:
         """The picture of every row, where the environment was made with a render mode."""
-        return tuple(self.vec.render() or ())
+        return tuple(self.vec.render() or ()) if self.vec.render_mode else ()
 
     def close(self) -> None:
         """Give back processes, windows and memory."""

@@ -95,6 +95,11 @@ class Episode:
         self.seen = {block.name: [] for block in self._drawn}
 
     @property
+    def title(self) -> str:
+        """For the name of a file."""
+        return f"{self.run}-{self.checkpoint}-seed-{self.seed}{'' if self.greedy else '-drawn'}"
+
+    @property
     def over(self) -> bool:
         """Whether nothing more will come."""
         return self.ended is not None or bool(self.problem)
@@ -139,7 +144,6 @@ class Episode:
             "greedy": self.greedy,
             "actions": list(can.names), "chosen": "one" if isinstance(can, Discrete) else "each",
             "components": names[:COMPONENTS], "more": max(0, len(names) - COMPONENTS),
-            "whole": [block.kind == "index" for block in self._told for _ in range(block.size)][:COMPONENTS],
             "pictures": [
                 {"name": b.name, "looks": pictures.looks(b, self._stacked), "height": b.shape[1], "width": b.shape[2]}
                 for b in self._drawn

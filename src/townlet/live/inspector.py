@@ -52,9 +52,9 @@ def inspector(house: House) -> APIRouter:
     @ask.get("/{key}/steps.csv")
     def table(name: str, key: Key) -> Response:
         """All that is known by now as a table, one line for each step."""
-        told = f'attachment; filename="{name}-{key}.csv"'
-        text = episode(name, key).as_csv()
-        return PlainTextResponse(text, media_type="text/csv", headers={"Content-Disposition": told})
+        found = episode(name, key)
+        told = f'attachment; filename="{found.title}.csv"'
+        return PlainTextResponse(found.as_csv(), media_type="text/csv", headers={"Content-Disposition": told})
 
     return ask
 

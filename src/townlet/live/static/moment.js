@@ -1,12 +1,15 @@
 /** One step of an episode: what the agent thought of each action, and what came of the one it took. */
 
 import { make, write } from './dom.js';
-import { figure, percent, signed } from './format.js';
+import { figure, percent } from './format.js';
 
 /** @typedef {import('./film.js').Film} Film */
 
 const TITLES = { values: 'Worth of each action', probabilities: 'Chance of each action', means: 'Action, mean ± deviation' };
 const MANY = 8;
+
+/** With its sign. @param {number} value */
+const signed = (value) => `${value > 0 ? '+' : ''}${figure(value, 4)}`;
 
 export class MomentPanel {
   constructor() {
@@ -54,6 +57,7 @@ export class MomentPanel {
     write(value, told(film.values[at]));
     write(advantage, last ? '–' : told(film.advantages[at], signed));
     this.end.hidden = !(last && film.over);
+    this.title.hidden = this.list.hidden = last && film.over;
     write(this.end, film.end);
     this.numbers.forEach((number, k) => write(number, told(film.obs[at]?.[k])));
     this.showActions(film, at);
