@@ -34,7 +34,8 @@ class Subscribe(Said):
     type: Literal["subscribe"] = "subscribe"
     run: Run
     source: Literal["training", "checkpoint", "recording", "none"] = Field(
-        description="Lives of training as they end; a checkpoint that plays for me; a life that was kept; only figures."
+        description="Lives of training as they end; a checkpoint that plays for me; a life that was kept; only "
+        "figures, which is all that there is of a run that is no town."
     )
     rows: int = Field(0, ge=0, le=64, description="So many rows of training as a wall of small towns, beside the town.")
     rate: float = Field(

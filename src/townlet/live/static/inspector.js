@@ -81,6 +81,7 @@ export class Inspector {
     const { known } = this.store;
     if (kindOf(known) !== 'gym') return;
     const { checkpoints, status } = known;
+    if (!checkpoints.length && this.begun) return; // the server is back, and tells them anew
     const chosen = this.who.value || 'best';
     this.who.replaceChildren(...checkpointOptions(checkpoints));
     this.who.value = chosen;
