@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,8 +27,8 @@ Visit = Callable[[int], Page]
 class Trained:
     """`townlet train` in a process of its own."""
 
-    def __init__(self, root: Path, *words: str) -> None:
-        command = [sys.executable, "-m", "townlet", "train", *SMALL, *words, "--root", str(root)]
+    def __init__(self, root: Path, *words: str, recipe: Sequence[str] = SMALL) -> None:
+        command = [sys.executable, "-m", "townlet", "train", *recipe, *words, "--root", str(root)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def port(self) -> int:

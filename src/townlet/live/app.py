@@ -16,10 +16,13 @@ from pydantic import ValidationError
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
 from townlet.live.editing import judged
-from townlet.live.house import House, Unknown
+from townlet.live.house import House
+from townlet.live.inspector import inspector
 from townlet.live.manual import manual
 from townlet.live.protocol import FROM_PAGE, LARGEST, EditWorld, Error, Hello, documentation
 from townlet.live.questions import questions
+from townlet.live.stand import Unknown
+from townlet.live.studio import Busy
 from townlet.live.viewer import Viewer
 from townlet.web.mailbox import Stuck
 
@@ -35,6 +38,7 @@ def make_app(house: House, worlds: Path = Path("worlds")) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         conductor = asyncio.create_task(house.run())
         yield
+        house.studio.close()
         conductor.cancel()
         with suppress(asyncio.CancelledError):
             await conductor
@@ -44,6 +48,7 @@ def make_app(house: House, worlds: Path = Path("worlds")) -> FastAPI:
     app.add_exception_handler(Mistakes, _explained)
     _pages(app, house)
     app.include_router(questions(house, worlds))
+    app.include_router(inspector(house))
 
     @app.websocket("/ws")
     async def talk(socket: WebSocket) -> None:
@@ -75,7 +80,8 @@ def _pages(app: FastAPI, house: House) -> None:
 async def _explained(_: Request, error: Exception) -> Response:
     assert isinstance(error, TownletError)
     first = error.mistakes[0]
-    return JSONResponse({"what": first.what, "fix": first.fix}, 404 if isinstance(error, Unknown) else 400)
+    status = 404 if isinstance(error, Unknown) else 429 if isinstance(error, Busy) else 400
+    return JSONResponse({"what": first.what, "fix": first.fix}, status)
 
 
 async def _talk(socket: WebSocket, house: House) -> None:

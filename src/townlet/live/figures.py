@@ -110,9 +110,9 @@ class Figures:
         meta = self.run.meta()
         state = state_of(self.run, meta)
         env_steps, episodes = self._progress()
-        told = meta.get("summary") or []
+        told, kind = meta.get("summary") or [], "gym" if meta.get("gym") else "town"
         return RunStatus.model_validate(
-            {"run": self.run.name, "state": state, "env_steps": env_steps, "budget": self._budget,
+            {"run": self.run.name, "kind": kind, "state": state, "env_steps": env_steps, "budget": self._budget,
              "episodes": episodes, "told": told}
         )  # fmt: skip
 

@@ -34,7 +34,8 @@ class Subscribe(Said):
     type: Literal["subscribe"] = "subscribe"
     run: Run
     source: Literal["training", "checkpoint", "recording", "none"] = Field(
-        description="Lives of training as they end; a checkpoint that plays for me; a life that was kept; only figures."
+        description="Lives of training as they end; a checkpoint that plays for me; a life that was kept; only "
+        "figures, which is all that there is of a run that is no town."
     )
     rows: int = Field(0, ge=0, le=64, description="So many rows of training as a wall of small towns, beside the town.")
     rate: float = Field(
@@ -138,10 +139,13 @@ class Hello(Said):
 
 
 class RunStatus(Said):
-    """How a run goes."""
+    """How a run goes; the first message about it."""
 
     type: Literal["run_status"] = "run_status"
     run: str
+    kind: Literal["town", "gym"] = Field(
+        description="What it trains in. Of a gym, a Gymnasium environment, there are figures; episodes are at /api."
+    )
     state: Literal["running", "finished", "interrupted", "diverged"]
     env_steps: int
     budget: int = Field(description="In env_steps; 0 where time alone limits it.")

@@ -16,8 +16,9 @@ from pydantic import Field
 from townlet.errors import TownletError
 from townlet.live.drawing import drawing
 from townlet.live.editing import edited, shipped_text
-from townlet.live.house import House, Stand, Unknown, run_below
+from townlet.live.house import House
 from townlet.live.protocol import Said
+from townlet.live.stand import Stand, TownStand, Unknown, run_below, stand_of
 from townlet.runs import disk
 from townlet.runs.overview import overviews
 from townlet.runs.reader import Reader
@@ -51,21 +52,18 @@ def questions(house: House, worlds: Path) -> APIRouter:
 
     @ask.get("/runs/{name}")
     def about(name: str) -> dict[str, Any]:
-        """One run: its world as it is drawn and as it is written, and the lives it kept."""
-        stand = Stand(run_below(house.root, name))
-        file = stand.run.worlds / "training.yaml"
-        text = file.read_text("utf-8") if file.is_file() else ""
-        return {"world": drawing(stand.world), "text": text, "recordings": stand.recordings()}
+        """One run: of a town its world as it is drawn and as it is written, and the lives it kept."""
+        return _about(stand_of(run_below(house.root, name)))
 
     @ask.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
         """Where agents were, what was new to them, which place followed which, and what they died of."""
-        return mapped.get(name, lambda: _maps(Stand(run_below(house.root, name))))
+        return mapped.get(name, lambda: _maps(stand_of(run_below(house.root, name))))
 
     @ask.get("/runs/{name}/recordings/{number}.csv")
     def recording(name: str, number: int) -> Response:
         """A life that was kept, one line for each step."""
-        stand = Stand(run_below(house.root, name))
+        stand = stand_of(run_below(house.root, name)).town()
         life = stand.recorded(number)
         told = f'attachment; filename="{name}-{number}.csv"'
         return PlainTextResponse(
@@ -98,7 +96,19 @@ def _runs(root: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in one.items() if key not in hidden} for one in told]
 
 
+def _about(stand: Stand) -> dict[str, Any]:
+    """What does not change while one looks."""
+    recipe, arena = stand.loaded.recipe, stand.loaded.arena
+    if not isinstance(stand, TownStand):
+        threshold = recipe.reward_threshold or arena.threshold
+        return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": arena.limit, "recordings": []}
+    file = stand.run.worlds / "training.yaml"
+    text = file.read_text("utf-8") if file.is_file() else ""
+    return {"kind": "town", "world": drawing(stand.world), "text": text, "recordings": stand.recordings()}
+
+
 def _maps(stand: Stand) -> dict[str, Any]:
+    """Of all of training; where there is no town, only how episodes ended."""
     if not stand.run.metrics_file.exists():
         return {"visits": [], "novelty": None, "transitions": [], "causes": {}}
     with Reader(stand.run.metrics_file) as store:
@@ -109,7 +119,7 @@ def _maps(stand: Stand) -> dict[str, Any]:
         )
         ways = store.totals("affordance_transitions", ("from", "to"))
         deaths = store.read("episode_intervals", ("causes",))["causes"]
-    cells = int(stand.world.tables.next_cell.shape[1])
+    cells = int(stand.world.tables.next_cell.shape[1]) if isinstance(stand, TownStand) else 0
     novelty = dict(zip(newest["cell"], newest["novelty"], strict=True))
     known = [value for value in novelty.values() if value is not None]
     return {

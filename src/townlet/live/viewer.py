@@ -39,7 +39,8 @@ from townlet.web.mailbox import Mailbox
 from townlet.world.tables import World
 
 if TYPE_CHECKING:
-    from townlet.live.house import House, Stand
+    from townlet.live.house import House
+    from townlet.live.stand import Stand, TownStand
 
 SPEED: Final = 5.0  # steps a second, until somebody wishes otherwise
 FIRST: Final = 1  # seed of the first town that a checkpoint plays in
@@ -106,7 +107,13 @@ class Viewer:
             for message, text in shown:
                 self.pass_on(message, text)
         else:
-            self.show(self._beside.follow(self.stand.air))
+            self.show(self._beside.follow(self._town.air))
+
+    @property
+    def _town(self) -> TownStand:
+        """The run that it looks at, which must be a town."""
+        assert self.stand is not None
+        return self.stand.town()
 
     def leave(self) -> None:
         """The connection is gone, or looks elsewhere."""
@@ -185,29 +192,29 @@ class Viewer:
             self.say(stand.figures.status(), *stand.figures.whole(), *stand.figures.saved())
             self._cast = [("latest", 0.0)]
         self._world = None
-        self.asked, self.follows, self.seats = asked, asked.source == "training", []
+        self.asked, self.follows, self.seats = asked, False, []
         self._beside = self._seat(lambda: None)
-        if self.follows and asked.rate == RATE:
-            self.show(stand.air.so_far())
+        if asked.source == "training":
+            town, self.follows = self._town, True
+            if asked.rate == RATE:
+                self.show(town.air.so_far())
         elif asked.source == "checkpoint":
             self._play(self._cast)
         elif asked.source == "recording":
-            self._select(Select(recording=stand.newest_recording()))
+            self._select(Select(recording=self._town.newest_recording()))
         self._then = time.monotonic()  # to find and prepare all this may have taken a while
 
     def _own(self) -> None:
         """Whoever touches the controls goes on alone, from where all are."""
-        assert self.stand is not None
         if self.follows:
-            self.follows, air = False, self.stand.air
-            seat = self._seat(self.stand.next_life, speed=air.speed)
-            seat.join(air)
+            town, self.follows = self._town, False
+            seat = self._seat(town.next_life, speed=town.air.speed)
+            seat.join(town.air)
             self.seats = [seat]
 
     def _select(self, asked: Select) -> None:
         """A life that was kept, or the latest one of a row of training, and then the next of that row."""
-        assert self.stand is not None
-        stand = self.stand
+        stand = self._town
         life = stand.of_row(asked.row) if asked.recording is None else stand.recorded(asked.recording)
         if life is None:
             raise TownletError(f"no life of row {asked.row} was seen yet", "wait for one to end")
@@ -234,8 +241,7 @@ class Viewer:
 
     def _source(self, part: Part, edited: World | None) -> Next:
         """Lives of a checkpoint in towns that both sides share; `latest` is looked up for each life anew."""
-        assert self.stand is not None
-        (word, epsilon), stand, lived = part, self.stand, count()
+        (word, epsilon), stand, lived = part, self._town, count()
         world = edited or stand.world
 
         def cast() -> tuple[Checkpoint, TrainedPolicy]:

@@ -64,9 +64,10 @@ class TrainedPolicy:
         """Numbers that it remembers of a row; 0 without memory."""
         return int(getattr(self.network, "hidden", 0))
 
-    def policy(self) -> Policy:
-        """The same weights with a memory and a random stream of their own."""
-        return Policy(self.network, self.kind, self._streams.torch("policy"))
+    def policy(self, seed: int | None = None) -> Policy:
+        """The same weights with a memory and a random stream of their own, of another seed where one is given."""
+        streams = self._streams if seed is None else Streams(seed)
+        return Policy(self.network, self.kind, streams.torch("policy"))
 
     def start(self, rows: int = 1) -> None:
         """Forget the past: every one of `rows` is before its first step."""

@@ -17,8 +17,9 @@ export class Chart {
     this.fromZero = fromZero;
     this.value = make('span', { class: 'chart-value' });
     this.plotBox = make('div', { class: 'chart-plot' });
+    this.title = make('span', { text: title });
     this.box = make('figure', { class: 'chart' },
-      make('figcaption', {}, make('span', { text: title }), this.value), this.plotBox);
+      make('figcaption', {}, this.title, this.value), this.plotBox);
     /** @type {uPlot | null} */
     this.plot = null;
     /** @type {Points[]} */
@@ -29,6 +30,12 @@ export class Chart {
       if (this.plot && this.plotBox.clientWidth > 40) this.plot.setSize({ width: this.plotBox.clientWidth, height: this.height });
       else if (!this.plot) this.draw();
     }).observe(this.plotBox);
+  }
+
+  /** What it shows from now on, and whether its axis begins at 0. @param {string} title @param {boolean} fromZero */
+  name(title, fromZero) {
+    write(this.title, title);
+    this.fromZero = fromZero;
   }
 
   /** @param {Points[]} points one list for each line */

@@ -4,10 +4,10 @@ import { nextOverlay } from './overlay.js';
 
 /**
  * @param {import('./state.js').Store} store
- * @param {import('./session.js').Session} session
+ * @param {() => {toggle: () => void, step: (by: number) => void, reset: () => void}} player who plays what is shown now
  * @param {() => void} openHelp
  */
-export function listenToKeys(store, session, openHelp) {
+export function listenToKeys(store, player, openHelp) {
   document.addEventListener('keydown', (event) => {
     const target = /** @type {HTMLElement} */ (event.target);
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -17,11 +17,11 @@ export function listenToKeys(store, session, openHelp) {
     const steps = event.shiftKey ? 10 : 1;
     if (event.key === '?') openHelp();
     else if (!store.known.about) return;
-    else if (event.key === ' ') session.toggle();
-    else if (event.key === 'ArrowRight') session.step(steps);
-    else if (event.key === 'ArrowLeft') session.step(-steps);
-    else if (event.key === 'r' || event.key === 'R') session.reset();
-    else if (event.key === 'v' || event.key === 'V') nextOverlay(store);
+    else if (event.key === ' ') player().toggle();
+    else if (event.key === 'ArrowRight') player().step(steps);
+    else if (event.key === 'ArrowLeft') player().step(-steps);
+    else if (event.key === 'r' || event.key === 'R') player().reset();
+    else if ((event.key === 'v' || event.key === 'V') && store.known.world) nextOverlay(store);
     else return;
     event.preventDefault();
   });

@@ -2,7 +2,8 @@
 
 import { Chart } from './chart.js';
 import { byId, make, write } from './dom.js';
-import { compact, many } from './format.js';
+import { compact, figure, many } from './format.js';
+import { kindOf, wordsOf } from './kinds.js';
 import { makeStages } from './stages.js';
 
 /** @typedef {import('./state.js').Store} Store */
@@ -16,6 +17,7 @@ const SMALL = [
   { names: ['intrinsic_weight'], title: { intrinsic_weight: 'Novelty weight' } },
   { names: ['mean_q', 'value_loss'], title: { mean_q: 'Mean value', value_loss: 'Value error' } },
   { names: ['grad_norm', 'approx_kl'], title: { grad_norm: 'Gradient', approx_kl: 'KL per update' } },
+  { names: ['steps_per_second'], title: { steps_per_second: 'Steps per second' } },
 ];
 
 export class LearningPanel {
@@ -26,37 +28,50 @@ export class LearningPanel {
     this.alerts = make('div', { class: 'alerts' });
     this.smallBox = make('div', { class: 'small-charts' });
     this.waiting = make('p', { class: 'quiet' });
-    this.main = new Chart('Life length in steps', [
+    this.main = new Chart('', [
       { label: 'in training', colour: '--accent', fill: true },
       { label: 'tested', colour: '--second', marks: true },
       { label: 'random agent', colour: '--muted', dash: [5, 4], width: 1.3 },
+      { label: 'solved', colour: '--well', dash: [2, 3], width: 1.5 },
     ], Math.round(Math.min(340, Math.max(190, innerHeight * 0.24))), true);
+    this.solved = make('li', { class: 'solved', hidden: true });
     this.legend = make('ul', { class: 'legend' }, make('li', { class: 'train', text: 'training' }),
-      make('li', { class: 'test', text: 'tested' }), make('li', { class: 'random', text: 'random agent' }));
+      make('li', { class: 'test', text: 'tested' }), make('li', { class: 'random', text: 'random agent' }), this.solved);
     /** @type {Map<string, Chart>} */
     this.small = new Map();
     byId('learning-body').replaceChildren(this.told, this.waiting, this.main.box, this.legend, this.smallBox, makeStages(store), this.alerts);
     let waits = 0;
-    store.on(['series', 'evaluations', 'runs', 'run'], () => {
+    store.on(['series', 'evaluations', 'runs', 'run', 'about'], () => {
       // Figures come in bursts; one picture for all of them is enough.
       clearTimeout(waits);
       waits = setTimeout(() => this.draw(), 60);
     });
     store.on(['theme'], () => { this.main.recolour(); for (const chart of this.small.values()) chart.recolour(); });
+    store.on(['about'], () => this.speak());
     store.on(['alerts'], () => this.showAlerts());
     store.on(['status'], () => this.showTold());
   }
 
+  /** In the words of this kind of run, and with the line from which on it counts as solved, where there is one. */
+  speak() {
+    const { known } = this.store;
+    this.main.name(wordsOf(known).curve, kindOf(known) === 'town');
+    const threshold = known.about?.threshold ?? null;
+    this.solved.hidden = threshold === null;
+    write(this.solved, threshold === null ? '' : `solved from ${figure(threshold)} on`);
+  }
+
   draw() {
-    const { series, evaluations, runs, run } = this.store.known;
-    const length = [...(series.get('episode_length') ?? [])];
-    const tested = evaluations.filter((one) => Number.isFinite(one.length)).map((one) => /** @type {[number, number]} */ ([one.env_steps, one.length]));
-    const random = runs?.find((line) => line.name === run)?.random ?? null;
-    const xs = [...length, ...tested].map(([x]) => x);
-    const flat = random !== null && xs.length ? /** @type {[number, number][]} */ ([[Math.min(...xs), random], [Math.max(...xs), random]]) : [];
+    const { series, evaluations, runs, run, about } = this.store.known;
+    const words = wordsOf(this.store.known);
+    const trained = [...(series.get(words.series) ?? [])];
+    const tested = evaluations.filter((one) => Number.isFinite(one[words.tested])).map((one) => /** @type {[number, number]} */ ([one.env_steps, one[words.tested]]));
+    const xs = [...trained, ...tested].map(([x]) => x);
+    /** @param {number | null | undefined} value @returns {[number, number][]} */
+    const flat = (value) => (typeof value === 'number' && xs.length ? [[Math.min(...xs), value], [Math.max(...xs), value]] : []);
     this.waiting.hidden = xs.length > 0;
     this.main.box.hidden = this.legend.hidden = !xs.length;
-    this.main.set([length, tested, flat]);
+    this.main.set([trained, tested, flat(runs?.find((line) => line.name === run)?.random), flat(about?.threshold)]);
     for (const { names, title } of SMALL) {
       const name = names.find((one) => (series.get(one)?.size ?? 0) > 1);
       const points = name ? [...(series.get(name) ?? [])] : [];

@@ -9,7 +9,9 @@ import { explainPanels, prepareHelp } from './explain.js';
 import { clock } from './format.js';
 import { Hearing } from './hearing.js';
 import { sign } from './icons.js';
+import { Inspector } from './inspector.js';
 import { listenToKeys } from './keys.js';
+import { kindOf } from './kinds.js';
 import { LearningPanel } from './learning.js';
 import { showLives } from './lives.js';
 import { announce, toast } from './notices.js';
@@ -104,7 +106,7 @@ function showMoment(now) {
 const controls = new Controls(store, session, playbacks, () => towns[store.known.side].canvas);
 byId('stages').replaceChildren(...towns.map((town) => town.box));
 followTheme(store);
-explainPanels();
+explainPanels(store);
 const openHelp = prepareHelp();
 showRuns(store, (run) => void visit.choose(run));
 new LearningPanel(store);
@@ -116,7 +118,8 @@ showWays(store);
 showOverlay(store, byId('overlay-note'));
 showBlank(store, () => connection.hurry());
 showHint(store, session, towns[0]);
-listenToKeys(store, session, openHelp);
+const inspector = new Inspector(store);
+listenToKeys(store, () => (kindOf(store.known) === 'gym' ? inspector : session), openHelp);
 
 showChoices(store);
 store.on(['compare', 'side'], () => {
@@ -139,10 +142,14 @@ let then = performance.now();
 function picture(now) {
   const seconds = Math.min(0.25, (now - then) / 1000);
   then = now;
+  requestAnimationFrame(picture);
+  if (kindOf(store.known) === 'gym') {
+    inspector.tick(seconds);
+    return;
+  }
   towns[0].tick(seconds);
   if (store.known.compare !== null) towns[1].tick(seconds);
   showMoment(now);
-  requestAnimationFrame(picture);
 }
 requestAnimationFrame(picture);
 connection.open();

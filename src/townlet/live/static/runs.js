@@ -2,6 +2,7 @@
 
 import { byId, make, svg, write } from './dom.js';
 import { compact, count, figure, stateInWords } from './format.js';
+import { wordsOf } from './kinds.js';
 
 /**
  * @typedef {import('./state.js').Store} Store
@@ -92,6 +93,6 @@ function showStatus(store) {
   const speed = [...(series.get('steps_per_second')?.values() ?? [])].at(-1);
   const parts = [`${compact(status.env_steps)}${status.budget ? ` of ${compact(status.budget)}` : ''} steps`];
   if (status.state === 'running' && speed) parts.push(`${compact(speed)}/s`);
-  else if (status.episodes) parts.push(`${count(status.episodes)} lives`);
+  else if (status.episodes) parts.push(`${count(status.episodes)} ${wordsOf(store.known).episodes}`);
   write(byId('progress-text'), parts.join(' · '));
 }

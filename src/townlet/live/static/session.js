@@ -41,7 +41,7 @@ export class Session {
     this.send({ type: 'subscribe', run, source, rows: ROWS });
     if (source === 'checkpoint') this.recast();
     if (source === 'recording' && recording !== null) this.send({ type: 'select', recording });
-    if (source !== 'training' && speed !== USUAL) this.send({ type: 'set_speed', speed });
+    if ((source === 'checkpoint' || source === 'recording') && speed !== USUAL) this.send({ type: 'set_speed', speed });
   }
 
   /** Bring the players on the server's side to what is chosen here. */

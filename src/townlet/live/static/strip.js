@@ -35,7 +35,7 @@ export function makeStrip(store, session) {
     box.hidden = !lived.length;
     if (!lived.length) return;
     write(title, status?.state === 'running' ? 'Lives in training, as they end' : 'The last lives of training');
-    const most = about?.world.max_steps ?? Math.max(...lived.map((one) => one.length));
+    const most = about?.world?.max_steps ?? Math.max(...lived.map((one) => one.length));
     bars.forEach((bar, k) => draw(bar, lived[lived.length - BARS + k], most, about?.world));
     const reached = lived.filter((one) => one.cause === 'time').length;
     strip.setAttribute('aria-label', `The last lives in training: ${reached} of ${lived.length} reached the limit of ${count(most)} steps.`);

@@ -10,14 +10,16 @@
  *   meters: Meter[], affordances: Affordance[]}} World
  * @typedef {{number: number, env_steps: number, kind: string, row: number, length: number, stage: number,
  *   cause: string, return: number}} Kept
- * @typedef {{world: World, text: string, recordings: Kept[]}} About
+ * @typedef {'town' | 'gym'} Kind of a run
+ * @typedef {{kind: Kind, world?: World, text?: string, recordings: Kept[], env?: string, threshold?: number | null,
+ *   limit?: number | null}} About a town has a world and its text, a gym the rest
  * @typedef {{visits: number[], novelty: (number | null)[] | null, transitions: [string, string, number][],
  *   causes: Record<string, number>}} Maps of all of training
  * @typedef {'running' | 'finished' | 'interrupted' | 'diverged' | 'damaged'} State of a run
  * @typedef {{name: string, recipe: string, state: State, env_steps: number, checkpoints: number, best: number | null,
  *   last: number | null, seconds: number, problem: string, scores: number[], random: number | null}} RunLine
  *
- * @typedef {{type: 'run_status', run: string, state: State, env_steps: number, budget: number, episodes: number,
+ * @typedef {{type: 'run_status', run: string, kind: Kind, state: State, env_steps: number, budget: number, episodes: number,
  *   told: string[]}} RunStatus
  * @typedef {{type: 'episode_start', source: string, side: 0 | 1, episode: number, row: number, env_steps: number,
  *   length: number | null, who: string, cell_of: number[], outputs_are: 'values' | 'probabilities'}} EpisodeStart
@@ -48,6 +50,14 @@
  * @typedef {{age: number, cell: number, hour: number, progress: number, using: number, meters: number[],
  *   action: number | null, outputs: number[] | null, mask: boolean[] | null, reward: number | null,
  *   components: number[] | null, why: string | null}} Moment
- * @typedef {'training' | 'checkpoint' | 'recording'} Source
+ * @typedef {'training' | 'checkpoint' | 'recording' | 'none'} Source
+ *
+ * @typedef {{name: string, looks: number, height: number, width: number}} Picture that is a part of an observation
+ * @typedef {{episode: string, checkpoint: string, who: string, seed: number, greedy: boolean, actions: string[],
+ *   chosen: 'one' | 'each', components: string[], more: number, pictures: Picture[], advantage: string}} EpisodeAbout
+ * @typedef {{since: number, known: number, ended: 'terminated' | 'truncated' | 'stopped' | null, problem: string,
+ *   unseen: string, drawn: number, outputs_are: string[], obs: (number | null)[][], actions: (number | null)[][],
+ *   outputs: Record<string, (number | null)[][]>, rewards: (number | null)[], values: (number | null)[],
+ *   advantages: (number | null)[], about: EpisodeAbout | null}} EpisodePart
  */
 export {};

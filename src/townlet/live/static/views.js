@@ -1,7 +1,8 @@
 /** Which view and which side: buttons that only choose, and show what is chosen. */
 
-import { byId } from './dom.js';
+import { byId, write } from './dom.js';
 import { sign } from './icons.js';
+import { kindOf } from './kinds.js';
 
 /** @param {import('./state.js').Store} store */
 export function showChoices(store) {
@@ -17,6 +18,12 @@ export function showChoices(store) {
   store.on(['view'], () => {
     document.body.dataset.view = store.known.view;
     for (const button of views) button.setAttribute('aria-pressed', String(button.dataset.viewButton === store.known.view));
+  });
+  store.on(['about'], () => {
+    document.body.dataset.kind = kindOf(store.known);
+    const skip = /** @type {HTMLAnchorElement} */ (document.querySelector('.skip'));
+    skip.hash = kindOf(store.known) === 'gym' ? '#episode' : '#town';
+    write(skip, kindOf(store.known) === 'gym' ? 'To the episode' : 'To the town');
   });
   store.on(['compare', 'side'], () => {
     byId('side-choice').hidden = store.known.compare === null;

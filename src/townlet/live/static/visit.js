@@ -77,9 +77,9 @@ export class Visit {
     if (question !== this.asked) return true;
     const { runs, theme, view, overlay, link, speed } = this.store.known;
     const line = runs?.find((one) => one.name === run);
-    const source = line?.state === 'running' ? 'training' : line?.checkpoints ? 'checkpoint' : about.recordings.length ? 'recording' : 'training';
+    const source = about.kind === 'gym' ? 'none' : line?.state === 'running' ? 'training' : line?.checkpoints ? 'checkpoint' : about.recordings.length ? 'recording' : 'training';
     this.cleared();
-    this.store.set({ ...nothingKnown(), runs, theme, view, overlay, link, speed, run, about, world: about.world, source });
+    this.store.set({ ...nothingKnown(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, run, about, world: about.world ?? null, source });
     history.replaceState(null, '', `#run=${encodeURIComponent(run)}`);
     this.session.forget();
     this.session.subscribe();

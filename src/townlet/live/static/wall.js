@@ -23,9 +23,9 @@ export function showWall(store, session, playback) {
   const panel = byId('wall');
   const draw = () => {
     const { wall, about, status, source } = store.known;
-    const shown = Boolean(wall && about && status?.state === 'running');
+    const shown = Boolean(wall && about?.world && status?.state === 'running');
     panel.hidden = !shown;
-    if (!shown || !wall || !about) return;
+    if (!shown || !wall || !about?.world) return;
     paint(canvas, wall, about.world, source === 'training' ? playback.start?.row ?? -1 : -1);
     write(byId('wall-note'), `${wall.cell.length} at ${compact(wall.env_steps)} steps`);
     byId('wall-stages').hidden = !wall.stage;

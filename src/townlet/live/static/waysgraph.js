@@ -133,7 +133,7 @@ export function showWays(store) {
   body.replaceChildren(none, drawing, details);
   let drawn = '';
   const draw = () => {
-    byId('ways').hidden = (store.known.about?.world.affordances.length ?? 0) < 2;
+    byId('ways').hidden = (store.known.about?.world?.affordances.length ?? 0) < 2;
     const ways = waysIn(store.known.maps?.transitions ?? []);
     const width = body.clientWidth;
     const key = `${store.known.run} ${width} ${JSON.stringify(ways.map((way) => way.times))}`;

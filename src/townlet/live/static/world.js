@@ -69,8 +69,8 @@ export class WorldPanel {
 
   load() {
     const { about, run } = this.store.known;
-    if (!about) return; // the run is gone, but not what somebody has written
-    this.original = about.text;
+    if (!about?.world) return; // the run is gone or no town, but not what somebody has written
+    this.original = about.text ?? '';
     this.draft = `townlet-draft ${run}`;
     this.text.value = kept(this.draft) ?? this.original;
     this.numberLines();

@@ -61,6 +61,11 @@ class GymArena:
         return self._one.actions
 
     @property
+    def render_modes(self) -> tuple[str, ...]:
+        """The ways in which it can be drawn."""
+        return tuple(self._one.vec.metadata.get("render_modes", ()))
+
+    @property
     def limit(self) -> int | None:
         """Steps after which an episode is cut short."""
         return self.spec.max_episode_steps or about(self.name).limit

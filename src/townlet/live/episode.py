@@ -1,0 +1,213 @@
+"""One episode that was rolled out for somebody: a row for each step, and a picture of each moment."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.agents.ppo import PpoSettings
+from townlet.agents.reinforce import ReinforceSettings
+from townlet.contract.layout import Block, Layout
+from townlet.contract.vec_env import Actions, Continuous, Discrete
+from townlet.live import pictures
+from townlet.train.gyms.rollout import Moment
+from townlet.train.recipe import Recipe
+
+COMPONENTS: Final = 64  # numbers of an observation that a page is told; all are in the table that is saved
+DIGITS: Final = 6
+OUTPUTS: Final = {"values": "q", "means": "mean", "deviations": "deviation", "probabilities": "probability"}
+Ended = Literal["terminated", "truncated", "stopped"]
+
+
+class Judging(NamedTuple):
+    """How an action is judged after the fact: GAE of `lam` from the recipe's discount; None where nothing judges it."""
+
+    gamma: float
+    lam: float | None
+    scale: float  # of rewards inside the agent, in which its values are told
+    words: str
+
+
+def judging(recipe: Recipe) -> Judging:
+    """What the agent of a recipe would think of its actions."""
+    agent = recipe.agent
+    gamma, scale = float(agent.gamma), float(agent.reward_scale)
+    if isinstance(agent, ReinforceSettings) and agent.baseline != "value":
+        return Judging(gamma, None, scale, "Nothing: this agent has learned no values.")
+    end = f" With γ = {gamma:g}, the discount of the recipe"
+    end += f", and rewards times {scale:g}, as the agent counts them." if scale != 1 else "."
+    if isinstance(agent, ReinforceSettings):
+        return Judging(gamma, 1.0, scale, f"The discounted rewards from here on, less the value.{end}")
+    if isinstance(agent, PpoSettings):
+        words = f"Generalized advantage estimation (GAE) with λ = {agent.gae_lambda:g}, from the values beside it.{end}"
+        return Judging(gamma, float(agent.gae_lambda), scale, words)
+    return Judging(gamma, 0.0, scale, f"Temporal difference: reward + γ · next value − value.{end}")
+
+
+def advantages(rewards: NDArray[Any], values: NDArray[Any], judge: Judging, terminated: bool) -> NDArray[np.float64]:
+    """Of steps [T], from values [T + 1] of all moments; what is terminated has nothing more to expect."""
+    found = np.zeros(len(rewards))
+    follows = 0.0
+    for step in reversed(range(len(rewards))):
+        after = 0.0 if terminated and step == len(rewards) - 1 else values[step + 1]
+        delta = rewards[step] * judge.scale + judge.gamma * after - values[step]
+        found[step] = follows = delta + judge.gamma * (judge.lam or 0.0) * follows
+    return found
+
+
+class Episode:
+    """Grows while it is rolled out in another thread: `known` moments may be read, and each is written once."""
+
+    def __init__(self, key: str, run: str, checkpoint: str, who: str, seed: int, greedy: bool) -> None:
+        self.key, self.run, self.checkpoint, self.who, self.seed, self.greedy = key, run, checkpoint, who, seed, greedy
+        self.asked = time.monotonic()  # when somebody looked last
+        self.known = 0
+        self.ended: Ended | None = None
+        self.problem = ""  # why it could not be rolled out
+        self.unseen = ""  # why there are no pictures
+        self.frames: list[bytes] = []
+        self.seen: dict[str, list[bytes]] = {}  # of blocks that are pictures
+        self.room = 0  # bytes of pictures
+        self.values: list[float] = []
+        self._obs: list[NDArray[np.float32]] = []
+        self._actions: list[list[float]] = []
+        self._outputs: dict[str, list[list[float]]] = {}
+        self._rewards: list[float] = []
+        self._can: Actions = Discrete(())
+        self._judge = Judging(1.0, None, 1.0, "")
+        self._drawn: list[Block] = []
+        self._told: list[Block] = []
+        self._stacked = 1
+
+    def cast(self, layout: Layout, actions: Actions, recipe: Recipe) -> None:
+        """Who plays is known now, before the first moment."""
+        self._can, self._judge = actions, judging(recipe)
+        self._stacked = recipe.gym.frame_stack if recipe.gym else 1
+        self._drawn = [block for block in layout if block.kind == "picture"]
+        self._told = [block for block in layout if block.kind != "picture"]
+        self.seen = {block.name: [] for block in self._drawn}
+
+    @property
+    def title(self) -> str:
+        """For the name of a file."""
+        return f"{self.run}-{self.checkpoint}-seed-{self.seed}{'' if self.greedy else '-drawn'}"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.ended is not None or bool(self.problem)
+
+    def add(self, moment: Moment) -> None:
+        """One more moment, and the step that led to it."""
+        if moment.led is not None:
+            action = np.atleast_1d(moment.led.action).astype(np.float64)
+            if isinstance(self._can, Continuous):
+                action = action.clip(self._can.low, self._can.high)  # as the environment takes it
+            self._actions.append(action.tolist())
+            self._rewards.append(moment.led.reward)
+            for name, part in moment.led.outputs.items():
+                self._outputs.setdefault(name, []).append(part.astype(np.float64).tolist())
+        self._obs.append(np.concatenate([np.zeros(0, np.float32), *(moment.obs[b.slice] for b in self._told)]))
+        if moment.frame is not None:
+            self._keep(self.frames, pictures.frame(moment.frame))
+        for block in self._drawn:
+            self._keep(self.seen[block.name], pictures.seen(block, moment.obs, self._stacked))
+        self.known += 1
+
+    def _keep(self, into: list[bytes], picture: bytes) -> None:
+        into.append(picture)
+        self.room += len(picture)
+
+    @property
+    def components(self) -> list[str]:
+        """What the numbers of an observation are called."""
+        return [name for block in self._told for name in _numbered(block)]
+
+    @property
+    def outputs_are(self) -> list[str]:
+        """What stands behind an action: the most telling first."""
+        known = [name for name in OUTPUTS if name in self._outputs]
+        return known[:1] if known[:1] == ["values"] else known  # of values the highest is taken: no more to say
+
+    def about(self) -> dict[str, Any]:
+        """What does not change while it grows."""
+        can, names = self._can, self.components
+        return {
+            "episode": self.key, "checkpoint": self.checkpoint, "who": self.who, "seed": self.seed,
+            "greedy": self.greedy,
+            "actions": list(can.names), "chosen": "one" if isinstance(can, Discrete) else "each",
+            "components": names[:COMPONENTS], "more": max(0, len(names) - COMPONENTS),
+            "pictures": [
+                {"name": b.name, "looks": pictures.looks(b, self._stacked), "height": b.shape[1], "width": b.shape[2]}
+                for b in self._drawn
+            ],
+            "advantage": self._judge.words,
+        }  # fmt: skip
+
+    def part(self, since: int) -> dict[str, Any]:
+        """Moments from `since` on, as columns; advantages once all is known."""
+        known, over = self.known, self.over
+        steps = slice(since, max(0, known - 1))
+        return {
+            "since": since, "known": known, "ended": self.ended, "problem": self.problem, "unseen": self.unseen,
+            "drawn": len(self.frames), "outputs_are": self.outputs_are,
+            "obs": [_figures(row[:COMPONENTS]) for row in self._obs[since:known]],
+            "actions": [_figures(row) for row in self._actions[steps]],
+            "outputs": {name: [_figures(row) for row in self._outputs[name][steps]] for name in self.outputs_are},
+            "rewards": _figures(self._rewards[steps]),
+            "values": _figures(self.values) if over else [],
+            "advantages": _figures(self.advantages()) if over else [],
+        }  # fmt: skip
+
+    def advantages(self) -> list[float]:
+        """Of all steps; none while it grows, or where no values were learned."""
+        if self._judge.lam is None or len(self.values) != self.known or self.known < 2:
+            return []
+        rewards, values = np.asarray(self._rewards), np.asarray(self.values)
+        return list(advantages(rewards, values, self._judge, self.ended == "terminated").tolist())
+
+    @property
+    def judged(self) -> bool:
+        """Whether the agent has learned what moments are worth."""
+        return self._judge.lam is not None
+
+    def as_csv(self) -> str:
+        """All of it as a table: a row for each moment, with the step that was made there."""
+        out = io.StringIO()
+        table = csv.writer(out, lineterminator="\n")
+        can, names = self._can, self.outputs_are
+        acts = ["action"] if isinstance(can, Discrete) else [f"action {name}" for name in can.names]
+        heads = [f"{OUTPUTS[one]} {name}" for one in names for name in can.names]
+        table.writerow(["step", *acts, *heads, "reward", "return", "value", "advantage", *self.components])
+        judged, total = self.advantages(), 0.0
+        for at in range(self.known):
+            led: list[Any] = [""] * (len(acts) + len(heads) + 2)
+            if at < len(self._rewards):
+                total += self._rewards[at]
+                done = self._actions[at]
+                led = [can.names[int(done[0])]] if isinstance(can, Discrete) else list(done)
+                led += [value for name in names for value in self._outputs[name][at]]
+                led += [self._rewards[at], total]
+            value = self.values[at] if at < len(self.values) else ""
+            worth = judged[at] if at < len(judged) else ""
+            table.writerow([at, *led, value, worth, *self._obs[at].tolist()])
+        return out.getvalue()
+
+
+def _numbered(block: Block) -> list[str]:
+    """The names of a block's numbers: its own, with their places where there are several."""
+    if block.size == 1:
+        return [block.name]
+    return [f"{block.name}[{','.join(map(str, place))}]" for place in np.ndindex(*block.shape)]
+
+
+def _figures(values: Iterable[float]) -> list[float | None]:
+    """Numbers as JSON has them; what is none of them is null."""
+    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]

@@ -1,0 +1,52 @@
+"""Runs of a second that are no towns, one of each kind of action and observation, and a town beside them.
+
+Tests name this module as a plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from live.conftest import Served
+from live.episodes import Gyms
+from townlet.train.launch import start
+from townlet.train.load import load
+from train.tiny import tiny
+
+SMALL: Final = (
+    "threads=1", "rows=4", "evaluation.episodes=2", "evaluation.every=200", "metrics.every=64",
+    "metrics.tensorboard=false",
+)  # fmt: skip
+PPO: Final = (*SMALL, "agent.n_steps=16", "agent.epochs=1", "env_steps=384")
+LIMIT: Final = "gym.max_episode_steps=14"
+RECIPES: Final = {
+    "cart": ("CartPole-v1:ppo", *PPO, "network.hidden=[16]"),
+    "lake": ("FrozenLake-v1:qlearning", *SMALL, "env_steps=384", LIMIT),
+    "pendulum": ("Pendulum-v1:ppo", *PPO, "network.hidden=[16]", LIMIT),
+    "bandit": ("Bandit-v0:ppo", *PPO, "network.hidden=[16]", "gym.kwargs={length: 14}"),
+    "pixels": (
+        "CartPole-v1:ppo", *SMALL, "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "network=nature", LIMIT,
+        "gym.observation=rgb", "gym.grayscale=true", "gym.resize=[42,42]", "gym.frame_stack=2",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def gyms(tmp_path_factory: pytest.TempPathFactory) -> Gyms:
+    """A run of each, all below one folder."""
+    pytest.importorskip("pygame", reason="the environments draw themselves with it: pip install 'townlet[window]'")
+    root = tmp_path_factory.mktemp("gyms")
+    found = {name: start(load(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
+    return {**found, "town": start(tiny("town:dqn"), root).run}
+
+
+@pytest.fixture
+def inspected(gyms: Gyms, tmp_path: Path) -> Iterator[Served]:
+    """A server over all of them, begun for the first."""
+    one = Served(gyms["cart"].path.parent, gyms["cart"].name, tmp_path / "worlds")
+    yield one
+    one.stop()

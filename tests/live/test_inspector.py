@@ -1,0 +1,197 @@
+"""Episodes that are rolled out for a page: what they hold, and what strangers and the impatient get."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from websockets.sync.client import ClientConnection
+
+from live.conftest import Page, Served
+from live.episodes import Gyms, begin, by_hand, whole
+from live.test_security import SECRET, WAYS_OUT, ask
+from townlet.live import studio
+from townlet.live.episode import Judging, advantages
+
+pytest_plugins = ["live.gyms"]
+
+
+@pytest.mark.parametrize(("name", "greedy"), [("cart", True), ("cart", False), ("lake", True), ("pendulum", False)])
+def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms: Gyms, name: str, greedy: bool) -> None:
+    run = gyms[name]
+    told, (rollout, trained) = whole(inspected, run.name, seed=5, greedy=greedy), by_hand(run, 5, greedy)
+    moments = rollout.moments
+    led = [moment.led for moment in moments if moment.led]
+    assert (told["problem"], told["known"], len(told["rewards"])) == ("", len(moments), len(led))
+    assert told["ended"] == ("terminated" if rollout.terminated else "truncated")
+    assert np.allclose(told["obs"], [moment.obs for moment in moments], rtol=1e-4)
+    assert np.allclose(told["rewards"], [one.reward for one in led], rtol=1e-4)
+    done = [np.atleast_1d(one.action).clip(-2, 2 if name == "pendulum" else 9) for one in led]  # the torque's bounds
+    assert np.allclose(told["actions"], done, rtol=1e-4)
+    kinds = {"cart": ["probabilities"], "lake": ["values"], "pendulum": ["means", "deviations"]}
+    assert told["outputs_are"] == kinds[name]
+    for kind in kinds[name]:
+        assert np.allclose(told["outputs"][kind], [one.outputs[kind] for one in led], rtol=1e-4, atol=1e-6)
+    values = trained.values(torch.from_numpy(np.stack([moment.obs for moment in moments])))
+    assert np.allclose(told["values"], values, rtol=1e-3, atol=1e-5)
+    assert len(told["advantages"]) == len(led)
+    if name == "lake":
+        last = led[-1].reward + (0 if rollout.terminated else trained.loaded.recipe.agent.gamma * float(values[-1]))
+        assert math.isclose(told["advantages"][-1], last - float(values[-2]), rel_tol=1e-3, abs_tol=1e-5)
+        assert told["about"]["advantage"].startswith("Temporal difference")
+
+
+def test_advantages_are_temporal_differences_summed_up() -> None:
+    rewards, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 1.5, 2.0])
+    steps = Judging(0.9, 0.0, 1.0, "")
+    assert np.allclose(advantages(rewards, values, steps, terminated=True), [1.4, 2.35, 1.5])
+    assert np.allclose(advantages(rewards, values, steps, terminated=False), [1.4, 2.35, 3.3])
+    to_go = [1 + 0.9 * 2 + 0.81 * 3, 2 + 0.9 * 3, 3.0]
+    assert np.allclose(advantages(rewards, values, Judging(0.9, 1.0, 1.0, ""), terminated=True), to_go - values[:3])
+    assert np.allclose(advantages(rewards, values, Judging(0.9, 0.0, 2.0, ""), terminated=True), [2.4, 4.35, 4.5])
+
+
+def test_what_cannot_be_drawn_still_has_a_table(inspected: Served, gyms: Gyms) -> None:
+    told = whole(inspected, gyms["bandit"].name)
+    assert (told["known"], told["drawn"], told["ended"]) == (15, 0, "truncated")
+    assert told["unseen"] == "Bandit-v0 does not draw itself."
+    path = f"/api/runs/{gyms['bandit'].name}/episodes/{told['about']['episode']}"
+    assert ask(inspected, f"{path}/frames/0.jpg")[0] == 404
+    _, text, headers = ask(inspected, f"{path}/steps.csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert headers["Content-Disposition"].endswith('-seed-1.csv"')
+    assert [row["return"] for row in rows[-1:]] == [""]
+    assert math.isclose(float(rows[-2]["return"]), sum(float(row["reward"]) for row in rows[:-1]))
+
+
+def test_a_package_for_drawing_that_is_missing_is_named(
+    inspected: Served, gyms: Gyms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as where it was never installed
+    told = whole(inspected, gyms["cart"].name, seed=3)
+    assert told["unseen"].startswith("CartPole-v1 cannot be drawn here: pygame is not installed")
+    assert (told["problem"], told["drawn"]) == ("", 0)
+    assert told["known"] > 5
+
+
+def test_pictures_that_the_agent_sees_stand_side_by_side(inspected: Served, gyms: Gyms) -> None:
+    run = gyms["pixels"].name
+    told = whole(inspected, run)
+    assert told["about"]["pictures"] == [{"name": "obs", "looks": 2, "height": 42, "width": 42}]
+    assert told["about"]["components"] == []
+    path = f"/api/runs/{run}/episodes/{told['about']['episode']}"
+    connection = inspected.origin + path
+    for place, kind, size in (("seen/0/5.png", "PNG", (84, 42)), ("frames/5.jpg", "JPEG", (600, 400))):
+        with Image.open(io.BytesIO(_bytes(f"{connection}/{place}"))) as image:
+            assert (image.format, image.size) == (kind, size)
+            assert len(np.unique(np.asarray(image.convert("L")))) > 2
+    moments = by_hand(gyms["pixels"], 1)[0].moments
+    with Image.open(io.BytesIO(_bytes(f"{connection}/seen/0/5.png"))) as image:
+        sides = np.asarray(image).reshape(42, 2, 42).transpose(1, 0, 2)
+    assert np.abs(sides - moments[5].obs.reshape(2, 42, 42) * 255).max() <= 1
+
+
+def _bytes(address: str) -> bytes:
+    from urllib.request import urlopen
+
+    with urlopen(address, timeout=20) as answer:
+        found: bytes = answer.read()
+    return found
+
+
+def test_only_our_own_page_may_begin_an_episode(inspected: Served, gyms: Gyms) -> None:
+    run = gyms["cart"].name
+    for origin in ("http://evil.example", "null", f"{inspected.origin}0"):
+        assert begin(inspected, run, origin)[0] == 403
+    body = json.dumps({"checkpoint": "best", "seed": 1}).encode()
+    assert ask(inspected, f"/api/runs/{run}/episodes", "POST", body, Content_Type="application/json")[0] == 403
+    assert ask(inspected, f"/api/runs/{run}/episodes", "POST", body, Host="evil.example")[0] == 421
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"seed": -1}, {"seed": 2**31}, {"seed": 1.5}, {"seed": "1"}, {"seed": None}, {"greedy": 2}, {"checkpoint": ""},
+        {"checkpoint": "x" * 61}, {"checkpoint": 3}, {"steps": 5}, {"checkpoint": "../../secret.txt"},
+        {"checkpoint": "/etc/passwd"}, {"checkpoint": ".."},
+    ],
+)  # fmt: skip
+def test_a_wish_that_is_wrong_is_refused(inspected: Served, gyms: Gyms, wish: dict[str, object]) -> None:
+    status, told = begin(inspected, gyms["cart"].name, **wish)
+    assert status in (400, 422)
+    assert "episode" not in told
+
+
+def test_no_way_leads_out_through_episodes(inspected: Served, gyms: Gyms) -> None:
+    (gyms["cart"].path.parent / "secret.txt").write_text(SECRET)
+    run, key = gyms["cart"].name, "0" * 16
+    inspected.wait()
+    for way in WAYS_OUT:
+        begun = f"/api/runs/{run}/episodes/{key}"
+        for path in (f"/api/runs/{way}/episodes/{key}", f"/api/runs/{run}/episodes/{way}", f"{begun}/frames/{way}.jpg",
+                     f"{begun}/seen/{way}/0.png", f"/api/runs/{run}/episodes/{way}/steps.csv"):  # fmt: skip
+            status, told, _ = ask(inspected, path)
+            assert status in (307, 400, 404, 405, 422)
+            assert SECRET not in told
+    for path in (f"{key}?since=-1", f"{key}?since=99999999", f"{key}/frames/-1.jpg", f"{key}/seen/-1/0.png", "0" * 17):
+        assert ask(inspected, f"/api/runs/{run}/episodes/{path}")[0] in (404, 422)
+
+
+def test_an_episode_belongs_to_its_run_and_towns_have_none(inspected: Served, gyms: Gyms) -> None:
+    status, told = begin(inspected, gyms["lake"].name)
+    assert status == 200
+    assert ask(inspected, f"/api/runs/{gyms['lake'].name}/episodes/{told['episode']}")[0] == 200
+    assert ask(inspected, f"/api/runs/{gyms['cart'].name}/episodes/{told['episode']}")[0] == 404
+    status, told = begin(inspected, gyms["town"].name)
+    assert (status, "in a town" in told["what"]) == (400, True)
+    assert begin(inspected, "nobody")[0] == 404
+
+
+def test_memory_and_work_have_limits(inspected: Served, gyms: Gyms, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = gyms["lake"].name
+    answers = [begin(inspected, run, seed=seed) for seed in range(40)]
+    assert {status for status, _ in answers} <= {200, 429}
+    assert any(status == 429 and "ask again" in told["fix"] for status, told in answers)
+    keys = [whole(inspected, run, seed=seed)["about"]["episode"] for seed in range(100, 100 + studio.KEPT + 1)]
+    kept = [ask(inspected, f"/api/runs/{run}/episodes/{key}")[0] for key in keys]
+    assert kept == [404, *([200] * studio.KEPT)]
+    monkeypatch.setattr(studio, "MOST", 3)
+    told = whole(inspected, run, seed=7)
+    assert (told["known"], told["ended"]) == (4, "stopped")
+    monkeypatch.setattr(studio, "ROOM", 1)
+    assert whole(inspected, gyms["cart"].name, seed=7)["known"] == 1
+
+
+def test_nothing_is_rolled_out_for_nobody(inspected: Served, gyms: Gyms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studio, "PATIENCE", -1.0)
+    assert "nobody looked" in whole(inspected, gyms["lake"].name)["problem"]
+
+
+@pytest.fixture
+def talk(inspected: Served) -> ClientConnection:
+    return inspected.talk()
+
+
+def test_a_conversation_about_a_run_that_is_no_town(talk: ClientConnection, gyms: Gyms) -> None:
+    with talk:
+        page = Page(talk)
+        page.say("subscribe", run=gyms["cart"].name, source="none")
+        assert page.hear("run_status")["kind"] == "gym"
+        assert page.hear("metrics")["series"]["episode_return"]
+        for source in ("training", "checkpoint", "recording"):
+            page.say("subscribe", run=gyms["cart"].name, source=source, rows=16)
+            assert "is not a town" in page.hear("error")["what"]
+        for message in ({"type": "select", "row": 0}, {"type": "load_checkpoint", "checkpoint": "best"}):
+            page.say(**message)
+            assert "is not a town" in page.hear("error")["what"]
+        for message in ("play", "pause", "step", "reset"):
+            page.say(message)  # there is nothing to move
+        page.say("subscribe", run=gyms["town"].name, source="none")
+        assert page.hear("run_status")["kind"] == "town"
