@@ -126,7 +126,8 @@ def test_what_depends_on_the_clock_is_in_no_checkpoint_and_in_no_comparison(tmp_
 
 def test_a_learning_rate_far_too_high_is_told_on_the_console_in_the_store_and_in_the_report(tmp_path: Path) -> None:
     heard = Heard()
-    words = ("threads=1", "rows=4", "network={hidden: [16], activation: relu}", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096")
+    words = ("threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096")
+    words += ("network={hidden: [16], activation: relu}",)
     quiet = ("metrics={every: 128, tensorboard: false}", "evaluation={every: 1, episodes: 2}")
     run = start(load("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[heard]).run
     with Store(run.metrics_file) as store:
