@@ -94,6 +94,12 @@ def test_marks_and_evaluations_lie_at_their_moments_once_each(tmp_path: Path) ->
     assert len({moment for moment, _, _ in found.saved}) == len(found.saved)  # no moment is saved twice
 
 
+@pytest.mark.parametrize("warmup", [0.5, 500])
+def test_nothing_is_evaluated_while_it_warms_up(tmp_path: Path, warmup: float) -> None:
+    found = ran(tiny("town:dqn", "budget={env_steps: 1000}", f"evaluation.warmup={warmup}"), tmp_path)
+    assert [row["env_steps"] for row in found.heard.evaluations] == [800, 1000]
+
+
 def test_what_came_after_the_last_mark_is_not_lost(tmp_path: Path) -> None:
     found = ran(tiny("town:dqn", "budget={env_steps: 348}"), tmp_path)
     assert [mark.env_steps for mark in found.heard.marks] == [100, 200, 300, 348]

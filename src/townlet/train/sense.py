@@ -106,6 +106,9 @@ def _shares(recipe: Recipe, node: Node) -> Iterator[Mistake]:
         if plateau.patience <= 1:
             what = "plateau.patience is a share of the budget, and the budget has no env_steps"
             yield Mistake(what, fix, node.where("plateau", place, "patience"))
+    if 0 < recipe.evaluation.warmup <= 1:
+        what = "evaluation.warmup is a share of the budget, and the budget has no env_steps"
+        yield Mistake(what, fix, node.where("evaluation", "warmup"))
     for path, way in _schedules(recipe, node):
         if way.by_share:
             what = f"{'.'.join(path)} goes by shares of the budget, and the budget has no env_steps"
