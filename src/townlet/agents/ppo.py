@@ -23,6 +23,7 @@ from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import ends
+from townlet.memory.packing import Packing
 from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.optimizers import Kind, clip, forget_gradients
 
@@ -133,6 +134,7 @@ class Ppo(Actor):
             action=(self.family.shape, self.family.dtype),
             hidden=network.hidden,
             voids=env.voids,
+            packing=Packing(env.layout, device),
             device=device,
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
@@ -187,7 +189,7 @@ class Ppo(Actor):
             epochs.append(torch.stack([self._descend(i, advantage, aim, ask) for i in self._minibatches()]).mean(0))
             if s.target_kl is not None and float(epochs[-1][KL]) > s.target_kl:
                 break
-        novelty = self.bonus.learn(self._sample_obs()) if self.bonus else {}
+        novelty = self.bonus.learn(self.rollout.draw_obs(s.bonus_share, self._generator)) if self.bonus else {}
         figures = self._summary(epochs, explained, aim)
         self.rollout.clear(self._hidden)
         return figures | novelty | self.figures()
@@ -249,13 +251,6 @@ class Ppo(Actor):
             outputs, value, _ = self.network(batch.obs, self.network.start(len(part)))
         choice = self.family.of(outputs, batch.mask)
         return batch, choice.log_prob(batch.actions), choice.entropy(), value
-
-    def _sample_obs(self) -> Tensor:
-        """Observations of a share of the steps [B, D], for the bonus."""
-        seen = self.rollout.lived(self.rollout.obs).view(-1, self.rollout.obs.shape[-1])
-        count = max(1, round(self.settings.bonus_share * len(seen)))
-        some = torch.randint(len(seen), (count,), generator=self._generator, device=self._fresh.device)
-        return seen.index_select(0, some)
 
     def _summary(self, epochs: list[Tensor], explained: Tensor, aim: Aim) -> dict[str, float]:
         measure = self._measure(self.rollout.lived(self.rollout.mask))

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
-from gymnasium.wrappers import AddRenderObservation, FilterObservation, StickyAction, TimeLimit
+from gymnasium.wrappers import AddRenderObservation, ClipReward, FilterObservation, StickyAction, TimeLimit
 
 from townlet.envs import own
 from townlet.envs.wrappers import spec as named
@@ -36,6 +36,8 @@ def wrap(env: Env, spec: WrapperSpec) -> Env:
         return StickyAction(env, spec.probability)
     if isinstance(spec, named.SkipSpec):
         return FrameSkip(env, spec.frames, spec.most)
+    if isinstance(spec, named.ClipSpec):
+        return ClipReward(env, -spec.limit, spec.limit)
     if isinstance(spec, named.LimitSpec):
         return TimeLimit(env, spec.steps)
     if isinstance(spec, named.PixelsSpec):

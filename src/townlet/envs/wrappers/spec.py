@@ -73,6 +73,13 @@ class SkipSpec(Model):
         return self
 
 
+class ClipSpec(Model):
+    """Rewards cut off on both sides, so that one learning rate suits games that pay differently. Training only."""
+
+    name: Literal["clip_reward"] = "clip_reward"
+    limit: float = Field(1.0, gt=0, description="No reward is farther from 0. Raise it to tell large rewards apart.")
+
+
 class LimitSpec(Model):
     """Episodes are cut off after so many steps, counted where this stands among the wrappers."""
 
@@ -139,6 +146,7 @@ WrapperSpec = Annotated[
     | MaskSpec
     | StickySpec
     | SkipSpec
+    | ClipSpec
     | LimitSpec
     | PixelsSpec
     | CartPoleShaping
@@ -147,4 +155,4 @@ WrapperSpec = Annotated[
     | OwnSpec,
     Field(discriminator="name"),
 ]
-SHAPING = (CartPoleShaping, MountainCarShaping, LunarLanderShaping)
+SHAPING = (ClipSpec, CartPoleShaping, MountainCarShaping, LunarLanderShaping)
