@@ -11,6 +11,7 @@ from gymnasium.wrappers import AddRenderObservation, ClipReward, FilterObservati
 from townlet.envs import own
 from townlet.envs.wrappers import spec as named
 from townlet.envs.wrappers.cart_pole import CartPolePotential
+from townlet.envs.wrappers.cells import Cells
 from townlet.envs.wrappers.encode import Encode
 from townlet.envs.wrappers.frame_skip import FrameSkip
 from townlet.envs.wrappers.lunar_lander import LunarLanderPotential
@@ -28,6 +29,8 @@ def wrap(env: Env, spec: WrapperSpec) -> Env:
         return Encode(env, spec.to)
     if isinstance(spec, named.KeysSpec):
         return _keep(env, spec.keep)
+    if isinstance(spec, named.CellsSpec):
+        return Cells(env)
     if isinstance(spec, named.ActionsSpec):
         return Remap(env, spec.use)
     if isinstance(spec, named.MaskSpec):

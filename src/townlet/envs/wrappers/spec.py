@@ -32,6 +32,12 @@ class KeysSpec(Model):
     keep: tuple[str, ...] = Field(min_length=1, description="Names of the parts to keep. Fewer make a smaller network.")
 
 
+class CellsSpec(Model):
+    """MiniGrid: what lies in each cell of the view as ones at the places of its kind, colour and state."""
+
+    name: Literal["cells"] = "cells"
+
+
 class ActionsSpec(Model):
     """Fewer or other actions: what the agent calls 0, 1, … is what the environment calls `use`."""
 
@@ -142,6 +148,7 @@ class OwnSpec(Model):
 WrapperSpec = Annotated[
     EncodeSpec
     | KeysSpec
+    | CellsSpec
     | ActionsSpec
     | MaskSpec
     | StickySpec
