@@ -41,4 +41,5 @@ def _said(wrapper: WrapperSpec) -> dict[str, Any]:
     if isinstance(wrapper, StickySpec):
         return {"repeat_action_probability": wrapper.probability}
     what = f"Atari's own vectorization has nothing for the wrapper '{wrapper.name}'"
-    raise TownletError(what if not isinstance(wrapper, ClipSpec) else f"{what} with limit {wrapper.limit:g}", ROW_BY_ROW)
+    limit = f" with limit {wrapper.limit:g}" if isinstance(wrapper, ClipSpec) else ""
+    raise TownletError(what + limit, ROW_BY_ROW)

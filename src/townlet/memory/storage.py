@@ -69,7 +69,7 @@ class Storage:
         if self._packing:
             for seen in [name for name in PACKED if name in columns]:
                 plain = {name: column for name, column in columns.items() if name != seen}
-                columns = plain | self._packing.columns(seen)
+                columns = {**plain, **self._packing.columns(seen)}
         self.columns = {
             name: torch.zeros((slots, rows, *shape), dtype=kind, device=device)
             for name, (shape, kind) in columns.items()
