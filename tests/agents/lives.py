@@ -13,6 +13,7 @@ from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.restore import copied
 from townlet.contract.vec_env import Seen, VecEnv
+from townlet.memory.rollout import Rollout
 
 
 class Life:
@@ -72,6 +73,11 @@ def success(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> flo
         right, ends = right + int((step.reward[fresh] > 0).sum()), ends + int(fresh.sum())
         seen = Seen(step.obs, step.mask)
     return right / ends
+
+
+def seen_in(rollout: Rollout) -> Tensor:
+    """What all rows saw at every step of a full rollout [T, N, D]."""
+    return rollout.gather_rows(torch.arange(rollout.mask.shape[1])).steps.obs
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.lives import Life, differences, success
+from agents.lives import Life, differences, seen_in, success
 from agents.toys import Toy
 from townlet.agents.agent import Materials
 from townlet.agents.dqn import Dqn, DqnSettings
@@ -83,3 +83,15 @@ def test_replay_keeps_a_byte_for_each_value_and_gives_back_what_was_seen() -> No
     assert kept["obs_bytes"].dtype == torch.uint8
     drawn = agent.memory.sample(64)
     assert torch.isin(drawn.obs, torch.tensor([17.0, 200.0]) / 255).all()
+
+
+def test_a_rollout_keeps_a_byte_for_each_value_and_gives_back_what_was_seen() -> None:
+    trained = life("ppo")
+    trained.go_on(3)
+    agent = trained.agent
+    assert isinstance(agent, Ppo)
+    kept = agent.state()["rollout"]["storage"]["columns"]
+    assert {name for name in kept if "obs" in name} == {"obs_bytes"}
+    assert kept["obs_bytes"].dtype == torch.uint8
+    assert torch.equal(seen_in(agent.rollout)[2], agent.rollout.gather(torch.arange(16, 24)).obs)
+    assert torch.isin(seen_in(agent.rollout), torch.tensor([17.0, 200.0]) / 255).all()

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from agents.lives import Life, differences, success
+from agents.lives import Life, differences, seen_in, success
 from agents.toys import Chain, Toy
 from townlet.agents import ppo
 from townlet.agents.agent import Materials
@@ -96,7 +96,7 @@ def test_only_rows_cut_by_time_bootstrap_and_from_what_they_saw_last() -> None:
     assert kept.terminated.any()
     assert (kept.bootstrap[~kept.truncated] == 0).all()
     # Time runs out at the place that the next step would begin from; the step before tells where that is.
-    place = kept.obs.argmax(-1) + 2 * kept.actions - 1
+    place = seen_in(kept).argmax(-1) + 2 * kept.actions - 1
     seen = torch.nn.functional.one_hot(place.clamp(0, 7), 8).float()
     with torch.no_grad():
         value = agent.network(seen.flatten(0, 1), agent.network.start(seen[..., 0].numel()))[1].view_as(kept.value)
@@ -108,7 +108,7 @@ def test_actions_are_valid_and_their_probabilities_those_of_the_policy() -> None
     kept = agent.rollout
     assert (~kept.mask).any()
     assert kept.mask.gather(-1, kept.actions.unsqueeze(-1)).all()
-    shown = agent.policy().outputs(kept.obs.flatten(0, 1), kept.mask.flatten(0, 1))["probabilities"]
+    shown = agent.policy().outputs(seen_in(kept).flatten(0, 1), kept.mask.flatten(0, 1))["probabilities"]
     taken = shown.gather(1, kept.actions.view(-1, 1)).view_as(kept.log_prob)
     torch.testing.assert_close(kept.log_prob, taken.log(), atol=1e-5, rtol=0)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from agents.lives import Life, differences, success
+from agents.lives import Life, differences, seen_in, success
 from agents.toys import Chain, Corridor
 from townlet.agents import ppo
 from townlet.agents.agent import Materials
@@ -68,9 +68,9 @@ def test_seen_again_the_rollout_is_as_it_was_lived(kind: str, shared: bool) -> N
     assert kept.fresh[1:].any()
     assert (kept.hidden.abs().sum(1) > 0).all(), "memory is carried from rollout to rollout"
     with torch.no_grad():
-        logits, value, _ = agent.network(kept.obs, kept.hidden, kept.fresh)
+        logits, value, _ = agent.network(seen_in(kept), kept.hidden, kept.fresh)
         log_prob = Categorical(logits, kept.mask).log_prob(kept.actions)
-        afresh, _, _ = agent.network(kept.obs, torch.zeros_like(kept.hidden), kept.fresh)
+        afresh, _, _ = agent.network(seen_in(kept), torch.zeros_like(kept.hidden), kept.fresh)
     torch.testing.assert_close(log_prob, kept.log_prob, atol=1e-5, rtol=0)
     torch.testing.assert_close(value, kept.value, atol=1e-5, rtol=0)
     assert (afresh - logits).abs().max() > 1e-3, "the carried memory counts"
@@ -86,11 +86,12 @@ def test_before_the_first_step_the_policy_has_not_moved() -> None:
 def test_a_life_cut_by_time_is_valued_by_what_it_remembers(shared: bool) -> None:
     agent = filled(life("lstm", rows=16, n_steps=45, toy=Chain, shared=shared), rounds=2)
     kept, hidden, most = agent.rollout, agent.rollout.hidden, 0.0
+    seen = seen_in(kept)
     assert kept.truncated.any()
-    last = torch.nn.functional.one_hot((kept.obs.argmax(-1) + 2 * kept.actions - 1).clamp(0, 7), 8).float()
+    last = torch.nn.functional.one_hot((seen.argmax(-1) + 2 * kept.actions - 1).clamp(0, 7), 8).float()
     with torch.no_grad():
         for t in range(45):
-            _, _, hidden = agent.network(kept.obs[t], hidden.masked_fill(kept.fresh[t].unsqueeze(1), 0.0))
+            _, _, hidden = agent.network(seen[t], hidden.masked_fill(kept.fresh[t].unsqueeze(1), 0.0))
             value, forgetful = (agent.network(last[t], past)[1] for past in (hidden, torch.zeros_like(hidden)))
             cut = kept.truncated[t]
             torch.testing.assert_close(kept.bootstrap[t, cut], value[cut], atol=1e-5, rtol=0)
@@ -104,7 +105,7 @@ def test_the_last_value_knows_the_past() -> None:
     agent = filled(lived, rounds=4)
     kept = agent.rollout
     with torch.no_grad():
-        _, _, after = agent.network(kept.obs, kept.hidden, kept.fresh)
+        _, _, after = agent.network(seen_in(kept), kept.hidden, kept.fresh)
         over = (kept.terminated | kept.truncated)[-1]
         _, value, _ = agent.network(lived.seen.obs, after.masked_fill(over.unsqueeze(1), 0.0))
     torch.testing.assert_close(agent._last_value, value, atol=1e-5, rtol=0)

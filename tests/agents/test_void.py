@@ -82,11 +82,12 @@ def test_void_steps_change_nothing_that_ppo_learns(way: str, explore: ExploreSpe
         agent, life = ppo_life(explore=explore, normalize_advantage=way, value_clip=0.2)
         agent.round = 10**9
         life.go_on(40)
-        kept, void = agent.rollout, agent.rollout._storage.columns["void"]
+        kept, columns = agent.rollout, agent.rollout._storage.columns
+        void = columns["void"]
         assert 10 < int(void.sum()) < 300
         assert (kept.truncated | kept.terminated)[-1].any() or kept.truncated.any()
         if poison:
-            kept.obs[void] = float("nan")
+            columns["obs"][void] = float("nan")
             kept.mask[void] = True
             kept.actions[void] = 1
             for column in (kept.log_prob, kept.value, kept.reward, kept.intrinsic, kept.bootstrap):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
-from townlet.agents.learner import refuse_voids
+from townlet.agents.learner import LOOKED_AT, refuse_voids
 from townlet.agents.losses import explained_variance, surrogate_slope, value_slope
 from townlet.agents.passes import FIGURES, Passes
 from townlet.config.model import Model
@@ -25,6 +25,7 @@ from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import ends
+from townlet.memory.packing import Packing
 from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.optimizers import Kind
 
@@ -151,6 +152,7 @@ class Ppo(Actor):
             action=(self.family.shape, self.family.dtype),
             hidden=network.hidden,
             voids=env.voids,
+            packing=Packing(env.layout, device),
             device=device,
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
@@ -207,8 +209,8 @@ class Ppo(Actor):
                 self._descend(pieces, aim, passes, ask)
             if s.target_kl is not None and float(passes.moved()) > s.target_kl:
                 break
-        novelty = self.bonus.learn(self._sample_obs()) if self.bonus else {}
-        figures = self._summary(passes, explained, aim) | self._dead(self._seen())
+        novelty = self.bonus.learn(self.rollout.draw_obs(s.bonus_share, self._generator)) if self.bonus else {}
+        figures = self._summary(passes, explained, aim) | self._dead(self.rollout.some_obs(LOOKED_AT))
         self.rollout.clear(self._hidden)
         return figures | novelty | self.figures()
 
@@ -275,17 +277,6 @@ class Ppo(Actor):
             passes.saw(batch, log_ratio, value.detach(), entropy.detach())
         passes.stepped(self.optimizer.step(self.settings.max_grad_norm))
         self.counters.updates += 1
-
-    def _seen(self) -> Tensor:
-        """Observations of all steps [S, D]."""
-        return self.rollout.lived(self.rollout.obs).view(-1, self.rollout.obs.shape[-1])
-
-    def _sample_obs(self) -> Tensor:
-        """Observations of a share of the steps [B, D], for the bonus."""
-        seen = self._seen()
-        count = max(1, round(self.settings.bonus_share * len(seen)))
-        some = torch.randint(len(seen), (count,), generator=self._generator, device=self._fresh.device)
-        return seen.index_select(0, some)
 
     def _summary(self, passes: Passes, explained: Tensor, aim: Aim) -> dict[str, float]:
         measure = self._measure(self.rollout.lived(self.rollout.mask))

@@ -17,7 +17,7 @@ PIPE_WIDTH = 120
 
 def _console(stream: IO[str], stderr: bool = False) -> Console:
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(stderr=stderr, width=width, highlight=False)
+    return Console(stderr=stderr, width=width, highlight=False, emoji=False)
 
 
 def out() -> Console:

@@ -12,6 +12,7 @@ import gymnasium as gym
 
 from townlet.errors import TownletError, did_you_mean
 
+ATARI: Final = "atari"
 NO_RETRO: Final = (
     "stable-retro has no wheel for this Python and builds only with a C++ tool chain and its emulator cores"
 )
@@ -39,7 +40,7 @@ class Family:
 
 
 FAMILIES: Final = (
-    Family("atari", "ale_py", r"ALE/|.*(NoFrameskip|Deterministic)-v[04]$", "ale_py"),
+    Family(ATARI, "ale_py", r"ALE/|.*(NoFrameskip|Deterministic)-v[04]$", "ale_py"),
     Family("box2d", "Box2D", r"(LunarLander|LunarLanderContinuous|BipedalWalker|BipedalWalkerHardcore|CarRacing)-v"),
     Family(
         "mujoco",
@@ -61,7 +62,7 @@ def family(id: str) -> Family | None:
 def is_atari(id: str) -> bool:
     """Whether it is one of the console's games."""
     found = family(id)
-    return found is not None and found.extra == "atari"
+    return found is not None and found.extra == ATARI
 
 
 def install(id: str) -> str:
@@ -77,6 +78,8 @@ def ensure(id: str) -> None:
             what = f"{id} needs {found.module}, which is not installed"
             raise TownletError(what, found.unfit or f"install it: {found.command}")
         if found.registers:
-            import_module(found.registers)
+            module = import_module(found.registers)
+            if found.extra == ATARI:  # its banner would stand among what was asked for
+                module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
     if id not in gym.registry:
         raise TownletError(f"there is no environment '{id}'", did_you_mean(id, sorted(gym.registry)))

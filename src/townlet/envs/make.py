@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from townlet.envs import extras, own
+from townlet.envs.atari import native_kwargs
 from townlet.envs.gym_vec import GymVec
 from townlet.envs.masks import Masks
 from townlet.envs.saving import Keeper, RowsKeeper, WholeKeeper
@@ -24,7 +25,6 @@ from townlet.errors import TownletError
 # need once for all of them.
 CONTEXT: Final = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 LOADED: Final = ["__main__", "townlet.envs.single"]
-ATARI_SIZE: Final = (210, 160)
 USUAL_RATE: Final = 30  # pictures in a second, where an environment does not say
 
 
@@ -73,7 +73,7 @@ def make_vec(
     single = Single(id, spec, render_mode, own.allowed())
     vec: VectorEnv[Any, Any, Any]
     keeper: Callable[[Any], Keeper]
-    if native := _native(id, spec):
+    if native := _native(id, spec, render_mode):
         vec, names = _make_native(single, rows), None
         keeper = WholeKeeper
     else:
@@ -90,20 +90,20 @@ def make_vec(
         raise
 
 
-def _native(id: str, spec: EnvSpec) -> bool:
+def _native(id: str, spec: EnvSpec, render_mode: str | None) -> bool:
     """Whether the environment steps all rows itself."""
-    entry = gym.spec(id).vector_entry_point
+    entry, atari = gym.spec(id).vector_entry_point, extras.is_atari(id)
     if spec.vectorization == "native":
         if entry is None:
             raise TownletError(f"{id} has no vectorization of its own", "write vectorization: sync or async")
-        if spec.of_single and not extras.is_atari(id):
+        if spec.of_single and not atari:
             raise TownletError(
                 f"{spec.of_single[0]} works row by row, which goes not with vectorization: native",
                 "write vectorization: sync or async",
             )
-        return True
+        return not atari or render_mode is None  # it draws nothing: who wants to look gets rows that show the same
     # Atari's own vectorization also skips frames, clips rewards and loses lives in its own way: only when asked for.
-    return spec.vectorization == "auto" and entry is not None and not spec.of_single and not extras.is_atari(id)
+    return spec.vectorization == "auto" and entry is not None and not spec.of_single and not atari
 
 
 def _make_rows(single: Single, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
@@ -119,17 +119,12 @@ def _make_rows(single: Single, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
 def _make_native(single: Single, rows: int) -> VectorEnv[Any, Any, Any]:
     """The environment's own way to step all rows at once."""
     spec = single.spec
-    kwargs = dict(spec.kwargs)
     if extras.is_atari(single.id):
-        if spec.observation not in ("vector", "rgb") or any(w.name != "action_mask" for w in spec.wrappers):
-            raise TownletError("Atari's own vectorization shows pictures and takes no wrappers", "write sync or async")
-        height, width = spec.resize or ATARI_SIZE
-        shown = {"img_height": height, "img_width": width, "grayscale": spec.grayscale, "stack_num": spec.frame_stack}
-        kwargs = {**shown, "frameskip": spec.frame_skip, "reward_clipping": False, **kwargs}
-    if spec.max_episode_steps is not None:
-        kwargs["max_episode_steps"] = spec.max_episode_steps
-    if single.render_mode is not None:
-        kwargs["render_mode"] = single.render_mode
+        kwargs = native_kwargs(single.id, spec)
+    else:
+        limit, mode = spec.max_episode_steps, single.render_mode
+        said = {"max_episode_steps": limit, "render_mode": mode}
+        kwargs = {**spec.kwargs, **{name: value for name, value in said.items() if value is not None}}
     way = gym.VectorizeMode.VECTOR_ENTRY_POINT
     made: VectorEnv[Any, Any, Any] = making(single.id, lambda: gym.make_vec(single.id, rows, way, **kwargs))
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,7 @@ Floats = NDArray[np.float32]
 Space = spaces.Space[Any]
 WHOLE: Final = "obs"  # the block of an observation that has no parts
 CHANNELS: Final = (1, 3, 4)  # of a picture: gray, colour, colour with transparency
+BYTE: Final = 255
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Leaf:
 
     path: tuple[str | int, ...]
     slice: slice
-    shape: tuple[int, ...]  # of a picture, [channels, height, width]
+    shape: tuple[int, ...]  # of a picture, [channels, height, width], or with its frames before them
     order: tuple[int, ...] | None  # axes of a picture, after the row's, from the environment's order to ours
 
     def write(self, seen: Any, out: Floats) -> None:
@@ -40,9 +42,8 @@ class Leaf:
             return
         picture = values.reshape(len(out), *(self.shape[n] for n in np.argsort(self.order)))
         # Dividing, not multiplying by 1/255, keeps white at exactly 1.
-        np.divide(
-            picture.transpose(0, *(n + 1 for n in self.order)), np.float32(255), out=into.reshape(-1, *self.shape)
-        )
+        ordered = picture.transpose(0, *(n + 1 for n in self.order))
+        np.divide(ordered, np.float32(BYTE), out=into.reshape(-1, *self.shape))
 
 
 class Observations:
@@ -103,10 +104,11 @@ class Observations:
             low, high = (np.asarray(b, np.float32).reshape(-1) for b in (space.low, space.high))
             self._block((name, space.shape, float(low.min()), float(high.max())), low, high)
             return
-        deep = space.shape if len(space.shape) == 3 else (*space.shape, 1)
+        deep = (*space.shape, 1) if len(space.shape) == 2 else space.shape
         shape = tuple(deep[n] for n in order)
         self._leaf(path, shape, order)
-        self._block((name, shape, 0.0, 1.0, "picture"))
+        *frames, channels, height, width = shape
+        self._block((name, (math.prod((*frames, channels)), height, width), 0.0, 1.0, "picture", (), BYTE))
 
     def _add_many(self, space: spaces.MultiDiscrete, path: tuple[str | int, ...], name: str) -> None:
         """Indices with one range are one block, others a block each."""
@@ -136,9 +138,12 @@ class Observations:
 
 def _axes(space: spaces.Box) -> tuple[int, ...] | None:
     """How a picture's axes become [channels, height, width]; None where a Box is not a picture."""
-    if space.dtype != np.uint8 or space.low.min() != 0 or space.high.max() != 255 or len(space.shape) not in (2, 3):
+    sides = len(space.shape)
+    if space.dtype != np.uint8 or space.low.min() != 0 or space.high.max() != BYTE or sides not in (2, 3, 4):
         return None
-    if len(space.shape) == 3 and space.shape[2] not in CHANNELS:
+    if sides == 4:  # frames of pictures, as stacks in colour come
+        return (0, 3, 1, 2) if space.shape[3] in CHANNELS else None
+    if sides == 3 and space.shape[2] not in CHANNELS:
         return (0, 1, 2)  # channels first, as stacks of gray frames come
     return (2, 0, 1)
 

@@ -37,7 +37,11 @@ class EnvSpec(Model):
         1, ge=1, le=64, description="The last observations shown together. Raise it where one does not show motion."
     )
     frame_skip: int = Field(
-        1, ge=1, le=1000, description="Times each action is done, its rewards added up. Raise it to decide less often."
+        1,
+        ge=1,
+        le=1000,
+        description="Times each action is done, its rewards added up. Raise it to decide less often. 1 leaves Atari "
+        "games their own: 4 for the ids of version 5.",
     )
     normalize_obs: Literal["none", "static", "running"] = Field(
         "none",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
-from townlet.memory.packing import Column
+from townlet.memory.packing import Column, Packing
 from townlet.memory.storage import FLAG, NUMBER, WHOLE, Storage
 
 
@@ -37,6 +37,8 @@ class RowBatch(NamedTuple):
 class Rollout:
     """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
 
+    With a packing, pictures that came from bytes are kept as bytes.
+
     A step is written in two halves, `acted` and `observed`, so that an agent need not keep the first half elsewhere.
     Where an environment has void steps they are kept in their places and never handed out.
     """
@@ -51,6 +53,7 @@ class Rollout:
         action: Column = WHOLE,
         hidden: int = 0,
         voids: bool = False,
+        packing: Packing | None = None,
         device: str = "cpu",
     ) -> None:
         self._storage = Storage(
@@ -65,9 +68,10 @@ class Rollout:
                 **({"void": FLAG} if voids else {}),
             },
             device,
+            packing,
         )
         columns = self._storage.columns
-        self.obs, self.mask, self.actions = columns["obs"], columns["mask"], columns["actions"]
+        self.mask, self.actions = columns["mask"], columns["actions"]
         self.log_prob, self.value = columns["log_prob"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
         self.terminated, self.truncated, self.fresh = columns["terminated"], columns["truncated"], columns["fresh"]
@@ -167,20 +171,34 @@ class Rollout:
 
     def gather(self, index: Tensor) -> Minibatch:
         """The transitions at `index` [B], with the advantages computed last."""
-        flat = self._storage.flat
-        stored = (flat[name].index_select(0, index) for name in Minibatch._fields[:5])
+        stored = (self._storage.take(name, index) for name in Minibatch._fields[:5])
         return Minibatch(*stored, *(t.flatten().index_select(0, index) for t in (self._advantage, self._returns)))
 
     def gather_rows(self, index: Tensor) -> RowBatch:
         """All stored steps of the rows at `index` [B], with the advantages computed last."""
         columns, t = self._storage.columns, self.steps
-        stored = [columns[name] for name in Minibatch._fields[:5]] + [self._advantage, self._returns, self.fresh]
+        stored = [columns[name] for name in Minibatch._fields[1:5]] + [self._advantage, self._returns, self.fresh]
         *steps, fresh = (column[:t].index_select(1, index) for column in stored)
-        return RowBatch(Minibatch(*steps), fresh, self.hidden.index_select(0, index))
+        places = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index
+        obs = self._storage.take("obs", places.flatten()).view(*places.shape, -1)
+        return RowBatch(Minibatch(obs, *steps), fresh, self.hidden.index_select(0, index))
+
+    def draw_obs(self, share: float, generator: torch.Generator) -> Tensor:
+        """Observations [B, D] of a share of the steps, at least one, drawn with replacement."""
+        places = self._lived_places()
+        lived = len(self) if places is None else len(places)
+        drawn = torch.randint(lived, (max(1, round(share * lived)),), generator=generator, device=self.reward.device)
+        return self._storage.take("obs", drawn if places is None else places.index_select(0, drawn))
+
+    def some_obs(self, most: int) -> Tensor:
+        """Observations [B, D] of steps from beginning to end, about as many as asked for."""
+        places = self._lived_places()
+        places = torch.arange(len(self), device=self.reward.device) if places is None else places
+        return self._storage.take("obs", places[:: max(1, len(places) // most)])
 
     def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
         # Nearly equal parts: a last batch of two or three would have an advantage normalised over nothing.
-        order = torch.randperm(count, generator=generator, device=self.obs.device)
+        order = torch.randperm(count, generator=generator, device=self.reward.device)
         return iter(order.tensor_split(-(-count // size)))
 
     def state(self) -> State:

@@ -65,9 +65,11 @@ class Storage:
     def __init__(self, slots: int, rows: int, columns: Columns, device: str, packing: Packing | None = None) -> None:
         self.slots, self.rows = slots, rows
         self._packing = packing if packing is not None and packing.packs else None
+        self._names = tuple(columns)
         if self._packing:
-            plain = {name: column for name, column in columns.items() if name not in PACKED}
-            columns = {**plain, **self._packing.columns("obs"), **self._packing.columns("next_obs")}
+            for seen in [name for name in PACKED if name in columns]:
+                plain = {name: column for name, column in columns.items() if name != seen}
+                columns = {**plain, **self._packing.columns(seen)}
         self.columns = {
             name: torch.zeros((slots, rows, *shape), dtype=kind, device=device)
             for name, (shape, kind) in columns.items()
@@ -87,15 +89,13 @@ class Storage:
     def put(self, **values: Tensor) -> None:
         """Copy values [rows, …] into the slot at the head."""
         for name, value in values.items():
-            self.columns[name][self.head].copy_(value)
+            apart = self._packing.apart(name, value) if self._packing and name in PACKED else {name: value}
+            for column, stored in apart.items():
+                self.columns[column][self.head].copy_(stored)
 
     def add(self, step: Transition) -> None:
         """Copy those values of a transition for which there is a column; the slot is complete."""
-        packed: dict[str, Tensor] = {}
-        if self._packing:
-            packed = self._packing.apart("obs", step.obs) | self._packing.apart("next_obs", step.next_obs)
-        for name, column in self.columns.items():
-            column[self.head].copy_(packed[name] if name in packed else getattr(step, name))
+        self.put(**{name: getattr(step, name) for name in self._names})
         self.advance()
 
     def take(self, name: str, index: Tensor, out: Tensor | None = None) -> Tensor:

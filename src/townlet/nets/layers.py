@@ -107,7 +107,11 @@ class Picture(nn.Module):
         values: Tensor = self.take(obs)
         if self.low or self.scale != 1:
             values = (values - self.low) * self.scale
-        return values if self.flat else torch.unflatten(values, -1, self.shape)
+        if self.flat:
+            return values
+        picture = torch.unflatten(values, -1, self.shape)
+        # With channels last in memory an update takes two thirds of the time; acting in a few rows takes no less.
+        return picture.contiguous(memory_format=torch.channels_last) if torch.is_grad_enabled() else picture
 
 
 class Parts(nn.Module):

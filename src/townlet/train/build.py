@@ -64,6 +64,8 @@ class Training:
         self.seen = self.env.restore(state["env"])
         for name, part in self._parts().items():
             part.restore(state[name])
+        if not self.env.exact:  # it began new episodes
+            self.tracker.forget()
 
 
 def build(loaded: Loaded) -> Training:

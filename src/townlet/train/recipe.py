@@ -94,8 +94,8 @@ class Evaluation(Model):
     warmup: float = Field(
         0.0,
         ge=0,
-        description="Nothing is evaluated before: up to 1 a share of the budget, above it env_steps. Raise it where the "
-        "beginning is slow to measure and says little.",
+        description="Nothing is evaluated before: up to 1 a share of the budget, above it env_steps. Raise it where "
+        "the beginning is slow to measure and says little.",
     )
     episodes: int = Field(100, ge=1, le=100_000, description="Raise it for a surer mean that takes longer.")
     metric: Literal["auto", "length", "return"] = Field(

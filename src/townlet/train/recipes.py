@@ -82,8 +82,8 @@ def shipped() -> tuple[str, ...]:
 
 def titles() -> tuple[str, ...]:
     """ENV:VARIANT of everything shipped."""
-    files = ((name, read_file(FOLDER / f"{name}.yaml")) for name in shipped())
-    return tuple(f"{name}:{variant}" for name, file in files for variant in file.known())
+    files = [read_file(FOLDER / f"{name}.yaml") for name in shipped()]
+    return tuple(f"{_id(file) or file.name}:{variant}" for file in files for variant in file.known())
 
 
 def read_file(path: Path) -> File:
@@ -190,7 +190,13 @@ def _recipe_of(env: str) -> Path | None:
     if "/" not in env or not ID.fullmatch(env):
         return None
     files = (read_file(FOLDER / f"{name}.yaml") for name in shipped())
-    return next((f.path for f in files if (own := f.own.child("env")) is not None and own.value == env), None)
+    return next((file.path for file in files if _id(file) == env), None)
+
+
+def _id(file: File) -> str | None:
+    """The id of a file's environment, where it has letters that the file's name cannot have."""
+    env = file.own.child("env")
+    return env.value if env is not None and isinstance(env.value, str) and "/" in env.value else None
 
 
 def _is_world(path: Path) -> bool:

@@ -68,6 +68,11 @@ class Tracker:
             self.guidance[rows].cpu(),
         )
 
+    def forget(self) -> None:
+        """All rows begin anew: the episodes that were under way never end."""
+        for sums in self.state().values():
+            sums.zero_()
+
     def state(self) -> State:
         """The sums of all running episodes."""
         return {name: getattr(self, name) for name in SUMS}

@@ -6,11 +6,12 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
-from gymnasium.wrappers import AddRenderObservation, FilterObservation, StickyAction, TimeLimit
+from gymnasium.wrappers import AddRenderObservation, ClipReward, FilterObservation, StickyAction, TimeLimit
 
 from townlet.envs import own
 from townlet.envs.wrappers import spec as named
 from townlet.envs.wrappers.cart_pole import CartPolePotential
+from townlet.envs.wrappers.cells import Cells
 from townlet.envs.wrappers.encode import Encode
 from townlet.envs.wrappers.frame_skip import FrameSkip
 from townlet.envs.wrappers.lunar_lander import LunarLanderPotential
@@ -28,6 +29,8 @@ def wrap(env: Env, spec: WrapperSpec) -> Env:
         return Encode(env, spec.to)
     if isinstance(spec, named.KeysSpec):
         return _keep(env, spec.keep)
+    if isinstance(spec, named.CellsSpec):
+        return Cells(env)
     if isinstance(spec, named.ActionsSpec):
         return Remap(env, spec.use)
     if isinstance(spec, named.MaskSpec):
@@ -36,6 +39,8 @@ def wrap(env: Env, spec: WrapperSpec) -> Env:
         return StickyAction(env, spec.probability)
     if isinstance(spec, named.SkipSpec):
         return FrameSkip(env, spec.frames, spec.most)
+    if isinstance(spec, named.ClipSpec):
+        return ClipReward(env, -spec.limit, spec.limit)
     if isinstance(spec, named.LimitSpec):
         return TimeLimit(env, spec.steps)
     if isinstance(spec, named.PixelsSpec):

@@ -14,28 +14,48 @@ from townlet.errors import TownletError
 
 
 class Picture(gym.ObservationWrapper[Any, Any, Any]):
-    """Pictures [H, W, 3] or [H, W] of bytes as [h, w] gray or [h, w, 3]; they stay bytes."""
+    """Pictures [H, W, 3] or [H, W] of bytes as [h, w] gray or [h, w, 3]; they stay bytes.
+
+    Where an observation has named parts, its pictures are made smaller and all else stays.
+    """
 
     def __init__(self, env: gym.Env[Any, Any], gray: bool, size: tuple[int, int] | None) -> None:
         super().__init__(env)
+        self._gray, self._size = gray, None if size is None else (size[1], size[0])
         space = env.observation_space
-        shape = space.shape or ()
-        colour = len(shape) == 3 and shape[2] == 3
-        if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or not (colour or len(shape) == 2):
+        parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
+        smaller = {name: self._space(part) if _is_picture(part) else part for name, part in parts.items()}
+        self._named = tuple(name for name, part in parts.items() if _is_picture(part))
+        if not self._named:
             raise TownletError(
                 "grayscale and resize are for pictures, which this observation is not",
                 "write observation: rgb, or drop them",
             )
-        self._gray, self._size = gray and colour, None if size is None else (size[1], size[0])
-        height, width = size or shape[:2]
-        inner = (height, width) if gray or not colour else (height, width, 3)
-        self.observation_space = spaces.Box(0, 255, inner, np.uint8)
+        self.observation_space = spaces.Dict(smaller) if isinstance(space, spaces.Dict) else smaller[""]
 
-    def observation(self, observation: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _space(self, space: spaces.Space[Any]) -> spaces.Box:
+        height, width, *colours = space.shape or ()
+        if self._size is not None:
+            width, height = self._size
+        return spaces.Box(0, 255, (height, width, *(() if self._gray else colours)), np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        """The same with smaller pictures."""
+        if isinstance(observation, dict):
+            return {**observation, **{name: self._small(observation[name]) for name in self._named}}
+        return self._small(observation)
+
+    def _small(self, seen: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The smaller picture. Box averaging keeps small things, such as a ball of two pixels, visible."""
-        picture = Image.fromarray(observation)
+        picture = Image.fromarray(seen)
         if self._gray:
             picture = picture.convert("L")
         if self._size is not None:
             picture = picture.resize(self._size, Image.Resampling.BOX)
         return np.asarray(picture)
+
+
+def _is_picture(space: spaces.Space[Any]) -> bool:
+    shape = space.shape or ()
+    colour = len(shape) == 3 and shape[2] == 3
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and (colour or len(shape) == 2)

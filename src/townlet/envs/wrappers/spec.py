@@ -32,6 +32,12 @@ class KeysSpec(Model):
     keep: tuple[str, ...] = Field(min_length=1, description="Names of the parts to keep. Fewer make a smaller network.")
 
 
+class CellsSpec(Model):
+    """MiniGrid: what lies in each cell of the view as ones at the places of its kind, colour and state."""
+
+    name: Literal["cells"] = "cells"
+
+
 class ActionsSpec(Model):
     """Fewer or other actions: what the agent calls 0, 1, … is what the environment calls `use`."""
 
@@ -71,6 +77,13 @@ class SkipSpec(Model):
         if self.most is not None and self.most < self.frames:
             raise ValueError(f"`most` {self.most} cannot be below `frames` {self.frames}")
         return self
+
+
+class ClipSpec(Model):
+    """Rewards cut off on both sides, so that one learning rate suits games that pay differently. Training only."""
+
+    name: Literal["clip_reward"] = "clip_reward"
+    limit: float = Field(1.0, gt=0, description="No reward is farther from 0. Raise it to tell large rewards apart.")
 
 
 class LimitSpec(Model):
@@ -135,10 +148,12 @@ class OwnSpec(Model):
 WrapperSpec = Annotated[
     EncodeSpec
     | KeysSpec
+    | CellsSpec
     | ActionsSpec
     | MaskSpec
     | StickySpec
     | SkipSpec
+    | ClipSpec
     | LimitSpec
     | PixelsSpec
     | CartPoleShaping
@@ -147,4 +162,4 @@ WrapperSpec = Annotated[
     | OwnSpec,
     Field(discriminator="name"),
 ]
-SHAPING = (CartPoleShaping, MountainCarShaping, LunarLanderShaping)
+SHAPING = (ClipSpec, CartPoleShaping, MountainCarShaping, LunarLanderShaping)

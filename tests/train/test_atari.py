@@ -1,0 +1,54 @@
+"""Pong from pictures, with the console's own vectorization: trained for a moment, saved and gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from townlet.agents.ppo import Ppo
+from townlet.runs.reader import Reader
+from townlet.train.bench import Silent
+from townlet.train.build import build
+from townlet.train.collect import collect
+from townlet.train.launch import resume, start
+from townlet.train.load import Loaded, load
+
+pytest.importorskip("ale_py", reason="townlet[atari] is not installed")
+torch.set_num_threads(1)
+LIMIT = 20
+SMALL = (
+    "threads=1", "rows=2", "gym.resize=[36, 36]", f"gym.max_episode_steps={LIMIT}", "agent.n_steps=32",
+    "agent.batch_size=0.5", "agent.epochs=1", "network.channels=[4, 8, 8]", "network.features=32",
+    "evaluation={every: 256, episodes: 2}", "metrics={every: 64, whole_episodes: 1000, tensorboard: false}",
+)  # fmt: skip
+
+
+def pong(*words: str) -> Loaded:
+    return load("ALE/Pong-v5:rgb", [*SMALL, *words])
+
+
+def test_a_run_trains_is_saved_and_goes_on_with_new_episodes(tmp_path: Path) -> None:
+    part = start(pong("env_steps=512"), tmp_path, pause_at=256).run
+    outcome = resume(part)
+    assert "Episodes begin anew" in part.log_file.read_text(encoding="utf-8")
+    with Reader(outcome.run.metrics_file) as store:
+        lengths = store.read("episodes", ("length",))["length"]
+        measured = store.read("evaluations", ("env_steps", "length"))
+    assert len(lengths) > 20
+    assert set(lengths) == {LIMIT}, "neither steps that only begin an episode nor what was broken off are part of it"
+    assert measured["env_steps"][-1] == 512
+    assert set(measured["length"]) == {LIMIT}
+
+
+def test_no_step_that_only_begins_an_episode_is_learned_from() -> None:
+    t = build(pong("env_steps=512"))
+    assert isinstance(t.agent, Ppo)
+    collect(t, 32, Silent())
+    void = t.agent.rollout._storage.columns["void"].flatten()
+    learned = torch.cat(list(t.agent.rollout.minibatches(16, torch.Generator())))
+    assert int(void.sum()) == 2  # both rows ended once
+    assert torch.equal(learned.sort().values, (~void).nonzero().squeeze(1))
+    assert t.agent.rollout._storage.columns["obs_bytes"].dtype == torch.uint8
+    assert t.agent.learn() is not None
