@@ -7,7 +7,7 @@ import io
 import math
 import time
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from townlet.agents.reinforce import ReinforceSettings
 from townlet.contract.layout import Block, Layout
 from townlet.contract.vec_env import Actions, Continuous, Discrete
 from townlet.live import pictures
-from townlet.train.gyms.rollout import Moment
 from townlet.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from townlet.train.gyms.rollout import Moment  # loads Gymnasium, which towns do without
 
 COMPONENTS: Final = 64  # numbers of an observation that a page is told; all are in the table that is saved
 DIGITS: Final = 6
