@@ -150,7 +150,7 @@ def test_a_sweep_improves_on_a_poor_start(tmp_path: Path) -> None:
     poor = tmp_path / "poor.yaml"
     poor.write_text(
         "env: CartPole-v1\nvariants:\n  ppo:\n    extends: 'CartPole-v1:ppo'\n"
-        "    agent: {lr: 1e-5}\n    budget: {env_steps: 2e4}\n"
+        "    agent: {lr: 1e-5}\n    budget: {env_steps: 1.5e4}\n"
     )
     root = tmp_path / "runs"
     command = [sys.executable, "-m", "townlet", "sweep", str(poor), *words[1:], "--trials", "20", "--root", str(root)]

@@ -42,7 +42,7 @@ if __name__ == "__main__":
     assert bool(steps[-1].terminated[0]) and not bool(steps[-1].terminated[1])
     env.close()
     switches = make_vec("retro/Runner-Toy-v0", EnvSpec(), 1)
-    assert type(switches.actions).__name__ == "Switches", switches.actions
+    assert type(switches.actions).__name__ == "Binary", switches.actions
     switches.close()
     memory = make_vec("retro/Runner-Toy-v0", EnvSpec(kwargs={"obs_type": "ram"}), 1)
     assert memory.layout.width == 16, memory.layout

@@ -30,9 +30,11 @@ ABOUT: Final = "experiment"  # what a study says that its trials share
 AGAIN: Final = "again"  # the number of a trial whose process ended before it did: this one is trained in its place
 VOID: Final = "void"  # one trial too many, drawn in the same instant as the last one by another process
 WHY: Final = "why"  # what a failed trial failed of
+TWICE: Final = "Cannot tell a"  # how Optuna refuses a trial that is over
 WARMUP: Final = 0.2  # of the budget: before it nothing is cut short
 HEARTBEAT: Final = 30  # seconds between two signs of life of a trial
 SILENCE: Final = 120  # seconds without one after which its process counts as gone
+TRIES: Final = 5  # to open a storage that others open too
 PATIENCE: Final = 10.0  # seconds for whoever made the study to say what it is about
 
 
@@ -93,8 +95,8 @@ def _about(experiment: Experiment) -> dict[str, Any]:
 
 def _join(study: Study, about: dict[str, Any]) -> None:
     until = time.monotonic() + PATIENCE
-    while not study.get_trials(deepcopy=False) and time.monotonic() < until:
-        time.sleep(0.05)  # whoever made it is about to say what it is
+    while not _begun(study) and time.monotonic() < until:
+        time.sleep(0.05)  # whoever made it is about to say what it is, and to take the first trial
     known = study.user_attrs.get(ABOUT)
     if known != about:
         differ = [key for key in about if not isinstance(known, dict) or known.get(key) != about[key]]
@@ -102,10 +104,17 @@ def _join(study: Study, about: dict[str, Any]) -> None:
         raise TownletError(what, "repeat the words it was begun with, or begin another one with --name")
 
 
+def _begun(study: Study) -> bool:
+    """Whether the first trial is taken: SQLite would hand one that waits to two who ask in the same instant."""
+    every = study.get_trials(deepcopy=False)
+    return bool(every) and every[0].state.name != "WAITING"
+
+
 def _storage(url: str | None, root: Path) -> Any:
     """Where the study lies: a file below the runs' folder, or any database."""
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import RDBStorage
+    from sqlalchemy.exc import IntegrityError, OperationalError
 
     if url is None:
         root.mkdir(parents=True, exist_ok=True)
@@ -113,13 +122,19 @@ def _storage(url: str | None, root: Path) -> Any:
     patient = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
     with _in_words(url), warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return RDBStorage(
-            url,
-            engine_kwargs=patient,
-            heartbeat_interval=HEARTBEAT,
-            grace_period=SILENCE,
-            heartbeat_stale_trial_callback=_again,
-        )
+        for left in reversed(range(TRIES)):
+            try:
+                return RDBStorage(
+                    url,
+                    engine_kwargs=patient,
+                    heartbeat_interval=HEARTBEAT,
+                    grace_period=SILENCE,
+                    heartbeat_stale_trial_callback=_again,
+                )
+            except (IntegrityError, OperationalError):  # another process makes its tables in this very instant
+                if not left:
+                    raise
+                time.sleep(0.3)
 
 
 @contextmanager
@@ -131,8 +146,6 @@ def _in_words(url: str | None) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, StorageInternalError, ModuleNotFoundError, ValueError) as error:
-        if isinstance(error, TownletError):
-            raise
         cause = error.__cause__ or error
         what = f"the storage of the sweep cannot be opened: {type(cause).__name__}"
         fix = "give --storage a URL such as sqlite:///sweeps.db or postgresql://host/name, and install its driver"
@@ -186,6 +199,10 @@ def sweep(
     while len(counted(study)) < trials:
         try:
             study.optimize(one, n_trials=1, catch=(TownletError, RuntimeError, MemoryError))
+        except ValueError as error:
+            if TWICE not in str(error):
+                raise
+            continue  # a trial that waited was taken by two; the other one told it
         except KeyboardInterrupt:
             if running:
                 _again(study, study.get_trials(deepcopy=False)[running[0].number])
