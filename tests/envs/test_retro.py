@@ -45,7 +45,7 @@ if __name__ == "__main__":
     assert type(switches.actions).__name__ == "Binary", switches.actions
     switches.close()
     memory = make_vec("retro/Runner-Toy-v0", EnvSpec(kwargs={"obs_type": "ram"}), 1)
-    assert memory.layout.width == 16, memory.layout
+    assert memory.layout.size == 16, memory.layout
     memory.close()
     for id, keys in (("Runner-Toy-v0", {"vectorization": "sync"}), ("Secret-Toy-v0", {}), ("Runer-Toy-v0", {})):
         try:

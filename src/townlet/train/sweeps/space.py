@@ -104,9 +104,9 @@ def check(asked: str, words: Sequence[str], space: Space) -> None:
 
 
 def own_values(recipe: Recipe, space: Space) -> dict[str, Any]:
-    """The recipe's own value of each key that is searched, where it is one of those that can be drawn."""
+    """The recipe's own value of each key that is searched, where it can be drawn; choices as the texts they are."""
     found = {path: _at(recipe, path) for path in space}
-    return {path: value for path, value in found.items() if _can_be(space[path], value)}
+    return {p: flow(value) if space[p].choices else value for p, value in found.items() if _can_be(space[p], value)}
 
 
 def _can_be(searched: Searched, value: Any) -> bool:

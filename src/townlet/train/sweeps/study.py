@@ -72,14 +72,9 @@ def open_study(experiment: Experiment, storage: str | None, seed: int) -> Study:
         else:
             study.sampler = optuna.samplers.TPESampler(seed=Streams(seed).key("sweep") % 2**32)
             study.set_user_attr(ABOUT, about)
-            own = {path: _drawable(value) for path, value in own_values(experiment.recipe, experiment.space).items()}
+            own = own_values(experiment.recipe, experiment.space)
             study.enqueue_trial(own, user_attrs={START: own})
     return study
-
-
-def _drawable(value: Any) -> Any:
-    """A value as the study knows it: numbers, and everything else as the text of a choice."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else flow(value)
 
 
 def _about(experiment: Experiment) -> dict[str, Any]:
