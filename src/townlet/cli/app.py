@@ -31,7 +31,8 @@ app.command(
     "sweep",
     epilog=examples(
         "townlet sweep CartPole-v1:ppo --trials 20",
-        "townlet sweep CartPole-v1:dqn agent.lr=1e-5..1e-2 agent.batch_size=32,64,128 --steps 3e4",
+        "townlet sweep CartPole-v1:dqn agent.lr=1e-5..1e-2 --steps 3e4",
+        "townlet sweep CartPole-v1:dqn agent.batch_size=32,64,128 --name sizes",
         "townlet train runs/CartPole-v1-ppo-best.yaml",
     ),
 )(sweep.sweep)
