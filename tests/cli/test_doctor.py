@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from cli.program import Program
+from townlet.cli import doctor
+from townlet.envs.extras import FAMILIES
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+EXTRAS = sorted(set(PARTS) - {"bench", "test"})
 
 
-def test_doctor_names_every_part_and_succeeds(townlet: Program) -> None:
+def test_doctor_names_every_part_and_is_right_about_every_extra(townlet: Program) -> None:
     done = townlet("doctor")
     assert done.code == 0
-    for part in ("Python", "numba", "engine cache", "torch", "C++ compiler", "CUDA", "gymnasium", "pygame"):
+    for part in ("Python", "numba", "engine cache", "torch", "C++ compiler", "CUDA", "gymnasium"):
         assert part in done.out
+    for extra in EXTRAS:
+        module = next((f.module for f in FAMILIES if f.extra == extra), None) or doctor.OTHERS[extra][0]
+        state = "works" if find_spec(module) else "missing"
+        assert re.search(rf"│ {extra} +│ {state} ", done.out), extra
+        assert state == "works" or f"\n{extra}: " in done.out
+
+
+def test_doctor_tells_a_broken_extra_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    hollow = ModuleType("imageio_ffmpeg")
+    hollow.__spec__ = ModuleSpec("imageio_ffmpeg", None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", hollow)  # it is there, and nothing in it
+    found = doctor._extra("video", *doctor.OTHERS["video"])
+    assert not found.works
+    assert "fails: AttributeError" in found.state
 
 
 def test_doctor_says_how_to_get_what_is_missing(tmp_path: Path) -> None:

@@ -6,15 +6,20 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import pytest
 from rich.console import Console
 
 from cli.program import Program
+from townlet.envs import extras
 from townlet.train.keys import sections
 from townlet.train.listing import Line, table
 from townlet.train.recipes import FOLDER, titles
+
+AGENTS = ("dqn", "drqn", "ppo", "reinforce", "qlearning")
 
 
 def test_all_are_listed_with_agent_and_budget(townlet: Program) -> None:
@@ -34,7 +39,7 @@ def test_the_list_fits_100_columns_and_says_where_recipes_lie(
     shown = townlet("recipes").out.splitlines()
     assert max(map(len, [line for line in shown if str(FOLDER) not in line])) <= 100
     assert any(str(FOLDER) in line for line in shown)
-    assert "townlet recipes town:dqn" in shown[-2]  # how to see one whole
+    assert f"townlet recipes {titles()[0]}" in shown[-2]  # how to see one whole
     assert "…" not in "".join(shown)
 
 
@@ -89,7 +94,7 @@ def test_every_key_is_told_with_its_default_and_meaning(townlet: Program) -> Non
     assert told["agent.prioritized.beta"].default == "{start: 0.4, end: 1.0}"
     assert all(key.meaning for key in told.values())
     titles = [section.title for section in sections()]
-    assert [f"agent: {name}" for name in ("dqn", "drqn", "ppo")] == [t for t in titles if t.startswith("agent: ")]
+    assert [f"agent: {name}" for name in AGENTS] == [t for t in titles if t.startswith("agent: ")]
     assert {"network: places", "network: keypoints", "explore.bonus: rnd", "curriculum: adversarial"} <= set(titles)
     shown = townlet("recipes", "--keys", "sequence").out
     assert "agent.sequence" in shown
@@ -99,8 +104,38 @@ def test_every_key_is_told_with_its_default_and_meaning(townlet: Program) -> Non
 def test_the_schema_knows_files_variants_and_bare_words(townlet: Program) -> None:
     schema = json.loads(townlet("recipes", "--schema").out)
     assert {"extends", "variants", "default", "agent", "budget"} <= set(schema["properties"])
-    assert {"enum": ["dqn", "drqn", "ppo"]} in schema["properties"]["agent"]["anyOf"]
+    assert {"enum": sorted(AGENTS)} in schema["properties"]["agent"]["anyOf"]
     assert "from" in schema["$defs"]["Schedule"]["properties"]
+
+
+def test_a_recipe_says_what_it_needs_and_what_is_to_be_reached(townlet: Program) -> None:
+    assert "Needs townlet[retro]" in " ".join(townlet("recipes", "Airstriker").out.split())
+    assert "solved from 475 on" in townlet("recipes", "CartPole-v1").out
+
+
+def test_recipes_are_tried_for_a_moment(townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = townlet("recipes", "--smoke", "Bandit-v0")
+    assert done.code == 0, done.out
+    assert "2 of 2 work here" in done.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_that_fails_is_told_with_its_reason_and_the_others_go_on(
+    townlet: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(gymnasium.registry, "CartPole-v1", replace(gymnasium.spec("CartPole-v1"), entry_point=broken))
+    done = townlet("recipes", "--smoke", "carts")
+    assert done.code == 1
+    assert "CartPole-v1:ppo  fails    RuntimeError: no cart today" in done.out
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)  # as if no extra were installed
+    done = townlet("recipes", "--smoke", "Airstriker")
+    assert done.code == 0
+    assert "0 of 1 work here, 1 need what is not installed" in done.out
+
+
+def broken(**_: object) -> gymnasium.Env[object, object]:
+    raise RuntimeError("no cart today")
 
 
 def test_a_list_does_not_wait_for_torch() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from townlet.cli import bench, doctor, evaluate, export, live, play, publish, recipes, runs, train, world
+from townlet.cli import bench, doctor, evaluate, export, live, play, publish, recipes, runs, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.verbs import Verbs
 from townlet.errors import INTERRUPTED, Mark, TownletError
@@ -27,6 +27,15 @@ app.command(
         "townlet train --resume latest budget.env_steps=4e7",
     ),
 )(train.train)
+app.command(
+    "sweep",
+    epilog=examples(
+        "townlet sweep CartPole-v1:ppo --trials 20",
+        "townlet sweep CartPole-v1:dqn agent.lr=1e-5..1e-2 --steps 3e4",
+        "townlet sweep CartPole-v1:dqn agent.batch_size=32,64,128 --name sizes",
+        "townlet train runs/CartPole-v1-ppo-best.yaml",
+    ),
+)(sweep.sweep)
 app.command(
     "eval",
     epilog=examples(

@@ -6,13 +6,17 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 
 from rich.markup import escape
 from rich.table import Table
 
 from townlet.cli.console import err, out
+from townlet.envs import extras
+from townlet.envs.extras import Family
+
+MISSING = "[yellow]missing[/yellow]"
 
 
 @dataclass(frozen=True)
@@ -97,46 +101,80 @@ def compiler() -> Finding:
     return Finding("C++ compiler", bool(found), found or "missing", "the compiled tensor engine on CPU", fix)
 
 
-def _optional(part: str, distribution: str, adds: str, fix: str) -> Finding:
-    found = _package(distribution)
-    return Finding(part, bool(found), found or "missing", adds, fix)
-
-
 def gymnasium() -> Finding:
-    return _optional("gymnasium", "gymnasium", "the town for other libraries: Townlet/Town-v0", "pip install gymnasium")
+    found = _package("gymnasium")
+    fix = "pip install gymnasium"
+    return Finding("gymnasium", bool(found), found or "missing", "environments, and the town for other libraries", fix)
 
 
-def pygame() -> Finding:
-    return _optional("pygame", "pygame", 'a window: render_mode="human"', "pip install 'townlet[window]'")
+CHECKS: tuple[Callable[[], Finding], ...] = (python, numba, cache, torch, compiler, cuda, gymnasium)
 
 
-def onnx() -> Finding:
-    return _optional("onnx", "onnx", "agents for other programs: townlet export", "pip install 'townlet[onnx]'")
+def _family(family: Family) -> Finding:
+    """A family of environments: one of them is made and stepped."""
+    return _extra(family.extra, family.module, lambda: extras.try_out(family), family.unfit)
 
 
-def video() -> Finding:
-    adds = "videos: video.episodes=1, townlet play --video"
-    return _optional("imageio-ffmpeg", "imageio-ffmpeg", adds, "pip install 'townlet[video]'")
+def _ffmpeg() -> None:
+    import imageio_ffmpeg
+
+    imageio_ffmpeg.get_ffmpeg_version()
 
 
-def hub() -> Finding:
-    adds = "agents for others: townlet publish --to hub:user/name"
-    return _optional("huggingface-hub", "huggingface-hub", adds, "pip install 'townlet[hub]'")
+# Extras beside the families: what is imported, and what shows that it works where importing does not.
+OTHERS: dict[str, tuple[str, Callable[[], object]]] = {
+    "hub": ("huggingface_hub", lambda: extras.load("huggingface_hub")),
+    "onnx": ("onnxscript", lambda: extras.load("onnxscript")),
+    "sweep": ("optuna", lambda: extras.load("optuna")),
+    "video": ("imageio_ffmpeg", _ffmpeg),
+    "wandb": ("wandb", lambda: extras.load("wandb")),
+    "window": ("pygame", lambda: extras.load("pygame")),
+}
+ADDS = {
+    "atari": "games of the Atari 2600: ALE/Pong-v5",
+    "box2d": "landers, walkers and cars: LunarLander-v3",
+    "mujoco": "bodies with joints: HalfCheetah-v5",
+    "minigrid": "small grid worlds: MiniGrid-Empty-5x5-v0",
+    "vizdoom": "levels of Doom: VizdoomBasic-v1",
+    "retro": "games of other consoles: retro/Airstriker-Genesis-v0",
+    "hub": "models for others on the Hugging Face Hub",
+    "onnx": "agents for other programs: townlet export",
+    "sweep": "the search for settings: townlet sweep",
+    "video": "films of episodes as mp4",
+    "wandb": "runs on Weights & Biases: metrics.wandb=true",
+    "window": 'a window: render_mode="human"',
+}
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
-    python, numba, cache, torch, compiler, cuda, gymnasium, pygame, onnx, video, hub,
-)  # fmt: skip
+def _extra(name: str, module: str, try_out: Callable[[], object], unfit: str = "") -> Finding:
+    """Whether an extra is installed, and really works; `unfit` says why it cannot be installed like the others."""
+    adds, fix = ADDS[name], unfit or f"pip install 'townlet[{name}]'"
+    if not find_spec(module):
+        return Finding(name, False, "missing", adds, fix)
+    owners = packages_distributions().get(module, [])
+    found = ", ".join(f"{owner} {_package(owner)}" for owner in dict.fromkeys(owners)) or module
+    try:
+        try_out()
+    except Exception as error:  # whatever a broken package raises, the doctor reports it and goes on
+        said = f"{type(error).__name__}: {error}".partition("\n")[0][:120]
+        return Finding(name, False, f"{found} fails: {said}", adds, f"install it anew: {fix}")
+    return Finding(name, True, found, adds)
+
+
+def _extras() -> list[Finding]:
+    """Every extra, in the order of the project's file."""
+    found = [_family(family) for family in extras.FAMILIES]
+    return [*found, *(_extra(name, module, try_out) for name, (module, try_out) in OTHERS.items())]
 
 
 def doctor() -> None:
     """Say what works here, what is missing and how to get it."""
     console = out()
     with err().status("examining"):
-        findings = [check() for check in CHECKS]
+        findings = [*(check() for check in CHECKS), *_extras()]
     table = Table("part", "", "state", "what it adds")
     for f in findings:
-        mark = "[green]works[/green]" if f.works else "[yellow]missing[/yellow]"
+        mark = "[green]works[/green]" if f.works else "[red]fails[/red]" if "fails" in f.state else MISSING
         table.add_row(f.part, mark, escape(f.state), escape(f.adds))
     console.print(table)
     for f in findings:

@@ -22,14 +22,17 @@ def recipes(
     keys: Annotated[
         bool, typer.Option("--keys", help="List the keys that a recipe may have, and what each does.")
     ] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Train each of them for a moment and say which work on this machine.")
+    ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of recipe files, for editors.")
     ] = False,
 ) -> None:
     """List what can be trained, or show one recipe whole.
 
-    The list says what is known of each result. One recipe, named as ENV:VARIANT or as a file, is shown with every
-    value and where it comes from.
+    The list says what is known of each result, and which extra it needs. One recipe, named as ENV:VARIANT or as a
+    file, is shown with every value and where it comes from.
     """
     if schema:
         from townlet.train.load import schema as of_files
@@ -38,6 +41,8 @@ def recipes(
         print(json.dumps(of_files(), indent=2, ensure_ascii=False))
     elif keys:
         _print_keys(search)
+    elif smoke:
+        _print_smoke(search)
     elif ":" in search or os.path.isfile(search):
         from townlet.train.load import load
         from townlet.train.resolved import resolved_text
@@ -58,6 +63,27 @@ def _print_list(search: str) -> None:
     console.print(f"\nThese are files in {FOLDER}; one of your own is named by its path.", markup=False, soft_wrap=True)
     console.print(f"One of them whole:          townlet recipes {found[0].title}")
     console.print("All keys and what they do:  townlet recipes --keys")
+
+
+def _print_smoke(search: str) -> None:
+    """A line for each as soon as it is known; fails where one fails that nothing excuses."""
+    from townlet.train.listing import lines
+    from townlet.train.smoke import smoke
+
+    console, counts = out(), {"works": 0, "missing": 0, "fails": 0}
+    found = lines(search)
+    wide = max(len(line.title) for line in found)
+    for tried in smoke(found):
+        state = "works" if tried.works else "missing" if tried.excused else "fails"
+        counts[state] += 1
+        said = f"{tried.seconds:.1f} s" if tried.works else tried.said
+        console.print(f"{tried.title:<{wide}}  {state:<7}  {said}", markup=False, soft_wrap=True)
+    told = [f"{counts['works']} of {len(found)} work here"]
+    told += [f"{counts['missing']} need what is not installed"] if counts["missing"] else []
+    told += [f"{counts['fails']} fail"] if counts["fails"] else []
+    console.print(", ".join(told) + ".")
+    if counts["fails"]:
+        raise typer.Exit(1)
 
 
 def _print_keys(search: str) -> None:

@@ -80,6 +80,10 @@ def train(
         words.append(f"budget.minutes={minutes}")
     if seed is not None:
         words.append(f"seed={seed}")
+    if resume is None:
+        from townlet.train.wandb import sweep_words
+
+        words += sweep_words()
     place = Place(port, show) if live or show else None
     if place and seeds > 1:
         raise TownletError(

@@ -109,7 +109,11 @@ def _native(id: str, spec: EnvSpec, render_mode: str | None) -> bool:
 def _make_rows(single: Single, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
     """Rows that are stepped one after the other, or each in a process of its own."""
     again = AutoresetMode.SAME_STEP if single.render_mode is None else AutoresetMode.NEXT_STEP
-    if single.spec.vectorization == "async":
+    found = extras.family(single.id)
+    alone = found is not None and found.alone
+    if alone and single.spec.vectorization == "sync":
+        raise TownletError(f"a process holds only one {single.id}", "write vectorization: auto or async")
+    if alone or single.spec.vectorization == "async":
         single().close()  # mistakes are told here, not in another process
         multiprocessing.set_forkserver_preload(LOADED)
         return AsyncVectorEnv([single] * rows, copy=False, context=CONTEXT, autoreset_mode=again)

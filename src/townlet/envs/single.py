@@ -111,10 +111,10 @@ def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...] | None:
     if isinstance(env, Remap):
         inner = action_names(env.env)
         return None if inner is None else tuple(inner[use] for use in env.use)
-    if isinstance(env, gym.Wrapper):
-        return action_names(env.env)
     if callable(meanings := getattr(env, "get_action_meanings", None)):
         return tuple(str(name).lower() for name in meanings())
+    if isinstance(env, gym.Wrapper):
+        return action_names(env.env)
     world = getattr(env, "world", None)
     if names := getattr(world, "actions", None):
         return tuple(names)

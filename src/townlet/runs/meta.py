@@ -23,6 +23,7 @@ class Meta(BaseModel):
     seed: int | None = None
     threads: int | None = None
     init_from: dict[str, Any] | None = None  # whose weights it began with: run, checkpoint, env_steps, sha256
+    sweep: dict[str, Any] | None = None  # the study and the number of the trial that it was
     env: str | None = None
     agent: str | None = None
     rows: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from townlet.train.load import Loaded
 
+SECRET: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
 VERSIONS: Final = ("townlet", "torch", "numpy", "numba", "gymnasium")
 
 
@@ -31,7 +33,7 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
         "recipe": recipe.title,
         "asked": loaded.asked,
         "overrides": list(loaded.overrides),
-        "command": " ".join(["townlet", *sys.argv[1:]]) if "townlet" in Path(sys.argv[0]).parts[-2:] else "",
+        "command": _command(),
         "seed": recipe.seed,
         "metric": recipe.metric,
         "threads": recipe.thread_count,
@@ -43,6 +45,17 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
         "machine": {"system": platform.platform(), "processor": platform.machine()},
         "commit": _commit(),
     }
+
+
+def _command() -> str:
+    """What was typed, where it was typed at all."""
+    typed = "townlet" in Path(sys.argv[0]).parts[-2:]
+    return without_secrets(" ".join(["townlet", *sys.argv[1:]])) if typed else ""
+
+
+def without_secrets(text: str) -> str:
+    """The same text without the passwords of addresses such as postgresql://name:password@host."""
+    return SECRET.sub(r"\1***\2", text)
 
 
 def _commit() -> str | None:

@@ -31,6 +31,7 @@ from townlet.train.resolved import asked_text, resolved_text
 from townlet.train.signals import Signals
 from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
 from townlet.train.tuning import tune_text
+from townlet.train.wandb import Wandb
 from townlet.train.weights import warm_start
 
 
@@ -56,9 +57,11 @@ class Begun:
     last: Checkpoint | None = None
     changes: Sequence[str] = ()  # `key=value` with which it was ever resumed
 
-    def train(self, sinks: Sequence[Sink] = (), pause_at: int | None = None) -> Outcome:
-        """To its end, or until somebody asks to stop; only for whoever holds the run's lock."""
-        return _train(self, sinks, pause_at)
+    def train(
+        self, sinks: Sequence[Sink] = (), pause_at: int | None = None, stop: Callable[[], str | None] = lambda: None
+    ) -> Outcome:
+        """To its end, or until somebody or `stop` asks to; only for whoever holds the run's lock."""
+        return _train(self, sinks, pause_at, stop)
 
 
 class Saver:
@@ -160,11 +163,11 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
     checkpoint.require(last, **wanted)
 
 
-def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None) -> Outcome:
+def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None, stop: Callable[[], str | None]) -> Outcome:
     """Loop, then say what came of it."""
     loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
     with Signals() as signals:
-        limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked)
+        limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked, stop)
         ending = _loop(begun, sinks, limits)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
         seconds = limits.spent if limits.over else limits.seconds
@@ -254,6 +257,8 @@ def _own_sinks(begun: Begun) -> list[Sink]:
     own: list[Sink] = [LogFile(run.log_file)]
     if begun.loaded.recipe.metrics.tensorboard:
         own.append(TensorBoard(run.tensorboard, last.env_steps + 1 if last else None))
+    if begun.loaded.recipe.metrics.wandb:
+        own.append(Wandb(run, begun.loaded.recipe))
     return own
 
 

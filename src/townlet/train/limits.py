@@ -30,6 +30,7 @@ class Limits:
     evaluate_every: int
     pause_at: int | None = None
     asked: Callable[[], bool] = lambda: False  # somebody wants it to stop
+    stop: Callable[[], str | None] = lambda: None  # why a program wants it to stop, once it does
     spent: float = 0.0  # seconds of training before this process
     best: float | None = None  # score of the best evaluation so far
     over: str | None = None  # why the run had ended before this process began
@@ -65,7 +66,7 @@ class Limits:
             return "interrupted"
         if self.pause_at is not None and t.counters.env_steps >= self.pause_at:
             return "paused"
-        return None
+        return self.stop()
 
     def ask(self) -> None:
         """For what takes long and can be done again: interrupts it when somebody wants the run to stop."""

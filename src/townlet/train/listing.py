@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from townlet.config.yaml import Node
 from townlet.contract.counters import short
+from townlet.envs import extras
 from townlet.errors import TownletError, did_you_mean
 from townlet.train.overlay import overlay
 from townlet.train.recipes import choose, titles
@@ -28,10 +29,12 @@ class Line:
     budget: str
     about: str
     result: str  # a line for each that is known
+    env: str = ""
+    needs: str = ""  # the extra that it is installed with, and whether that is there
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether every word stands somewhere in it."""
-        text = " ".join((self.title, self.agent, self.about, self.result)).lower()
+        text = " ".join((self.title, self.env, self.agent, self.about, self.result, self.needs)).lower()
         return all(word.lower() in text for word in words)
 
 
@@ -57,7 +60,8 @@ def table(found: Sequence[Line]) -> RenderableType:
     for name in ("recipe", "known result"):
         results.add_column(name, no_wrap=True)
     for line in found:
-        shown.add_row(Text(line.title, "bold"), line.agent, line.budget, Text(line.about))
+        about = " ".join(part for part in (line.about, line.needs) if part)
+        shown.add_row(Text(line.title, "bold"), line.agent, line.budget, Text(about))
         for number, result in enumerate(line.result.splitlines()):
             results.add_row(Text("" if number else line.title, "bold"), Text(result))
     return Group(shown, "", results) if results.row_count else shown
@@ -69,10 +73,20 @@ def _line(title: str) -> Line:
     agent = node.child("agent")
     budget = node.child("budget")
     limits = [f"{short(value)} {unit}" for key, unit in UNITS if budget and (value := _plain(budget, key)) is not None]
-    result = _plain(node, "result") or ()
+    result, env = _plain(node, "result") or (), str(_plain(node, "env"))
     texts = [result] if isinstance(result, str) else [str(r["what"]) for r in result]
+    if not texts and (goal := _plain(node, "reward_threshold") or extras.threshold(env)) is not None:
+        texts.append(f"not measured yet; solved from {goal:g} on")
     name = _plain(agent, "name") if agent else None
-    return Line(title, str(name or ""), ", ".join(limits), str(_plain(node, "description") or ""), "\n".join(texts))
+    said = (str(name or ""), ", ".join(limits), str(_plain(node, "description") or ""), "\n".join(texts))
+    return Line(title, *said, env, _needs(env))
+
+
+def _needs(env: str) -> str:
+    found = extras.family(env)
+    if found is None:
+        return ""
+    return f"Needs townlet[{found.extra}]" + ("." if found.installed else ", which is missing.")
 
 
 def _plain(node: Node, key: str) -> Any:

@@ -81,12 +81,12 @@ def _changed_parts(node: Node, mended: Node) -> set[str]:
 def merged(asked: str, overrides: Sequence[str] = ()) -> Node:
     """All layers of a recipe as one tree, before anything is checked."""
     usual = apply(Node({}, Mark("default")), [f"{path}.name={name}" for path, name in USUAL.items()])
-    choice, said = choose(asked), _command_line(overrides)
+    choice, said = choose(asked), command_line(overrides)
     tree = reduce(overlay, (_from(usual, Mark("default")), *choice.layers, *said))
     return Node(tree.value, choice.file.own.mark)
 
 
-def _command_line(overrides: Sequence[str]) -> list[Node]:
+def command_line(overrides: Sequence[str]) -> list[Node]:
     """`key=value` as one layer, in which order does not matter for names: `agent.lr=1e-3 agent=ppo` keeps the lr."""
     found: list[Mistake] = []
     layers: list[Node] = []

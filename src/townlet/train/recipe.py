@@ -21,6 +21,7 @@ from townlet.nets.spec import MlpSpec, NetworkSpec
 from townlet.rng import MAX_SEED
 from townlet.sim.exploring import StartsSpec
 from townlet.train.plateau import PlateauSpec
+from townlet.train.sweeps.spec import Searched
 
 # Rows where a recipe leaves the number to us: enough for smooth updates, few enough for two cores. The same on
 # every machine, since another number of rows is another experiment.
@@ -131,6 +132,11 @@ class Metrics(Model):
         20, ge=0, description="Episodes kept whole in each interval; of the others only counts, means and quantiles."
     )
     tensorboard: bool = Field(True, description="Write for TensorBoard as well.")
+    wandb: bool = Field(
+        False,
+        description="Send it to Weights & Biases as well, by `pip install 'townlet[wandb]'`; with WANDB_MODE=offline "
+        "it stays in the run's folder.",
+    )
 
 
 class Filming(Model):
@@ -225,6 +231,11 @@ class Recipe(Model):
     checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="When the run is saved.")
     metrics: Metrics = Field(default_factory=Metrics, description="What is written down.")
     video: Filming = Field(default_factory=Filming, description="What is filmed; nothing by default.")
+    sweep: dict[str, Searched] = Field(
+        default_factory=dict,
+        description="What `townlet sweep` searches, by path: {agent.lr: {low: 1e-5, high: 1e-2}}. Left out, what is "
+        "known to matter for the agent.",
+    )
 
     @property
     def title(self) -> str:

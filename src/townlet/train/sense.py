@@ -13,6 +13,7 @@ from townlet.agents.ppo import PpoSettings
 from townlet.config.schedule import Schedule
 from townlet.config.yaml import Node
 from townlet.errors import Mistake
+from townlet.train import wandb
 from townlet.train.arena import Arena
 from townlet.train.recipe import Recipe
 from townlet.train.towns.arena import TownArena
@@ -33,6 +34,7 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
         (("agent",), _batches(recipe, node)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _shares(recipe, node)),
         (("agent", "plateau"), _plateaus(recipe, node)),
+        (("metrics",), _loggers(recipe, node)),
     ]
     if recipe.gym is not None:
         said.append((TOWN, _of_towns(recipe, node)))
@@ -50,6 +52,12 @@ def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     if instead and recurrent:
         what, fix = f"{name} cannot train a recurrent network", f"take agent {instead}, or leave network.recurrent out"
         yield Mistake(what, fix, node.where("network", "recurrent"))
+
+
+def _loggers(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    if recipe.metrics.wandb and not wandb.installed():
+        what = "metrics.wandb needs wandb, which is not installed"
+        yield Mistake(what, wandb.INSTALL, node.where("metrics", "wandb"))
 
 
 def _rows(recipe: Recipe, node: Node) -> Iterator[Mistake]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FRAME: Final = 0.1  # seconds between two drawings
 WIDE: Final = 10  # columns for env_steps
+EVALUATED: Final = ("length", "return", "survived", "works")  # figures of an evaluation
 SPOKEN: Final = ("episode_length", "stage", "loss", "epsilon", "entropy")  # figures that fit into one line
 
 
@@ -164,13 +165,13 @@ class TensorBoard:
     def mark(self, mark: Mark) -> None:
         """Each figure in the group of its kind, all as one event: one for each would wake the writer as often."""
         self._weights = mark.weights
-        values = [self._summary.Value(tag=_tag(name), simple_value=value) for name, value in mark.figures.items()]
+        values = [self._summary.Value(tag=tag(name), simple_value=value) for name, value in mark.figures.items()]
         self._writer.file_writer.add_summary(self._summary(value=values), mark.env_steps)
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
         """The figures of an evaluation, and the weights as they are now."""
         if columns["policy"] != "random":
-            for name in ("length", "return", "survived", "works"):
+            for name in EVALUATED:
                 if columns[name] is not None:
                     self._writer.add_scalar(f"evaluation/{name}", columns[name], counters.env_steps)
             for name, values in self._weights.items():
@@ -184,7 +185,8 @@ class TensorBoard:
         self._writer.close()
 
 
-def _tag(name: str) -> str:
+def tag(name: str) -> str:
+    """A figure's name below the group of its kind."""
     group = "meters" if name.startswith("meter_") else "episodes" if name.startswith("episode_") else "updates"
     return f"{group}/{name}"
 

@@ -1,0 +1,162 @@
+"""`townlet sweep`: search for better settings of a recipe."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from townlet.cli.console import err, out
+from townlet.cli.figures import figure, plain_table
+from townlet.cli.opening import program
+from townlet.cli.options import ROOT, Root
+from townlet.cli.train import console_sink, count
+from townlet.errors import INTERRUPTED
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+    from townlet.train.sweeps.study import Told
+    from townlet.train.sweeps.trial import Experiment
+
+SHOWN = 5  # trials in the table at the end
+
+
+def sweep(
+    recipe: Annotated[str, typer.Argument(metavar="ENV:VARIANT", help="What to search settings for.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUES",
+            help="What to search: agent.lr=1e-5..1e-2 or agent.n_steps=16,32,64. KEY=VALUE holds for all trials.",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the whole sweep, all processes together.")] = 20,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the sweep is called, ENV:VARIANT by default.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A database that machines share; sweeps.db beside the runs by default."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(parser=count, metavar="N", help="Steps of each trial (budget.env_steps).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other values.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each trial with so many seeds; the median counts.")] = 1,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the recipe with the best values is written.")
+    ] = None,
+    root: Root = ROOT,
+) -> None:
+    """Search for better settings of a recipe.
+
+    The first trial is the recipe as it is. Each one is an ordinary run, cut short where others were better by then; the
+    best becomes a recipe. The same command again goes on with a sweep, and in another terminal helps it along.
+    """
+    from townlet.train.sweeps import study as studies
+
+    studies.need_optuna()
+    experiment = _experiment(recipe, words or [], steps, name, seeds, root)
+    study = studies.open_study(experiment, storage, seed)
+    err().print(_opening(experiment, trials), markup=False, soft_wrap=True)
+    whole = studies.sweep(study, experiment, trials, console_sink, lambda told: _tell(told, study))
+    _print_found(study, experiment)
+    _write(study, experiment, to)
+    if not whole:
+        out().print(f"Go on with: {_command()}", markup=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED)
+    if studies.best(study) is None:
+        raise typer.Exit(1)
+
+
+def _experiment(
+    asked: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
+) -> Experiment:
+    """What is swept, checked before the first trial."""
+    from townlet.train.load import load
+    from townlet.train.sweeps.space import check, space_of, split
+    from townlet.train.sweeps.trial import Experiment
+
+    plain, said = split(words)
+    plain += [] if steps is None else [f"budget.env_steps={steps}"]
+    recipe = load(asked, plain).recipe
+    space = space_of(recipe, said)
+    check(asked, plain, space)
+    return Experiment(name or recipe.title, asked, tuple(plain), recipe, space, root, seeds)
+
+
+def _opening(experiment: Experiment, trials: int) -> str:
+    keys = ", ".join(experiment.space)
+    return f"Sweep {experiment.study}: {trials} trials over {keys}. The first is the recipe as it is."
+
+
+def _tell(told: Told, study: Study) -> None:
+    """A line for each trial as it ends."""
+    from townlet.train.sweeps.study import WHY
+
+    trial, best = told.trial, "" if told.best is None else f"; the best is {told.best:.1f}"
+    said = {"COMPLETE": f"{trial.value or 0:.1f}", "PRUNED": "cut short", "FAIL": "failed"}[trial.state.name]
+    why = f" ({trial.user_attrs[WHY]})" if WHY in trial.user_attrs else ""
+    err().print(f"trial {trial.number}: {said}{why}{best}. {_values(trial)}", markup=False, soft_wrap=True)
+
+
+def _values(trial: FrozenTrial) -> str:
+    """What a trial tried, in a line."""
+    from townlet.train.sweeps.space import drawn
+    from townlet.train.sweeps.trial import START
+
+    if START in trial.user_attrs:
+        return "the recipe as it is"
+    return ", ".join(f"{path}={drawn(value)}" for path, value in trial.params.items())
+
+
+def _print_found(study: Study, experiment: Experiment) -> None:
+    """The best trials beside the start, and what mattered."""
+    from townlet.train.sweeps.study import counted, importance, start
+    from townlet.train.sweeps.trial import RUNS
+
+    every = counted(study)
+    done = sorted((t for t in every if t.state.name == "COMPLETE"), key=lambda t: -(t.value or 0.0))
+    first = start(study)
+    shown = done[:SHOWN] + ([first] if first is not None and first not in done[:SHOWN] else [])
+    console, table = out(), plain_table("trial>", f"{experiment.recipe.metric}>", "values", "run")
+    for trial in shown:
+        runs = trial.user_attrs.get(RUNS, ["–"])
+        table.add_row(str(trial.number), figure(trial.value), _values(trial), " ".join(runs))
+    console.print(table)
+    states = [trial.state.name for trial in every]
+    counts = {"finished": "COMPLETE", "cut short": "PRUNED", "failed": "FAIL", "under way": "RUNNING"}
+    told = ", ".join(f"{states.count(state)} {said}" for said, state in counts.items() if state in states)
+    console.print(f"{len(every)} trials: {told}.")
+    if shares := importance(study):
+        console.print("What mattered: " + ", ".join(f"{path} {share:.0%}" for path, share in shares.items()) + ".")
+
+
+def _write(study: Study, experiment: Experiment, to: Path | None) -> None:
+    """The best trial as a recipe, and how to train it."""
+    from townlet.train.sweeps import found
+    from townlet.train.sweeps.study import best, start
+    from townlet.train.sweeps.trial import words_of
+
+    won, first = best(study), start(study)
+    if won is None or won.value is None:
+        out().print("No trial came to its end, so there is nothing to write.")
+        return
+    path = to or found.default_file(experiment)
+    begin, same = (None, False) if first is None else (first.value, first.number == won.number)
+    what = found.in_words(experiment.recipe, won.value, begin, as_it_was=same)
+    found.write(path, experiment, words_of(won), what, _command())
+    out().print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)
+    out().print(f"Train it: {program()} train {shlex.quote(str(path))}", markup=False, soft_wrap=True)
+
+
+def _command() -> str:
+    """The words of this sweep, without a database's password."""
+    from townlet.train.facts import without_secrets
+
+    return without_secrets(" ".join([program(), *map(shlex.quote, sys.argv[1:])]))

@@ -1,0 +1,179 @@
+"""`townlet sweep` through the real program: trials, a study that processes share, and the recipe it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.program import Program
+from townlet.runs.folder import Run
+from townlet.train.load import load
+from townlet.train.recipes import titles
+from townlet.train.sweeps import study as studies
+from townlet.train.sweeps.space import KNOWN, check, space_of, split
+from townlet.train.sweeps.spec import Searched
+
+pytest.importorskip("optuna", reason="townlet[sweep] is not installed")
+SMALL = (
+    "rows=2", "threads=1", "agent.n_steps=16", "evaluation.episodes=2", "evaluation.every=64",
+    "metrics.tensorboard=false",
+)  # fmt: skip
+SPACE = ("agent.lr=1e-4..1e-1", "agent.epochs=1..8", "agent.gamma=0.9,0.99", "network.hidden=[8],[16]")
+SWEEP = ("sweep", "Bandit-v0:ppo", *SPACE, *SMALL, "--steps", "128")
+
+
+def test_words_say_what_is_searched() -> None:
+    plain, space = split(["agent.lr=1e-5..1e-2", "agent.n_steps=16,32", "network.hidden=[8, 8],[16]", "seed=3"])
+    assert plain == ["seed=3"]
+    assert space["agent.lr"] == Searched(low=1e-5, high=1e-2)
+    assert space["agent.lr"].by_factors
+    assert space["agent.n_steps"].choices == (16, 32)
+    assert space["network.hidden"].choices == ((8, 8), (16,))
+    assert split(["world=../my-town.yaml", "network.hidden=[64, 64]"])[1] == {}
+
+
+@pytest.mark.parametrize("agent", KNOWN)
+def test_what_is_searched_by_default_goes_with_a_recipe_of_each_agent(agent: str) -> None:
+    shown = ("CartPole-v1:ppo", "CartPole-v1:dqn", "town-l2:drqn", "Bandit-v0:reinforce", "FrozenLake-v1:qlearning")
+    title = next(title for title in shown if title in titles() and load(title).recipe.agent.name == agent)
+    recipe = load(title).recipe
+    check(title, (), space_of(recipe, {}))
+
+
+def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(
+        "env: Bandit-v0\ngym: {}\nagent: ppo\nbudget: {env_steps: 1e3}\n"
+        "sweep:\n  agent.epochs: {low: 1, high: 1e1}\n  agent.gamma: {low: 0, high: 1}\n"
+    )
+    recipe = load(str(file)).recipe
+    assert space_of(recipe, {}) == {"agent.epochs": Searched(low=1, high=10), "agent.gamma": Searched(low=0, high=1)}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["agent.lrr=1e-4..1e-2"], "did you mean 'lr'"),
+        (["agent.lr=1e-2..1e-4"], "must be below `high`"),
+        (["agent.epochs=0..3"], "agent.epochs"),
+        (["--storage", "nonsense"], "the storage of the sweep cannot be opened"),
+    ],
+)
+def test_mistakes_are_told_before_the_first_trial(
+    townlet: Program, tmp_path: Path, words: list[str], told: str
+) -> None:
+    done = townlet("sweep", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs"))
+    assert done.code == 2
+    assert told in done.err
+    assert Run.list(tmp_path / "runs") == []
+
+
+def test_a_missing_extra_is_told_in_one_line(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studies, "find_spec", lambda _: None)  # as if it were not installed
+    done = townlet("sweep", "Bandit-v0:ppo")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1].strip() == "fix: install it: pip install 'townlet[sweep]'"
+
+
+def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Program, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    command = [sys.executable, "-m", "townlet", *SWEEP, "--root", str(root), "--trials", "5"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    metas = [run.meta() for run in Run.list(root)]
+    assert sorted(meta["sweep"]["trial"] for meta in metas) == [0, 1, 2, 3, 4]
+    (first,) = (meta for meta in metas if meta["sweep"]["trial"] == 0)
+    assert "agent.lr" not in " ".join(first["overrides"])  # the recipe as it is
+    assert all(out.count("5 trials") for out, _ in said)
+    # The same words go on with it: nothing is left to do, and the recipe is there.
+    done = townlet(*SWEEP, "--root", str(root), "--trials", "5")
+    assert done.code == 0
+    assert len(Run.list(root)) == 5
+    file = root / "Bandit-v0-ppo-best.yaml"
+    recipe = load(str(file)).recipe
+    assert recipe.tuned
+    assert "return" in recipe.result[0].what
+    assert townlet("train", str(file), "--root", str(tmp_path / "trained")).code == 0
+    # Other words are another sweep.
+    done = townlet("sweep", "Bandit-v0:ppo", "agent.lr=1e-3,1e-2", *SMALL, "--root", str(root))
+    assert done.code == 2
+    assert "begin another one with --name" in done.err
+
+
+def test_a_trial_that_fails_does_not_end_the_sweep(townlet: Program, tmp_path: Path) -> None:
+    # A learning rate without any sense makes weights that are not numbers.
+    done = townlet(
+        "sweep",
+        "Bandit-v0:ppo",
+        "agent.lr=1e-3,1e30",
+        *SMALL,
+        "--steps",
+        "128",
+        "--trials",
+        "6",
+        "--root",
+        str(tmp_path),
+    )
+    assert done.code == 0, done.err
+    assert "failed (training diverged" in done.err
+    assert "6 trials: " in done.out
+
+
+def test_ctrl_c_ends_a_sweep_and_it_goes_on(townlet: Program, tmp_path: Path) -> None:
+    words = ("sweep", "CartPole-v1:ppo", "agent.lr=1e-4,1e-3", "rows=2", "threads=1", "--root", str(tmp_path))
+    command = [sys.executable, "-m", "townlet", *words, "--trials", "2", "--steps", "1e7"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while not any((run.path / "metrics.db").exists() for run in Run.list(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Go on with: " in out
+    assert "Traceback" not in err
+    (run,) = Run.list(tmp_path)
+    assert run.meta()["ended"] == "interrupted"
+
+
+@pytest.mark.long
+def test_a_sweep_improves_on_a_poor_start(tmp_path: Path) -> None:
+    """From a learning rate with which nothing is learned, twenty short trials lead to one that learns."""
+    words = ["CartPole-v1:ppo", "agent.lr=1e-5..1e-2", "agent.epochs=4,10,20", "threads=1", "evaluation.episodes=20"]
+    poor = tmp_path / "poor.yaml"
+    poor.write_text(
+        "env: CartPole-v1\nvariants:\n  ppo:\n    extends: 'CartPole-v1:ppo'\n"
+        "    agent: {lr: 1e-5}\n    budget: {env_steps: 1.5e4}\n"
+    )
+    root = tmp_path / "runs"
+    command = [sys.executable, "-m", "townlet", "sweep", str(poor), *words[1:], "--trials", "20", "--root", str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200, env={**os.environ})
+    print(done.stdout)
+    file = next(root.glob("*-best.yaml"))
+    scores = {meta["sweep"]["trial"]: _last(run) for run in Run.list(root) for meta in [run.meta()]}
+    assert max(scores.values()) > 3 * scores[0], scores
+    trained = [sys.executable, "-m", "townlet", "train", str(file), "--root", str(tmp_path / "trained")]
+    print(subprocess.run(trained, capture_output=True, text=True, check=True, timeout=600).stdout)
+    (again,) = Run.list(tmp_path / "trained")
+    assert _last(again) > 3 * scores[0]
+
+
+def _last(run: Run) -> float:
+    from townlet.runs.overview import overview
+
+    return overview(run).last or 0.0
+
+
+def test_no_password_of_a_database_is_written_down(tmp_path: Path) -> None:
+    from townlet.train.facts import without_secrets
+
+    typed = json.dumps("townlet sweep X --storage postgresql://me:s3cret@db.example/x --trials 2")
+    assert "s3cret" not in without_secrets(typed)
+    assert "db.example" in without_secrets(typed)

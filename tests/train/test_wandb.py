@@ -1,0 +1,69 @@
+"""Weights & Biases without a network: what lands where, and what a sweep's agent asks for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from townlet.errors import TownletError
+from townlet.runs.folder import Run
+from townlet.train import wandb
+from townlet.train.load import load
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+ASKED = """\
+wandb_version: 1
+
+agent.lr:
+  desc: null
+  value: 0.004
+rows:
+  desc: null
+  value: 4
+network:
+  desc: null
+  value: {hidden: [8]}
+"""
+
+
+def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="townlet[wandb] is not installed")
+    (tmp_path / "asked.yaml").write_text(ASKED)
+    here, home = tmp_path / "here", tmp_path / "home"
+    here.mkdir()
+    home.mkdir()
+    words = ["budget.env_steps=256", "agent.n_steps=16", "evaluation.episodes=2", "threads=1"]
+    command = [sys.executable, "-m", "townlet", "train", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs")]
+    environment = {
+        **os.environ, "WANDB_MODE": "offline", "WANDB_API_KEY": KEY, "HOME": str(home), "WANDB_SWEEP_ID": "s1",
+        "WANDB_SWEEP_PARAM_PATH": str(tmp_path / "asked.yaml"), "WANDB_RUN_ID": "r1",
+    }  # fmt: skip
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (run,) = Run.list(tmp_path / "runs")
+    recipe = load(str(run.resolved_file)).recipe
+    assert recipe.agent.name == "ppo"
+    assert (recipe.agent.lr, recipe.rows, recipe.network.hidden) == (0.004, 4, (8,))
+    logs = list(run.path.glob("wandb/offline-run-*/*.wandb"))
+    assert len(logs) == 1
+    assert b"evaluation/score" in logs[0].read_bytes()
+    assert list(here.iterdir()) == []
+    written = [path for path in run.path.rglob("*") if path.is_file()]
+    assert [path for path in written if KEY.encode() in path.read_bytes()] == []
+
+
+def test_what_a_sweep_asks_for_is_checked_like_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "asked.yaml").write_text("wandb_version: 1\nagent.lrr: {desc: null, value: 0.1}\n")
+    monkeypatch.setenv(wandb.ASKED, str(tmp_path / "asked.yaml"))
+    with pytest.raises(TownletError, match="did you mean 'lr'"):
+        load("Bandit-v0:ppo", wandb.sweep_words())
+
+
+def test_a_missing_extra_is_a_mistake_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wandb, "find_spec", lambda _: None)  # as if it were not installed
+    with pytest.raises(TownletError, match=r"pip install 'townlet\[wandb\]'"):
+        load("Bandit-v0:ppo", ["metrics.wandb=true"])
