@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,12 @@ from townlet.envs import extras
 from townlet.envs.make import make_vec
 from townlet.envs.spec import EnvSpec
 from townlet.errors import TownletError
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulators leave files where they are started."""
+    monkeypatch.chdir(tmp_path)
 
 
 def spec(**keys: Any) -> EnvSpec:

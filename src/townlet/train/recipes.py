@@ -144,7 +144,7 @@ def choose(asked: str, folder: Path = Path(), where: Mark | None = None) -> Choi
         file = read_file(FOLDER / f"{ANY}.yaml")
         _refuse_other_version(file, name, variant, where)
         top = {"env": name, "description": f"{name} with the settings for any environment."}
-    elif path is None or (name not in shipped() and _is_world(path)):
+    elif path is None or (path.parent != FOLDER and _is_world(path)):
         world = _world_path(name, folder, where) if path is None else path
         file = read_file(FOLDER / f"{_relative(world)}.yaml")
         top = {"env": world.stem, "world": _world_name(world)}
