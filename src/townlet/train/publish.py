@@ -119,7 +119,7 @@ def require_hub() -> None:
 def upload(folder: Path, name: str) -> str:
     """Send a published folder to the Hugging Face Hub as user/name; gives the address."""
     require_hub()
-    from httpx import HTTPError
+    from httpx2 import HTTPError  # what the Hub's library speaks through
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
