@@ -18,7 +18,7 @@ from cli.program import EVERY, VERBS, Program
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(words) for words in VERBS} == {
-        "train", "sweep", "eval", "play", "live", "export", "publish", "recipes", "doctor", "bench sim", 
+        "train", "sweep", "eval", "play", "live", "export", "publish", "recipes", "doctor", "bench sim",
         "bench train",
         *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "prune")),
         *(f"world {verb}" for verb in ("list", "check", "show", "explain", "new", "schema")),
