@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from townlet.envs import extras
+
 Write = Callable[[str, str], Path]
+
+
+def is_here(title: str) -> bool:
+    """Whether what the environment of ENV:VARIANT needs is installed."""
+    found = extras.family(title.rpartition(":")[0])
+    return found is None or found.installed
 
 
 @pytest.fixture

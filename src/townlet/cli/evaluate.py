@@ -10,7 +10,7 @@ import typer
 
 from townlet.cli.console import err, out
 from townlet.cli.opening import open_run, trained_policy
-from townlet.cli.options import ROOT, AsJson, Root, RunName, Which, WhichOne, WorldChanges
+from townlet.cli.options import ROOT, AllowCode, AsJson, Root, RunName, Which, WhichOne, WorldChanges
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def evaluate(
     which: WhichOne = Which.BEST,
     sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
     as_json: AsJson = False,
+    allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Measure a trained agent.

@@ -10,7 +10,7 @@ import typer
 
 from townlet.cli.console import err, out
 from townlet.cli.opening import open_run
-from townlet.cli.options import ROOT, Root, RunName, Which, WhichOne
+from townlet.cli.options import ROOT, AllowCode, Root, RunName, Which, WhichOne
 
 
 class Format(StrEnum):
@@ -34,6 +34,7 @@ def export(
         Path | None, typer.Option(metavar="FILE", help="Where to write it; by default policy.* in the run's folder.")
     ] = None,
     which: WhichOne = Which.BEST,
+    allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Write a trained agent as one file for other programs.

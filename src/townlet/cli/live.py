@@ -10,7 +10,7 @@ import typer
 
 from townlet.cli.console import out
 from townlet.cli.opening import program
-from townlet.cli.options import ROOT, Root
+from townlet.cli.options import ROOT, AllowCode, Root
 from townlet.cli.page import PORT, open_page
 
 NICE: Final = 5  # beside a training: who learns goes before who watches
@@ -29,6 +29,7 @@ def live(
     show: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     called: Annotated[str | None, typer.Option(hidden=True, help="What to type for `townlet`.")] = None,
     with_parent: Annotated[bool, typer.Option(hidden=True, help="End when the process that started it ends.")] = False,
+    allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Watch runs in a browser, also while they train.

@@ -25,6 +25,20 @@ Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Where runs
 WhichOne = Annotated[
     Which, typer.Option("--which", metavar="best|last", help="The best checkpoint of the run, or its last.")
 ]
+
+
+def _permit(given: bool) -> None:
+    """Recipes may run code from now on: only then is the part loaded that can."""
+    if given:
+        from townlet.envs import own
+
+        own.permit()
+
+
+AllowCode = Annotated[
+    bool,
+    typer.Option("--allow-code", callback=_permit, help="Let recipes run the Python files they name. Read them first."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]

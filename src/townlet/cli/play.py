@@ -12,7 +12,7 @@ import typer
 from townlet.cli.by_hand import play_by_hand
 from townlet.cli.console import err, out
 from townlet.cli.keyboard import Keyboard
-from townlet.cli.options import ROOT, Root, Which, WhichOne, WorldChanges
+from townlet.cli.options import ROOT, AllowCode, Root, Which, WhichOne, WorldChanges
 from townlet.cli.places import Place, Wanted, find_place
 from townlet.cli.stage import Seat, print_frames, watch
 from townlet.errors import TownletError
@@ -59,6 +59,7 @@ def play(
     lives: Annotated[int, typer.Option(min=1, max=100_000, help="Lives behind each line of a town's table.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other episodes.")] = 0,
     which: WhichOne = Which.BEST,
+    allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Watch agents in a town or in any environment, or play yourself.

@@ -10,7 +10,7 @@ import typer
 
 from townlet.cli.console import err, out
 from townlet.cli.opening import open_run, trained_policy
-from townlet.cli.options import ROOT, Root, RunName, Which, WhichOne
+from townlet.cli.options import ROOT, AllowCode, Root, RunName, Which, WhichOne
 from townlet.errors import TownletError
 
 HUB: Final = "hub:"
@@ -26,6 +26,7 @@ def publish(
         int | None, typer.Option(min=0, help="Which episodes; by default others than the run was evaluated on.")
     ] = None,
     which: WhichOne = Which.BEST,
+    allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Give a trained agent to others.

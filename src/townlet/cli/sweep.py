@@ -12,7 +12,7 @@ import typer
 from townlet.cli.console import err, out
 from townlet.cli.figures import figure, plain_table
 from townlet.cli.opening import program
-from townlet.cli.options import ROOT, Root
+from townlet.cli.options import ROOT, AllowCode, Root
 from townlet.cli.train import console_sink, count
 from townlet.errors import INTERRUPTED
 
@@ -51,6 +51,7 @@ def sweep(
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the recipe with the best values is written.")
     ] = None,
+    allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Search for better settings of a recipe.

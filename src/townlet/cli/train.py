@@ -11,7 +11,7 @@ import typer
 
 from townlet.cli.console import err, out
 from townlet.cli.opening import command, resume_command
-from townlet.cli.options import ROOT, Root
+from townlet.cli.options import ROOT, AllowCode, Root
 from townlet.cli.page import PORT, open_page, page
 from townlet.errors import INTERRUPTED, TownletError
 
@@ -65,6 +65,7 @@ def train(
     live: Annotated[bool, typer.Option("--live", help="Show it in a browser while it trains.")] = False,
     show: Annotated[bool, typer.Option("--open", help="The same, and open the page in your browser.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where the page is, or one of the next ports.")] = PORT,
+    allow_code: AllowCode = False,
     root: Root = ROOT,
 ) -> None:
     """Train an agent, or go on with a run.

@@ -17,6 +17,7 @@ from townlet.envs.saving import Keeper, RowsKeeper, WholeKeeper
 from townlet.envs.single import Single, action_names, making
 from townlet.envs.spec import EnvSpec
 from townlet.envs.wrappers.normalize import Running, Static
+from townlet.envs.wrappers.spec import OwnSpec
 from townlet.envs.wrappers.stack import Stack
 from townlet.envs.wrappers.stage import Stage
 from townlet.errors import TownletError
@@ -50,11 +51,19 @@ def about(id: str) -> About:
 
 def looks(id: str, spec: EnvSpec) -> Looks:
     """How the environment `id` can be watched, asked of one row of it."""
-    extras.ensure(id)
-    env = Single(id, spec, None, own.allowed())()
+    env = _single(id, spec, None)()
     told = env.metadata
     env.close()
     return Looks(tuple(told.get("render_modes") or ()), max(1, round(float(told.get("render_fps") or USUAL_RATE))))
+
+
+def _single(id: str, spec: EnvSpec, render_mode: str | None) -> Single:
+    """What makes a row, once all that it needs is there and allowed."""
+    extras.ensure(id)
+    for wrapper in spec.wrappers:
+        if isinstance(wrapper, OwnSpec) and wrapper.file is not None:
+            own.run(wrapper.file)
+    return Single(id, spec, render_mode, own.allowed())
 
 
 def make_vec(
@@ -69,8 +78,7 @@ def make_vec(
         spec = spec.model_copy(update={"vectorization": "sync"})
     if rows < 1:
         raise TownletError(f"an environment cannot have {rows} rows", "give at least 1")
-    extras.ensure(id)
-    single = Single(id, spec, render_mode, own.allowed())
+    single = _single(id, spec, render_mode)
     vec: VectorEnv[Any, Any, Any]
     keeper: Callable[[Any], Keeper]
     if native := _native(id, spec, render_mode):

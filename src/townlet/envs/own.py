@@ -1,4 +1,4 @@
-"""Wrappers of one's own: registered by a decorator, in files that run only when somebody allows it by name."""
+"""Wrappers of one's own: registered by a decorator, in files that a recipe names and that run only when allowed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from townlet.errors import TownletError, did_you_mean
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 _makers: dict[str, Callable[..., Any]] = {}
 _allowed: list[str] = []
+_permitted = False
 
 
 def wrapper(name: str) -> Callable[[Maker], Maker]:
-    """Register a wrapper, made as `maker(env, **settings)`. Recipes say {name: own, wrapper: NAME}."""
+    """Register a wrapper, made as `maker(env, **settings)`. Recipes say {name: own, wrapper: NAME, file: FILE.py}."""
 
     def register(maker: Maker) -> Maker:
         _makers[name] = maker
@@ -30,9 +31,23 @@ def wrapper(name: str) -> Callable[[Maker], Maker]:
 def registered(name: str) -> Callable[..., Any]:
     """The wrapper of that name."""
     if name not in _makers:
-        hint = did_you_mean(name, sorted(_makers)) if _makers else "allow the file that registers it: --allow-code FILE"
+        hint = did_you_mean(name, sorted(_makers)) if _makers else "name the file that registers it: `file: FILE.py`"
         raise TownletError(f"no wrapper '{name}' is registered", hint)
     return _makers[name]
+
+
+def permit() -> None:
+    """Recipes may run the files that they name, from now on and in this process."""
+    global _permitted
+    _permitted = True
+
+
+def run(path: str) -> None:
+    """Run the file that a recipe names, once, if that is permitted."""
+    if str(Path(path).resolve()) not in _allowed and not _permitted:
+        what = f"the recipe wants to run {path}, which could do anything"
+        raise TownletError(what, "read it, and add --allow-code if you trust it")
+    allow_code(path)
 
 
 def allow_code(path: str | Path) -> None:

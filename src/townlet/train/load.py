@@ -155,7 +155,10 @@ def _without_strays(node: Node) -> tuple[Node, list[Mistake]]:
         if key in own:
             continue
         exact = next((home for home, keys in homes.items() if key in keys), None)
-        near = [(home, k) for home, keys in homes.items() if (k := nearest(key, keys))] if not nearest(key, own) else []
+        words = [(home, k) for home, keys in homes.items() for k in keys if key in k.split("_")]
+        near = words or [
+            (home, k) for home, keys in homes.items() if (k := nearest(key, keys)) and not nearest(key, own)
+        ]
         if exact or near:
             home, meant = (exact, key) if exact else near[0]
             fix = _meant(node.where(key), key, home, meant)

@@ -16,6 +16,7 @@ from typing import Final
 from townlet.config.yaml import Node, read
 from townlet.errors import Mark, Mistakes, TownletError, did_you_mean, nearest
 from townlet.train.overlay import normal
+from townlet.train.paths import seen_from
 from townlet.world import catalogue as worlds
 from townlet.world.schema import WorldSpec
 
@@ -106,9 +107,9 @@ def _split(node: Node, path: Path) -> File:
     if default is not None and default.value not in blocks:
         fix = did_you_mean(str(default.plain()), list(blocks))
         raise TownletError("`default` does not name a variant of this file", fix, default.mark)
-    named = {name: _seen_from(block, path.parent) for name, block in blocks.items()}
+    named = {name: seen_from(block, path.parent) for name, block in blocks.items()}
     choice = str(default.value) if default else None
-    return File(path, _seen_from(own, path.parent), named, values.get("extends"), choice)
+    return File(path, seen_from(own, path.parent), named, values.get("extends"), choice)
 
 
 def _mapping(node: Node | None, what: str, fix: str) -> dict[str, Node]:
@@ -119,20 +120,9 @@ def _mapping(node: Node | None, what: str, fix: str) -> dict[str, Node]:
     return node.value
 
 
-def _seen_from(node: Node, folder: Path) -> Node:
-    """The same layer with the path of a world's file seen from anywhere."""
-    world = node.child("world")
-    if world is None or not isinstance(world.value, str) or not isinstance(node.value, dict):
-        return node
-    if world.value in worlds.shipped() or not world.value.endswith(worlds.ENDINGS):
-        return node
-    path = os.path.abspath(folder / world.value)
-    return Node({**node.value, "world": Node(path, world.mark, world.key_mark)}, node.mark, node.key_mark)
-
-
 def from_command_line(node: Node) -> Node:
     """The layer of `key=value`, which may name a world's file as seen from here."""
-    return normal(_seen_from(node, Path()))
+    return normal(seen_from(node, Path()))
 
 
 def choose(asked: str, folder: Path = Path(), where: Mark | None = None) -> Choice:

@@ -237,8 +237,10 @@ def test_a_wrapper_of_ones_own_runs_only_when_allowed(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
     half = spec({"name": "own", "wrapper": "half", "settings": {"share": 0.25}})
-    with pytest.raises(TownletError, match="allow"):
+    with pytest.raises(TownletError, match=r"name the file that registers it"):
         make_vec("Acrobot-v1", half)
+    with pytest.raises(TownletError, match=r"wants to run .*mine\.py.*--allow-code"):
+        make_vec("Acrobot-v1", spec({"name": "own", "wrapper": "half", "file": str(file)}))
     own.allow_code(file)
     env = make_vec("Acrobot-v1", half, 2)
     env.reset(0)

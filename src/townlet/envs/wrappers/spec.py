@@ -138,10 +138,13 @@ class LunarLanderShaping(Model):
 
 
 class OwnSpec(Model):
-    """A wrapper of one's own, registered by @townlet.envs.wrapper in a file that was allowed to run."""
+    """A wrapper of one's own, registered by @townlet.envs.wrapper in a file that runs only with --allow-code."""
 
     name: Literal["own"] = "own"
     wrapper: str = Field(min_length=1, max_length=80, description="The name it was registered by.")
+    file: str | None = Field(
+        None, description="The .py file that registers it, as seen from the recipe; left out, a program has done so."
+    )
     settings: dict[str, Any] = Field(default_factory=dict, description="Handed to it as keywords.")
 
 

@@ -1,0 +1,58 @@
+"""`townlet train` elsewhere than in a town: code of one's own runs only when it is allowed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from townlet.runs.folder import Run
+
+WRAPPER = """\
+import gymnasium
+from townlet.envs import wrapper
+
+print("the file ran")
+
+@wrapper("half")
+class Half(gymnasium.RewardWrapper):
+    def __init__(self, env, share=0.5):
+        super().__init__(env)
+        self._share = share
+
+    def reward(self, reward):
+        return reward * self._share
+"""
+RECIPE = """\
+env: CartPole-v1
+gym: {wrappers: [{name: own, wrapper: half, file: mine.py, settings: {share: 0.25}}]}
+variants:
+  ppo:
+    extends: CartPole-v1:ppo
+    evaluation: {episodes: 2}
+    metrics: {tensorboard: false}
+"""
+
+
+def townlet(*words: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own: what was allowed in one counts in no other."""
+    return subprocess.run([sys.executable, "-m", "townlet", *words], capture_output=True, text=True, check=False)
+
+
+def test_a_wrapper_of_ones_own_needs_leave_to_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(WRAPPER)
+    (tmp_path / "my.yaml").write_text(RECIPE)
+    root = ["--root", str(tmp_path / "runs")]
+    words = ["train", str(tmp_path / "my.yaml:ppo"), "env_steps=512", *root]
+    refused = townlet(*words)
+    assert refused.returncode == 2
+    assert "wants to run" in refused.stderr
+    assert "--allow-code" in refused.stderr
+    assert "the file ran" not in refused.stdout
+    assert not (tmp_path / "runs").exists()
+    done = townlet(*words, "--allow-code")
+    assert done.returncode == 0
+    assert "the file ran" in done.stdout
+    refused = townlet("eval", Run.open("latest", tmp_path / "runs").name, *root)
+    assert refused.returncode == 2
+    assert "the file ran" not in refused.stdout
