@@ -14,6 +14,7 @@ from townlet.errors import TownletError
 from townlet.train.launch import start
 from townlet.train.listing import Line
 from townlet.train.load import load
+from townlet.train.recipes import ANY
 
 ROWS: Final = 2
 # A few updates and two evaluations of short episodes, of whatever agent in whatever environment.
@@ -28,6 +29,7 @@ OF_AGENTS: Final = {
     "reinforce": ("agent.episodes=1",),
     "qlearning": (),
 }
+ANYWHERE: Final = "CartPole-v1"  # where settings for any environment are tried
 STEPS: Final = 32  # of an episode
 
 
@@ -66,7 +68,8 @@ def _one(title: str, env: str, root: Path) -> Tried:
 
 def _words(title: str) -> list[str]:
     """What makes a recipe short."""
-    recipe = load(title).recipe
+    somewhere = [f"env={ANYWHERE}"] if title.startswith(f"{ANY}:") else []
+    recipe = load(title, somewhere).recipe
     short = f"change.max_steps={STEPS}" if recipe.gym is None else f"gym.max_episode_steps={STEPS}"
     measured = () if recipe.gym is not None else (f"evaluation.change.max_steps={STEPS}",)
-    return [*MOMENT, *OF_AGENTS[recipe.agent.name], short, *measured]
+    return [*somewhere, *MOMENT, *OF_AGENTS[recipe.agent.name], short, *measured]
