@@ -33,7 +33,7 @@ def leaves(node: Node, path: str = "") -> list[str]:
     return [path.removeprefix(".")]
 
 
-@pytest.mark.parametrize("title", filter(is_here, titles()))
+@pytest.mark.parametrize("title", [title for title in titles() if is_here(title)])
 def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
     own = "change.meters.energy.decay=.004" if title.startswith("town") else "gym.max_episode_steps=77"
     # The recipe for all that have none names no environment by itself.

@@ -57,8 +57,8 @@ def table(found: Sequence[Line]) -> RenderableType:
     for name in ("recipe", "agent", "budget"):
         shown.add_column(name, no_wrap=True)
     shown.add_column("about")
-    for name in ("recipe", "known result"):
-        results.add_column(name, no_wrap=True)
+    results.add_column("recipe", no_wrap=True)
+    results.add_column("known result")
     for line in found:
         about = " ".join(part for part in (line.about, line.needs) if part)
         shown.add_row(Text(line.title, "bold"), line.agent, line.budget, Text(about))

@@ -77,8 +77,8 @@ class Choice:
 
 @lru_cache(maxsize=1)
 def shipped() -> tuple[str, ...]:
-    """Names of the recipe files that come with the program."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+    """Names of the recipe files that come with the program, those of towns first."""
+    return tuple(sorted((path.stem for path in FOLDER.glob("*.yaml")), key=lambda n: (not n.startswith(STANDARD), n)))
 
 
 def titles() -> tuple[str, ...]:
