@@ -128,3 +128,11 @@ def test_a_state_that_does_not_fit_is_refused(change: dict[str, Any], words: str
     state = feed(make(script), script).state()
     with pytest.raises(TownletError, match=words):
         make(script).restore(state | change)
+
+
+def test_nothing_is_learned_from_episodes_that_were_broken_off() -> None:
+    script = Script([[GOES_ON], [DIES], [GOES_ON], [GOES_ON], [DIES]])
+    lives = feed(make(script), script, 0, 4)
+    lives.cut()
+    feed(lives, script, 4)
+    assert sorted(learnable(lives, 0.5)) == [0, 1, 4]

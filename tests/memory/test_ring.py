@@ -67,6 +67,15 @@ def first(ring: Ring, moment: float, weight: float = 0.0) -> tuple[float, float,
     return batch.reward[i].item(), batch.next_obs[i, 0].item(), batch.discount[i].item()
 
 
+def test_no_return_goes_on_beyond_where_episodes_were_broken_off() -> None:
+    script = survivors(6, 1)
+    ring = feed(make(script, 8, n_step=3), script, 0, 3)
+    ring.cut()
+    feed(ring, script, 3)
+    assert [first(ring, moment)[1] for moment in range(6)] == [3, 3, 3, 6, 6, 6]
+    assert [first(ring, moment)[2] for moment in range(3)] == [GAMMA**3, GAMMA**2, GAMMA]
+
+
 def test_running_out_of_time_bootstraps_from_the_final_observation_and_death_does_not() -> None:
     late, dead = (feed(make(s, 4, 3), s) for s in (Script([[0], [end], [0], [0]]) for end in (TIME_OUT, DIES)))
     # rewards are −5, 2, −2, 5 from step 0 on; both returns stop after the second

@@ -70,6 +70,9 @@ class Agent(Protocol):
     def observe(self, step: Step, ended: Ended) -> None:
         """What came of the last actions."""
 
+    def cut(self) -> None:
+        """The episodes under way were broken off: whatever is seen next begins new ones."""
+
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended in the last step: exploration and its weight may follow them."""
 

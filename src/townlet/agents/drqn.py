@@ -100,6 +100,11 @@ class Drqn(QAgent):
             with torch.inference_mode():  # where the hidden state was made
                 self.hidden.index_fill_(0, ended.rows, 0.0)
 
+    def cut(self) -> None:
+        """Rows that begin remember nothing."""
+        super().cut()
+        self.hidden = self.network.start(len(self.hidden))
+
     def unroll(self, network: QNetwork, windows: Windows) -> Tensor:
         """Values [T + 1, B, K] of the steps after burn-in and of what the last one led to."""
         hidden, obs = self._burn_in(network, windows), windows.obs[self.settings.burn_in :]

@@ -66,6 +66,9 @@ class Seeker:
         """Go on with other values of what may change, from the next update on."""
         self.settings = settings
 
+    def cut(self) -> None:
+        """The episodes under way were broken off; an agent that keeps anything of them lets go of it."""
+
     def finished(self, episodes: Episodes) -> None:
         """Episodes that ended: the weight of the bonus may fade with them."""
         self.weight.finished(episodes)

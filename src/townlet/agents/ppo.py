@@ -188,6 +188,11 @@ class Ppo(Actor):
         if self.rollout.full:
             self._last_value.copy_(self.network(step.obs, self._hidden)[1])
 
+    def cut(self) -> None:
+        """All rows begin: there is nothing to remember."""
+        self._fresh.fill_(True)
+        self._hidden.zero_()
+
     def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """Epochs of gradient steps on the steps since the last call: their mean figures, approx_kl of the last."""
         if not self.rollout.full:

@@ -94,6 +94,9 @@ class Memory(Stateful, Protocol):
     def add(self, step: Transition) -> None:
         """Store one step of all rows."""
 
+    def cut(self) -> None:
+        """The episodes under way were broken off."""
+
 
 class QAgent(Learner, ABC):
     """Acts in N rows by the values of a network, and learns them from replay."""
@@ -170,6 +173,10 @@ class QAgent(Learner, ABC):
     def entropy(self) -> Tensor:
         """Normalised entropy [N] of the behaviour policy at the last act."""
         return normalized_entropy(self.chooser.probabilities(self.behind, self._mask), self._mask)
+
+    def cut(self) -> None:
+        """Returns end where episodes were broken off; values of what was seen last tell the rest."""
+        self.memory.cut()
 
     def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """A round of gradient steps: their mean figures, or None while warming up."""

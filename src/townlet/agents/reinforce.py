@@ -135,6 +135,10 @@ class Reinforce(Actor):
         reward = step.reward * self.settings.reward_scale
         self.lives.observed(reward, self.intrinsic, step.terminated | step.truncated, self._bootstrap, step.void)
 
+    def cut(self) -> None:
+        """Of episodes without an end nothing is learned."""
+        self.lives.cut()
+
     def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """One gradient step on the ended episodes, when there are enough: its figures."""
         s = self.settings

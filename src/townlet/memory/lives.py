@@ -113,6 +113,10 @@ class Lives:
                 torch.where(ended[t - 1], found[t], found[t - 1], out=found[t])
         return found
 
+    def cut(self) -> None:
+        """Let go of the episodes that rows are in: they were broken off."""
+        self._at.copy_(self._done)
+
     def forget(self) -> None:
         """Let go of ended episodes; those that go on move to the front."""
         left = self._at - self._done

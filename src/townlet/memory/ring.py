@@ -69,6 +69,10 @@ class Ring:
             start = store.newest * store.rows
             self._priorities.written(start, start + store.rows, step.void)
 
+    def cut(self) -> None:
+        """The episodes under way were broken off: nothing goes on beyond what was stored last."""
+        self._storage.cut()
+
     def sample(self, batch: int, weight: float = 0.0, beta: float = 1.0) -> Batch:
         """Draw `batch` transitions with replacement, uniformly or by priority.
 

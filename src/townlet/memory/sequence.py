@@ -71,6 +71,10 @@ class Sequences:
         """Store one step of all rows."""
         self._storage.add(step)
 
+    def cut(self) -> None:
+        """The episodes under way were broken off: nothing goes on beyond what was stored last."""
+        self._storage.cut()
+
     def sample(self, batch: int, weight: float = 0.0) -> Windows:
         """Draw `batch` windows: each stored step is drawn alike, `weight` is that of the intrinsic reward now."""
         if not len(self):

@@ -110,6 +110,11 @@ class Storage:
         self.head = (self.head + 1) % self.slots
         self.filled = min(self.filled + 1, self.slots)
 
+    def cut(self) -> None:
+        """What is written next does not follow what was written last: returns and windows end there."""
+        if self.filled:
+            self.columns["ended"][self.newest] = True
+
     def clear(self) -> None:
         """Begin at the first slot again."""
         self.head = self.filled = 0

@@ -66,6 +66,7 @@ class Training:
             part.restore(state[name])
         if not self.env.exact:  # it began new episodes
             self.tracker.forget()
+            self.agent.cut()
 
 
 def build(loaded: Loaded) -> Training:
