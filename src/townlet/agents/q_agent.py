@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from townlet.agents.agent import Materials, unasked
+from townlet.agents.choosing import Choosing
 from townlet.agents.learner import Learner
 from townlet.agents.policy import Policy
 from townlet.agents.q_network import QNetwork, make_q_network
 from townlet.agents.values import Loss, require_discrete
 from townlet.config.model import Model
 from townlet.config.schedule import Scheduled
-from townlet.contract.episodes import Episodes
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
-from townlet.explore.choose import normalized_entropy
 from townlet.explore.make import make_chooser
 from townlet.explore.spec import ends
 from townlet.memory.storage import Transition
@@ -98,11 +97,10 @@ class Memory(Stateful, Protocol):
         """The episodes under way were broken off."""
 
 
-class QAgent(Learner, ABC):
+class QAgent(Choosing, Learner, ABC):
     """Acts in N rows by the values of a network, and learns them from replay."""
 
     on_policy = False
-    outputs_are: Literal["values"] = "values"
     network: QNetwork
     memory: Memory
     settings: QSettings
@@ -160,20 +158,6 @@ class QAgent(Learner, ABC):
         self.memory.add(Transition(*before, *after, void=step.void))
         self._observed += self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
 
-    def finished(self, episodes: Episodes) -> None:
-        """Episodes that ended: exploration decays with them."""
-        self.chooser.finished(episodes)
-        super().finished(episodes)
-
-    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
-        """The values of the first rows at some acts [T, rows, K]."""
-        return torch.stack([values[:rows] for values in behind])
-
-    @torch.inference_mode()
-    def entropy(self) -> Tensor:
-        """Normalised entropy [N] of the behaviour policy at the last act."""
-        return normalized_entropy(self.chooser.probabilities(self.behind, self._mask), self._mask)
-
     def cut(self) -> None:
         """Returns end where episodes were broken off; values of what was seen last tell the rest."""
         self.memory.cut()
@@ -208,12 +192,8 @@ class QAgent(Learner, ABC):
         """The greedy policy; it shares the network."""
         return Policy(self.network, "values")
 
-    def figures(self) -> dict[str, float]:
-        """What is scheduled or annealed, at this moment."""
-        return self.chooser.figures() | super().figures()
-
     def _parts(self) -> dict[str, Stateful]:
-        return {"memory": self.memory, "chooser": self.chooser, **super()._parts()}
+        return {"memory": self.memory, **super()._parts()}
 
     def state(self) -> State:
         """Networks, optimizer, memory, exploration and counts."""

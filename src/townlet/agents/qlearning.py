@@ -5,7 +5,7 @@ Double Q-learning (van Hasselt 2010) keeps two tables, each of which asks the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Literal
 
 import torch
@@ -13,18 +13,16 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from townlet.agents.agent import Materials, unasked
-from townlet.agents.learner import Seeker
+from townlet.agents.choosing import Choosing
 from townlet.agents.policy import Policy
 from townlet.agents.values import best_valid, require_discrete
 from townlet.config.model import Model
 from townlet.config.schedule import Scheduled, value_at
-from townlet.contract.episodes import Episodes
 from townlet.contract.layout import Layout
 from townlet.contract.restore import copy_tensor, restore_generator
-from townlet.contract.state import State, Stateful
+from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
-from townlet.explore.choose import normalized_entropy
 from townlet.explore.make import make_chooser
 from townlet.explore.spec import ends
 from townlet.nets.optimizers import restore_weights, weights
@@ -102,13 +100,12 @@ def _states(layout: Layout) -> tuple[int, int]:
     return int(block.low), int(block.high - block.low) + 1
 
 
-class QLearning(Seeker):
+class QLearning(Choosing):
     """Acts in N rows by the values in a table, and learns from every step when it is made."""
 
     name = "qlearning"
     on_policy = False
     round = ROUND
-    outputs_are: Literal["values"] = "values"
     settings: QLearningSettings
 
     def __init__(self, settings: QLearningSettings, given: Materials) -> None:
@@ -181,20 +178,6 @@ class QLearning(Seeker):
             return torch.zeros(count, dtype=torch.int64, device=self._state.device)
         return torch.randint(2, (count,), generator=self._generator, device=self._state.device)
 
-    def finished(self, episodes: Episodes) -> None:
-        """Episodes that ended: exploration decays with them."""
-        self.chooser.finished(episodes)
-        super().finished(episodes)
-
-    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
-        """The values of the first rows at some acts [T, rows, K]."""
-        return torch.stack([values[:rows] for values in behind])
-
-    @torch.inference_mode()
-    def entropy(self) -> Tensor:
-        """Normalised entropy [N] of the behaviour policy at the last act."""
-        return normalized_entropy(self.chooser.probabilities(self.behind, self._mask), self._mask)
-
     def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
         """Figures of what was learned since the last call; None where nothing was."""
         error, value, count = self._told.tolist()
@@ -213,10 +196,7 @@ class QLearning(Seeker):
 
     def figures(self) -> dict[str, float]:
         """What is scheduled or annealed, at this moment."""
-        return self.chooser.figures() | super().figures() | {"lr": self._lr}
-
-    def _parts(self) -> dict[str, Stateful]:
-        return {"chooser": self.chooser, **super()._parts()}
+        return super().figures() | {"lr": self._lr}
 
     def state(self) -> State:
         """The table, exploration, what is not yet told, and the random stream."""
