@@ -23,11 +23,11 @@ def test_a_pipe_gets_a_line_for_each_episode_and_what_they_mean(townlet: Program
     assert done.code == 0
     assert "\x1b" not in done.out
     for name in ("trained", "random"):
-        told = re.findall(rf"^{name}, episode (\d): (\d+)(?:\.\d)? in (\d+) steps, the end$", done.out, re.MULTILINE)
+        told = re.findall(rf"^{name}, episode (\d): (\d+)(?:\.\d+)? in (\d+) steps, the end$", done.out, re.MULTILINE)
         assert [number for number, *_ in told] == ["1", "2"]
         assert all(won == steps for _, won, steps in told)  # every step pays 1
-        assert re.search(rf"^{name}: \d+(\.\d)?, \d+(\.\d)?$", done.out, re.MULTILINE)
-    assert re.search(r"This agent gets \d+(\.\d)? on average of 2 episodes; from 475 on CartPole-v1 counts", done.out)
+        assert re.search(rf"^{name}: \d+(\.\d+)?, \d+(\.\d+)?$", done.out, re.MULTILINE)
+    assert re.search(r"This agent gets \d+(\.\d+)? on average of 2 episodes; from 475 on CartPole-v1 counts", done.out)
 
 
 def test_what_an_environment_writes_is_shown_with_the_place_of_the_agent(townlet: Program) -> None:

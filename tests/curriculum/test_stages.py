@@ -36,7 +36,8 @@ def put(town: Town, place: str) -> None:
 
 
 def act(town: Town, action: str) -> Step:
-    return Step(*(t.clone() for t in town.step(torch.full((town.rows,), town.actions.names.index(action)))))
+    step = town.step(torch.full((town.rows,), town.actions.names.index(action)))
+    return Step(*(t.clone() for t in step if t is not None))
 
 
 def meter(town: Town, step: Step, name: str) -> list[float]:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from envs.elsewhere import ID
 from townlet.contract import conformance
 from townlet.envs import saving
 from townlet.envs.make import make_vec
@@ -93,31 +94,13 @@ def test_cart_poles_go_on_from_a_file(way: str, tmp_path: Path) -> None:
     assert all(conformance.alike(a, b) for (_, a), (_, b) in zip(ahead, again, strict=True))
 
 
-class Elsewhere(gym.Env[Any, Any]):
-    """Holds something that cannot be saved, from its first reset on."""
-
-    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=how.get("seed"))
-        self.world = object()
-        return self.np_random.random(1).astype(np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.np_random.random(1).astype(np.float32), 1.0, bool(self.np_random.random() < 0.1), False, {}
-
-
-gym.register("Elsewhere-v0", Elsewhere)
-
-
 def test_what_cannot_be_saved_begins_new_episodes_the_same_ones_each_time() -> None:
-    env = make_vec("Elsewhere-v0", EnvSpec(), 3)
+    env = make_vec(ID, EnvSpec(), 3)
     assert not env.exact
-    conformance.check(lambda rows: make_vec("Elsewhere-v0", EnvSpec(), rows))
+    conformance.check(lambda rows: make_vec(ID, EnvSpec(), rows))
     first = env.reset(5).obs.clone()
     state = env.state()
-    one, two = (make_vec("Elsewhere-v0", EnvSpec(), 3).restore(state).obs for _ in range(2))
+    one, two = (make_vec(ID, EnvSpec(), 3).restore(state).obs for _ in range(2))
     assert torch.equal(one, two)
     assert not torch.equal(one, first)
     env.restore(state)

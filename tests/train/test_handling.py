@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from envs.test_saving import Elsewhere
+from envs.elsewhere import ID
 from townlet.agents.agent import unasked
 from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
@@ -42,7 +42,7 @@ SMALL = (
 MEMORY = ("network={hidden: [16], recurrent: {size: 8}}", "gym.vectorization=sync")
 AGENTS = {
     "ppo": ("CartPole-v1:ppo", "agent.n_steps=32", "agent.lr=1e-2", "gym.normalize_obs=running"),
-    "dqn": ("CartPole-v1:dqn", "agent.warmup=100", "agent.lr=1e-2"),
+    "dqn": ("CartPole-v1:dqn", "agent.warmup=100", "agent.lr=1e-2", "agent.n_step=1", "agent.reward_scale=1"),
     "drqn": ("CartPole-v1:dqn", "agent={name: drqn, warmup: 200, sequence: 8, lr: 1e-2}", *MEMORY),
     "reinforce": ("CartPole-v1:ppo", "agent={name: reinforce, episodes: 4, lr: 1e-2}"),
     "qlearning": ("FrozenLake-v1:qlearning", "agent.lr=0.5", "evaluation.episodes=100"),
@@ -90,7 +90,8 @@ def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_ppo(way
     cut = kept.truncated
     assert int(cut.sum()) >= 20
     with torch.no_grad():
-        last = followed(kept.obs[cut], kept.actions[cut])
+        before = kept.gather(cut.flatten().nonzero().squeeze(1))
+        last = followed(before.obs, before.actions)
         value = network(last, network.start(len(last)))[1]
     torch.testing.assert_close(kept.bootstrap[cut], value, atol=1e-5, rtol=1e-4)
 
@@ -188,7 +189,7 @@ def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
 def test_where_an_environment_cannot_be_saved_resume_says_so(tmp_path: Path) -> None:
     heard = Heard()
     words = ("agent.n_steps=16", "gym.normalize_obs=none", "gym.max_episode_steps=20")
-    loaded = load(f"{Elsewhere.__name__}-v0:ppo", [*SMALL, "env_steps=256", *words])
+    loaded = load(f"{ID}:ppo", [*SMALL, "env_steps=256", *words])
     run = start(loaded, tmp_path, pause_at=128).run
     resume(run, sinks=[heard])
     said = "Episodes begin anew: Elsewhere-v0 cannot be saved in the middle of one"

@@ -175,14 +175,16 @@ def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: 
 
 def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
     first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=2000)
-    heard = Heard()
-    ended = resume(first.run, [f"budget.minutes={first.seconds / 120}"], sinks=[heard])
+    heard, saved = Heard(), checkpoint.newest(first.run.checkpoints)
+    assert saved is not None
+    before = saved.info["seconds"]
+    ended = resume(first.run, [f"budget.minutes={before / 120}"], sinks=[heard])
     assert ended.ending.why == ENDS["minutes"]
     assert heard.ticks == 0  # half of the time it has had already
-    assert ended.seconds > first.seconds
+    assert ended.seconds > before
     last = checkpoint.newest(first.run.checkpoints)
     assert last is not None
-    assert last.info["seconds"] > first.seconds
+    assert last.info["seconds"] > before
 
 
 def test_a_resumed_run_saves_when_the_whole_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
