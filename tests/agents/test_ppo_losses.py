@@ -79,3 +79,15 @@ def test_explained_variance_by_hand() -> None:
     assert explained_variance(returns - 4, returns).item() == 0, "constant values"
     assert explained_variance(returns - torch.tensor([1.0, 3.0, 7.0, 5.0]), returns).item() == pytest.approx(0.6)
     assert explained_variance(returns, torch.ones(4)).item() == 0, "nothing to explain, and no division by it"
+
+
+@given(st.floats(-3, 3), st.floats(-1e3, 1e3), st.floats(-3, 3), st.floats(0.01, 0.5))
+def test_the_slope_of_values_is_that_of_their_error(value: float, before: float, returns: float, clip: float) -> None:
+    """Also where rounding makes the clipped value differ from one that lies within the clip."""
+    v, then, target = (torch.tensor(number, dtype=torch.float32) for number in (before + value * clip, before, returns))
+    v.requires_grad_(True)
+    value_error(v, then, target, clip).backward()  # type: ignore[no-untyped-call]
+    assert v.grad is not None
+    slope = value_slope(v.detach(), then, target, clip)
+    if abs(abs(v.item() - before) - clip) > 1e-3:  # on the edge either is right
+        assert slope.item() == pytest.approx(v.grad.item(), rel=1e-4, abs=1e-4)

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from cli.program import Program
 from townlet.agents.actor_critic import POLICY_SCALE, Branch
 from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Binary
+from townlet.contract.vec_env import Binary, Continuous
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 from townlet.runs.folder import Run
@@ -33,10 +33,12 @@ def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
     assert isinstance(arena, GymArena)
     arena.spec = arena.spec.model_copy(update={"vectorization": "sync"})  # seeded as the other program seeds it
     env = arena.stage()
-    played = Rollout(env, 3, trained).play()
+    played = Rollout(env, 3, trained.policy()).play()
     env.close()
     seed = int(Streams(Streams(3).key("env")).numpy("environments").integers(2**31, size=1)[0])
-    return [moment.led.action for moment in played if moment.led], seed
+    acted = [moment.led.action for moment in played if moment.led]
+    bounds = trained.actions
+    return [np.clip(a, bounds.low, bounds.high) for a in acted] if isinstance(bounds, Continuous) else acted, seed
 
 
 @pytest.mark.parametrize("kind", ["ppo", "dqn", "qlearning", "numbers", "scaled"])

@@ -9,11 +9,16 @@ import pytest
 import torch
 
 from crash.smith import differences
+from townlet.envs.make import make_vec
+from townlet.envs.spec import EnvSpec
 from townlet.errors import Mistakes, TownletError
+from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
+from townlet.train.gyms.arena import GymArena
 from townlet.train.launch import resume, start
 from townlet.train.load import Loaded, load
+from townlet.train.policies import load_policy
 
 torch.set_num_threads(1)
 SMALL = (
@@ -100,3 +105,45 @@ def test_evaluations_see_as_training_does(tmp_path: Path) -> None:
     lengths = columns(run, "episodes", "length")["length"]
     measured = columns(run, "evaluations", "length", "policy")
     assert measured["length"][-1] > 0.7 * float(np.mean(lengths[-30:])) > 50
+
+
+def test_what_an_environment_cannot_do_is_told_before_a_run_begins(tmp_path: Path) -> None:
+    for title, word in (
+        ("Pendulum-v1:ppo", "gym.kwargs.g=abc"),
+        ("FrozenLake-v1:qlearning", "gym.kwargs.map_name=9x9"),
+        ("CartPole-v1:ppo", "gym.kwargs.render_mode=human"),
+        ("GymV26Environment-v0:ppo", "gym.kwargs.env_id=evil:Env-v0"),
+    ):
+        with pytest.raises(TownletError):
+            start(load(title, [word]), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_is_counted_in_steps_of_the_agent() -> None:
+    whole, cut = (small("Pendulum-v1:ppo", "gym.frame_skip=4", *more) for more in ((), ("gym.max_episode_steps=20",)))
+    assert (whole.arena.limit, cut.arena.limit) == (50, 20)
+    assert isinstance(cut.arena, GymArena)
+    env = cut.arena.stage()
+    env.reset(0)
+    steps = [bool(env.step(torch.zeros(1, 1)).truncated[0]) for _ in range(20)]
+    assert steps == [False] * 19 + [True]
+
+
+def test_one_is_the_share_of_all_steps_and_a_minibatch_of_one_is_refused() -> None:
+    recipe = small("CartPole-v1:ppo", "agent.batch_size=1").recipe
+    assert recipe.agent.batch_steps(64) == 64
+    with pytest.raises(Mistakes, match="minibatches of one step"):
+        small("CartPole-v1:ppo", "agent.batch_size=.001")
+
+
+def test_a_policy_takes_observations_as_the_environment_gives_them(tmp_path: Path) -> None:
+    run = start(small("CartPole-v1:ppo", "gym.normalize_obs=running", "env_steps=512"), tmp_path).run
+    trained = load_policy(run, "last")
+    assert isinstance(trained.loaded.arena, GymArena)
+    env = trained.loaded.arena.stage(8)
+    env.reset(0)
+    plain = make_vec("CartPole-v1", EnvSpec(), 8)
+    raw = plain.reset(Streams(0).key("env")).obs.clone()
+    shown = env.reset(Streams(0).key("env"))
+    assert torch.equal(trained.act(raw), trained.policy().act(shown.obs))
+    assert not torch.allclose(raw, shown.obs)

@@ -32,10 +32,12 @@ def value_error(value: Tensor, before: Tensor, returns: Tensor, clip: float | No
 
 def value_slope(value: Tensor, before: Tensor, returns: Tensor, clip: float | None) -> Tensor:
     """∂ value_error / ∂ V [...]: 2 (V − R), and 0 where V moved too far and what it would have been is further off."""
-    slope = 2 * (value - returns)
+    error = value - returns
     if clip is None:
-        return slope
-    return slope * (value_error(value, before, returns, clip) <= (value - returns).square())
+        return 2 * error
+    moved = value - before
+    flat = (before + moved.clamp(-clip, clip) - returns).square_() > error.square()
+    return 2 * error * flat.logical_and_(moved.abs_() > clip).logical_not_()  # within the clip both are equal
 
 
 def divergence(log_ratio: Tensor) -> Tensor:

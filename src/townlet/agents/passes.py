@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -20,7 +21,7 @@ class Passes:
         self.epochs = 0
         self._clip, self._value_clip = clip, value_clip
         self._first = 0  # the place of the first piece of this epoch
-        self._pieces: list[Minibatch] = []
+        self._beside: list[tuple[Tensor, ...]] = []  # advantage, value before and return of the steps
         self._log_ratio: list[Tensor] = []
         self._value: list[Tensor] = []
         self._entropy: list[Tensor] = []
@@ -28,11 +29,11 @@ class Passes:
 
     def begin(self) -> None:
         """Another epoch begins."""
-        self.epochs, self._first = self.epochs + 1, len(self._pieces)
+        self.epochs, self._first = self.epochs + 1, len(self._beside)
 
     def saw(self, piece: Minibatch, log_ratio: Tensor, value: Tensor, entropy: Tensor) -> None:
         """Steps [...], how likely their actions have become, and what is said of them now."""
-        self._pieces.append(piece)
+        self._beside.append((piece.advantage, piece.value, piece.returns))
         self._log_ratio.append(log_ratio)
         self._value.append(value)
         self._entropy.append(entropy)
@@ -48,9 +49,7 @@ class Passes:
     def figures(self) -> Tensor:
         """FIGURES [6]: means over all epochs; the divergence is that of the last."""
         log_ratio = _joined(self._log_ratio)
-        advantage, before, returns = (
-            _joined([getattr(piece, name) for piece in self._pieces]) for name in ("advantage", "value", "returns")
-        )
+        advantage, before, returns = (_joined(parts) for parts in zip(*self._beside, strict=True))
         return torch.stack(
             (
                 surrogate(log_ratio, advantage, self._clip).mean(),
@@ -63,5 +62,5 @@ class Passes:
         )
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def _joined(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.flatten() for part in parts])

@@ -49,9 +49,9 @@ class PpoSettings(Model):
     )
     n_steps: int = Field(128, ge=1, description="Steps of every row between updates. Raised, rarer and steadier ones.")
     epochs: int = Field(4, ge=1, description="Passes over these steps. Raised, more is learned from each, less safely.")
-    batch_size: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, le=1)] = Field(
+    batch_size: Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)] = Field(
         0.25,
-        description="Steps in a gradient step: a whole number, or with a point the share of all steps (1.0 is all). "
+        description="Steps in a gradient step: a whole number, or up to 1 the share of all steps (1 is all). "
         "Raised, fewer and steadier gradient steps. A recurrent policy takes whole rows, as near to it as they come.",
     )
     clip: Scheduled = Field(

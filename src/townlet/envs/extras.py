@@ -17,6 +17,7 @@ from townlet.errors import TownletError, did_you_mean
 ATARI: Final = "atari"
 # Kinds of processors that stable-retro has wheels for.
 RETRO_WHEELS: Final = ("x86_64", "AMD64")
+BRIDGES: Final = ("GymV21Environment-v0", "GymV26Environment-v0")
 NO_RETRO: Final = (
     "stable-retro has no wheel for this kind of machine: `pip install stable-retro` builds it, with a C++ compiler and "
     "CMake; all games but a few need a ROM of yours besides"
@@ -125,6 +126,9 @@ def load(module: str) -> Any:
 
 def ensure(id: str) -> None:
     """Make an id known to Gymnasium, or say in one line what is missing."""
+    if id in BRIDGES:
+        what = f"{id} makes environments of older packages by the name of a module, which would run it"
+        raise TownletError(what, "register the environment with Gymnasium in a program of your own")
     if (found := family(id)) is not None:
         if not found.installed:
             what = f"{id} needs {found.module}, which is not installed"

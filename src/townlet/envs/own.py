@@ -64,7 +64,7 @@ def allow_code(path: str | Path) -> None:
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except Exception as wrong:
+    except (Exception, SystemExit) as wrong:
         del sys.modules[name]
         raise TownletError(f"'{path}' cannot be loaded: {type(wrong).__name__}: {wrong}", "mend the file") from wrong
     _allowed.append(str(file))

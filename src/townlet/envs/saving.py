@@ -67,7 +67,7 @@ class RowsKeeper:
 
     def __init__(self, vec: SyncVectorEnv | AsyncVectorEnv) -> None:
         self._vec = vec
-        vec.reset()  # some make what they are made of only now
+        vec.reset(seed=0)  # some make what they are made of only now
         self.exact = all(vec.call("savable"))
 
     def state(self) -> State:
@@ -82,7 +82,7 @@ class WholeKeeper:
 
     def __init__(self, vec: VectorEnv[Any, Any, Any]) -> None:
         self._vec = vec
-        vec.reset()  # as above
+        vec.reset(seed=0)  # as above
         self.exact = possible(vec)
         self._tables = tables(vec) if self.exact else {}
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import gymnasium as gym
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 from townlet.envs import extras, own
 from townlet.envs.saving import Row
@@ -33,6 +34,13 @@ NAMES: Final = {
 }
 
 
+# What environments raise where they are asked for what they do not have.
+TROUBLE: Final = (
+    TypeError, ValueError, AssertionError, LookupError, ImportError, OSError, AttributeError, RuntimeError,
+    gym.error.Error,
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Single:
     """Makes one row when it is called; can be sent to another process."""
@@ -41,6 +49,11 @@ class Single:
     spec: EnvSpec
     render_mode: str | None = None
     code: tuple[str, ...] = ()  # files with wrappers of one's own that were allowed to run
+
+    @property
+    def skips(self) -> bool:
+        """Whether frames are skipped here; Atari does it by itself."""
+        return self.spec.frame_skip > 1 and not extras.is_atari(self.id)
 
     def __call__(self) -> Row:
         """The environment with everything that stands between it and the agent."""
@@ -51,8 +64,10 @@ class Single:
         env = self._make(atari)
         if spec.observation == "objects":
             env = Features(env, self.id)
-        if spec.frame_skip > 1 and not atari:
+        if self.skips:
             env = FrameSkip(env, spec.frame_skip)
+            if spec.max_episode_steps is not None:  # counted in steps of the agent
+                env = TimeLimit(env, spec.max_episode_steps)
         for wrapper in spec.wrappers:
             env = wrap(env, wrapper)
         if spec.observation == "rgb" and not atari:
@@ -84,7 +99,10 @@ class Single:
         return made
 
     def _gym_make(self, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-        return gym.make(self.id, self.spec.max_episode_steps, disable_env_checker=True, **kwargs)
+        limit = self.spec.max_episode_steps
+        if self.skips and limit is not None:
+            limit = -1  # none of its own
+        return gym.make(self.id, limit, disable_env_checker=True, **kwargs)
 
 
 def making(name: str, make: Any) -> Any:
@@ -93,8 +111,9 @@ def making(name: str, make: Any) -> Any:
         return make()
     except gym.error.DependencyNotInstalled as missing:
         raise TownletError(f"{name} cannot be made: {missing}", extras.install(name)) from None
-    except (TypeError, ValueError, AssertionError, KeyError, gym.error.Error) as wrong:
-        raise TownletError(f"{name} cannot be made: {wrong}", "look at its kwargs and max_episode_steps") from None
+    except TROUBLE as wrong:
+        said = f"{type(wrong).__name__}: {wrong}" if isinstance(wrong, KeyError) else str(wrong)
+        raise TownletError(f"{name} cannot be made: {said}", "look at its kwargs and max_episode_steps") from None
 
 
 def wrap_pixels(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,11 @@ from townlet.config.model import Model
 from townlet.envs.wrappers.spec import SHAPING, MaskSpec, WrapperSpec
 
 Side = Annotated[int, Field(ge=1, le=4096)]
+
+KWARGS: Final = {
+    "render_mode": "who looks chooses it: `townlet play`, the live page, `video`",
+    "max_episode_steps": "write it beside kwargs",
+}
 
 
 class EnvSpec(Model):
@@ -55,6 +60,8 @@ class EnvSpec(Model):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> EnvSpec:
+        for key in {"render_mode", "max_episode_steps"} & self.kwargs.keys():
+            raise ValueError(f"`kwargs.{key}` is not the environment's to know; {KWARGS[key]}")
         if sum(isinstance(w, MaskSpec) for w in self.wrappers) > 1:
             raise ValueError("action_mask stands twice among the wrappers; one says which actions make sense")
         return self
@@ -66,7 +73,8 @@ class EnvSpec(Model):
 
     def unshaped(self) -> EnvSpec:
         """The same without wrappers that change rewards: what an agent is measured by."""
-        return self.model_copy(update={"wrappers": tuple(w for w in self.wrappers if not isinstance(w, SHAPING))})
+        kept = (w for w in self.wrappers if not isinstance(w, SHAPING) and not getattr(w, "training_only", False))
+        return self.model_copy(update={"wrappers": tuple(kept)})
 
     @property
     def of_single(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Continuous
 from townlet.errors import TownletError
 from townlet.runs.disk import replace_file
-from townlet.train.policies import TrainedPolicy
+from townlet.train.policies import TrainedPolicy, as_tensors, scaled
 
 if TYPE_CHECKING:
     import onnx
@@ -133,15 +133,13 @@ class GreedyStep(nn.Module):
     def __init__(self, trained: TrainedPolicy, scaling: Scaling | None) -> None:
         super().__init__()
         self.network, self.kind, self.remembers = trained.network, trained.kind, trained.hidden > 0
-        self.scaling = None if scaling is None else [torch.from_numpy(part.copy()) for part in scaling]
+        self.scaling = as_tensors(scaling)
         actions = trained.actions
         if isinstance(actions, Continuous):
             self.low, self.high = torch.tensor(actions.low), torch.tensor(actions.high)
 
     def forward(self, obs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        if self.scaling is not None:
-            centre, spread, limit = self.scaling
-            obs = torch.minimum(torch.maximum((obs - centre) / spread, -limit), limit)
+        obs = scaled(obs, self.scaling)
         before = rest[-1] if self.remembers else obs.new_zeros((obs.shape[0], 0))
         outputs, after = self.network(obs, before)
         found = self._chosen(outputs, rest[0] if self.kind in ("values", "logits") else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -18,6 +19,7 @@ from townlet.agents.qlearning import QLearningSettings, QTable
 from townlet.agents.reinforce import ReinforceSettings
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Actions, Continuous
+from townlet.envs.wrappers.stage import Scaling
 from townlet.errors import Mark, TownletError
 from townlet.nets.optimizers import restore_weights
 from townlet.rng import Streams
@@ -69,6 +71,10 @@ class TrainedPolicy:
         streams = self._streams if seed is None else Streams(seed)
         return Policy(self.network, self.kind, streams.torch("policy"))
 
+    @cached_property
+    def _scaling(self) -> list[Tensor] | None:
+        return as_tensors(self.loaded.arena.raw().scaling)
+
     def start(self, rows: int = 1) -> None:
         """Forget the past: every one of `rows` is before its first step."""
         self._policy.start(rows)
@@ -76,7 +82,8 @@ class TrainedPolicy:
     def act(self, obs: Any, mask: Any = None, fresh: Any = None, greedy: bool = True) -> Any:
         """The actions for obs [N, D], or the one for obs [D] as an int; no mask [N, K] means that all are valid.
 
-        Takes tensors, arrays and lists; tensors give a tensor [N] int64, all else an array. Switches are [N, A] int64,
+        Observations are as the environment gives them: what was learned of their size is applied here. Takes tensors,
+        arrays and lists; tensors give a tensor [N] int64, all else an array. Switches are [N, A] int64,
         numbers [N, A] float32 within their bounds. Rows that are fresh [N] bool begin an episode. Unless greedy,
         actions are drawn where the agent learned probabilities.
         """
@@ -90,7 +97,10 @@ class TrainedPolicy:
 
     @torch.inference_mode()
     def values(self, obs: Tensor) -> Tensor:
-        """What was expected [T] at each moment of one episode, obs [T, D] in order: a value, or the highest of all."""
+        """What was expected [T] at each moment of one episode, obs [T, D] in order: a value, or the highest of all.
+
+        Here observations are as the agent sees them, brought to size already.
+        """
         steps = obs.unsqueeze(1) if self.hidden else obs  # without memory moments are as good as rows
         outputs = self.whole(steps, cast(Any, self.whole).start(steps.shape[-2]))
         found: Tensor = outputs[1] if isinstance(self.whole, ActorCritic) else outputs[0].amax(-1)
@@ -104,13 +114,26 @@ class TrainedPolicy:
         return {name: part if tensors else part.numpy() for name, part in parts.items()}
 
     def _inputs(self, obs: Any, mask: Any, fresh: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        seen = _rows(obs, torch.float32, self.layout.size, "an observation")
+        seen = scaled(_rows(obs, torch.float32, self.layout.size, "an observation"), self._scaling)
         allowed = None if mask is None else _rows(mask, torch.bool, self.actions.choices, "a mask")
         begins = None if fresh is None else _tensor(fresh, torch.bool).reshape(-1)
         for name, part in (("mask", allowed), ("fresh", begins)):
             if part is not None and len(part) != len(seen):
                 raise TownletError(f"`{name}` has {len(part)} rows and `obs` {len(seen)}", "give as many of each")
         return seen, allowed, begins
+
+
+def as_tensors(scaling: Scaling | None) -> list[Tensor] | None:
+    """Centre, spread and limit [D] of each number; None where all are seen as they are."""
+    return None if scaling is None else [torch.from_numpy(part.copy()) for part in scaling]
+
+
+def scaled(obs: Tensor, scaling: list[Tensor] | None) -> Tensor:
+    """Observations [N, D] as the agent sees them."""
+    if scaling is None:
+        return obs
+    centre, spread, limit = scaling
+    return torch.minimum(torch.maximum((obs - centre) / spread, -limit), limit)
 
 
 def load_policy(run: Run, which: Which = "best", seed: int | None = None) -> TrainedPolicy:

@@ -69,6 +69,10 @@ def _rows(recipe: Recipe, node: Node) -> Iterator[Mistake]:
                 f"agent.batch_size is {agent.batch_size} and a rollout has {most} steps ({rows} rows × {agent.n_steps})"
             )
             yield Mistake(what, "lower it, or write a share in (0, 1]", node.where("agent", "batch_size"))
+        elif agent.batch_steps(most) < 2 <= most and agent.normalize_advantage == "batch":
+            what = f"agent.batch_size gives minibatches of one step ({rows} rows × {agent.n_steps})"
+            fix = "raise it: an advantage that is normalised by itself alone is always 0"
+            yield Mistake(what, fix, node.where("agent", "batch_size"))
     if isinstance(agent, DrqnSettings):
         least = rows * (agent.sequence + agent.burn_in)
         if agent.replay < least:

@@ -73,9 +73,9 @@ def test_actions_are_the_environments_under_other_numbers() -> None:
 def test_frames_are_skipped_and_paid_together() -> None:
     env = make_vec("Acrobot-v1", spec(frame_skip=3, max_episode_steps=7), 1)
     env.reset(0)
-    steps = [env.step(torch.zeros(1, dtype=torch.int64)) for _ in range(3)]
-    rewards = [float(conformance.copied(s).reward[0]) for s in steps]
-    assert rewards[-1] == -1  # the last skip is cut short by the limit of 7
+    steps = [conformance.copied(env.step(torch.zeros(1, dtype=torch.int64))) for _ in range(7)]
+    assert [float(step.reward[0]) for step in steps] == [-3.0] * 7
+    assert [bool(step.truncated[0]) for step in steps] == [False] * 6 + [True]  # the limit counts skips as one
     random = wrap(gym.make("Acrobot-v1"), SkipSpec(frames=1, most=3))
     random.reset(seed=0)
     assert {float(random.step(0)[1]) for _ in range(40)} == {-1.0, -2.0, -3.0}

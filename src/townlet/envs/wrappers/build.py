@@ -75,8 +75,9 @@ def _own(env: Env, spec: named.OwnSpec) -> Env:
     maker = own.registered(spec.wrapper)
     try:
         made = maker(env, **spec.settings)
-    except TypeError as wrong:
-        raise TownletError(f"the wrapper '{spec.wrapper}' cannot be made: {wrong}", "look at its settings") from wrong
+    except Exception as wrong:  # whatever code of others raises
+        said = f"{type(wrong).__name__}: {wrong}"
+        raise TownletError(f"the wrapper '{spec.wrapper}' cannot be made: {said}", "look at its settings") from wrong
     if not isinstance(made, gym.Env):
         what = f"the wrapper '{spec.wrapper}' gave a {type(made).__name__}"
         raise TownletError(

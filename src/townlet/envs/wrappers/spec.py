@@ -146,6 +146,9 @@ class OwnSpec(Model):
         None, description="The .py file that registers it, as seen from the recipe; left out, a program has done so."
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="Handed to it as keywords.")
+    training_only: bool = Field(
+        False, description="For one that changes rewards: evaluations are then paid by the environment itself."
+    )
 
 
 WrapperSpec = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
@@ -14,13 +15,16 @@ from townlet.contract.layout import Layout
 from townlet.contract.state import State
 from townlet.contract.vec_env import Actions
 from townlet.curriculum.curriculum import Curriculum
+from townlet.envs.extras import is_atari
 from townlet.envs.gym_vec import GymVec
 from townlet.envs.make import Looks, about, looks, make_vec
+from townlet.envs.single import making
 from townlet.envs.spec import EnvSpec
+from townlet.envs.wrappers.spec import LimitSpec
 from townlet.rng import Streams
 from townlet.runs.store import Store
 from townlet.train.arena import Best, Onlooker, Raw
-from townlet.train.evaluate import TIME, Acting, Evaluated, play
+from townlet.train.evaluate import TIME, Acting, Evaluated, Uniform, play
 from townlet.train.gyms.onlooker import OVER, GymOnlooker
 from townlet.train.gyms.show import GymShow
 from townlet.train.gyms.summary import GymSummary
@@ -47,7 +51,12 @@ class GymArena:
         return make_vec(self.name, self.spec, 1)
 
     def look(self) -> None:
-        """Make a row: what cannot be made is said now."""
+        """Make a row and one step in it: what cannot be made is said now."""
+        making(self.name, self._try_out)
+
+    def _try_out(self) -> None:
+        seen = self._one.reset(0)
+        self._one.step(Uniform(self.actions, Streams(0).torch("look")).act(seen.obs, seen.mask))
         self._one.reset(0)
 
     @property
@@ -68,7 +77,12 @@ class GymArena:
     @property
     def limit(self) -> int | None:
         """Steps after which an episode is cut short."""
-        return self.spec.max_episode_steps or about(self.name).limit
+        limits = [wrapper.steps for wrapper in self.spec.wrappers if isinstance(wrapper, LimitSpec)]
+        if self.spec.max_episode_steps is not None:
+            limits.append(self.spec.max_episode_steps)
+        elif (own := about(self.name).limit) is not None:
+            limits.append(own if is_atari(self.name) else math.ceil(own / self.spec.frame_skip))
+        return min(limits, default=None)
 
     @property
     def threshold(self) -> float | None:
