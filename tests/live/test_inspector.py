@@ -18,7 +18,6 @@ from websockets.sync.client import ClientConnection
 
 from live.conftest import Page, Served
 from live.episodes import Gyms, begin, by_hand, whole
-from live.gyms import SMALL
 from live.test_security import SECRET, WAYS_OUT, ask
 from townlet.live import studio
 from townlet.live.episode import Judging, advantages
@@ -89,7 +88,8 @@ def test_a_package_for_drawing_that_is_missing_is_named(
 def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("ale_py", reason="townlet[atari] is not installed")
     small = ("gym.resize=[36, 36]", "gym.max_episode_steps=9", "network.channels=[4, 8, 8]", "network.features=32")
-    run = start(load("ALE/Pong-v5:rgb", [*SMALL, *small, "agent.n_steps=16", "env_steps=64"]), tmp_path).run
+    short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")
+    run = start(load("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path).run
     rolling = studio.Studio()
     episode = rolling.begin(run, studio.Wish(checkpoint="latest", seed=1))
     for _ in range(300):
