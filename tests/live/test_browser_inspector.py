@@ -184,7 +184,7 @@ def test_stacks_of_pictures_are_shown_as_the_agent_sees_them(visit: Visit, inspe
     seen = look.page.locator(".look")
     expect(seen).to_be_visible()
     look.until(lambda: seen.evaluate(SHOWN)["colours"] > 2)
-    assert seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42]
+    look.until(lambda: seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42])
 
 
 def test_an_episode_fits_and_can_be_read(visit: Visit, inspected: Served, gyms: Gyms) -> None:

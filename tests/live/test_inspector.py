@@ -7,6 +7,8 @@ import io
 import json
 import math
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,8 @@ from live.episodes import Gyms, begin, by_hand, whole
 from live.test_security import SECRET, WAYS_OUT, ask
 from townlet.live import studio
 from townlet.live.episode import Judging, advantages
+from townlet.train.launch import start
+from townlet.train.load import load
 
 pytest_plugins = ["live.gyms"]
 
@@ -79,6 +83,21 @@ def test_a_package_for_drawing_that_is_missing_is_named(
     assert told["unseen"].startswith("CartPole-v1 cannot be drawn here: pygame is not installed")
     assert (told["problem"], told["drawn"]) == ("", 0)
     assert told["known"] > 5
+
+
+def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("ale_py", reason="townlet[atari] is not installed")
+    small = ("gym.resize=[36, 36]", "gym.max_episode_steps=9", "network.channels=[4, 8, 8]", "network.features=32")
+    short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")
+    run = start(load("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path).run
+    rolling = studio.Studio()
+    episode = rolling.begin(run, studio.Wish(checkpoint="latest", seed=1))
+    for _ in range(300):
+        if episode.over:
+            break
+        time.sleep(0.1)
+    rolling.close()
+    assert (episode.problem, episode.unseen, episode.ended) == ("", "", "truncated")
 
 
 def test_pictures_that_the_agent_sees_stand_side_by_side(inspected: Served, gyms: Gyms) -> None:
@@ -171,7 +190,7 @@ def test_memory_and_work_have_limits(inspected: Served, gyms: Gyms, monkeypatch:
 
 def test_nothing_is_rolled_out_for_nobody(inspected: Served, gyms: Gyms, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studio, "PATIENCE", -1.0)
-    assert "nobody looked" in whole(inspected, gyms["lake"].name)["problem"]
+    assert whole(inspected, gyms["lake"].name)["problem"] == "nobody looked at it any more; ask for it again"
 
 
 @pytest.fixture

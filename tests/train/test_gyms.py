@@ -9,12 +9,15 @@ import pytest
 import torch
 
 from crash.smith import differences
+from townlet.envs.gym_vec import GymVec
 from townlet.envs.make import make_vec
 from townlet.envs.spec import EnvSpec
 from townlet.errors import Mistakes, TownletError
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
+from townlet.train.build import build
+from townlet.train.evaluate import Uniform
 from townlet.train.gyms.arena import GymArena
 from townlet.train.launch import resume, start
 from townlet.train.load import Loaded, load
@@ -83,6 +86,47 @@ def test_an_unknown_environment_and_an_unknown_variant_suggest() -> None:
         load("CartPol-v1:ppo")
     with pytest.raises(TownletError, match="did you mean 'CartPole-v1:ppo'"):
         load("CartPole-v1:pp")
+
+
+def test_the_settings_for_any_environment_are_none() -> None:
+    with pytest.raises(Mistakes, match="settings for any; name one: townlet train ID:ppo"):
+        load("gym:ppo")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "beside"),
+    [
+        ("gym.kwargs.foo=3", "gym.frame_stack=2"),
+        ("gym.wrappers=[{name: own, wrapper: nobody}]", "gym.vectorization=sync"),
+        ("gym.observation=ram", "gym.frame_stack=2"),
+    ],
+)
+def test_what_cannot_be_made_is_told_at_the_words_that_ask_for_it(wrong: str, beside: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        small("CartPole-v1:ppo", wrong, beside)
+    assert str(caught.value).startswith(f"command line: {wrong}: ")
+
+
+def test_a_network_that_remembers_gets_rows_that_need_no_step_to_begin(tmp_path: Path) -> None:
+    memory = "network.recurrent={size: 8}"
+    run = start(small("CartPole-v1:ppo", memory, "env_steps=512"), tmp_path).run
+    assert run.meta()["finished"]
+    with pytest.raises(TownletError, match=r"write gym\.vectorization: sync"):
+        build(small("CartPole-v1:ppo", memory, "gym.vectorization=native"))
+    with pytest.raises(Mistakes, match="did you mean 'CartPole-v1'"):
+        load("CartPol-v1:ppo", [memory])
+
+
+def test_an_evaluation_that_is_interrupted_closes_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena, closed = small("CartPole-v1:ppo").arena, []
+    monkeypatch.setattr(GymVec, "close", lambda env: closed.append(env))
+
+    def ask() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        arena.evaluate(Uniform(arena.actions, torch.Generator()), 2, 0, ask=ask)
+    assert len(closed) == 1
 
 
 def test_an_environment_without_a_recipe_takes_the_one_for_all(tmp_path: Path) -> None:

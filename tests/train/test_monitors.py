@@ -72,6 +72,15 @@ def test_a_single_bad_interval_is_no_alert(name: str) -> None:
     assert told([well, *[bad] * (PATIENCE - 1), well, bad], figure) == []
 
 
+@pytest.mark.parametrize("figure", ["approx_kl", "clip_fraction"])
+def test_the_only_gradient_step_of_an_update_is_not_told_to_be_too_small(figure: str) -> None:
+    def alerts(steps: float) -> int:
+        monitors = Monitors(RETURN)
+        return sum(len(monitors.look({figure: 0.0, "gradient_steps": steps})) for _ in range(LONG))
+
+    assert (alerts(1.0), alerts(2.0)) == (0, 1)
+
+
 def test_it_is_told_again_after_it_had_been_well() -> None:
     bad = [9.0] * PATIENCE
     assert [at for at, _ in told([*bad, *bad, 0.01, *bad], "approx_kl")] == [PATIENCE - 1, 3 * PATIENCE]

@@ -114,7 +114,8 @@ def test_a_town_can_be_tuned(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("lr: fast\n", "tune.yaml:1:1: lr cannot be the text 'fast'"),
-        ("epochs: 3\nlr: -1\n", "`lr` cannot be below 0"),
+        ("epochs: 3\nlr: -1\n", "tune.yaml:2:1: lr: it cannot be below 0"),
+        ("entropy: {start: 0.1, end: -1}\n", "tune.yaml:1:1: entropy: it cannot be below 0"),
         ("gamma: 0.5\n", "tune.yaml:1:1: 'gamma' cannot be changed while it trains"),
         ("entropi: 0.5\n", "did you mean 'entropy'?"),
         ("lr: [1\n", "tune.yaml"),

@@ -25,7 +25,8 @@ def refuse_voids(name: str, env: VecEnv) -> None:
     """A memory that lasts through an episode would keep what was seen in steps that never happened."""
     if env.voids:
         what = f"{name} with a memory cannot learn where rows need a step to begin anew"
-        raise TownletError(what, "take a network without `recurrent` (with drqn, take dqn), or another environment")
+        fix = "write gym.vectorization: sync, or take a network without `recurrent` (with drqn, take dqn)"
+        raise TownletError(what, fix)
 
 
 class Descent(Protocol):

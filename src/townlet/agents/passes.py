@@ -42,6 +42,11 @@ class Passes:
         """A gradient of this norm was followed."""
         self._norms.append(norm)
 
+    @property
+    def steps(self) -> int:
+        """Gradient steps made."""
+        return len(self._norms)
+
     def moved(self) -> Tensor:
         """The mean divergence of this epoch's policies from the one that acted, a scalar."""
         return divergence(_joined(self._log_ratio[self._first :])).mean()

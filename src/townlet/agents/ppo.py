@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.actor import Actor
@@ -24,7 +24,7 @@ from townlet.config.schedule import Schedule, Scheduled, value_at
 from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
-from townlet.explore.spec import ends
+from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.optimizers import Kind
@@ -103,13 +103,7 @@ class PpoSettings(Model):
         share = self.batch_size
         return share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + TINY)))
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> PpoSettings:
-        for name in ("lr", *AIMS):
-            value = getattr(self, name)
-            if value is not None and min(ends(value)) < 0:
-                raise ValueError(f"`{name}` cannot be below 0")
-        return self
+    _from_0_on = field_validator("lr", *AIMS)(not_negative)
 
 
 class Aim(NamedTuple):
@@ -294,6 +288,7 @@ class Ppo(Actor):
             "loss": loss,
             "explained_variance": explained_share,
             "epochs_done": float(passes.epochs),
+            "gradient_steps": float(passes.steps),
             **self._openness(entropy, beside),
         }
 

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Final, Protocol
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.agent import Materials, unasked
@@ -22,7 +22,7 @@ from townlet.config.schedule import Scheduled
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.make import make_chooser
-from townlet.explore.spec import ends
+from townlet.explore.spec import not_negative
 from townlet.memory.storage import Transition
 from townlet.nets.optimizers import Kind, as_vector, restore_weights, weights
 
@@ -80,11 +80,7 @@ class QSettings(Model):
         description="factor on the environment's reward inside the agent: lowered, values and gradients shrink",
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> QSettings:
-        if min(ends(self.lr)) < 0:
-            raise ValueError("`lr` cannot be below 0")
-        return self
+    _from_0_on = field_validator("lr")(not_negative)
 
 
 class Memory(Stateful, Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.actor import Actor
@@ -23,7 +23,7 @@ from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
-from townlet.explore.spec import ends
+from townlet.explore.spec import not_negative
 from townlet.memory.lives import Lives
 from townlet.nets.optimizers import Kind
 
@@ -84,12 +84,7 @@ class ReinforceSettings(Model):
         1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> ReinforceSettings:
-        for name in ("lr", *AIMS):
-            if min(ends(getattr(self, name))) < 0:
-                raise ValueError(f"`{name}` cannot be below 0")
-        return self
+    _from_0_on = field_validator("lr", *AIMS)(not_negative)
 
 
 class Reinforce(Actor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -69,26 +70,28 @@ def play(
     console = out()
     asked = list(dict.fromkeys(str(one) for one in mode or ()))
     _check(asked, console.is_terminal, by_step, window, video)
-    with err().status("preparing"):
-        wanted = Wanted(tuple(overrides or ()), asked, which.value, seed, lives, greedy=not sample)
-        place = find_place(what, root, wanted)
-        modes = asked or list(place.usual)
-        if odd := [one for one in modes if one not in place.modes]:
-            raise TownletError(f"there is no {odd[0]} in {what}", f"known there: {', '.join(place.modes)}")
-        drawn = "picture" if window or video else "terminal" if console.is_terminal else "pipe"
-        seats = [place.seat(one, drawn) for one in modes]
-    most = episodes if episodes or steps else place.episodes
-    for seat in seats:
-        seat.most = most
-    pace, until = speed or place.speed, steps or (None if episodes else place.steps)
-    if video is not None:
-        _film(seats, video, most or 1, steps or place.steps or FILMED, console)
-    elif drawn == "pipe":
-        print_frames(seats, console, until)
-    else:
-        _show(place, seats, what if window else None, console, pace, until, by_step)
-    for seat in seats:
-        seat.show.close()
+    with ExitStack() as shows:
+        with err().status("preparing"):
+            wanted = Wanted(tuple(overrides or ()), asked, which.value, seed, lives, greedy=not sample)
+            place = find_place(what, root, wanted)
+            modes = asked or list(place.usual)
+            if odd := [one for one in modes if one not in place.modes]:
+                raise TownletError(f"there is no {odd[0]} in {what}", f"known there: {', '.join(place.modes)}")
+            drawn = "picture" if window or video else "terminal" if console.is_terminal else "pipe"
+            seats = []
+            for one in modes:
+                seats.append(place.seat(one, drawn))
+                shows.callback(seats[-1].show.close)
+        most = episodes if episodes or steps else place.episodes
+        for seat in seats:
+            seat.most = most
+        pace, until = speed or place.speed, steps or (None if episodes else place.steps)
+        if video is not None:
+            _film(seats, video, most or 1, steps or place.steps or FILMED, console)
+        elif drawn == "pipe":
+            print_frames(seats, console, until)
+        else:
+            _show(place, seats, what if window else None, console, pace, until, by_step)
     place.finish(seats, modes, console)
 
 

@@ -174,7 +174,8 @@ class GymVec:
 
     def follow(self, other: GymVec) -> None:
         """See as another environment of the same kind does now, and learn nothing about it here: for evaluation."""
-        for mine, its in zip(self._stages, other._stages, strict=True):
+        # One that stacks pictures itself lacks the last stage, which stacks and learns nothing.
+        for mine, its in zip(self._stages, other._stages, strict=False):
             mine.follow(its)
         self.freeze()
 

@@ -114,6 +114,13 @@ def _native(id: str, spec: EnvSpec, render_mode: str | None) -> bool:
     return spec.vectorization == "auto" and entry is not None and not spec.of_single and not atari
 
 
+def without_voids(id: str, spec: EnvSpec) -> EnvSpec:
+    """The same, less steps in which rows only begin anew, where nobody asked for a vectorization that has them."""
+    extras.ensure(id)
+    owned = spec.vectorization == "auto" and _native(id, spec, None)
+    return spec.model_copy(update={"vectorization": "sync"}) if owned else spec
+
+
 def _make_rows(single: Single, rows: int) -> SyncVectorEnv | AsyncVectorEnv:
     """Rows that are stepped one after the other, or each in a process of its own."""
     again = AutoresetMode.SAME_STEP if single.render_mode is None else AutoresetMode.NEXT_STEP

@@ -27,7 +27,7 @@ class EnvSpec(Model):
         "auto",
         description="sync: rows one after the other. async: a process for each row, for environments that are slow by "
         "themselves. native: the environment's own way to step all rows at once, the fastest, where it has one. auto: "
-        "native where it is possible, else sync.",
+        "native where it is possible, else sync; sync also where the network remembers.",
     )
     observation: Literal["vector", "rgb", "ram", "objects"] = Field(
         "vector",

@@ -15,6 +15,13 @@ def ends(value: float | Schedule) -> tuple[float, ...]:
     return (value.start, value.end) if isinstance(value, Schedule) else (value,)
 
 
+def not_negative(value: float | Schedule | None) -> float | Schedule | None:
+    """The setting, unless it is below 0 at an end of its way."""
+    if value is not None and min(ends(value)) < 0:
+        raise ValueError("it cannot be below 0")
+    return value
+
+
 class EpsilonSpec(Model):
     """The best action, except that with probability ε any valid one is drawn. Every row has its own ε."""
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from townlet.errors import TownletError
+from townlet.errors import Mistake, TownletError
 from townlet.live.casting import Casting
 from townlet.live.episode import Episode
 from townlet.live.protocol import Checkpoint, Said
@@ -116,7 +116,7 @@ class Studio:
             finally:
                 rollout.env.close()
         except TownletError as error:
-            episode.problem = error.mistakes[0].what
+            episode.problem = _told(error)
         except Exception as error:  # of an environment that is somebody else's
             LOG.exception("%s could not be rolled out", run.name)
             episode.problem = f"it failed with {type(error).__name__}: {str(error)[:200]}"
@@ -154,14 +154,20 @@ def _begun(trained: TrainedPolicy, episode: Episode) -> Rollout:
     from townlet.train.gyms.rollout import Rollout
 
     arena = cast("GymArena", trained.loaded.arena)
-    if "rgb_array" in arena.render_modes:
+    if "rgb_array" in arena.looks.modes:
         env = arena.stage(render_mode="rgb_array")
         try:
             return Rollout(env, episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
         except Exception as error:  # what draws may lack a package, a screen or a driver
             env.close()
-            told = error.mistakes[0].what if isinstance(error, TownletError) else str(error)
+            told = _told(error) if isinstance(error, TownletError) else str(error)
             episode.unseen = f"{arena.name} cannot be drawn here: {told[:200]}"
     else:
         episode.unseen = f"{arena.name} does not draw itself."
     return Rollout(arena.stage(), episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
+
+
+def _told(error: TownletError) -> str:
+    """What is wrong and how to fix it, without the place in a file that viewers do not have."""
+    first = error.mistakes[0]
+    return str(Mistake(first.what, first.fix))

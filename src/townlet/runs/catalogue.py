@@ -58,6 +58,7 @@ _ALL: Final = (
     Metric("entropy_weight", "weight of the bonus for undecided policies now", "c₂"),
     Metric("value_weight", "weight of the value's loss now", "c₁"),
     Metric("epochs_done", "times each step was learned from", "epochs until target_kl stopped them", "epochs"),
+    Metric("gradient_steps", "gradient steps of one update", "epochs × batches", "steps"),
     # The machine
     Metric("steps_per_second", "speed of the whole loop", "Δ env_steps / Δ time", "steps/s", timed=True),
     Metric("updates_per_second", "speed of learning", "Δ updates / Δ time", "1/s", timed=True),

@@ -5,6 +5,8 @@ They have an environment, a policy and random streams of their own, so that noth
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from townlet.envs import video
 from townlet.runs import films
 from townlet.runs.folder import Run
@@ -24,7 +26,6 @@ def film(run: Run, t: Training, why: films.Why) -> None:
     if not wanted.episodes:
         return
     run.videos.mkdir(exist_ok=True)
-    show = t.arena.show(t.agent.policy(), t.recipe)
     path = run.videos / films.name_at(t.counters.env_steps, why)
-    video.film([show], path, episodes=wanted.episodes, steps=wanted.steps)
-    show.close()
+    with closing(t.arena.show(t.agent.policy(), t.recipe)) as show:
+        video.film([show], path, episodes=wanted.episodes, steps=wanted.steps)

@@ -233,7 +233,7 @@ class Journal:
 def _goal(t: Training) -> float | None:
     """The score from which on it need not rise; None where nobody knows."""
     if t.recipe.metric == "return":
-        return t.recipe.reward_threshold or t.arena.threshold
+        return t.arena.threshold
     return None if t.arena.limit is None else NEARLY * t.arena.limit
 
 

@@ -17,7 +17,7 @@ from townlet.errors import Mark, Mistake, Mistakes, TownletError, nearest
 from townlet.train.arena import Arena
 from townlet.train.overlay import overlay
 from townlet.train.recipe import Budget, Checkpoints, Evaluation, Metrics, Recipe
-from townlet.train.recipes import STRUCTURE, choose, from_command_line
+from townlet.train.recipes import ANY, STRUCTURE, choose, from_command_line
 from townlet.train.sense import check
 from townlet.train.towns.arena import TownArena
 from townlet.train.towns.change import Worlds, load_worlds
@@ -123,15 +123,28 @@ def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
     """Where the recipe trains; raises Mistakes."""
     if recipe.gym is None:
         return TownArena(kept or load_worlds(recipe, node))
-    from townlet.train.gyms.arena import GymArena  # loads Gymnasium, which towns do without
+    from townlet.envs.make import without_voids  # loads Gymnasium, which towns do without
+    from townlet.train.gyms.arena import GymArena
 
-    arena = GymArena(recipe.env, recipe.gym, recipe.reward_threshold)
+    if recipe.env == ANY:
+        fix = f"name one: townlet train ID:{recipe.variant or 'ppo'}, or `env: ID` in a recipe"
+        raise Mistakes([Mistake(f"{ANY} is no environment, these are settings for any", fix, node.where("env"))])
     try:
+        spec = without_voids(recipe.env, recipe.gym) if recipe.network.remembers else recipe.gym
+        arena = GymArena(recipe.env, spec, recipe.reward_threshold)
         arena.look()
     except TownletError as error:
-        here = node.where("env")
-        raise Mistakes([Mistake(m.what, m.fix, m.where or here) for m in error.mistakes]) from None
+        found = [Mistake(m.what, m.fix, m.where or _made_of(m, node)) for m in error.mistakes]
+        raise Mistakes(found) from None
     return arena
+
+
+def _made_of(mistake: Mistake, node: Node) -> Mark:
+    """Where what cannot be made was written: at the key of `gym` that is spoken of, else at the environment's id."""
+    gym, told = node.child("gym"), f"{mistake.what} {mistake.fix}"
+    keys = gym.value if gym is not None and isinstance(gym.value, dict) else ()
+    key = next((key for key in keys if key.removesuffix("s") in told), None)
+    return node.where("gym", key) if key else node.where("env")
 
 
 def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:

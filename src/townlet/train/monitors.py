@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
@@ -67,6 +68,7 @@ class Monitor:
     message: str
     tip: str
     patience: int = PATIENCE
+    needs: tuple[str, float] | None = None  # another figure, up to this value of which it says nothing
 
 
 def above(limit: float) -> Callable[[float, Past], bool]:
@@ -82,15 +84,17 @@ def below(limit: float) -> Callable[[float, Past], bool]:
 SCORE: Final = "score"  # stands for the figure that evaluations are judged by: episode_return or episode_length
 SMALLER: Final = "lower agent.lr, agent.epochs or agent.clip"
 LARGER: Final = "where it learns too slowly, raise agent.lr or agent.epochs; near the end of a schedule all is well"
+STEPPED: Final = ("gradient_steps", 1.0)  # ratios are taken before a step: before the only one nothing has moved
 RUNAWAY: Final = "lower agent.lr or agent.reward_scale"
 MONITORS: Final = (
     Monitor("kl high", "approx_kl", above(0.05), "the policy moved by {value:.3g} nats in an update, above .05",
             f"updates are too large: {SMALLER}, or give agent.target_kl"),
     Monitor("kl low", "approx_kl", below(0.001), "the policy moved by {value:.3g} nats in an update, below .001",
-            LARGER),
+            LARGER, needs=STEPPED),
     Monitor("clip high", "clip_fraction", above(0.5), "{value:.0%} of the steps are beyond the clip, above 50%",
             f"updates are too large: {SMALLER}"),
-    Monitor("clip low", "clip_fraction", below(0.05), "{value:.1%} of the steps are beyond the clip, below 5%", LARGER),
+    Monitor("clip low", "clip_fraction", below(0.05), "{value:.1%} of the steps are beyond the clip, below 5%", LARGER,
+            needs=STEPPED),
     Monitor("explained variance", "explained_variance", below(-0.2),
             "explained_variance is {value:.3g}, below -.2: the value is worse than a constant",
             "raise agent.value, scale the reward by agent.reward_scale, or keep policy and value apart (agent.shared)"),
@@ -156,7 +160,7 @@ class Monitors:
         if figure not in figures:
             return None
         value, past = figures[figure], self._past[figure]
-        worrying = monitor.worrying(value, past) and not self._reached(monitor, past)
+        worrying = monitor.worrying(value, past) and not (self._reached(monitor, past) or _silent(monitor, figures))
         self._bad[monitor.name] = self._bad.get(monitor.name, 0) + 1 if worrying else 0
         if self._bad[monitor.name] != monitor.patience:
             return None
@@ -176,3 +180,11 @@ class Monitors:
         """Go on exactly where `state` was taken; the machine may be another one."""
         self._past = {figure: Past(**past) for figure, past in state["past"].items()}
         self._bad = {name: int(count) for name, count in state["bad"].items()}
+
+
+def _silent(monitor: Monitor, figures: Mapping[str, float]) -> bool:
+    """Whether another figure tells that this one means nothing."""
+    if monitor.needs is None:
+        return False
+    figure, least = monitor.needs
+    return figures.get(figure, math.inf) <= least

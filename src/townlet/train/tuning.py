@@ -112,13 +112,15 @@ class Tuning:
         if wrong:
             what = "'{}' cannot be changed while it trains"
             raise Mistakes(Mistake(what.format(key[:40]), did_you_mean(key, known), said.where(key)) for key in wrong)
-        return {key: value for key, value in dumped(self._built({}, said.value)).items() if key in said.value}
+        return {key: value for key, value in dumped(self._built({}, said)).items() if key in said.value}
 
-    def _built(self, values: Mapping[str, Any], said: Mapping[str, Node] | None = None) -> Model:
+    def _built(self, values: Mapping[str, Any], said: Node | None = None) -> Model:
         """All settings as they are with these values; raises Mistakes."""
         whole = parse(json.dumps(self._own | self._changed | dict(values)), "the settings")
         assert isinstance(whole.value, dict)
-        return build(type(self._agent.settings), Node({**whole.value, **(said or {})}, Mark("the settings")))
+        above = said.value if said and isinstance(said.value, dict) else {}
+        where = said.mark if said else Mark("the settings")
+        return build(type(self._agent.settings), Node({**whole.value, **above}, where))
 
     def _apply(self, values: Mapping[str, Any], why: str, told: Told) -> None:
         """These values count from now on; raises Mistakes, and nothing has changed then."""

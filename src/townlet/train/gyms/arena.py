@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -68,11 +69,6 @@ class GymArena:
     def actions(self) -> Actions:
         """What can be done."""
         return self._one.actions
-
-    @property
-    def render_modes(self) -> tuple[str, ...]:
-        """The ways in which it can be drawn."""
-        return tuple(self._one.vec.metadata.get("render_modes", ()))
 
     @property
     def limit(self) -> int | None:
@@ -153,9 +149,8 @@ class GymArena:
         ask: Callable[[], None] = unasked,
     ) -> Evaluated:
         """Whole episodes with the environment's own rewards, seen as training sees them."""
-        env = self.stage(min(SIDE_BY_SIDE, episodes), device)
-        found = play(policy, env, episodes, Streams(seed).key("env"), greedy=greedy, ask=ask)
-        env.close()
+        with closing(self.stage(min(SIDE_BY_SIDE, episodes), device)) as env:
+            found = play(policy, env, episodes, Streams(seed).key("env"), greedy=greedy, ask=ask)
         causes = tuple(OVER if dead else TIME for dead in found["terminated"])
         return Evaluated(limit=self.limit, causes=causes, **found)
 
