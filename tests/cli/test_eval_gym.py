@@ -39,8 +39,17 @@ def test_drawn_actions_give_the_score_of_a_training_that_drew_them(townlet: Prog
     run = train_gym("ppo", tmp_path, "evaluation.deterministic=false", "seed=5")
     last = checkpoint.newest(run.checkpoints)
     assert last is not None
-    told = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", "last", "--sample")
+    words = ["--seed", "10001", "--episodes", "5", "--which", "last"]
+    told, asked = measured(townlet, run, *words), measured(townlet, run, *words, "--sample")
+    assert told == asked
     assert told["trained"]["mean"] == last.info["score"]
+    assert measured(townlet, run, *words, "--greedy")["trained"] != told["trained"]
+    to = tmp_path / "agent"
+    done = townlet("publish", str(run.path), "--to", str(to), "--seed", "10001", "--episodes", "5", "--which", "last")
+    assert done.code == 0, done.err
+    results = json.loads((to / "results.json").read_text())
+    assert (results["trained"], results["greedy"]) == (told["trained"], False)
+    assert "its actions drawn by chance." in (to / "README.md").read_text()
 
 
 def test_by_default_episodes_are_new_and_the_same_each_time(townlet: Program, gym_runs: dict[str, Run]) -> None:

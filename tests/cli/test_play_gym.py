@@ -55,8 +55,11 @@ def test_actions_can_be_drawn(townlet: Program, gym_runs: dict[str, Run]) -> Non
     [
         (["CartPol-v1"], "there is no environment 'CartPol-v1'"),
         (["CartPole-v1", "--mode", "trained"], "townlet train CartPole-v1:ppo"),
-        (["CartPole-v1", "--mode", "planner"], "there is no planner in CartPole-v1"),
-        (["CartPole-v1", "--mode", "human"], "needs a terminal"),
+        (["CartPole-v1", "--mode", "planner"], "known there: random, human"),
+        (["CartPole-v1", "--mode", "human"], "fix: use --mode random here"),
+        (["CartPole-v1", "--sample"], "--sample is for a trained agent"),
+        (["town", "--greedy"], "--greedy is for a trained agent"),
+        (["CartPole-v1", "--lives", "5"], "--lives: CartPole-v1 is not a town"),
         (["CartPole-v1", "--step"], "--step needs a terminal"),
         (["CartPole-v1", "--window"], "there is no screen to open a window on"),
         (["CartPole-v1", "kwargz.x=1"], "kwargz"),
@@ -103,6 +106,12 @@ def test_a_person_plays_at_a_terminal() -> None:
     assert "▀" in seen
     assert "step 1  return 1.00  left" in seen
     assert "no episode ended" in seen
+
+
+def test_steps_are_not_counted_for_a_person() -> None:
+    code, seen = at_a_terminal(["play", "CartPole-v1", "--mode", "human", "--steps", "5"], [], columns=80)
+    assert code == 2
+    assert "plays until they leave" in seen
 
 
 def test_a_key_for_every_step() -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -71,6 +72,35 @@ def test_a_folder_holds_all_that_others_need(townlet: Program, gym_runs: dict[st
     assert "its training cannot go on" in refused.err
     published(townlet, run, to)  # again, over itself
     check_card(to)
+
+
+def test_an_earlier_publication_lasts_until_the_next_is_whole(
+    townlet: Program, gym_runs: dict[str, Run], tmp_path: Path
+) -> None:
+    run, to = gym_runs["qlearning"], tmp_path / "agent"
+    published(townlet, run, to)
+    (to / ".gitattributes").write_text("*.mp4 filter=lfs")
+    before = {path: path.read_bytes() for path in to.rglob("*") if path.is_file()}
+    # Into the folder that is read, by whatever name.
+    (tmp_path / "link").symlink_to(to)
+    for place in (to, tmp_path / "link"):
+        done = townlet("publish", str(to), "--to", str(place), "--episodes", "2")
+        assert done.code == 2
+        assert "is the agent that is to be published" in done.err
+    # A run that breaks on the way.
+    broken = tmp_path / "broken"
+    shutil.copytree(run.path, broken)
+    (broken / "recipe.yaml").unlink()
+    assert townlet("publish", str(broken), "--to", str(to), "--episodes", "2").code != 0
+    assert {path: path.read_bytes() for path in to.rglob("*") if path.is_file()} == before
+    # A run without a curve has none, and what others put there stays.
+    (tmp_path / "bare").mkdir()
+    published(townlet, run, tmp_path / "bare")
+    townlet("publish", str(tmp_path / "bare"), "--to", str(to), "--episodes", "2")
+    assert (to / ".gitattributes").exists()
+    assert not (to / "curve.png").exists()
+    assert "curve.png" not in (to / "README.md").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent", "bare", "broken", "link"]
 
 
 def test_a_town_is_published_in_the_same_way(townlet: Program, runs: Path, tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
         (["agent.lr=1e-2..1e-4"], "must be below `high`"),
         (["agent.epochs=0..3"], "agent.epochs"),
         (["--storage", "nonsense"], "the storage of the sweep cannot be opened"),
+        (["--storage", "mysql://me:s3cret@host/db"], "the driver of its database is not installed"),
+        (["seed=1,2"], "say --seeds"),
+        (["--to", "no-such-folder/x.yaml"], "there is no folder no-such-folder"),
     ],
 )
 def test_mistakes_are_told_before_the_first_trial(
@@ -72,6 +75,8 @@ def test_mistakes_are_told_before_the_first_trial(
     done = townlet("sweep", "Bandit-v0:ppo", *words, "--root", str(tmp_path / "runs"))
     assert done.code == 2
     assert told in done.err
+    assert "s3cret" not in done.err
+    assert "Traceback" not in done.err
     assert Run.list(tmp_path / "runs") == []
 
 
@@ -105,7 +110,16 @@ def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Pro
     # Other words are another sweep.
     done = townlet("sweep", "Bandit-v0:ppo", "agent.lr=1e-3,1e-2", *SMALL, "--root", str(root))
     assert done.code == 2
+    assert "it differs in words and space" in done.err
     assert "begin another one with --name" in done.err
+
+
+def test_one_trial_alone_tells_nothing_of_what_mattered(townlet: Program, tmp_path: Path) -> None:
+    done = townlet(*SWEEP, "--root", str(tmp_path), "--trials", "1")
+    assert done.code == 0, done.err
+    assert "1 trial over" in done.err
+    assert "1 trial: 1 finished." in done.out
+    assert "What mattered" not in done.out
 
 
 def test_a_trial_that_fails_does_not_end_the_sweep(townlet: Program, tmp_path: Path) -> None:

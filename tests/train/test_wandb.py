@@ -56,6 +56,21 @@ def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path
     assert [path for path in written if KEY.encode() in path.read_bytes()] == []
 
 
+def test_whoever_is_not_logged_in_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="townlet[wandb] is not installed")
+    words = ["metrics.wandb=true", "threads=1", "--root", str(tmp_path / "runs")]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    environment |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}
+    command = [sys.executable, "-m", "townlet", "train", "Bandit-v0:ppo", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 2, done.stderr
+    assert "wandb login" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert Run.list(tmp_path / "runs") == []
+
+
 def test_what_a_sweep_asks_for_is_checked_like_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "asked.yaml").write_text("wandb_version: 1\nagent.lrr: {desc: null, value: 0.1}\n")
     monkeypatch.setenv(wandb.ASKED, str(tmp_path / "asked.yaml"))

@@ -10,7 +10,7 @@ import typer
 
 from townlet.cli.console import err, out
 from townlet.cli.opening import open_run, trained_policy
-from townlet.cli.options import ROOT, AllowCode, AsJson, Root, RunName, Which, WhichOne, WorldChanges
+from townlet.cli.options import ROOT, AllowCode, AsJson, Root, RunName, Sample, Which, WhichOne, WorldChanges
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def evaluate(
         str | None, typer.Option(metavar="WORLD", help="Another world with the same observation and actions.")
     ] = None,
     which: WhichOne = Which.BEST,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
+    sample: Sample = None,
     as_json: AsJson = False,
     allow_code: AllowCode = False,
     root: Root = ROOT,
@@ -53,16 +53,19 @@ def evaluate(
 
     It plays episodes that it never saw, beside a random agent; in towns also beside one that knows every rule.
     """
+    from townlet.train.measured import acts_greedily
+
     opened = open_run(run, root)
     with err().status(f"{episodes} episodes each"):
         trained = trained_policy(opened, which.value)
         seeds = trained.loaded.recipe.evaluation.seed + 1 if seed is None else seed
+        greedy = acts_greedily(trained, sample)
         if trained.loaded.recipe.gym is None:
             where = _Town(tuple(changes or ()), world, layout.value if layout else None)
-            about, found = where.measure(trained, episodes, seeds, not sample)
+            about, found = where.measure(trained, episodes, seeds, greedy)
         else:
             _refuse({"changes of a world": changes, "--world": world, "--layout": layout}, trained)
-            about, found = _elsewhere(trained, episodes, seeds, not sample)
+            about, found = _elsewhere(trained, episodes, seeds, greedy)
     if as_json:
         told: dict[str, Any] = {
             "run": opened.name,
@@ -70,7 +73,7 @@ def evaluate(
             "env_steps": trained.env_steps,
             **about,
             "seed": seeds,
-            "greedy": not sample,
+            "greedy": greedy,
         }
         print(json.dumps(told | dict(found.figures()), indent=2))
         return

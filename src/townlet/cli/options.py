@@ -39,6 +39,10 @@ AllowCode = Annotated[
     bool,
     typer.Option("--allow-code", callback=_permit, help="Let recipes run the Python files they name. Read them first."),
 ]
+Sample = Annotated[
+    bool | None,
+    typer.Option("--sample/--greedy", help="Draw actions, or take the likeliest; by default as the recipe measures."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world or the path of a YAML file.")]

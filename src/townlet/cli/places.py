@@ -64,8 +64,8 @@ class Wanted:
     modes: Sequence[str]  # none where nobody is named
     which: Literal["best", "last"]
     seed: int
-    lives: int
-    greedy: bool
+    lives: int | None  # None where nobody says
+    sample: bool | None  # None for what the recipe does
 
     @property
     def untrained(self) -> bool:
@@ -96,10 +96,12 @@ def find_place(what: str, root: Path, wanted: Wanted) -> Place:
 
 def _of_recipe(loaded: Loaded, trained: TrainedPolicy | None, wanted: Wanted) -> Place:
     """Where a recipe measures its agents."""
-    if trained and not wanted.greedy:
-        from townlet.train.measured import require_chances
+    greedy = True
+    if trained:
+        from townlet.train.measured import acts_greedily, require_chances
 
-        require_chances(trained, greedy=False)
+        greedy = acts_greedily(trained, wanted.sample)
+        require_chances(trained, greedy)
     if loaded.recipe.gym is None:
         from townlet.train.policies import require_interface
         from townlet.train.towns.measure import world_for
@@ -107,7 +109,7 @@ def _of_recipe(loaded: Loaded, trained: TrainedPolicy | None, wanted: Wanted) ->
         world = world_for(loaded, wanted.changes if trained else ())
         if trained:
             require_interface(trained, world)
-        return _town(world, trained, wanted)
+        return _town(world, trained, wanted, greedy)
     from townlet.cli.play_gym import GymPlace
     from townlet.train.gyms.arena import GymArena
 
@@ -115,14 +117,15 @@ def _of_recipe(loaded: Loaded, trained: TrainedPolicy | None, wanted: Wanted) ->
         what = f"{wanted.changes[0]}: {loaded.recipe.env} is not a town"
         raise TownletError(what, "leave it out; an agent plays in the environment it was trained in")
     assert isinstance(loaded.arena, GymArena)
-    return GymPlace(loaded.arena, trained, wanted.seed, wanted.greedy)
+    _refuse_lives(loaded.recipe.env, wanted)
+    return GymPlace(loaded.arena, trained, wanted.seed, greedy)
 
 
-def _town(world: World, trained: TrainedPolicy | None, wanted: Wanted) -> Place:
-    from townlet.cli.play_town import TownPlace
+def _town(world: World, trained: TrainedPolicy | None, wanted: Wanted, greedy: bool = True) -> Place:
+    from townlet.cli.play_town import LIVES, TownPlace
     from townlet.rng import Streams
 
-    return TownPlace(world, trained, Streams(wanted.seed), wanted.lives, wanted.greedy)
+    return TownPlace(world, trained, Streams(wanted.seed), wanted.lives or LIVES, greedy)
 
 
 def _environment(id: str, wanted: Wanted) -> Place:
@@ -135,10 +138,16 @@ def _environment(id: str, wanted: Wanted) -> Place:
     from townlet.train.gyms.arena import GymArena
 
     _require_run(id, wanted)
+    _refuse_lives(id, wanted)
     spec = build(EnvSpec, apply(Node({}, Mark("command line")), list(wanted.changes)))
     arena = GymArena(id, spec)
     arena.look()
     return GymPlace(arena, None, wanted.seed)
+
+
+def _refuse_lives(name: str, wanted: Wanted) -> None:
+    if wanted.lives is not None:
+        raise TownletError(f"--lives: {name} is not a town", "leave it out; --episodes says how many are shown")
 
 
 def _require_run(what: str, wanted: Wanted) -> None:

@@ -13,7 +13,7 @@ import typer
 from townlet.cli.by_hand import play_by_hand
 from townlet.cli.console import err, out
 from townlet.cli.keyboard import Keyboard
-from townlet.cli.options import ROOT, AllowCode, Root, Which, WhichOne, WorldChanges
+from townlet.cli.options import ROOT, AllowCode, Root, Sample, Which, WhichOne, WorldChanges
 from townlet.cli.places import Place, Wanted, find_place
 from townlet.cli.stage import Seat, print_frames, watch
 from townlet.errors import TownletError
@@ -53,11 +53,14 @@ def play(
     window: Annotated[bool, typer.Option("--window", help="Open a window instead of using the terminal.")] = False,
     video: Annotated[Path | None, typer.Option(metavar="FILE.mp4", help="Write a video and show nothing.")] = None,
     by_step: Annotated[bool, typer.Option("--step", help="Wait for a key before every step.")] = False,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw actions instead of taking the likeliest.")] = False,
+    sample: Sample = None,
     speed: Annotated[float | None, typer.Option(min=0.1, max=1000, help="Steps shown in a second.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to show; in towns 500 by default.")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="Episodes to show; outside towns 3 by default.")] = None,
-    lives: Annotated[int, typer.Option(min=1, max=100_000, help="Lives behind each line of a town's table.")] = 200,
+    lives: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="Lives behind each line of a town's table, 200 by default."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another number gives other episodes.")] = 0,
     which: WhichOne = Which.BEST,
     allow_code: AllowCode = False,
@@ -69,14 +72,18 @@ def play(
     """
     console = out()
     asked = list(dict.fromkeys(str(one) for one in mode or ()))
-    _check(asked, console.is_terminal, by_step, window, video)
+    _check(asked, console.is_terminal, by_step, window, video, steps)
     with ExitStack() as shows:
         with err().status("preparing"):
-            wanted = Wanted(tuple(overrides or ()), asked, which.value, seed, lives, greedy=not sample)
+            wanted = Wanted(tuple(overrides or ()), asked, which.value, seed, lives, sample)
             place = find_place(what, root, wanted)
             modes = asked or list(place.usual)
             if odd := [one for one in modes if one not in place.modes]:
                 raise TownletError(f"there is no {odd[0]} in {what}", f"known there: {', '.join(place.modes)}")
+            if sample is not None and Mode.TRAINED not in modes:
+                option = "--sample" if sample else "--greedy"
+                what_for = f"{option} is for a trained agent, and none plays here"
+                raise TownletError(what_for, "leave it out, or name a run")
             drawn = "picture" if window or video else "terminal" if console.is_terminal else "pipe"
             seats = []
             for one in modes:
@@ -95,11 +102,15 @@ def play(
     place.finish(seats, modes, console)
 
 
-def _check(modes: Sequence[str], terminal: bool, by_step: bool, window: bool, video: Path | None) -> None:
+def _check(
+    modes: Sequence[str], terminal: bool, by_step: bool, window: bool, video: Path | None, steps: int | None
+) -> None:
     """Refuse what cannot be done here."""
     keys = window or (terminal and Keyboard.available())
     if Mode.HUMAN in modes and (not keys or video):
-        raise TownletError("--mode human needs a terminal with a keyboard", "use --mode random or --mode planner here")
+        raise TownletError("--mode human needs a terminal with a keyboard", "use --mode random here")
+    if Mode.HUMAN in modes and steps:
+        raise TownletError("--steps: whoever plays by hand plays until they leave", "leave it out, or use --episodes")
     if by_step and (not keys or video):
         raise TownletError("--step needs a terminal with a keyboard, or --window", "leave it out here")
 

@@ -30,9 +30,13 @@ class GymPlace:
     seed: int
     greedy: bool = True
 
-    modes = ("trained", "random", "human")
     steps: int | None = None
     episodes: int | None = EPISODES
+
+    @property
+    def modes(self) -> list[str]:
+        """Who can play here."""
+        return [*(["trained"] if self.trained else []), "random", "human"]
 
     @property
     def usual(self) -> list[str]:

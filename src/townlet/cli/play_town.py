@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 5000  # steps at which the lives behind the table are stopped where a world allows more
 STEPS: Final = 500
+LIVES: Final = 200  # behind each line of the table
 SPEED: Final = 20.0
 
 

@@ -14,7 +14,7 @@ from townlet.cli.figures import figure, plain_table
 from townlet.cli.opening import program
 from townlet.cli.options import ROOT, AllowCode, Root
 from townlet.cli.train import console_sink, count
-from townlet.errors import INTERRUPTED
+from townlet.errors import INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -62,6 +62,7 @@ def sweep(
     from townlet.train.sweeps import study as studies
 
     studies.need_optuna()
+    _require_place(to)
     experiment = _experiment(recipe, words or [], steps, name, seeds, root)
     study = studies.open_study(experiment, storage, seed)
     err().print(_opening(experiment, trials), markup=False, soft_wrap=True)
@@ -73,6 +74,13 @@ def sweep(
         raise typer.Exit(INTERRUPTED)
     if studies.best(study) is None:
         raise typer.Exit(1)
+
+
+def _require_place(to: Path | None) -> None:
+    """Refuse now what could not be written after the last trial."""
+    if to is not None and (to.is_dir() or not to.parent.is_dir()):
+        what = f"{to} is a folder" if to.is_dir() else f"there is no folder {to.parent}"
+        raise TownletError(f"--to: {what}", "name a file in a folder that exists")
 
 
 def _experiment(
@@ -93,7 +101,11 @@ def _experiment(
 
 def _opening(experiment: Experiment, trials: int) -> str:
     keys = ", ".join(experiment.space)
-    return f"Sweep {experiment.study}: {trials} trials over {keys}. The first is the recipe as it is."
+    return f"Sweep {experiment.study}: {_counted(trials)} over {keys}. The first is the recipe as it is."
+
+
+def _counted(trials: int) -> str:
+    return f"{trials} trial" + "s" * (trials != 1)
 
 
 def _tell(told: Told, study: Study) -> None:
@@ -133,7 +145,7 @@ def _print_found(study: Study, experiment: Experiment) -> None:
     states = [trial.state.name for trial in every]
     counts = {"finished": "COMPLETE", "cut short": "PRUNED", "failed": "FAIL", "under way": "RUNNING"}
     told = ", ".join(f"{states.count(state)} {said}" for said, state in counts.items() if state in states)
-    console.print(f"{len(every)} trials: {told}.")
+    console.print(f"{_counted(len(every))}: {told}.")
     if shares := importance(study):
         console.print("What mattered: " + ", ".join(f"{path} {share:.0%}" for path, share in shares.items()) + ".")
 

@@ -31,7 +31,7 @@ from townlet.train.resolved import asked_text, resolved_text
 from townlet.train.signals import Signals
 from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
 from townlet.train.tuning import tune_text
-from townlet.train.wandb import Wandb
+from townlet.train.wandb import Wandb, require_login
 from townlet.train.weights import warm_start
 
 
@@ -142,6 +142,7 @@ def _before_first_step(loaded: Loaded, root: Path) -> tuple[Training, dict[str, 
     """All that lives while it trains, and whose weights it begins with."""
     training, source = build(loaded), loaded.recipe.init_from
     require_films(training)
+    require_login(loaded.recipe)
     return training, warm_start(training, Run.open(source, root)) if source else None
 
 

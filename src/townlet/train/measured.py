@@ -41,6 +41,13 @@ def quartiles(values: NDArray[Any]) -> dict[str, float]:
     return dict(zip(QUARTILES, np.quantile(values, list(QUARTILES.values())).tolist(), strict=True))
 
 
+def acts_greedily(trained: TrainedPolicy, sample: bool | None = None) -> bool:
+    """Whether the likeliest actions are taken: as somebody asks, else as the recipe measures its agent."""
+    if sample is not None:
+        return not sample
+    return trained.kind == "values" or trained.loaded.recipe.evaluation.deterministic
+
+
 def require_chances(trained: TrainedPolicy, greedy: bool) -> None:
     """Refuse to draw actions of an agent that has no probabilities."""
     if not greedy and trained.kind == "values":

@@ -7,6 +7,8 @@ exported, but not gone on with.
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import shutil
 from contextlib import suppress
 from importlib.util import find_spec
@@ -19,7 +21,7 @@ from townlet.runs import checkpoint, disk, report
 from townlet.runs.folder import Run
 from townlet.train.card import LIBRARY, Card
 from townlet.train.export import export
-from townlet.train.measured import Measured
+from townlet.train.measured import Measured, acts_greedily
 from townlet.train.policies import TrainedPolicy
 from townlet.train.weights import training_state
 
@@ -28,23 +30,39 @@ FILM: Final = "replay.mp4"  # the name that the Hub shows beside a card
 RESULTS: Final = "results.json"
 POLICY: Final = "policy.safetensors"
 STEPS: Final = 1000  # of the film
+OWN: Final = frozenset(  # all that is ever written into such a folder
+    ("README.md", CURVE, FILM, RESULTS, POLICY, "recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
+)
 
 
 def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -> Card:
-    """Write all of it into the folder, measured anew; gives the card."""
-    _require_room(folder)
+    """Write all of it into the folder, measured anew; gives the card.
+
+    What was published there before stays whole until all of it is written.
+    """
+    place = folder.resolve()
+    _require_room(folder, trained.run)
     found = measure_at_home(trained, episodes, seed)
-    run = trained.run
+    fresh = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _copy_run(trained, folder)
+        fresh.mkdir(parents=True)
+        card = _fill(fresh, trained, found, episodes, seed)
+        _swap(fresh, place)
     except OSError as error:
         raise disk.explained(error, f"cannot write {folder}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return card
+
+
+def _fill(folder: Path, trained: TrainedPolicy, found: Measured, episodes: int, seed: int) -> Card:
+    """All files, in a folder that is empty."""
+    _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
-    figures = json.dumps({"episodes": episodes, "seed": seed, **found.figures()}, indent=2)
-    disk.replace_file(folder / RESULTS, figures.encode() + b"\n")
+    asked = {"episodes": episodes, "seed": seed, "greedy": acts_greedily(trained)}
+    disk.replace_file(folder / RESULTS, json.dumps(asked | dict(found.figures()), indent=2).encode() + b"\n")
     with suppress(TownletError):  # a run whose metrics are gone, as one that was published before, has no curve
-        if (drawn := report.curve(run)) is not None:
+        if (drawn := report.curve(trained.run)) is not None:
             disk.replace_file(folder / CURVE, drawn)
     unfilmed = _film(trained, folder / FILM)
     files = {name: (folder / name).exists() for name in (CURVE, FILM, POLICY, RESULTS, "resolved.yaml")}
@@ -53,23 +71,44 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     return card
 
 
+def _swap(fresh: Path, place: Path) -> None:
+    """Put a folder in the place of an earlier one; what others put there, as a repository's own files, stays."""
+    if not place.exists():
+        os.replace(fresh, place)
+        return
+    old = fresh.with_name(f"{fresh.name}.old")
+    os.replace(place, old)
+    try:
+        os.replace(fresh, place)
+    except OSError:
+        os.replace(old, place)
+        raise
+    for other in old.iterdir():
+        if other.name not in OWN:
+            os.replace(other, place / other.name)
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def measure_at_home(trained: TrainedPolicy, episodes: int, seed: int) -> Measured:
-    """The agent beside its yardsticks, where the run itself was measured."""
+    """The agent beside its yardsticks, where the run itself was measured and as it was."""
+    greedy = acts_greedily(trained)
     if trained.loaded.recipe.gym is None:
         from townlet.train.towns import measure as towns
 
-        return towns.measure(trained, towns.world_for(trained.loaded, ()), episodes, seed)
+        return towns.measure(trained, towns.world_for(trained.loaded, ()), episodes, seed, greedy=greedy)
     from townlet.train.gyms import measure as gyms
     from townlet.train.gyms.arena import GymArena
 
     assert isinstance(trained.loaded.arena, GymArena)
-    return gyms.measure(trained.loaded.arena, trained, episodes, seed)
+    return gyms.measure(trained.loaded.arena, trained, episodes, seed, greedy=greedy)
 
 
-def _require_room(folder: Path) -> None:
-    """Refuse a folder in which other things lie."""
+def _require_room(folder: Path, run: Run) -> None:
+    """Refuse the folder that is read, and one in which other things lie."""
     if not folder.exists():
         return
+    if folder.resolve() == run.path.resolve():
+        raise TownletError(f"{folder} is the agent that is to be published", "name another folder")
     card = folder / "README.md"
     ours = card.is_file() and f"library_name: {LIBRARY}" in card.read_text(encoding="utf-8", errors="replace")
     if not folder.is_dir() or (any(folder.iterdir()) and not ours):
@@ -81,8 +120,6 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     run, new = trained.run, Run(folder)
     for file in (run.recipe_file, run.resolved_file):
         disk.replace_file(folder / file.name, file.read_bytes())
-    for old in (new.worlds, new.checkpoints):
-        shutil.rmtree(old, ignore_errors=True)
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     new.write_meta(run.meta() | {"command": None, "published": True})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,37 @@ INSTALL: Final = "install it: pip install 'townlet[wandb]'"
 def installed() -> bool:
     """Whether the package is there."""
     return find_spec("wandb") is not None
+
+
+def _quiet() -> Any:
+    """Neither words on the console nor anything of this machine."""
+    import wandb
+
+    return wandb.Settings(
+        console="off", silent=True, disable_code=True, disable_git=True, save_code=False,
+        x_disable_meta=True, x_disable_machine_info=True, x_save_requirements=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    import wandb
+
+    try:
+        yield
+    except (wandb.Error, OSError) as error:
+        what = f"Weights & Biases cannot be used: {str(error).partition(chr(10))[0]}"
+        raise TownletError(what, "type `wandb login`, or set WANDB_MODE=offline to keep it here") from None
+
+
+def require_login(recipe: Recipe) -> None:
+    """Refuse, before anything is written, to send a run for somebody who is not known there."""
+    if recipe.metrics.wandb:
+        import wandb
+
+        with _in_words():
+            wandb.setup(_quiet())
+            wandb.login(verify=False)
 
 
 def sweep_words() -> list[str]:
@@ -52,11 +84,7 @@ class Wandb:
     def __init__(self, run: Run, recipe: Recipe) -> None:
         import wandb
 
-        quiet = wandb.Settings(
-            console="off", silent=True, disable_code=True, disable_git=True, save_code=False,
-            x_disable_meta=True, x_disable_machine_info=True, x_save_requirements=False,
-        )  # fmt: skip
-        try:
+        with _in_words():
             self._run = wandb.init(
                 dir=str(run.path),
                 project=os.environ.get("WANDB_PROJECT", PROJECT),
@@ -64,11 +92,8 @@ class Wandb:
                 name=run.name,
                 resume="allow",
                 config=recipe.model_dump(mode="json"),
-                settings=quiet,
+                settings=_quiet(),
             )
-        except (wandb.Error, OSError) as error:
-            what = f"Weights & Biases cannot be used: {str(error).partition(chr(10))[0]}"
-            raise TownletError(what, "type `wandb login`, or set WANDB_MODE=offline to keep it here") from None
 
     def tick(self, counters: Counters) -> None:
         """Only marks are sent."""

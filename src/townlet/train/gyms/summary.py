@@ -28,7 +28,7 @@ class GymSummary:
     def sentences(self) -> list[str]:
         """What a person should know, the best and the worst of it."""
         agent, random = self.agent, self.random
-        drawn = "" if self.greedy else ", its actions drawn by chance as the recipe asks"
+        drawn = "" if self.greedy else ", its actions drawn by chance"
         worst, most = np.min(agent.reward), np.max(agent.reward)
         told = [
             f"A random agent gets {figure(random.reward.mean())} in an episode of {random.mean:.0f} steps.",

@@ -98,6 +98,8 @@ def _known(recipe: Recipe) -> Space:
 
 def check(asked: str, words: Sequence[str], space: Space) -> None:
     """Refuse now what no trial could train: a key that is not there, an end that its schema does not allow."""
+    if "seed" in space:
+        raise TownletError("seed cannot be searched: every trial is trained with the same ones", "say --seeds 3")
     for path, searched in space.items():
         for value in searched.ends:
             load(asked, [*words, f"{path}={flow(value)}"])

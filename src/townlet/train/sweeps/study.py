@@ -95,7 +95,7 @@ def _join(study: Study, about: dict[str, Any]) -> None:
     known = study.user_attrs.get(ABOUT)
     if known != about:
         differ = [key for key in about if not isinstance(known, dict) or known.get(key) != about[key]]
-        what = f"the sweep '{study.study_name}' is another one: its {' and '.join(differ)} differ"
+        what = f"the sweep '{study.study_name}' is another one: it differs in {' and '.join(differ)}"
         raise TownletError(what, "repeat the words it was begun with, or begin another one with --name")
 
 
@@ -140,9 +140,10 @@ def _in_words(url: str | None) -> Iterator[None]:
 
     try:
         yield
-    except (SQLAlchemyError, StorageInternalError, ModuleNotFoundError, ValueError) as error:
+    except (SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
         cause = error.__cause__ or error
-        what = f"the storage of the sweep cannot be opened: {type(cause).__name__}"
+        why = "the driver of its database is not installed" if isinstance(error, ImportError) else type(cause).__name__
+        what = f"the storage of the sweep cannot be opened: {why}"
         fix = "give --storage a URL such as sqlite:///sweeps.db or postgresql://host/name, and install its driver"
         raise TownletError(what, fix) from None
 
@@ -227,12 +228,15 @@ def start(study: Study) -> FrozenTrial | None:
 
 
 def importance(study: Study) -> dict[str, float]:
-    """Which keys decided most, as shares; empty where too few trials tell it."""
+    """Which keys decided most, as shares; empty where one key or too few trials tell nothing."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
+    if sum(trial.state.name == "COMPLETE" for trial in counted(study)) < 2:
+        return {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+            shares = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
     except (ValueError, RuntimeError, ZeroDivisionError):
         return {}
+    return shares if len(shares) > 1 else {}

@@ -32,7 +32,7 @@ class TownSummary:
     def sentences(self) -> list[str]:
         """What a person should know, the best and the worst of it."""
         agent, lifted, limit = self.agent, self.lifted, self.agent.world.spec.max_steps
-        drawn = "" if self.greedy else ", its actions drawn by chance as the recipe asks"
+        drawn = "" if self.greedy else ", its actions drawn by chance"
         told = [
             f"A random agent lives {self.random.mean:.0f} of {limit} steps.",
             f"This one lives {agent.mean:.0f}: "
