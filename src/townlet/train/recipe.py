@@ -270,8 +270,8 @@ class Recipe(Model):
     def settled(self) -> Recipe:
         """The same with numbers for all that `auto` or a share leaves open: for the run's own file."""
         agent: AgentSettings = self.agent
-        if isinstance(agent, PpoSettings):
-            agent = agent.model_copy(update={"batch_size": agent.batch_steps(self.row_count * agent.n_steps)})
+        if isinstance(agent, PpoSettings) and (size := agent.batch_steps(self.row_count * agent.n_steps)) > 1:
+            agent = agent.model_copy(update={"batch_size": size})  # a 1 would be the share of all
         return self.model_copy(update={"rows": self.row_count, "threads": self.thread_count, "agent": agent})
 
     @property
