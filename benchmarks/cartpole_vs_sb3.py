@@ -21,7 +21,7 @@ from sim import machine, short
 from townlet.agents.agent import unasked
 from townlet.sim.bench import Result, Subject, interleave
 from townlet.train.api import as_words
-from townlet.train.bench import AGENTS, OURS, THEIRS, Silent
+from townlet.train.bench import AGENTS, OURS, THEIRS, Silent, as_it_comes
 from townlet.train.build import build
 from townlet.train.collect import collect
 from townlet.train.load import load
@@ -113,7 +113,8 @@ def their_subject(agent: str, threads: int) -> Subject:
     model = their_model(agent, 0)
 
     def play() -> int:
-        model.learn(STEPS * ROWS, reset_num_timesteps=False)
+        with as_it_comes():
+            model.learn(STEPS * ROWS, reset_num_timesteps=False)
         return STEPS
 
     return _past_warmup(Subject(play, subject=agent, world=ENV, engine=THEIRS, rows=ROWS, threads=threads), play)

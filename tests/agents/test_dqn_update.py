@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from agents.toys import Chain
+from townlet.agents import dqn
 from townlet.agents.agent import Materials
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.q_network import QNetwork
+from townlet.agents.values import Loss, pointwise_loss, pointwise_slope
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeight
@@ -249,3 +251,24 @@ def test_dueling_is_the_value_plus_advantages_around_their_mean() -> None:
     with torch.no_grad():
         head_of(agent.network)[1].copy_(torch.tensor([3.0, 1.0, 5.0]))  # V, A(back), A(on)
     assert q(agent.network, 4) == [3 + 1 - 3, 3 + 5 - 3]
+
+
+@pytest.mark.parametrize("kind", ["mse", "huber"])
+def test_slopes_are_those_of_the_loss(kind: Loss) -> None:
+    error = torch.tensor([-7.0, -1.5, -0.5, 0.0, 0.25, 0.75, 3.0, 1e4], requires_grad=True)
+    (slope,) = torch.autograd.grad(pointwise_loss(error, kind).sum(), error)
+    assert pointwise_slope(error.detach(), kind).tolist() == slope.tolist()
+
+
+@pytest.mark.parametrize("updates", [1, 5])
+def test_how_many_batches_are_drawn_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
+    def learned(drawn: int) -> list[float]:
+        monkeypatch.setattr(dqn, "DRAWN", drawn)
+        agent = table_agent(updates=updates)
+        for place in range(6):
+            live(agent, place, ON, float(place), place + 1)
+            assert agent.learn() is not None
+        assert agent.counters.updates == 6 * updates
+        return q(agent.network, 3)
+
+    assert learned(1) == learned(2**20)

@@ -139,7 +139,7 @@ def test_void_steps_change_nothing_that_dqn_learns(n_step: int, priority: Priori
             columns["obs"][void] = columns["next_obs"][void] = float("nan")
             columns["reward"][void] = 1e6
         for _ in range(40):
-            agent._update(0.0)
+            list(agent._updates(0.0))
         return {name: weight.detach().clone() for name, weight in agent.parameters().items()}
 
     assert differences(learned(False), learned(True)) == []

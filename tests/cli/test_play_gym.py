@@ -87,7 +87,6 @@ def test_a_recipe_without_a_run_is_played_at_random_as_it_is_made(townlet: Progr
 
 
 def test_a_video_shows_all_players_side_by_side(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
-    pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
     run, path = gym_runs["ppo"], tmp_path / "x.mp4"
     words = ["--mode", "trained", "--mode", "random", "--video", str(path), "--episodes", "1", "--steps", "8"]
     done = townlet("play", run.name, *words, "--root", str(run.path.parent))
@@ -146,7 +145,8 @@ def test_a_picture_becomes_half_blocks_within_its_room() -> None:
 
 def test_a_window_shows_every_step(gym_runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch, townlet: Program) -> None:
     """SDL's own stand-in for a screen: all of pygame works, and nobody sees it."""
-    pygame = pytest.importorskip("pygame", reason="the extra `window` is not installed")
+    import pygame
+
     monkeypatch.setenv("DISPLAY", ":stand-in")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     run, shown = gym_runs["ppo"], []

@@ -52,7 +52,6 @@ def check_card(folder: Path) -> dict[str, Any]:
 
 
 def test_a_folder_holds_all_that_others_need(townlet: Program, gym_runs: dict[str, Run], tmp_path: Path) -> None:
-    pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
     run, to = gym_runs["scaled"], tmp_path / "agent"
     published(townlet, run, to)
     about = check_card(to)
@@ -187,7 +186,6 @@ def to_the_hub(run: Run, folder: Path, **environment: str) -> subprocess.Complet
 def test_the_hub_gets_the_whole_folder(
     gym_runs: dict[str, Run], tmp_path: Path, hub: tuple[str, list[tuple[str, bytes]]]
 ) -> None:
-    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
     address, asked = hub
     done = to_the_hub(gym_runs["qlearning"], tmp_path, HF_ENDPOINT=address, HF_TOKEN="hf_test")
     assert done.returncode == 0, done.stderr
@@ -201,7 +199,6 @@ def test_the_hub_gets_the_whole_folder(
 
 
 def test_without_a_name_on_the_hub_one_is_told_how_to_get_one(gym_runs: dict[str, Run], tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
     done = to_the_hub(gym_runs["qlearning"], tmp_path)
     assert done.returncode == 2
     assert "hf auth login" in done.stderr
@@ -209,7 +206,6 @@ def test_without_a_name_on_the_hub_one_is_told_how_to_get_one(gym_runs: dict[str
 
 
 def test_a_hub_that_cannot_be_reached_is_no_traceback(tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
     script = "from pathlib import Path; from townlet.train.publish import upload; upload(Path(), 'me/cartpole')"
     given = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_test"}
     done = subprocess.run(

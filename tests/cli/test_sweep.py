@@ -20,7 +20,6 @@ from townlet.train.sweeps import study as studies
 from townlet.train.sweeps.space import KNOWN, check, space_of, split
 from townlet.train.sweeps.spec import Searched
 
-pytest.importorskip("optuna", reason="townlet[sweep] is not installed")
 SMALL = (
     "rows=2", "threads=1", "agent.n_steps=16", "evaluation.episodes=2", "evaluation.every=64",
     "metrics.tensorboard=false",

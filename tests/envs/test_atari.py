@@ -14,7 +14,6 @@ from townlet.envs.make import make_vec
 from townlet.envs.spec import EnvSpec
 from townlet.errors import TownletError
 
-pytest.importorskip("ale_py", reason="townlet[atari] is not installed")
 SMALL: dict[str, Any] = {"grayscale": True, "resize": (36, 36), "frame_stack": 2, "frame_skip": 4}
 
 

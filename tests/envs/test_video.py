@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 
@@ -15,8 +16,6 @@ from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.sim.players import make_player
 from townlet.world.load import load
-
-imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
 
 
 def pictures(count: int, height: int = 40, width: int = 60) -> list[np.ndarray]:

@@ -38,7 +38,6 @@ RECIPES: Final = {
 @pytest.fixture(scope="session")
 def gyms(tmp_path_factory: pytest.TempPathFactory) -> Gyms:
     """A run of each, all below one folder."""
-    pytest.importorskip("pygame", reason="the environments draw themselves with it: pip install 'townlet[window]'")
     root = tmp_path_factory.mktemp("gyms")
     found = {name: start(load(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
     return {**found, "town": start(tiny("town:dqn"), root).run}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from townlet.agents.ppo import Ppo
@@ -15,7 +14,6 @@ from townlet.train.collect import collect
 from townlet.train.launch import resume, start
 from townlet.train.load import Loaded, load
 
-pytest.importorskip("ale_py", reason="townlet[atari] is not installed")
 torch.set_num_threads(1)
 LIMIT = 20
 SMALL = (

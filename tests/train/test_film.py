@@ -15,7 +15,6 @@ from townlet.runs.reader import Reader
 from townlet.train.launch import resume, start
 from townlet.train.load import load
 
-pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
 FILMED = ("video.episodes=1", "video.steps=40")
 
 

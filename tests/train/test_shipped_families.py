@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from townlet.envs.extras import family
 from townlet.runs.reader import Reader
 from townlet.train.launch import resume, start
 from townlet.train.load import load
@@ -24,16 +22,7 @@ RECIPES = (
 )  # fmt: skip
 
 
-def recipe(title: str) -> Any:
-    """Skips where its family is not installed."""
-    needed = family(title.partition(":")[0])
-    assert needed is not None
-    return pytest.param(
-        title, marks=pytest.mark.skipif(not needed.installed, reason=f"townlet[{needed.extra}] is not installed")
-    )
-
-
-@pytest.mark.parametrize("title", [recipe(title) for title in RECIPES])
+@pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_trains_is_measured_and_goes_on(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # Doom leaves a file where it is started
     part = start(load(title, SMALL), tmp_path, pause_at=64).run

@@ -31,7 +31,6 @@ network:
 
 
 def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="townlet[wandb] is not installed")
     (tmp_path / "asked.yaml").write_text(ASKED)
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
@@ -57,7 +56,6 @@ def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path
 
 
 def test_whoever_is_not_logged_in_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="townlet[wandb] is not installed")
     words = ["metrics.wandb=true", "threads=1", "--root", str(tmp_path / "runs")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     environment |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}

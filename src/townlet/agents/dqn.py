@@ -6,7 +6,8 @@ n-step returns (Sutton & Barto, ch. 7), over valid actions only.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Final, Literal
 
 import torch
 from pydantic import Field
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from townlet.agents.agent import Materials
 from townlet.agents.q_agent import QAgent, QSettings
-from townlet.agents.values import best_valid, pointwise_loss
+from townlet.agents.values import best_valid, pointwise_loss, pointwise_slope
 from townlet.config.schedule import Scheduled, value_at
 from townlet.errors import TownletError
 from townlet.memory.packing import Packing
 from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
+
+DRAWN: Final = 2**20  # numbers of observations that are drawn at once, at most: 4 MiB, twice
 
 
 class DqnSettings(QSettings):
@@ -84,15 +87,25 @@ class Dqn(QAgent):
         ranking = self._evaluate(batch.next_obs) if self.settings.double else values
         return batch.reward + batch.discount * best_valid(ranking, values, batch.next_mask)
 
-    def _update(self, weight: float) -> tuple[Tensor, Tensor]:
+    def _batches(self, weight: float) -> Iterator[Batch]:
+        """What a round learns from: many batches drawn at once, unless priorities change with every update."""
         s = self.settings
-        beta = 1.0 if self._beta is None else self._beta
-        batch = self.memory.sample(s.batch_size, weight, beta)
-        values = self._evaluate(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-        error = values - self.targets(batch)
-        # Weights of importance undo the bias of drawing by priority (Schaul et al. 2016, §3.4); 1 without it.
-        loss = (batch.importance * pointwise_loss(error, s.loss)).mean()
-        norm = self._descend(loss)
-        off = error.detach().abs_()
-        self.memory.reprioritize(batch.index, off)
-        return torch.stack((loss.detach(), off.mean(), values.detach().mean(), norm)), batch.next_obs
+        if self._beta is not None:
+            yield from (self.memory.sample(s.batch_size, weight, self._beta) for _ in range(s.updates))
+            return
+        at_once = max(1, DRAWN // (s.batch_size * self._obs.shape[1]))
+        for begun in range(0, s.updates, at_once):
+            count = min(at_once, s.updates - begun)
+            drawn = self.memory.sample(count * s.batch_size, weight)
+            yield from map(Batch._make, zip(*(torch.split(part, s.batch_size) for part in drawn), strict=True))
+
+    def _updates(self, weight: float) -> Iterator[tuple[Tensor, Tensor]]:
+        s = self.settings
+        for batch in self._batches(weight):
+            values = self._evaluate(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+            error = values.detach() - self.targets(batch)
+            # Weights of importance undo the bias of drawing by priority (Schaul et al. 2016, §3.4); 1 without it.
+            norm = self._descend(values, batch.importance * pointwise_slope(error, s.loss) / s.batch_size)
+            loss, off = (batch.importance * pointwise_loss(error, s.loss)).mean(), error.abs()
+            self.memory.reprioritize(batch.index, off)
+            yield torch.stack((loss, off.mean(), values.detach().mean(), norm)), batch.next_obs

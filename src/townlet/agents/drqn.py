@@ -6,6 +6,7 @@ it was; neither loss nor gradient comes from them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -16,7 +17,7 @@ from townlet.agents.agent import Materials
 from townlet.agents.learner import refuse_voids
 from townlet.agents.q_agent import QAgent, QSettings
 from townlet.agents.q_network import QNetwork
-from townlet.agents.values import best_valid, pointwise_loss
+from townlet.agents.values import best_valid, pointwise_loss, pointwise_slope
 from townlet.config.schedule import Scheduled
 from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
@@ -151,19 +152,20 @@ class Drqn(QAgent):
             targets = reward + discount * torch.cat((ahead, following[-1:]))
         return targets
 
-    def _update(self, weight: float) -> tuple[Tensor, Tensor]:
+    def _updates(self, weight: float) -> Iterator[tuple[Tensor, Tensor]]:
         s = self.settings
-        windows = self.memory.sample(s.batch_size, weight)
-        valid = windows.valid[s.burn_in :]
-        online = self.unroll(self.network, windows)
-        values = online[:-1].gather(2, windows.actions[s.burn_in :].unsqueeze(2)).squeeze(2)
-        error = (values - self.targets(windows, online.detach())) * valid  # padding counts for nothing
-        count = valid.sum()
-        loss = pointwise_loss(error, s.loss).sum() / count
-        norm = self._descend(loss)
-        mean_q = (values.detach() * valid).sum() / count
-        figures = torch.stack((loss.detach(), error.detach().abs().sum() / count, mean_q, norm))
-        return figures, windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0]
+        for _ in range(s.updates):
+            windows = self.memory.sample(s.batch_size, weight)
+            valid = windows.valid[s.burn_in :]
+            online = self.unroll(self.network, windows)
+            values = online[:-1].gather(2, windows.actions[s.burn_in :].unsqueeze(2)).squeeze(2)
+            # Padding counts for nothing.
+            error = (values.detach() - self.targets(windows, online.detach())) * valid
+            count = valid.sum()
+            norm = self._descend(values, pointwise_slope(error, s.loss) / count)
+            sums = pointwise_loss(error, s.loss).sum(), error.abs().sum(), (values.detach() * valid).sum()
+            reached = windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0]
+            yield torch.stack((*(total / count for total in sums), norm)), reached
 
     def state(self) -> State:
         """As of every agent, and what the live rows remember."""

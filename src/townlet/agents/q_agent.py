@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Final, Protocol
 
@@ -127,8 +127,11 @@ class QAgent(Choosing, Learner, ABC):
         """Values [N, K] of the live rows at obs [N, D]."""
 
     @abstractmethod
-    def _update(self, weight: float) -> tuple[Tensor, Tensor]:
-        """One gradient step with this weight of the intrinsic reward: FIGURES as a tensor, what was reached [B, D]."""
+    def _updates(self, weight: float) -> Iterator[tuple[Tensor, Tensor]]:
+        """A round of gradient steps with this weight of the intrinsic reward.
+
+        Of each: FIGURES as a tensor, what was reached [B, D].
+        """
 
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
@@ -164,8 +167,7 @@ class QAgent(Choosing, Learner, ABC):
             return None
         self._follow_lr()
         weight, rounds, novelty, before = self.weight.value, [], {}, self.counters.updates
-        for _ in range(self.settings.updates):
-            figures, reached = self._update(weight)
+        for figures, reached in self._updates(weight):
             rounds.append(figures)
             if self.bonus:
                 novelty = self.bonus.learn(reached)
@@ -173,9 +175,9 @@ class QAgent(Choosing, Learner, ABC):
         dead = self._dead(reached) if self.counters.updates // LOOK > before // LOOK else {}
         return dict(zip(FIGURES, means, strict=True)) | dead | novelty | self.figures()
 
-    def _descend(self, loss: Tensor) -> Tensor:
-        """One step down the gradient of the loss; the target follows. Returns the gradient's norm."""
-        self.optimizer.add(loss)
+    def _descend(self, values: Tensor, slopes: Tensor) -> Tensor:
+        """One step down a loss with these slopes by some values; the target follows. Returns the gradient's norm."""
+        self.optimizer.add([values], [slopes])
         norm = self.optimizer.step(self.settings.max_grad_norm)
         self.counters.updates += 1
         if self.settings.polyak is not None:

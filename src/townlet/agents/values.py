@@ -36,3 +36,8 @@ def pointwise_loss(error: Tensor, kind: Loss) -> Tensor:
     if kind == "mse":
         return error.square()
     return functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=1.0)
+
+
+def pointwise_slope(error: Tensor, kind: Loss) -> Tensor:
+    """∂ pointwise_loss / ∂ δ: 2 δ for mse; for huber δ within ±1, then its sign."""
+    return 2 * error if kind == "mse" else error.clamp(-1, 1)

@@ -7,6 +7,7 @@ its users have it; ours has the town as a batch. Rates count steps of all rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
@@ -141,10 +142,16 @@ def their_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
     model, steps = their_model(world, agent, rows), STEPS if agent == "ppo" else PASS
 
     def play() -> int:
-        model.learn(steps * rows, reset_num_timesteps=False)
+        with as_it_comes():
+            model.learn(steps * rows, reset_num_timesteps=False)
         return steps
 
     return Subject(play, subject=agent, world=world, engine=THEIRS, rows=rows, threads=threads)
+
+
+def as_it_comes() -> AbstractContextManager[None]:
+    """A peer calculates with the kernels that torch has chosen for its users, not with those that we chose for us."""
+    return torch.backends.mkldnn.flags(enabled=True)
 
 
 def their_model(world: str, agent: str, rows: int) -> Any:

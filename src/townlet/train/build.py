@@ -17,6 +17,7 @@ from townlet.contract.counters import Counters
 from townlet.contract.state import State
 from townlet.contract.vec_env import Seen, Steered, VecEnv
 from townlet.curriculum.curriculum import Curriculum
+from townlet.nets.kernels import choose_kernels
 from townlet.rng import Streams
 from townlet.train.arena import Arena
 from townlet.train.load import Loaded
@@ -73,6 +74,7 @@ def build(loaded: Loaded) -> Training:
     """A run at its beginning: the same recipe and seed give the same bits."""
     recipe, arena = loaded.recipe, loaded.arena
     threads = set_threads(recipe)
+    choose_kernels(recipe.network)
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
     env = arena.make(recipe, threads)

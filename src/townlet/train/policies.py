@@ -21,6 +21,7 @@ from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Actions, Continuous
 from townlet.envs.wrappers.stage import Scaling
 from townlet.errors import Mark, TownletError
+from townlet.nets.kernels import choose_kernels
 from townlet.nets.optimizers import restore_weights
 from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
@@ -153,6 +154,7 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> Tra
         what = f"{arena.name} has other actions or another observation than when this run was trained"
         raise TownletError(what, "bring it back to what it was", Mark(str(run.path)))
     arena.recall(state["env"])
+    choose_kernels(loaded.recipe.network)
     whole, kind = _network(loaded.recipe, arena.layout, arena.actions)
     restore_weights(whole, state["agent"]["network"])
     streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)

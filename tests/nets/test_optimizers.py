@@ -1,0 +1,32 @@
+"""Moments of units that died become nothing, and nothing else changes by it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from townlet.nets.optimizers import Optimizer
+
+STEPS = 3000
+
+
+def test_moments_that_shrink_end_at_nothing_and_weights_go_where_adam_goes() -> None:
+    draws = torch.Generator().manual_seed(5)
+    inputs = torch.randn(STEPS, 6, generator=draws)
+    inputs[10:, :3] = 0.0  # three weights get no gradient any more
+    ours, theirs = nn.Linear(6, 1), nn.Linear(6, 1)
+    theirs.load_state_dict(ours.state_dict())
+    swept, plain = Optimizer("adam", ours, 1e-3), torch.optim.Adam(theirs.parameters(), 1e-3, fused=True)
+    for row in inputs:
+        swept.add(ours(row).square().sum())
+        swept.step()
+        plain.zero_grad()
+        theirs(row).square().sum().backward()
+        plain.step()
+    assert ours.weight.tolist() == theirs.weight.tolist()
+    mean = swept.state()["weight"]["exp_avg"][0]
+    assert mean[:3].count_nonzero() == 0
+    assert mean[3:].count_nonzero() == 3
+    # Adam by itself keeps what is too small for a whole mantissa, where every calculation takes longer.
+    kept = plain.state[theirs.weight]["exp_avg"][0, :3]
+    assert bool(((kept != 0) & (kept.abs() < torch.finfo(torch.float32).tiny)).any())
