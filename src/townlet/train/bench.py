@@ -6,8 +6,8 @@ its users have it; ours has the town as a batch. Rates count steps of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
@@ -149,9 +149,15 @@ def their_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
     return Subject(play, subject=agent, world=world, engine=THEIRS, rows=rows, threads=threads)
 
 
-def as_it_comes() -> AbstractContextManager[None]:
+@contextmanager
+def as_it_comes() -> Iterator[None]:
     """A peer calculates with the kernels that torch has chosen for its users, not with those that we chose for us."""
-    return torch.backends.mkldnn.flags(enabled=True)
+    ours = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = ours
 
 
 def their_model(world: str, agent: str, rows: int) -> Any:
