@@ -21,6 +21,7 @@ def test_all_commands_are_there() -> None:
         "train", "sweep", "eval", "play", "live", "export", "publish", "recipes", "doctor", "bench sim",
         "bench train",
         *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "prune")),
+        *(f"decide {verb}" for verb in ("serve", "simulate", "versions", "replay")),
         *(f"world {verb}" for verb in ("list", "check", "show", "explain", "new", "schema")),
     }  # fmt: skip
 
@@ -49,7 +50,7 @@ def test_help_says_what_to_write_and_what_it_does(
 
 
 def test_a_word_that_has_commands_below_it_shows_its_help_when_it_stands_alone(townlet: Program) -> None:
-    for words in ((), ("world",), ("runs",), ("bench",)):
+    for words in ((), ("world",), ("runs",), ("bench",), ("decide",)):
         assert townlet(*words).out == townlet(*words, "--help").out != ""
 
 

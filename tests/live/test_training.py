@@ -94,8 +94,8 @@ def test_a_newcomer_sees_a_life_at_once(training: Trained, tmp_path: Path, visit
 
 def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     roots = tmp_path / "seen", tmp_path / "unseen"
-    alone = Trained(roots[1], "--steps", "40000")
-    watched = Trained(roots[0], "--steps", "40000", "--live", "--port", "0")
+    alone = Trained(roots[1], "--steps", "20000")
+    watched = Trained(roots[0], "--steps", "20000", "--live", "--port", "0")
     port = watched.port()
     pages = [visit(port) for _ in range(5)]
     for page in pages:

@@ -43,3 +43,5 @@ def test_the_wheel_runs_the_demo_in_a_clean_environment(tmp_path: Path) -> None:
     assert "mine is a valid world" in _run(program, "world", "check", "mine.yaml", cwd=tmp_path)
     assert "random" in _run(program, "play", "town", cwd=tmp_path)
     _run(program, "doctor", cwd=tmp_path)
+    page = "from townlet.decide.app import STATIC; print((STATIC / 'decide.html').is_file())"
+    assert _run(python, "-c", page, cwd=tmp_path).strip() == "True"

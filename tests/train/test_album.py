@@ -82,6 +82,7 @@ def test_records_are_kept_and_some_on_the_way(run: Run) -> None:
     assert on_the_way[-1] > 6000  # not only of the beginning
 
 
+@pytest.mark.long
 def test_a_long_run_keeps_hardly_more(run: Run, tmp_path: Path) -> None:
     longer = start(tiny("town:dqn", "budget={minutes: 100, env_steps: 32000}"), tmp_path).run
     assert len(kept(longer)) < len(kept(run)) + 25

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from townlet.cli import bench, doctor, evaluate, export, live, play, publish, recipes, runs, sweep, train, world
+from townlet.cli import bench, decide, doctor, evaluate, export, live, play, publish, recipes, runs, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.verbs import Verbs
 from townlet.errors import INTERRUPTED, Mark, TownletError
@@ -71,6 +71,7 @@ app.command(
     epilog=examples("townlet publish latest --to my-agent", "townlet publish CartPole-v1:ppo --to hub:me/cartpole"),
 )(publish.publish)
 app.add_typer(world.app, name="world")
+app.add_typer(decide.app, name="decide")
 app.add_typer(bench.app, name="bench")
 app.command(
     "recipes",

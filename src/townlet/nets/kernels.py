@@ -6,14 +6,12 @@ import platform
 
 import torch
 
-from townlet.nets.spec import CnnSpec, NetworkSpec
 
-
-def choose_kernels(spec: NetworkSpec) -> None:
-    """Take the faster kernels for this network, in the whole process.
+def choose_kernels(convolves: bool) -> None:
+    """Take the faster kernels for a network with or without convolutions, in the whole process.
 
     On ARM under Linux oneDNN multiplies the matrices of small networks up to eight times as slowly as BLAS does; only
     its convolutions are faster. Whoever loads a policy chooses alike, so that it acts alike to the last bit.
     """
     if (platform.system(), platform.machine()) == ("Linux", "aarch64"):
-        torch.backends.mkldnn.enabled = isinstance(spec, CnnSpec)  # type: ignore[assignment]
+        torch.backends.mkldnn.enabled = convolves  # type: ignore[assignment]

@@ -18,6 +18,7 @@ from townlet.contract.state import State
 from townlet.contract.vec_env import Seen, Steered, VecEnv
 from townlet.curriculum.curriculum import Curriculum
 from townlet.nets.kernels import choose_kernels
+from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 from townlet.train.arena import Arena
 from townlet.train.load import Loaded
@@ -74,7 +75,7 @@ def build(loaded: Loaded) -> Training:
     """A run at its beginning: the same recipe and seed give the same bits."""
     recipe, arena = loaded.recipe, loaded.arena
     threads = set_threads(recipe)
-    choose_kernels(recipe.network)
+    choose_kernels(isinstance(recipe.network, CnnSpec))
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
     env = arena.make(recipe, threads)

@@ -23,6 +23,7 @@ from townlet.envs.wrappers.stage import Scaling
 from townlet.errors import Mark, TownletError
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.optimizers import restore_weights
+from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
@@ -154,7 +155,7 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> Tra
         what = f"{arena.name} has other actions or another observation than when this run was trained"
         raise TownletError(what, "bring it back to what it was", Mark(str(run.path)))
     arena.recall(state["env"])
-    choose_kernels(loaded.recipe.network)
+    choose_kernels(isinstance(loaded.recipe.network, CnnSpec))
     whole, kind = _network(loaded.recipe, arena.layout, arena.actions)
     restore_weights(whole, state["agent"]["network"])
     streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)

@@ -2,7 +2,7 @@
 
 A page of somebody else's must not reach a server on this machine through a visitor's browser. So the Host must be one
 of ours (a name that an attacker lets point to 127.0.0.1 is not), and whoever changes something or opens a WebSocket
-must say that he comes from our own page. Beyond this machine a token is asked for as well.
+must say that he comes from our own page, or from one that was named. Beyond this machine a token is asked for as well.
 """
 
 from __future__ import annotations
@@ -48,8 +48,18 @@ class Refusal:
 class Guard:
     """ASGI middleware: turns away what is foreign, too large or without the token, and adds the security headers."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str | None = None, largest: int = 1 << 18) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str],
+        token: str | None = None,
+        largest: int = 1 << 18,
+        origins: Iterable[str] = (),
+        programs: bool = False,
+    ) -> None:
         self._app, self._hosts, self._token, self._largest = app, {h.lower() for h in hosts}, token, largest
+        self._origins = {origin.lower().rstrip("/") for origin in origins}  # of other pages that may come
+        self._programs = programs  # whoever names no Origin at all is no browser, and may come
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -78,8 +88,7 @@ class Guard:
         if host not in self._hosts:
             return Refusal(421, "this server does not answer to that Host")
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE
-        origins = headers.getlist("origin")
-        if (changes or origins) and [o.lower() for o in origins] != [f"{_scheme(scope)}://{host}"]:
+        if (changes or "origin" in headers) and not self._welcome_from(scope, headers, host):
             return Refusal(403, "only this server's own page may do that: its Origin is missing or another")
         if self._token and not self._knows(scope, headers):
             return Refusal(401, "a token is needed: open the link that the server printed")
@@ -87,6 +96,13 @@ class Guard:
         if not length.isdigit() or int(length) > self._largest:
             return Refusal(413, f"a request may have {self._largest} bytes")
         return None
+
+    def _welcome_from(self, scope: Scope, headers: Headers, host: str) -> bool:
+        """Whether whoever asks comes from where he may."""
+        origins = [origin.lower() for origin in headers.getlist("origin")]
+        if not origins:
+            return self._programs
+        return len(origins) == 1 and origins[0] in {f"{_scheme(scope)}://{host}", *self._origins}
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
         cookies = SimpleCookie()

@@ -24,11 +24,20 @@ LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 
 class Server:
     """A port that is ours from the beginning: the link is true when it is told, also before there is an app."""
 
-    def __init__(self, host: str, port: int, token: str | None = None, names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: str | None = None,
+        names: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        programs: bool = False,
+    ) -> None:
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.token = token or (None if is_local(host) else new_token())
         self._names, self._stopped = names, False
+        self._origins, self._programs = origins, programs
         self._server: uvicorn.Server | None = None
 
     @property
@@ -40,7 +49,8 @@ class Server:
 
     async def serve(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
         """Until somebody asks to stop, or `over` says so."""
-        guarded = Guard(app, own_hosts(self.host, self.port, self._names), self.token)
+        hosts = own_hosts(self.host, self.port, self._names)
+        guarded = Guard(app, hosts, self.token, origins=self._origins, programs=self._programs)
         config = uvicorn.Config(
             guarded, log_level="warning", access_log=False, server_header=False, ws_max_size=LARGEST,
             ws_per_message_deflate=False, timeout_graceful_shutdown=2,

@@ -36,7 +36,7 @@ export function showBlank(store, hurry) {
 }
 
 /** The house of this page between places of a town. */
-function street() {
+export function street() {
   const [left, right] = [['Park', 'Job', 'Bed'], ['HomeMeal', 'Gym', 'CoffeeShop']].map((places) => places.map((name) => {
     const badge = make('span', { class: 'badge' }, placeSign(name, 24));
     badge.style.background = colourOf(name);

@@ -10,11 +10,15 @@ import { compact, figure } from './format.js';
  */
 
 export class Chart {
-  /** @param {string} title @param {Line[]} lines @param {number} height @param {boolean} [fromZero] */
-  constructor(title, lines, height, fromZero = false) {
+  /**
+   * @param {string} title @param {Line[]} lines @param {number} height @param {boolean} [fromZero]
+   * @param {(x: number) => string} [spoken] how a place on its x axis is told
+   */
+  constructor(title, lines, height, fromZero = false, spoken = compact) {
     this.lines = lines;
     this.height = height;
     this.fromZero = fromZero;
+    this.spoken = spoken;
     this.value = make('span', { class: 'chart-value' });
     this.plotBox = make('div', { class: 'chart-plot' });
     this.title = make('span', { text: title });
@@ -76,7 +80,7 @@ export class Chart {
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { time: false }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [
-        { ...axis, size: 20, grid: { show: false }, space: 56, values: (_, splits) => splits.map(compact) },
+        { ...axis, size: 20, grid: { show: false }, space: 56, values: (_, splits) => splits.map(this.spoken) },
         { ...axis, space: 26, values: (_, splits) => splits.map((v) => figure(v, 2)) },
       ],
       series: [{}, ...this.lines.map((line) => ({
@@ -111,6 +115,6 @@ export class Chart {
       if (value !== null && value !== undefined) parts.push(this.lines.length > 1 ? `${this.lines[k].label} ${figure(value)}` : figure(value));
     }
     const x = at === null ? undefined : this.data[0]?.[at];
-    write(this.value, `${x === undefined ? '' : `at ${compact(x)}: `}${parts.join(', ')}`);
+    write(this.value, `${x === undefined ? '' : `at ${this.spoken(x)}: `}${parts.join(', ')}`);
   }
 }

@@ -5,14 +5,17 @@
 const FIRST = 400; // milliseconds before the first new attempt
 const LONGEST = 8000;
 
+/** @template [Message=FromServer] */
 export class Connection {
   /**
-   * @param {(message: FromServer) => void} heard
+   * @param {(message: Message) => void} heard
    * @param {(link: 'open' | 'away', attempt: number) => void} changed
+   * @param {string} [path] of the server's side, beside the page
    */
-  constructor(heard, changed) {
+  constructor(heard, changed, path = 'ws') {
     this.heard = heard;
     this.changed = changed;
+    this.path = path;
     this.attempt = 0;
     /** @type {WebSocket | null} */
     this.socket = null;
@@ -24,7 +27,7 @@ export class Connection {
 
   open() {
     clearTimeout(this.timer);
-    const address = new URL('ws', location.href);
+    const address = new URL(this.path, location.href);
     address.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
     address.hash = address.search = '';
     const socket = new WebSocket(address);

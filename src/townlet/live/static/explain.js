@@ -30,24 +30,30 @@ const KEYS = [
 export function explainPanels(store) {
   for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll('[data-explain]'))) {
     const name = button.dataset.explain ?? '';
-    const title = make('h3'), text = make('p');
-    const note = make('div', { class: 'note', popover: 'auto', id: `note-${name}` }, title, text);
-    const tell = () => {
-      [title.textContent, text.textContent] = TEXTS[`${name} ${kindOf(store.known)}`] ?? TEXTS[name];
-      button.setAttribute('aria-label', `What is this? ${title.textContent}`);
-    };
-    store.on(['about'], tell);
-    tell();
-    button.title = 'What is this?';
-    button.setAttribute('popovertarget', note.id);
-    button.after(note);
-    note.addEventListener('toggle', (event) => {
-      if (/** @type {ToggleEvent} */ (event).newState !== 'open') return;
-      const at = button.getBoundingClientRect();
-      note.style.left = `${Math.max(8, Math.min(innerWidth - note.offsetWidth - 8, at.right - note.offsetWidth))}px`;
-      note.style.top = `${Math.min(innerHeight - note.offsetHeight - 8, at.bottom + 6)}px`;
-    });
+    const tell = makeNote(button, name);
+    const choose = () => tell(...(TEXTS[`${name} ${kindOf(store.known)}`] ?? TEXTS[name]));
+    store.on(['about'], choose);
+    choose();
   }
+}
+
+/** A note that a button opens. @param {HTMLButtonElement} button @param {string} name @returns {(title: string, text: string) => void} writes it */
+export function makeNote(button, name) {
+  const title = make('h3'), text = make('p');
+  const note = make('div', { class: 'note', popover: 'auto', id: `note-${name}` }, title, text);
+  button.title = 'What is this?';
+  button.setAttribute('popovertarget', note.id);
+  button.after(note);
+  note.addEventListener('toggle', (event) => {
+    if (/** @type {ToggleEvent} */ (event).newState !== 'open') return;
+    const at = button.getBoundingClientRect();
+    note.style.left = `${Math.max(8, Math.min(innerWidth - note.offsetWidth - 8, at.right - note.offsetWidth))}px`;
+    note.style.top = `${Math.min(innerHeight - note.offsetHeight - 8, at.bottom + 6)}px`;
+  });
+  return (heading, words) => {
+    [title.textContent, text.textContent] = [heading, words];
+    button.setAttribute('aria-label', `What is this? ${heading}`);
+  };
 }
 
 /** @returns {() => void} opens it */

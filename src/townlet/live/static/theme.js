@@ -6,7 +6,7 @@ import { sign } from './icons.js';
 const KEY = 'townlet-theme';
 const ORDER = ['system', 'light', 'dark'];
 
-/** @param {import('./state.js').Store} store */
+/** @param {{set: (change: {theme: string}) => void}} store */
 export function followTheme(store) {
   const button = byId('theme-button');
   const system = matchMedia('(prefers-color-scheme: dark)');

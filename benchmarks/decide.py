@@ -1,0 +1,177 @@
+"""How quickly the decision service answers: `python benchmarks/decide.py`.
+
+A real service in a process of its own, a real socket for every game. Observations come at fixed times whether the last
+one was answered or not, and what is measured is the time from the moment an observation was due to its answer: so a
+service that falls behind cannot hide it. With and without learning, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection, connect
+
+from sim import machine
+from townlet.decide.domains import DOMAINS
+
+DOMAIN: Final = "hive"
+SCENES: Final = 200  # different observations
+NO_LEARNING: Final = "learning.every=3600"
+LEARNING: Final = ("learning.every=1.0", "learning.samples_per_insert=1000")
+START: Final = 60.0
+
+
+@contextlib.contextmanager
+def service(words: Sequence[str]) -> Iterator[int]:
+    """A service for as long as one needs it; its port."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+        probe.close()
+        command = [sys.executable, "-m", "townlet", "decide", "serve", DOMAIN, *words]
+        process = subprocess.Popen(
+            [*command, "--folder", folder, "--port", str(port)], stdout=subprocess.DEVNULL, env={**os.environ}
+        )
+        try:
+            _answering(port)
+            yield port
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _answering(port: int) -> None:
+    until = time.monotonic() + START
+    while True:
+        try:
+            stats(port)
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def stats(port: int) -> dict[str, Any]:
+    """What the service says of itself."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/decide/stats", timeout=20) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+def scenes() -> list[dict[str, Any]]:
+    """Observations of a game in which nothing is decided."""
+    game, found = DOMAINS[DOMAIN].game(7, "scenes", 2), []
+    for _ in range(SCENES):
+        found.append(game.message())
+        game.go_on()
+    return found
+
+
+class Load:
+    """Games that ask at fixed times."""
+
+    def __init__(self, port: int, name: str, games: int, rate: float, seconds: float) -> None:
+        self.name = name
+        self.url, self.games, self.rate, self.seconds = f"ws://127.0.0.1:{port}/ws", games, rate, seconds
+        self.latency: list[float] = []
+        self.kinds: dict[str, int] = {}
+        self._scenes = scenes()
+
+    async def run(self) -> None:
+        """All of them, side by side."""
+        async with contextlib.AsyncExitStack() as stack:
+            sockets = []
+            for _ in range(self.games):
+                one = await stack.enter_async_context(
+                    connect(self.url, proxy=None, compression=None, ping_interval=None)
+                )
+                sockets.append(one)
+            begun = time.perf_counter() + 0.5
+            await asyncio.gather(*(self._game(place, one, begun) for place, one in enumerate(sockets)))
+
+    async def _game(self, place: int, link: ClientConnection, begun: float) -> None:
+        every = self.games / self.rate
+        count = int(self.seconds / every)
+        due = [begun + (turn + place / self.games) * every for turn in range(count)]
+        listening = asyncio.create_task(self._listen(link, due))
+        for turn, moment in enumerate(due):
+            if (wait := moment - time.perf_counter()) > 0:
+                await asyncio.sleep(wait)
+            scene = self._scenes[(turn + place) % SCENES] | {
+                "timestamp": float(turn),
+                "territoryId": f"{self.name} {place}",
+            }
+            await link.send(json.dumps(scene, separators=(",", ":")))
+        await asyncio.wait_for(listening, 60)
+
+    async def _listen(self, link: ClientConnection, due: Sequence[float]) -> None:
+        for moment in due:
+            reply = json.loads(await link.recv())
+            self.latency.append(time.perf_counter() - moment)
+            kind = reply.get("code") or ("by the gate alone" if reply.get("modelVersion") == 0 else reply["type"])
+            self.kinds[kind] = self.kinds.get(kind, 0) + 1
+
+
+def measure(words: Sequence[str], games: int, rate: float, seconds: float) -> dict[str, Any]:
+    """One service, one load."""
+    with service(words) as port:
+        warm = Load(port, "warming up", 1, 100.0, 2.0)
+        asyncio.run(warm.run())
+        load = Load(port, "game", games, rate, seconds)
+        begun = time.perf_counter()
+        asyncio.run(load.run())
+        took, told = time.perf_counter() - begun, stats(port)
+    p50, p99 = np.percentile(load.latency, [50, 99]) * 1000
+    return {
+        "games": games, "asked_per_s": rate, "answered_per_s": len(load.latency) / took, "p50_ms": float(p50),
+        "p99_ms": float(p99), "max_ms": max(load.latency) * 1000, "answers": load.kinds,
+        "versions": told["versions"]["serving"],
+    }  # fmt: skip
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--games", type=int, nargs="+", default=[1, 100, 1000])
+    parser.add_argument("--rate", type=float, nargs="+", default=[1000.0], help="observations a second")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--policy", default="plain")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
+    return parser.parse_args()
+
+
+def main() -> None:
+    o, found = parse(), []
+    print(", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
+    print("| games | learning | asked/s | answered/s | p50 ms | p99 ms | max ms | versions | answers |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|---|", flush=True)
+    for games in o.games:
+        for rate in o.rate:
+            for name, words in (("no", (NO_LEARNING,)), ("yes", LEARNING)):
+                one = measure([f"policy={o.policy}", *words], games, rate, o.seconds) | {"learning": name}
+                found.append(one)
+                answers = ", ".join(f"{kind} {count}" for kind, count in sorted(one["answers"].items()))
+                figures = " | ".join(f"{one[key]:,.1f}" for key in ("p50_ms", "p99_ms", "max_ms"))
+                rates = f"{one['asked_per_s']:,.0f} | {one['answered_per_s']:,.0f}"
+                print(f"| {games} | {name} | {rates} | {figures} | {one['versions']} | {answers} |", flush=True)
+    if o.json:
+        o.json.write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The server: the conversation with games, what can be asked about the service, and what an operator may do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+import townlet
+from townlet.config.model import Model
+from townlet.decide.changes import Change
+from townlet.decide.desk import Desk
+from townlet.decide.domains import DOMAINS
+from townlet.decide.events import Serving, encode
+from townlet.decide.figures import Figures, as_prometheus
+from townlet.decide.log import LogStopped
+from townlet.decide.rounds import Rounds
+from townlet.decide.service import Service
+from townlet.decide.settings import DecideSettings
+from townlet.decide.talk import PATIENCE, talk
+from townlet.errors import TownletError
+from townlet.web.shared import Shared
+
+STATIC: Final = Path(townlet.__file__).parent / "live" / "static"  # the dashboard lies with the other pages
+TICK: Final = 1.0  # seconds between looks at what waits, at the trainer, and between two pushes to a dashboard
+CONVERSATIONS: Final = 4096  # games at once
+AWAY: Final = 1013  # of a WebSocket: try again later
+
+
+class GateOnly(Model):
+    """Whether the gate decides alone."""
+
+    on: bool
+
+
+class Why(Model):
+    """An operator's reason."""
+
+    reason: str = "by hand"
+
+
+class Pin(Why):
+    """Hold this version, whatever is learned."""
+
+    version: int
+
+
+def open_app(folder: Path, settings: DecideSettings) -> FastAPI:
+    """The server for the service in a folder, which goes on where it was."""
+    service = Service(folder, DOMAINS[settings.domain], settings)
+    return make_app(service, Rounds(service))
+
+
+def make_app(service: Service, rounds: Rounds) -> FastAPI:
+    """The whole server for one service."""
+    present = set[WebSocket]()
+    figures = Figures(service, rounds, games=lambda: len(present))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.desk = figures.desk = Desk(service)
+        rounds.begin()
+        ticking = asyncio.create_task(_tick(service, rounds, figures))
+        yield
+        ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticking
+        rounds.stop()
+        service.close()
+
+    app = FastAPI(title="Townlet decides", version=townlet.__version__, lifespan=lifespan, redoc_url=None)
+    app.add_exception_handler(TownletError, _explained)
+
+    @app.websocket("/ws")
+    async def game(socket: WebSocket) -> None:
+        if len(present) >= CONVERSATIONS:
+            await socket.close(AWAY, "too many games are connected")
+            return
+        present.add(socket)
+        try:
+            await talk(socket, app.state.desk)
+        finally:
+            present.discard(socket)
+
+    _questions(app, service, figures)
+    _dashboard(app, figures)
+    _operator(app, service)
+    return app
+
+
+async def _tick(service: Service, rounds: Rounds, figures: Figures) -> None:
+    while True:
+        figures.look()
+        await asyncio.sleep(TICK)
+        service.expire()
+        rounds.ensure()
+
+
+def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        """200 while decisions are made and kept, 503 while the log cannot be written."""
+        whole = service.log.problem is None
+        return JSONResponse({"ok": whole, "problem": service.log.problem}, 200 if whole else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> PlainTextResponse:
+        """All numbers for Prometheus."""
+        return PlainTextResponse(as_prometheus(figures.whole()), media_type="text/plain; version=0.0.4")
+
+    @app.get("/api/decide/stats")
+    async def stats() -> dict[str, Any]:
+        """Everything that the dashboard shows."""
+        return figures.whole()
+
+    @app.get("/api/decide/versions")
+    async def versions() -> dict[str, Any]:
+        """Every version that is kept, and why which served when."""
+        return service.versions.overview()
+
+    @app.get("/api/decide/schema")
+    async def schema() -> dict[str, Any]:
+        """JSON Schema of every message of `/ws`."""
+        return service.domain.schema()
+
+
+def _dashboard(app: FastAPI, figures: Figures) -> None:
+    """The page, and everything that it shows, told every second."""
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    latest = Shared[str](TICK / 2)  # many who look are told the same
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "decide.html", headers={"Cache-Control": "no-cache"})
+
+    def told() -> str:
+        return json.dumps({"type": "stats", **figures.whole()}, separators=(",", ":"))
+
+    @app.websocket("/ws/stats")
+    async def push(socket: WebSocket) -> None:
+        await socket.accept()
+        with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+            while True:
+                await asyncio.wait_for(socket.send_text(latest.get("stats", told)), PATIENCE)
+                await asyncio.sleep(TICK)
+
+
+def _operator(app: FastAPI, service: Service) -> None:
+    async def changed(change: Callable[[], Change | None]) -> dict[str, Any]:
+        """Made beside the loop, since it waits for the disk."""
+        await asyncio.to_thread(lambda: _note(service, change()))
+        return service.versions.overview()
+
+    @app.post("/api/decide/pin")
+    async def pin(asked: Pin) -> dict[str, Any]:
+        """Hold a version."""
+        return await changed(lambda: service.versions.pin(asked.version, asked.reason))
+
+    @app.post("/api/decide/unpin")
+    async def unpin(asked: Why) -> dict[str, Any]:
+        """Let versions follow each other again."""
+        return await changed(lambda: service.versions.unpin(asked.reason))
+
+    @app.post("/api/decide/rollback")
+    async def roll_back(asked: Why) -> dict[str, Any]:
+        """Go back to the version that served before."""
+        return await changed(lambda: service.versions.roll_back(asked.reason))
+
+    @app.post("/api/decide/gate-only")
+    async def gate_only(asked: GateOnly) -> dict[str, Any]:
+        """The kill switch: no network decides until it is put back."""
+        service.gate_only = asked.on
+        return {"gate_only": service.gate_only}
+
+
+def _note(service: Service, change: Change | None) -> None:
+    """Into the log, too: what serves from now on, by whose wish. Where it cannot be written the wish holds anyway."""
+    if change is None or not change.served or change.serving is None:
+        return
+    with suppress(LogStopped), service.lock:
+        service.log.append(encode(Serving(change.serving, f"{change.kind}: {change.reason}", change.at)))
+
+
+async def _explained(_: Request, error: Exception) -> Response:
+    first = error.mistakes[0] if isinstance(error, TownletError) else None
+    told = {"what": first.what, "fix": first.fix} if first else {}
+    return JSONResponse({"error": str(error), **told}, 422)

@@ -1,0 +1,246 @@
+"""Experiences to learn from: the newest ones, in arrays that are there from the beginning. Any thread may use it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from townlet.contract.restore import SAME, copy_tensor, part
+from townlet.contract.state import State
+from townlet.decide.domain import Column, Row, Scene
+from townlet.errors import TownletError
+
+ALPHA: Final = 0.6  # how strongly large errors are preferred
+BETA: Final = 0.4  # how much of the bias that this brings is corrected
+EPSILON: Final = 1e-6  # added to every error, so that none is never drawn
+
+
+class Facts(TypedDict):
+    """What is kept of an experience beside its observation."""
+
+    number: int
+    action: int
+    time: float  # the game's
+    propensity: float
+    confidence: float
+    send: bool
+    expected: float
+    outcome: float
+    has_outcome: bool
+    version: int
+    gate: int  # which of the gates that ever judged
+
+
+FACTS: Final = {
+    "number": Column((), "int64"),
+    "action": Column((), "int64"),
+    "time": Column((), "float64"),
+    "propensity": Column((), "float64"),
+    "confidence": Column((), "float32"),
+    "send": Column((), "bool"),
+    "expected": Column((), "float64"),
+    "outcome": Column((), "float64"),
+    "has_outcome": Column((), "bool"),
+    "version": Column((), "int64"),
+    "gate": Column((), "int64"),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """B experiences, copied: nothing that happens to the buffer changes them."""
+
+    places: NDArray[np.int64]  # [B], where they lay
+    weight: NDArray[np.float32]  # [B], of importance: below 1 for those that were preferred, the largest is 1
+    rows: dict[str, NDArray[Any]]  # column → [B, ...]
+    number: NDArray[np.int64]  # [B], and so all that follow
+    action: NDArray[np.int64]
+    time: NDArray[np.float64]
+    propensity: NDArray[np.float64]
+    confidence: NDArray[np.float32]
+    send: NDArray[np.bool_]
+    expected: NDArray[np.float64]
+    outcome: NDArray[np.float64]
+    has_outcome: NDArray[np.bool_]
+    version: NDArray[np.int64]
+    gate: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+class Buffer:
+    """The last `capacity` experiences; each new one takes the place of the oldest."""
+
+    def __init__(self, capacity: int, columns: Mapping[str, Column], alpha: float = ALPHA, beta: float = BETA) -> None:
+        if twice := sorted(columns.keys() & FACTS.keys()):
+            raise ValueError(f"'{twice[0]}' is kept of every experience already")
+        self.capacity = capacity
+        self._alpha, self._beta = alpha, beta
+        self._names = tuple(columns)
+        self._columns: dict[str, NDArray[Any]] = {
+            name: np.zeros((capacity, *column.shape), column.dtype) for name, column in {**columns, **FACTS}.items()
+        }
+        self._priority = np.zeros(capacity)
+        self._top = 1.0  # the largest so far: new ones get it, so that they are soon drawn
+        self._head, self._filled = 0, 0  # the place that is written next, and how many there are
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._filled
+
+    @property
+    def use(self) -> float:
+        """The share of the places that are taken."""
+        return self._filled / self.capacity
+
+    def add(self, row: Row, **facts: Unpack[Facts]) -> None:
+        """One experience more: its observation, and what is known of it."""
+        given = self._fitting({**row, **facts}, ())
+        with self._lock:
+            self._write(self._head, given, 1)
+
+    def add_many(self, rows: Scene, facts: Mapping[str, ArrayLike]) -> None:
+        """B experiences more, oldest first: observations [B, ...] by column, and facts [B] by name."""
+        given = self._fitting({**rows, **facts}, np.shape(facts.get("number", ())))
+        given = {name: array[-self.capacity :] for name, array in given.items()}
+        count = len(given["number"])
+        with self._lock:
+            self._write((self._head + np.arange(count)) % self.capacity, given, count)
+
+    def _fitting(self, given: Mapping[str, Any], lead: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+        """The values as they are kept, [*lead, ...]. All are looked at before anything is written over."""
+        if given.keys() != self._columns.keys():
+            odd = min(given.keys() ^ self._columns.keys())
+            raise ValueError(f"an experience {'lacks' if odd in self._columns else 'has an unknown'} '{odd}'")
+        arrays = {}
+        for name, column in self._columns.items():
+            arrays[name] = array = np.asarray(given[name], column.dtype)
+            if array.shape != lead + column.shape[1:]:
+                raise ValueError(f"'{name}' has shape {array.shape}, needed is {lead + column.shape[1:]}")
+        return arrays
+
+    def _write(self, places: int | NDArray[np.int64], given: Mapping[str, NDArray[Any]], count: int) -> None:
+        for name, column in self._columns.items():
+            column[places] = given[name]
+        self._priority[places] = self._top
+        self._head = (self._head + count) % self.capacity
+        self._filled = min(self._filled + count, self.capacity)
+
+    def sample(
+        self,
+        batch: int,
+        generator: np.random.Generator,
+        train_on_wait: bool = False,
+        *,
+        least: int = 1,
+        stratified: bool = False,
+        prioritized: bool = False,
+    ) -> Sample | None:
+        """Up to `batch` different experiences that may be learned from; None if there are not even `least`.
+
+        Stratified, half of them were sent and went well, as far as there are; prioritized, large errors come oftener.
+        """
+        with self._lock:
+            pool = self._eligible(train_on_wait)
+            count = min(batch, len(pool))
+            if count < max(min(batch, least), 1):
+                return None
+            if stratified:
+                good = self._columns["send"][pool] & (self._columns["outcome"][pool] > 0)
+                places = self._halves(pool[good], pool[~good], count, generator, prioritized)
+            else:
+                places = self._draw(pool, count, generator, prioritized)
+            return self._copy(places, self._importance(places) if prioritized else np.ones(count, np.float32))
+
+    def _eligible(self, train_on_wait: bool) -> NDArray[np.int64]:
+        """Places of what has an outcome, or was not carried out. A look at all of them is cheaper than any index."""
+        known = self._columns["has_outcome"][: self._filled]
+        return np.flatnonzero(known | ~self._columns["send"][: self._filled] if train_on_wait else known)
+
+    def _halves(
+        self,
+        good: NDArray[np.int64],
+        others: NDArray[np.int64],
+        count: int,
+        generator: np.random.Generator,
+        prioritized: bool,
+    ) -> NDArray[np.int64]:
+        """Half from each; where one has too few the other makes up for it."""
+        lucky = min(max(count // 2, count - len(others)), len(good))
+        drawn = [
+            self._draw(pool, size, generator, prioritized) for pool, size in ((good, lucky), (others, count - lucky))
+        ]
+        return np.concatenate(drawn)
+
+    def _draw(
+        self, pool: NDArray[np.int64], count: int, generator: np.random.Generator, prioritized: bool
+    ) -> NDArray[np.int64]:
+        """`count` different places of the pool."""
+        if not prioritized or not count:
+            return generator.choice(pool, count, replace=False)
+        # Waiting times with the priorities as rates: the first to come are a draw without replacement by priority.
+        times = generator.standard_exponential(len(pool)) / self._priority[pool]
+        return pool[np.argpartition(times, count - 1)[:count]]
+
+    def _importance(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
+        priority = self._priority[places]
+        weight: NDArray[np.float64] = (priority / priority.min()) ** -self._beta
+        return weight.astype(np.float32)
+
+    def _copy(self, places: NDArray[np.int64], weight: NDArray[np.float32]) -> Sample:
+        taken = {name: column[places] for name, column in self._columns.items()}
+        rows = {name: taken.pop(name) for name in self._names}
+        return Sample(places, weight, rows, **taken)
+
+    def everything(self) -> Sample:
+        """All that is kept, oldest first, whether it may be learned from or not."""
+        return self.newest(self.capacity)
+
+    def newest(self, most: int) -> Sample:
+        """The last ones, oldest first."""
+        with self._lock:
+            count = min(most, self._filled)
+            places = (self._head - count + np.arange(count)) % self.capacity
+            return self._copy(places, np.ones(count, np.float32))
+
+    def reprioritize(self, sample: Sample, error: ArrayLike) -> None:
+        """The errors [B] of a sample are known now; what was written over meanwhile is left alone."""
+        # What is not finite is the trainer's to report; here it would spoil every later draw.
+        size = np.abs(np.nan_to_num(np.asarray(error, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+        priority = (size + EPSILON) ** self._alpha
+        with self._lock:
+            still = self._columns["number"][sample.places] == sample.number
+            self._priority[sample.places[still]] = priority[still]
+            self._top = max(self._top, float(priority[still].max(initial=0.0)))
+
+    def state(self) -> State:
+        """All that is kept, copied, and where to go on."""
+        with self._lock:
+            columns = {name: column[: self._filled].copy() for name, column in self._columns.items()}
+            priority = self._priority[: self._filled].copy()
+            whole = {"capacity": self.capacity, "head": self._head, "top": self._top}
+            return {**whole, "columns": columns, "priority": priority}
+
+    def restore(self, state: State) -> None:
+        """Take over what a buffer of the same capacity and columns kept."""
+        names = ("capacity", "head", "top", "columns", "priority")
+        capacity, head, top, columns, priority = (part(state, name, "buffer") for name in names)
+        if capacity != self.capacity:
+            raise TownletError(f"the saved buffer has {capacity} places and this one {self.capacity}", SAME)
+        if not isinstance(columns, Mapping) or columns.keys() != self._columns.keys():
+            raise TownletError(f"the saved buffer does not hold {', '.join(self._columns)}", SAME)
+        filled = min(len(priority), capacity)
+        if not isinstance(head, int) or not (0 <= head < capacity if filled == capacity else head == filled):
+            raise TownletError(f"the saved buffer cannot go on at place {head!r}", SAME)
+        with self._lock:
+            for name, column in self._columns.items():
+                copy_tensor(torch.from_numpy(column[:filled]), columns[name], name)
+            copy_tensor(torch.from_numpy(self._priority[:filled]), priority, "priority")
+            self._head, self._filled, self._top = head, filled, float(top)

@@ -1,0 +1,119 @@
+"""A client for games in Python: it reconnects by itself, and what was not answered is said again.
+
+    async with Client("ws://127.0.0.1:8780/ws") as service:
+        decision = await service.say({"type": "observation_data", ...})
+        await service.say({"type": "spawn_result", "decisionId": decision["decisionId"], "success": True})
+
+Saying something twice does no harm: the same observation gets the same answer, and a report counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between attempts to connect
+IN_FLIGHT: Final = 32  # messages on their way; the service reads no more than twice as many ahead
+LARGEST: Final = 1 << 20  # bytes of an answer
+
+
+class Lost(ConnectionError):
+    """No answer came in time; what was said may or may not have been heard, and may be said again."""
+
+
+class Said(NamedTuple):
+    """A message on its way, and who waits for the answer."""
+
+    text: str
+    answer: asyncio.Future[dict[str, Any]]
+
+
+class Client:
+    """One conversation with a service, over as many connections as it takes. Answers come in the order of messages."""
+
+    def __init__(self, url: str, token: str | None = None, patience: float = 60.0) -> None:
+        self.url, self._patience = url, patience
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._waiting: deque[Said] = deque()  # not sent yet, oldest first
+        self._sent: deque[Said] = deque()  # sent and not answered
+        self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.connections = 0
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._stay_connected())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave; whoever still waits for an answer is told."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for said in (*self._sent, *self._waiting):
+            if not said.answer.done():
+                said.answer.set_exception(Lost("the conversation was ended before the answer came"))
+
+    async def say(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a message, however often the connection breaks; raises Lost when it takes too long."""
+        async with self._room:
+            said = Said(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
+            self._waiting.append(said)
+            self._news.set()
+            try:
+                return await asyncio.wait_for(said.answer, self._patience)
+            except TimeoutError:
+                raise Lost(f"{self.url} has not answered for {self._patience:g} s") from None
+
+    async def _stay_connected(self) -> None:
+        wait = FIRST_WAIT
+        while True:
+            with suppress(OSError, WebSocketException, TimeoutError):
+                async with connect(
+                    self.url, additional_headers=self._headers, max_size=LARGEST, compression=None, proxy=None
+                ) as socket:
+                    self.connections, wait = self.connections + 1, FIRST_WAIT
+                    await self._converse(socket)
+            # Those who were thrown out together should not all come back at the same moment.
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _converse(self, socket: ClientConnection) -> None:
+        """Until the connection breaks. What was sent and not answered goes first, in its order."""
+        self._waiting.extendleft(reversed([said for said in self._sent if not said.answer.done()]))
+        self._sent.clear()
+        self._news.set()
+        speaking = asyncio.create_task(self._speak(socket))
+        try:
+            async for text in socket:
+                answer = self._sent.popleft().answer
+                if not answer.done():  # else nobody waits for it any more
+                    answer.set_result(json.loads(text))
+        finally:
+            speaking.cancel()
+            await asyncio.gather(speaking, return_exceptions=True)
+
+    async def _speak(self, socket: ClientConnection) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                said = self._waiting.popleft()
+                if said.answer.done():
+                    continue
+                self._sent.append(said)
+                await socket.send(said.text)

@@ -1,0 +1,111 @@
+"""Where observations wait: they are decided together, and answered once the log has them. Nothing waits without end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from townlet.decide.service import Answer, Service, problem
+
+MEASURED: Final = 1000  # answers of which it is known how long they took
+
+
+class Asked(NamedTuple):
+    """An observation that waits for its decision."""
+
+    message: Mapping[str, Any]
+    since: float
+    answer: asyncio.Future[dict[str, Any]]
+
+
+class Promised(NamedTuple):
+    """A reply that goes out once the log has its record."""
+
+    record: int
+    future: asyncio.Future[dict[str, Any]]
+    reply: dict[str, Any]
+    since: float | None  # when it was asked for; None: nobody measures it
+
+
+class Desk:
+    """Micro-batches for the service, in the thread of the event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self._settings = service, service.settings.overload
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Asked] = deque()
+        self._unsynced: deque[Promised] = deque()
+        self._due = False
+        self.overloaded = 0  # observations that the declared mode answered
+        self.latency: deque[float] = deque(maxlen=MEASURED)  # seconds from an observation to its answer
+        service.log.subscribe(self._on_disk)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, message: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """The answer to an observation, later."""
+        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        if len(self._waiting) >= self._settings.waiting:
+            self._past_capacity([Asked(message, self._loop.time(), answer)])
+            return answer
+        self._waiting.append(Asked(message, self._loop.time(), answer))
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._decide)  # after what else has come in this turn of the loop
+        return answer
+
+    def told(self, answer: Answer) -> asyncio.Future[dict[str, Any]]:
+        """A reply that goes out once the log has its record."""
+        future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._promise(Promised(answer.record, future, answer.reply, None))
+        return future
+
+    def _decide(self) -> None:
+        """Decide for those that wait, a batch in one turn of the loop."""
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._settings.batch))]
+        oldest = self._loop.time() - self._settings.patience
+        late = [asked for asked in batch if asked.since < oldest]
+        batch = [asked for asked in batch if asked.since >= oldest]
+        if late:
+            self._past_capacity(late)
+        if batch:
+            self._give(batch, self.service.answer([asked.message for asked in batch]))
+        self._due = bool(self._waiting)
+        if self._due:
+            self._loop.call_soon(self._decide)
+
+    def _past_capacity(self, asked: list[Asked]) -> None:
+        self.overloaded += len(asked)
+        if self._settings.mode == "refuse":
+            refusal = problem("OVERLOADED", "more is asked than can be decided now; ask again later")
+            self._give(asked, [Answer(refusal)] * len(asked))
+        else:
+            self._give(asked, self.service.answer([one.message for one in asked], hurried=True))
+
+    def _give(self, asked: list[Asked], answers: list[Answer]) -> None:
+        for one, answer in zip(asked, answers, strict=True):
+            self._promise(Promised(answer.record, one.answer, answer.reply, one.since))
+
+    def _promise(self, promised: Promised) -> None:
+        if promised.record <= self.service.log.synced:
+            self._keep(promised)
+        else:
+            self._unsynced.append(promised)
+
+    def _keep(self, promised: Promised) -> None:
+        if promised.since is not None:
+            self.latency.append(self._loop.time() - promised.since)
+        if not promised.future.done():  # else whoever asked is gone
+            promised.future.set_result(promised.reply)
+
+    def _on_disk(self, record: int) -> None:
+        """In the log's own thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._release, record)
+
+    def _release(self, record: int) -> None:
+        while self._unsynced and self._unsynced[0].record <= record:
+            self._keep(self._unsynced.popleft())

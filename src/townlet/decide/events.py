@@ -1,0 +1,109 @@
+"""What the log holds, one event a record. Everything that the service knows follows from them, in their order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from townlet.errors import TownletError
+
+
+class Begun(NamedTuple):
+    """The service started, with these settings from now on."""
+
+    name: str  # of this log, a part of the ids of its decisions
+    settings: dict[str, Any]
+    at: float  # seconds since 1970, as all `at`
+
+
+class Decided(NamedTuple):
+    """An observation was answered."""
+
+    number: int  # of the decision: 1, 2, …
+    territory: str
+    time: float  # the game's
+    at: float
+    message: dict[str, Any]  # the observation as it came
+    action: int
+    propensity: float  # the probability with which the action was drawn
+    confidence: float
+    send: bool
+    reason: str
+    expected: float | None  # what the gate expected, None where it rated nothing
+    gate: str  # hash of the gate's settings
+    version: int  # that decided; 0 where no network did
+    reply: dict[str, Any]  # what the game was told, for when it asks again
+
+
+class Outcome(NamedTuple):
+    """It is known what came of a decision."""
+
+    number: int
+    value: float
+    how: str  # report, next or failed
+
+
+class Expired(NamedTuple):
+    """Decisions that waited for their outcome for longer than `after` seconds wait no more."""
+
+    at: float
+    after: float
+
+
+class Stepped(NamedTuple):
+    """The trainer drew a batch from all that stands before this in the log."""
+
+    step: int
+
+
+class Undone(NamedTuple):
+    """A step failed and left no trace."""
+
+    step: int
+    why: str
+
+
+class Published(NamedTuple):
+    """A version was written, of the weights after a step."""
+
+    version: int
+    step: int
+    digest: str
+
+
+class Returned(NamedTuple):
+    """What was learned last was refused: the trainer goes on from the weights of this version."""
+
+    version: int
+
+
+class Serving(NamedTuple):
+    """Another version decides from now on, or the same is held."""
+
+    version: int
+    why: str
+    at: float
+
+
+Event = Begun | Decided | Outcome | Expired | Stepped | Undone | Published | Returned | Serving
+KINDS: Final[dict[str, type[Any]]] = {
+    kind.__name__.lower(): kind
+    for kind in (Begun, Decided, Outcome, Expired, Stepped, Undone, Published, Returned, Serving)
+}  # fmt: skip
+
+
+def encode(event: Event) -> bytes:
+    """One record."""
+    name = type(event).__name__.lower()
+    return json.dumps([name, *event], separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+
+
+def decode(record: bytes) -> Event:
+    """The event of a record; a checksum has shown already that it is what was written."""
+    try:
+        name, *fields = json.loads(record)
+        event: Event = KINDS[name](*fields)
+    except (ValueError, KeyError, TypeError) as error:
+        what = f"a record of the log is none of this release: {record[:60]!r}"
+        raise TownletError(what, "use the release of Townlet that wrote it") from error
+    return event

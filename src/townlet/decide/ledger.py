@@ -1,0 +1,175 @@
+"""All that follows from the log: decisions, what came of them, and what may be learned from.
+
+Live and replayed events take the same way, so that a service that was killed goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from townlet.decide.buffer import Buffer
+from townlet.decide.domain import Domain, Row, Sight
+from townlet.decide.events import Begun, Decided, Event, Expired, Outcome
+from townlet.decide.join import Fate, Join
+from townlet.decide.settings import DecideSettings, hash_of, settings_of
+from townlet.errors import TownletError
+
+# What is kept, and the shape of what is learned.
+FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
+GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
+
+
+@dataclass(frozen=True)
+class Territory:
+    """What is known of one."""
+
+    known: Row  # what the domain carries over
+    time: float  # of the last observation
+    last: Decided | None = None  # the answer to it, for whoever asks again
+
+
+class Experience(NamedTuple):
+    """A decision with what was seen, while it waits for its outcome."""
+
+    row: Row
+    made: Decided
+
+
+@dataclass
+class Tally:
+    """Counts over the whole life of the service."""
+
+    sent: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    completed: int = 0  # experiences that could be learned from
+    actual: float = 0.0  # sum of the outcomes of what was carried out
+    expected: float = 0.0  # sum of what the gate had expected of the same
+
+
+class Ledger:
+    """The state of the service. Whoever changes it holds the service's lock."""
+
+    def __init__(self, domain: Domain, settings: DecideSettings) -> None:
+        self.domain, self.settings = domain, settings
+        memory = settings.memory
+        self.join = Join()
+        self.buffer = Buffer(memory.capacity, domain.columns)
+        self.held_out = Buffer(memory.judged_by, domain.columns)
+        self.gates: dict[str, int] = {}  # every gate that ever judged: a number for each hash
+        self.territories: OrderedDict[str, Territory] = OrderedDict()
+        self.pending: dict[int, Experience] = {}
+        self.tally = Tally()
+        self.inserted = 0  # experiences that may be learned from, ever
+        self.heard: list[Callable[[Experience, float, str], None]] = []  # told of every outcome that counts
+
+    @property
+    def decisions(self) -> int:
+        """Decisions ever made, which is the number of the last one."""
+        return self.join.counts.decisions
+
+    def territory(self, name: str) -> Territory:
+        """What is known of a territory; a new one where nothing is."""
+        found = self.territories.get(name)
+        return found if found else Territory(self.domain.fresh(), -np.inf)
+
+    def apply(self, event: Event, sight: Sight | None = None) -> None:
+        """One event more. `sight` is what the message of a decision was read as, where somebody has it already."""
+        match event:
+            case Begun():
+                self._configure(event)
+            case Decided():
+                self._decided(event, sight)
+            case Outcome():
+                self._joined(event)
+            case Expired():
+                for number in self.join.expire(event.at, event.after):
+                    self._expired(self.pending.pop(number, None))
+
+    def _configure(self, begun: Begun) -> None:
+        self.follow(settings_of(self.domain).model_validate_json(json.dumps(begun.settings)))
+
+    def follow(self, settings: DecideSettings) -> None:
+        """Go on with other settings; those that decide what is kept, and how, are the folder's for ever."""
+        for name in FIXED:
+            then, now = (attrgetter(name)(found) for found in (self.settings, settings))
+            if then != now:
+                what = f"this folder was begun with {name} {now} or goes on with {then}: the two do not fit"
+                raise TownletError(what, f"set {name} as it was, or name another folder")
+        self.settings = settings
+        self.gates.setdefault(hash_of(settings.gate), len(self.gates))
+
+    def _decided(self, made: Decided, sight: Sight | None) -> None:
+        place = self.territory(made.territory)
+        row = sight.row if sight else self.domain.read(made.message).row | place.known
+        self.join.decided(made.number, made.territory, made.time, made.at, made.send)
+        self.tally.reasons[made.reason] = self.tally.reasons.get(made.reason, 0) + 1
+        known, experience = place.known, Experience(row, made)
+        if made.send:
+            self.tally.sent += 1
+            known = self.domain.remember(known, made.action, made.time)
+            self.pending[made.number] = experience
+        elif self.settings.learning.train_on_wait or self._judges(made):
+            self._keep(experience, None)
+        self._see(made.territory, replace(place, known=known, time=made.time, last=made))
+
+    def _see(self, name: str, place: Territory) -> None:
+        self.territories[name] = place
+        self.territories.move_to_end(name)
+        if len(self.territories) > self.settings.memory.territories:
+            self.territories.popitem(last=False)
+
+    def _joined(self, outcome: Outcome) -> None:
+        failed = outcome.how == "failed"
+        fate = (self.join.failed if failed else self.join.reported)(outcome.number)
+        if fate in (Fate.JOINED, Fate.FAILED):
+            self._complete(self.pending.pop(outcome.number, None), outcome.value, outcome.how)
+
+    def _expired(self, experience: Experience | None) -> None:
+        if (value := self.settings.memory.expired) is not None:
+            self._complete(experience, value, "default")
+
+    def _complete(self, experience: Experience | None, value: float, how: str) -> None:
+        if experience is None:
+            return
+        self.tally.completed += 1
+        self.tally.actual += value
+        self.tally.expected += experience.made.expected or 0.0
+        self._keep(experience, value)
+        for ear in self.heard:
+            ear(experience, value, how)
+
+    def _judges(self, made: Decided) -> bool:
+        """Whether it is kept aside; what no network decided says nothing about one."""
+        return made.version > 0 and is_held_out(made.number, self.settings.memory.held_out)
+
+    def _keep(self, experience: Experience, value: float | None) -> None:
+        """Into what is learned from, or into what judges: which of them follows from the number alone."""
+        made = experience.made
+        aside = self._judges(made)
+        self.inserted += not aside
+        (self.held_out if aside else self.buffer).add(
+            experience.row,
+            number=made.number,
+            action=made.action,
+            time=made.time,
+            propensity=made.propensity,
+            confidence=made.confidence,
+            send=made.send,
+            expected=made.expected or 0.0,
+            outcome=0.0 if value is None else value,
+            has_outcome=value is not None,
+            version=made.version,
+            gate=self.gates[made.gate],
+        )
+
+
+def is_held_out(number: int, share: float) -> bool:
+    """Whether a decision is kept aside, the same for ever and as if by chance."""
+    return (number * GOLDEN % 2**64) / 2**64 < share

@@ -1,0 +1,176 @@
+"""A log that is written before anything counts: records with checksums, many of them in one go to the disk.
+
+`append` never waits. A thread writes whatever waits in one piece, asks the disk once, and says how far it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from townlet.decide.segments import Tail, encoded, listing, read
+from townlet.errors import TownletError
+from townlet.runs import disk
+from townlet.runs.lock import Lock
+
+__all__ = ["Log", "LogStopped", "read"]
+
+SEGMENT: Final = 64 << 20  # bytes, after which a new file begins
+WAITING: Final = 64 << 20  # bytes that may wait for the disk
+RETRY: Final = 1.0  # seconds between attempts while the disk fails
+LOG: Final = logging.getLogger(__name__)
+
+
+class LogStopped(TownletError):
+    """Nothing can be appended now; the text says why."""
+
+
+class Log:
+    """A folder of segments, open for writing. One process writes; `read` needs no leave.
+
+    Records have numbers 1, 2, … in the order of the calls. While the disk fails `problem` says so and nothing more is
+    taken; what was taken before waits and is written once the disk works again.
+    """
+
+    def __init__(
+        self, folder: Path, segment_bytes: int = SEGMENT, waiting_bytes: int = WAITING, retry: float = RETRY
+    ) -> None:
+        self.folder = folder
+        self._most, self._retry = waiting_bytes, retry
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk.explained(error, f"cannot make {folder}") from error
+        self._lock = Lock(folder)
+        self._lock.acquire()
+        try:
+            self._tail = Tail(folder, segment_bytes)
+        except BaseException:
+            self._lock.release()
+            raise
+        self.last = self.synced = self._tail.synced  # the last record that was taken, and that the disk has
+        self.problem: str | None = None
+        self._waiting: list[bytes] = []  # until the disk has them
+        self._size = 0  # bytes of these
+        self._closing = False
+        self._subscribers: tuple[Callable[[int], None], ...] = ()
+        self._mutex = threading.Lock()
+        self._arrived, self._moved = threading.Condition(self._mutex), threading.Condition(self._mutex)
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def append(self, payload: bytes) -> int:
+        """Take a record, without any waiting; its number. Raises `LogStopped` while nothing can be taken."""
+        with self._mutex:
+            if self._closing or self.problem:
+                raise LogStopped(self.problem or "the log is closed")
+            number = self.last + 1
+            record = encoded(number, payload)
+            if self._size + len(record) > self._most:
+                self._overrun(len(record))
+            self._waiting.append(record)
+            self._size += len(record)
+            self.last = number
+            self._arrived.notify()
+            return number
+
+    def _overrun(self, size: int) -> None:
+        """More comes than the disk can take: nothing more until it has taken something."""
+        if size > self._most:
+            raise ValueError(f"a record of {size} bytes is more than may ever wait ({self._most})")
+        self.problem = f"the disk is too slow: {self._size} bytes wait for it already; less traffic or a faster disk"
+        raise LogStopped(self.problem)
+
+    def subscribe(self, callback: Callable[[int], None]) -> None:
+        """From now on tell `callback` what `synced` is, whenever it moved, in the thread that writes."""
+        with self._mutex:
+            self._subscribers = (*self._subscribers, callback)
+
+    def wait(self, number: int, timeout: float | None = None) -> bool:
+        """Wait until the disk has this record; whether it has."""
+        with self._mutex:
+            self._moved.wait_for(lambda: self.synced >= number or not self._thread.is_alive(), timeout)
+            return self.synced >= number
+
+    def drop_before(self, number: int) -> None:
+        """Remove the segments that end before this record; the oldest first, so that no gap can arise."""
+        segments = listing(self.folder)
+        try:
+            for segment, following in pairwise(segments):
+                if following.first <= number:
+                    segment.path.unlink(missing_ok=True)
+            disk.sync_folder(self.folder)
+        except OSError as error:
+            raise disk.explained(error, f"cannot remove old parts of the log in {self.folder}") from error
+
+    def close(self) -> None:
+        """Write what waits, and let the folder go. Raises `LogStopped` if the disk did not take all."""
+        with self._mutex:
+            self._closing = True
+            self._arrived.notify()
+        self._thread.join()
+        with self._mutex:
+            self._moved.notify_all()
+        self._tail.close()
+        self._lock.release()
+        if self._waiting:
+            lost, self._waiting = len(self._waiting), []
+            raise LogStopped(f"{lost} records could not be written: {self.problem}")
+
+    def _run(self) -> None:
+        while True:
+            with self._mutex:
+                while not self._waiting and not self._closing:
+                    self._arrived.wait()
+                if not self._waiting:
+                    return
+                records = self._waiting[:]
+            try:
+                count = self._tail.put(records)
+            except Exception as error:  # whatever it is, this thread may not die of it
+                if not self._failed(error):
+                    return
+            else:
+                self._move(count, sum(map(len, records[:count])))
+
+    def _failed(self, error: Exception) -> bool:
+        """Say what is wrong, and wait for the next attempt: whether there is one. The last is made while closing."""
+        doing = f"cannot write the log in {self.folder}"
+        wrong = disk.explained(error, doing) if isinstance(error, OSError) else f"{doing}: {error!r}"
+        with self._mutex:
+            self.problem = str(wrong)
+            if self._closing:
+                return False
+            self._arrived.wait_for(lambda: self._closing, self._retry)
+            return True
+
+    def _move(self, count: int, size: int) -> None:
+        with self._mutex:
+            del self._waiting[:count]
+            self._size -= size
+            self.synced = self._tail.synced
+            self.problem = None
+            self._moved.notify_all()
+            subscribers = self._subscribers
+        for callback in subscribers:
+            try:
+                callback(self.synced)
+            except Exception:
+                LOG.exception("a subscriber of the log failed")
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except LogStopped:
+            if error is None:  # else something else is told already
+                raise

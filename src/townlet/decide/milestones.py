@@ -1,0 +1,122 @@
+"""Milestones: ledger and trainer at one record of the log, so that a start need not read all that was ever written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.contract.state import State
+from townlet.decide.decider import stack
+from townlet.decide.domain import Column, Row, Scene
+from townlet.decide.events import Decided, decode, encode
+from townlet.decide.ledger import Experience, Ledger, Tally, Territory
+from townlet.decide.settings import settings_of
+from townlet.decide.trainer import Trainer
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+
+FOLDER: Final = "milestones"  # in that of a service
+EVERY: Final = 20_000  # records between two of them
+
+
+class Milestone(NamedTuple):
+    """A moment that one can go on from."""
+
+    name: str  # of the service
+    record: int  # the last of the log that is in it
+
+
+def save(folder: Path, name: str, record: int, state: State) -> None:
+    """Write one, and let go of those before the last."""
+    checkpoint.write(folder, checkpoint.name_at(record), state, {"name": name, "record": record})
+    checkpoint.prune(folder)
+
+
+def restore(folder: Path, ledger: Ledger, trainer: Trainer, last: int) -> Milestone | None:
+    """Bring both to the newest milestone that is whole and not beyond the log; None where there is none."""
+    for path in reversed(checkpoint.listing(folder)):
+        try:
+            state, info = checkpoint.read(path)
+        except TownletError:
+            continue  # damaged: the log tells the same, only slower
+        if int(info["record"]) <= last:
+            into(ledger, state["ledger"])
+            trainer.restore(state["trainer"])
+            return Milestone(info["name"], int(info["record"]))
+    return None
+
+
+def state_of(ledger: Ledger) -> State:
+    """All that follows from the log so far, copied."""
+    places, waiting = ledger.territories, ledger.pending.values()
+    return {
+        "settings": as_bytes(ledger.settings.model_dump(mode="json")),
+        "gates": dict(ledger.gates),
+        "tally": {name: value for name, value in asdict(ledger.tally).items() if name != "reasons"},
+        "reasons": dict(ledger.tally.reasons),
+        "inserted": ledger.inserted,
+        "join": ledger.join.state(),
+        "buffer": ledger.buffer.state(),
+        "held_out": ledger.held_out.state(),
+        "territories": {
+            "names": as_bytes(list(places)),
+            "last": _events(place.last for place in places.values()),
+            "known": _columns([place.known for place in places.values()]),
+        },
+        "pending": {"made": _events(one.made for one in waiting), "rows": _columns([one.row for one in waiting])},
+    }
+
+
+def into(ledger: Ledger, state: State) -> None:
+    """Let a new ledger go on where a state was taken."""
+    settings = settings_of(ledger.domain).model_validate_json(bytes(_numbers(state["settings"])))
+    ledger.follow(settings)
+    ledger.gates = dict(state["gates"])
+    ledger.tally = Tally(**state["tally"], reasons=dict(state["reasons"]))
+    ledger.inserted = int(state["inserted"])
+    ledger.join.restore(state["join"])
+    ledger.buffer.restore(state["buffer"])
+    ledger.held_out.restore(state["held_out"])
+    places = state["territories"]
+    names, last = json.loads(bytes(_numbers(places["names"]))), _made(places["last"])
+    fresh = ledger.domain.fresh()
+    for name, made, known in zip(names, last, _rows(places["known"], len(names), fresh), strict=True):
+        ledger.territories[name] = Territory(known, made.time, made)
+    waiting = _made(state["pending"]["made"])
+    rows = _rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
+    ledger.pending = {one.number: Experience(row, one) for one, row in zip(waiting, rows, strict=True)}
+
+
+def as_bytes(value: Any) -> NDArray[np.uint8]:
+    """JSON as numbers: what may be long does not belong into a manifest."""
+    return np.frombuffer(json.dumps(value, ensure_ascii=False).encode(), np.uint8)
+
+
+def _events(made: Iterable[Decided | None]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"\n".join(encode(one) for one in made if one is not None), np.uint8)
+
+
+def _made(column: Any) -> list[Decided]:
+    found = [decode(line) for line in bytes(_numbers(column)).split(b"\n") if line]
+    return [one for one in found if isinstance(one, Decided)]
+
+
+def _columns(rows: list[Row]) -> Scene:
+    return stack(rows) if rows else {}
+
+
+def _rows(columns: Any, count: int, names: Iterable[str] | dict[str, Column]) -> list[Row]:
+    if not count:
+        return []
+    arrays = {name: _numbers(columns[name]) for name in names}
+    return [{name: column[place].copy() for name, column in arrays.items()} for place in range(count)]
+
+
+def _numbers(column: Any) -> NDArray[Any]:
+    return np.asarray(column)

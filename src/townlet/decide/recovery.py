@@ -1,0 +1,154 @@
+"""A service from its log: what was decided, what waits, what was learned.
+
+Weights come from the newest version that is whole, and the steps after it are made again. `replay` makes them all
+again, from the first weights on, and compares every version with what the log says of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from townlet.contract.state import State
+from townlet.decide import milestones
+from townlet.decide.domains import DOMAINS
+from townlet.decide.events import Begun, Event, Published, Returned, Serving, Stepped, Undone, decode
+from townlet.decide.ledger import Ledger
+from townlet.decide.log import read
+from townlet.decide.settings import settings_of
+from townlet.decide.trainer import Trainer
+from townlet.decide.versions import Versions, digest_of
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+
+LAST: Final = 8  # versions whose state is kept in mind
+LOG, VERSIONS = "log", "versions"  # folders in that of a service
+
+
+class Recovered(NamedTuple):
+    """What the log was found to say."""
+
+    name: str  # "" for an empty log
+    steps: int  # that were made again
+
+
+class Checked(NamedTuple):
+    """A version of the log, and whether its steps give the same weights again."""
+
+    version: int
+    step: int
+    digest: str
+    found: str
+
+    @property
+    def same(self) -> bool:
+        """To the last bit."""
+        return self.digest == self.found
+
+
+def events(folder: Path, after: int = 0) -> Iterator[Event]:
+    """All that was written after a record, oldest first."""
+    return (decode(payload) for _, payload in read(folder, after))
+
+
+def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> Recovered:
+    """Bring ledger and trainer to where the log ends, which is at the record `last`."""
+    begun = milestones.restore(folder.parent / milestones.FOLDER, ledger, trainer, last)
+    name, start = (begun.name, begun.record) if begun else ("", 0)
+    anchor = _newest_whole(folder, start, versions) if not ledger.settings.learning.prioritized else None
+    again, past = 0, Past(trainer, lambda version: versions.open(version)[1])
+    for event in events(folder, start):
+        if isinstance(event, Begun):
+            name = event.name
+        ledger.apply(event)
+        if event == anchor:
+            trainer.restore(versions.open(anchor.version)[1])
+            anchor = None
+        elif anchor is None:  # else the version knows it already
+            again += isinstance(event, Stepped)
+            past.go_on(event)
+    return Recovered(name, again)
+
+
+def _newest_whole(folder: Path, start: int, versions: Versions) -> Published | None:
+    """The last version that the log knows beyond a record and that is still there and whole."""
+    known = {event.version: event for event in events(folder, start) if isinstance(event, Published)}
+    for version in sorted(known.keys() & set(versions.listing()), reverse=True):
+        try:
+            versions.open(version)
+            return known[version]
+        except TownletError:
+            continue  # damaged: an older one will do, with more steps to make again
+    return None
+
+
+class Past:
+    """Makes the trainer's steps again. `open` finds what it knew at a version that was published before this began."""
+
+    def __init__(self, trainer: Trainer, open: Callable[[int], State]) -> None:
+        self._trainer, self._open = trainer, open
+        self._known: dict[int, State] = {}
+        self._serving = 0
+
+    def go_on(self, event: Event) -> None:
+        """What was learned at an event that the ledger has already."""
+        match event:
+            case Stepped():
+                learn_again(self._trainer)
+            case Undone():
+                self._trainer.undo()
+            case Published(version=version):
+                self._known[version] = self._trainer.copy()
+                self._forget()
+            case Serving(version=version):
+                self._serving = version
+            case Returned(version=version):
+                self._trainer.go_back(self._state(version))
+
+    def _state(self, version: int) -> State:
+        return self._known[version] if version in self._known else self._open(version)
+
+    def _forget(self) -> None:
+        """One may only go back to what serves, or to what has just been published and may serve soon."""
+        for version in list(self._known)[:-LAST]:
+            if version != self._serving:
+                del self._known[version]
+
+
+def learn_again(trainer: Trainer) -> None:
+    """The step that comes now; where it fails, as it did then, the log says next that it was undone."""
+    sample = trainer.draw()
+    if sample is None:
+        raise TownletError("the log tells of a step for which it has too little experience", "it is damaged")
+    try:
+        trainer.learn(sample)
+    except (TownletError, ArithmeticError, ValueError):
+        trainer.undo()
+
+
+def replay(folder: Path, ledger: Ledger, trainer: Trainer, open: Callable[[int], State]) -> Iterator[Checked]:
+    """Everything again from nothing; each version as it comes."""
+    past = Past(trainer, open)
+    for event in events(folder):
+        ledger.apply(event)
+        past.go_on(event)
+        if isinstance(event, Published):
+            yield Checked(event.version, event.step, event.digest, digest_of(trainer.weights()))
+
+
+def replayed(folder: Path) -> Iterator[Checked]:
+    """The same for a service's folder, with the settings that its log names."""
+    first = next(events(folder / LOG), None)
+    if not isinstance(first, Begun):
+        raise TownletError(f"{folder} has no log of decisions", "name the folder of a service with --folder")
+    domain = DOMAINS[first.settings["domain"]]
+    ledger = Ledger(domain, settings_of(domain).model_validate_json(json.dumps(first.settings)))
+    yield from replay(folder / LOG, ledger, Trainer(domain, ledger), lambda version: _kept(folder, version))
+
+
+def _kept(folder: Path, version: int) -> State:
+    """What the trainer knew at a version, from the version itself: an operator may go back further than we think."""
+    state: State = checkpoint.read(folder / VERSIONS / checkpoint.name_at(version))[0]["trainer"]
+    return state

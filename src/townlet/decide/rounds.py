@@ -1,0 +1,188 @@
+"""The trainer's thread: steps, a version, a verdict, and again. No failure ends it, and serving never waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from townlet.decide import milestones
+from townlet.decide.events import Event, Published, Returned, Serving, Stepped, Undone, encode
+from townlet.decide.hearing import hear
+from townlet.decide.judge import Verdict, judge, watch
+from townlet.decide.log import LogStopped
+from townlet.decide.service import Service
+from townlet.decide.trainer import StepFigures
+from townlet.decide.versions import Snapshot
+from townlet.errors import TownletError
+
+LOOK: Final = 20  # versions between two looks at what serves
+IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Progress:
+    """What the thread has done since the service began."""
+
+    steps: int = 0
+    failed: int = 0
+    restarts: int = -1  # the first start is none
+    seconds: float = 0.0  # of the last step
+    agreed: float = 0.0  # sum of the agreement over all steps
+    last: StepFigures | None = None
+    problem: str = ""
+    held: int = 0  # versions in a row of which too little is known
+    verdicts: dict[str, int] = field(default_factory=dict)
+
+
+class Rounds:
+    """Learns beside a service, in a thread of its own."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.progress = service, Progress()
+        self._marked = service.log.last  # the record of the last milestone, or where this began
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._draws = np.random.Generator(np.random.PCG64())  # for intervals only, which decide nothing in a replay
+
+    def begin(self) -> None:
+        """Let the first weights serve where nothing serves yet, and start the thread."""
+        if self.service.versions.serving is None:
+            self.publish()
+        self.ensure()
+
+    def ensure(self) -> None:
+        """Start the thread, again where it died; to be called now and then."""
+        if self._stop.is_set() or (self._thread and self._thread.is_alive()):
+            return
+        self.progress.restarts += 1
+        self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether the thread lives."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def stop(self) -> None:
+        """After the step that is being made."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            try:
+                self.round()
+            except (TownletError, ArithmeticError, ValueError, RuntimeError, LogStopped) as error:
+                self._failed(error)
+            every = self.service.settings.learning.every or IDLE
+            self._stop.wait(max(0.0, every - (time.monotonic() - begun)))
+
+    def _failed(self, error: Exception) -> None:
+        self.progress.failed += 1
+        self.progress.problem = f"{type(error).__name__}: {error}"[:300]
+        logger.warning("a round of learning failed: %s", self.progress.problem)
+
+    def round(self) -> Snapshot | None:
+        """Some steps, and a version of what they gave; None where there was nothing to learn from."""
+        if self.service.log.last - self._marked >= milestones.EVERY:
+            self._marked = self.service.log.last
+            self.service.milestone()
+        done = [self.step() for _ in range(self.service.settings.learning.steps)]
+        if not any(done):
+            return None
+        published = self.publish()
+        if published.version % LOOK == 0:
+            self.watch()
+        return published
+
+    def step(self) -> bool:
+        """One step, if there is enough to learn from. One that fails is undone and written down as such."""
+        service, trainer = self.service, self.service.trainer
+        with service.lock:
+            if service.log.problem or not trainer.allowed or (sample := trainer.draw()) is None:
+                return False
+            try:
+                service.log.append(encode(Stepped(trainer.step)))
+            except LogStopped:
+                trainer.put_back(sample)  # what the log does not know never was
+                raise
+        begun = time.perf_counter()
+        try:
+            figures = trainer.learn(sample)
+        except (TownletError, ArithmeticError, ValueError, RuntimeError) as error:
+            trainer.undo()
+            self._write(Undone(trainer.step, str(error)[:300]))
+            self._failed(error)
+            return False
+        self._count(figures, time.perf_counter() - begun)
+        return True
+
+    def _count(self, figures: StepFigures, seconds: float) -> None:
+        progress = self.progress
+        progress.steps, progress.last, progress.seconds = progress.steps + 1, figures, seconds
+        progress.agreed += figures.agreement
+
+    def publish(self) -> Snapshot:
+        """Write what was learned as a version, once the log has all that it was learned from; and judge it."""
+        service, trainer = self.service, self.service.trainer
+        if not service.log.wait(service.log.last, timeout=60):
+            raise TownletError("the log does not come to the disk", str(service.log.problem or "look at the disk"))
+        snapshot = service.versions.publish(trainer.step, trainer.weights(), trainer.state(), service.facts())
+        self._write(Published(snapshot.version, snapshot.step, snapshot.digest))
+        self.judge(snapshot)
+        return snapshot
+
+    def judge(self, candidate: Snapshot) -> Verdict:
+        """Whether it may serve."""
+        service, progress = self.service, self.progress
+        serving, estimate = service.versions.serving, None
+        if serving is None and candidate.finite:
+            verdict = Verdict("promote", "it is the first")
+        elif serving is None:
+            verdict = Verdict("refuse", "its weights are not finite")
+        else:
+            found = hear(service, candidate, serving, self._draws)
+            verdict, estimate = judge(found, service.settings.judge), found.difference
+        progress.verdicts[verdict.action] = progress.verdicts.get(verdict.action, 0) + 1
+        progress.held = progress.held + 1 if verdict.action == "hold" else 0
+        if verdict.action == "promote":
+            service.versions.promote(candidate.version, verdict.reason, estimate)
+            self._write(Serving(candidate.version, verdict.reason, service.clock()))
+            return verdict
+        service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
+        if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.judge.patience):
+            self._go_back(serving)
+        return verdict
+
+    def watch(self) -> Verdict | None:
+        """Whether what serves should go on to, beside what served before it; None where there is nothing to compare."""
+        versions = self.service.versions
+        serving, before = versions.serving, versions.before
+        if serving is None or before is None or versions.pinned is not None:
+            return None
+        found = hear(self.service, serving, before, self._draws)
+        verdict = watch(found, self.service.settings.judge)
+        if verdict.action == "roll_back":
+            versions.roll_back(verdict.reason, found.difference)
+            self._write(Serving(before.version, verdict.reason, self.service.clock()))
+            self._go_back(before)
+        return verdict
+
+    def _go_back(self, serving: Snapshot) -> None:
+        """What was refused, or held for too long, is not learned on from."""
+        self.progress.held = 0
+        state = self.service.versions.open(serving.version)[1]
+        self.service.trainer.go_back(state)
+        self._write(Returned(serving.version))
+
+    def _write(self, event: Event) -> None:
+        with self.service.lock:
+            self.service.log.append(encode(event))

@@ -1,0 +1,203 @@
+"""The service without a server: answers observations, takes outcomes, and writes everything down before it counts.
+
+All that changes happens under one lock, in the order of the log. Nothing under it waits for a disk or for training.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from townlet.decide import milestones
+from townlet.decide.decider import Decider, Draft, stack
+from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
+from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, encode
+from townlet.decide.ledger import Ledger
+from townlet.decide.log import Log, LogStopped
+from townlet.decide.recovery import LOG, VERSIONS, recover
+from townlet.decide.settings import DecideSettings, hash_of
+from townlet.decide.trainer import Trainer
+from townlet.decide.versions import Snapshot, Versions
+from townlet.rng import Streams
+
+DIGITS: Final = 18  # of a number, at most
+UNLOGGED: Final = 0  # the number of a decision that could not be written down
+
+
+class Answer(NamedTuple):
+    """What is sent to the game, once the log has this record."""
+
+    reply: dict[str, Any]
+    record: int = 0  # 0: at once
+
+
+class Service:
+    """Decides, remembers, and joins. One for each folder."""
+
+    def __init__(
+        self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder, self.domain, self.settings, self.clock = folder, domain, settings, clock
+        self.lock = threading.RLock()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = Log(folder / LOG, segment_bytes=settings.segment)
+        self.ledger = Ledger(domain, settings)
+        self.trainer = Trainer(domain, self.ledger)
+        make = domain.policies[settings.policy].make
+        self.versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")), keep=settings.versions)
+        found = recover(folder / LOG, self.log.last, self.ledger, self.trainer, self.versions)
+        self.name = found.name or secrets.token_hex(3)
+        self.gate, self.gate_hash = settings.gate, hash_of(settings.gate)
+        self.gate_only = False  # the kill switch
+        self.ears: list[Callable[[Decided, Draft], None]] = []
+        # Another stream after each start: what was drawn before is written down, and must not come again.
+        draws = Streams(settings.seed).child("decisions").numpy(f"from {self.ledger.decisions}")
+        self._decider = Decider(domain, settings.policy, settings.explore, draws)
+        self._write(Begun(self.name, settings.model_dump(mode="json"), clock()))
+
+    def _write(self, event: Event, sight: Sight | None = None) -> int:
+        """Into the log and into the ledger, in the same order for everybody."""
+        with self.lock:
+            record = self.log.append(encode(event))
+            self.ledger.apply(event, sight)
+            return record
+
+    def answer(self, messages: Sequence[Mapping[str, Any]], hurried: bool = False) -> list[Answer]:
+        """Decide for some observations together; `hurried` leaves it to the gate alone."""
+        answers: list[Answer | None] = [None] * len(messages)
+        left = list(range(len(messages)))
+        while left:  # one observation of a territory at a time: the next one knows what was done before
+            sights: dict[str, tuple[int, Sight]] = {}
+            later = []
+            for place in left:
+                found = self._read(messages[place])
+                if isinstance(found, Answer):
+                    answers[place] = found
+                elif found.territory in sights:
+                    later.append(place)
+                else:
+                    sights[found.territory] = place, found
+            for (place, sight), answer in zip(sights.values(), self._decide(sights, messages, hurried), strict=True):
+                del sight
+                answers[place] = answer
+            left = later
+        return [answer for answer in answers if answer is not None]
+
+    def _read(self, message: Mapping[str, Any]) -> Sight | Answer:
+        """What was seen, or what is answered without deciding: to nonsense, to what is old, and to who asks again."""
+        try:
+            sight = self.domain.read(message)
+        except Malformed as error:
+            return Answer(problem(error.code, str(error)))
+        territory = self.ledger.territory(sight.territory)
+        if sight.time == territory.time and territory.last:
+            return Answer(territory.last.reply, self.log.last)
+        if sight.time < territory.time:
+            what = f"{sight.territory} has been seen at {territory.time:g} already, and this is of {sight.time:g}"
+            return Answer(problem("STALE_OBSERVATION", what))
+        return sight._replace(row=sight.row | territory.known)
+
+    def _decide(
+        self, sights: Mapping[str, tuple[int, Sight]], messages: Sequence[Mapping[str, Any]], hurried: bool
+    ) -> list[Answer]:
+        if not sights:
+            return []
+        seen = [sight for _, sight in sights.values()]
+        snapshot: Snapshot | None = None if hurried or self.gate_only else self.versions.serving
+        drafts = self._decider.decide(seen, self.gate, snapshot)
+        with self.lock:
+            if self.domain.following:
+                self._join_next(seen, self.domain.following)
+            return [
+                self._settle(sight, draft, dict(messages[place]))
+                for (place, sight), draft in zip(sights.values(), drafts, strict=True)
+            ]
+
+    def _join_next(self, seen: Sequence[Sight], following: Following) -> None:
+        """What is seen now tells what came of everything that waits there."""
+        waiting = [(n, sight) for sight in seen for n in self.ledger.join.due(sight.territory, sight.time)]
+        if not waiting:
+            return
+        before = stack([self.ledger.pending[number].row for number, _ in waiting])
+        values = following(before, stack([sight.row for _, sight in waiting]))
+        for (number, _), value in zip(waiting, values, strict=True):
+            self._try(Outcome(number, float(value), "next"))
+
+    def _settle(self, sight: Sight, draft: Draft, message: dict[str, Any]) -> Answer:
+        """Give a decision its number and write it down; where that is impossible it is made nevertheless."""
+        number = self.ledger.decisions + 1
+        made = self._made(number, sight, draft, message)
+        record = self._try(made, sight)
+        if record is None:
+            return Answer(self._made(UNLOGGED, sight, draft, message).reply)
+        for ear in self.ears:
+            ear(made, draft)
+        return Answer(made.reply, record)
+
+    def _made(self, number: int, sight: Sight, draft: Draft, message: dict[str, Any]) -> Decided:
+        choice = Choice(
+            f"{self.name}-{number}", draft.action, draft.send, draft.reason, draft.confidence, draft.version,
+            draft.probabilities,
+        )  # fmt: skip
+        return Decided(
+            number, sight.territory, sight.time, self.clock(), message, draft.action, draft.propensity,
+            draft.confidence, draft.send, draft.reason, draft.expected, self.gate_hash, draft.version,
+            self.domain.reply(choice),
+        )  # fmt: skip
+
+    def _try(self, event: Event, sight: Sight | None = None) -> int | None:
+        try:
+            return self._write(event, sight)
+        except LogStopped:
+            return None  # `log.problem` says it to everybody who looks
+
+    def report(self, message: Mapping[str, Any]) -> Answer:
+        """What the game tells of a decision; the same report twice is one."""
+        try:
+            told = self.domain.read_report(message)
+        except Malformed as error:
+            return Answer(problem(error.code, str(error)))
+        name, _, digits = told.id.rpartition("-")
+        if name != self.name or not digits.isdecimal() or len(digits) > DIGITS:
+            return Answer(problem("UNKNOWN_DECISION", f"no decision of this service is called '{told.id[:40]}'"))
+        done = {"type": "outcome_ack", "decisionId": told.id}
+        if told.value is None and not told.failed:
+            return Answer(done)  # it was carried out; what came of it shows later
+        value = self.domain.failed if told.value is None else told.value
+        record = self._try(Outcome(int(digits), value, "failed" if told.failed else "report"))
+        if record is None:
+            what = f"the outcome could not be kept: {self.log.problem}; report it again later"
+            return Answer(problem("LOG_STOPPED", what))
+        return Answer(done, record)
+
+    def expire(self) -> None:
+        """Let go of what has waited for too long; to be called now and then."""
+        after, now = self.settings.memory.expire_after, self.clock()
+        with self.lock:
+            if self.ledger.join.ages(now).oldest > after:
+                self._try(Expired(now, after))
+
+    def facts(self) -> dict[str, Any]:
+        """What is written down with a version."""
+        return {"gate": self.gate_hash, "record": self.log.last, "at": self.clock()}
+
+    def milestone(self) -> None:
+        """Keep all that is known now, so that a start is quick. The trainer must be at rest."""
+        with self.lock:
+            record = self.log.last
+            state = {"ledger": milestones.state_of(self.ledger), "trainer": self.trainer.copy()}
+        if self.log.wait(record, timeout=60):
+            milestones.save(self.folder / milestones.FOLDER, self.name, record, state)
+
+    def close(self) -> None:
+        """Everything that was written down is on the disk after this."""
+        self.log.close()
+
+
+def problem(code: str, what: str) -> dict[str, Any]:
+    """An error for the game: a code for the program and a sentence for its author."""
+    return {"type": "error", "code": code, "message": what}

@@ -1,0 +1,125 @@
+"""Simulated games that play with a real service over real sockets, as politely or as badly as one likes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from townlet.decide.client import Client
+from townlet.decide.domain import Game
+from townlet.rng import Streams
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong between a game and the service, as probabilities for each message."""
+
+    duplicates: float = 0.0
+    reordering: float = 0.0  # of reports: one comes after a later one
+    losses: float = 0.0  # of reports
+    reconnects: float = 0.0  # the connection is left and made anew before an observation
+
+
+@dataclass
+class Score:
+    """What a simulation saw."""
+
+    observations: int = 0
+    sent: int = 0
+    waited: int = 0
+    refused: int = 0
+    reports: int = 0
+    connections: int = 0
+    seconds: float = 0.0
+    latency: list[float] = field(default_factory=list)  # seconds, of each decision
+
+    def percentile(self, share: float) -> float:
+        """Seconds within which so many of the decisions came."""
+        return float(np.percentile(self.latency, 100 * share)) if self.latency else 0.0
+
+
+async def simulate(
+    url: str,
+    games: Sequence[Game],
+    observations: int,
+    *,
+    token: str | None = None,
+    trouble: Trouble | None = None,
+    seed: int = 0,
+    pause: float = 0.0,
+    told: Callable[[Score], None] | None = None,
+) -> Score:
+    """Every game asks so many times, over a connection of its own, all of them side by side."""
+    score, begun = Score(), time.monotonic()
+    players = [
+        _Player(url, game, token, trouble or Trouble(), Streams(seed).numpy(f"trouble of {place}"), score)
+        for place, game in enumerate(games)
+    ]
+    await asyncio.gather(*(player.play(observations, pause, told) for player in players))
+    score.seconds = time.monotonic() - begun
+    return score
+
+
+class _Player:
+    """One game and its connection."""
+
+    def __init__(
+        self, url: str, game: Game, token: str | None, trouble: Trouble, rng: np.random.Generator, score: Score
+    ) -> None:
+        self._url, self._game, self._token = url, game, token
+        self._trouble, self._rng, self._score = trouble, rng, score
+        self._held: list[dict[str, Any]] = []  # reports that come after later ones
+
+    async def play(self, observations: int, pause: float, told: Callable[[Score], None] | None) -> None:
+        left = observations
+        while left:
+            async with Client(self._url, self._token) as client:
+                self._score.connections += 1
+                while left:
+                    await self._turn(client)
+                    left -= 1
+                    if told:
+                        told(self._score)
+                    await asyncio.sleep(pause)
+                    if self._happens(self._trouble.reconnects):
+                        break
+
+    async def _turn(self, client: Client) -> None:
+        """See, ask, do, tell, and go on."""
+        message, begun = self._game.message(), time.perf_counter()
+        if self._happens(self._trouble.duplicates):
+            _, reply = await asyncio.gather(client.say(message), client.say(message))
+        else:
+            reply = await client.say(message)
+        self._score.latency.append(time.perf_counter() - begun)
+        self._score.observations += 1
+        if reply["type"] == "error":
+            self._score.refused += 1
+        reports = self._game.obey(reply)
+        sent = reply["type"] != "error" and "reason" not in reply
+        self._score.sent += sent
+        self._score.waited += not sent
+        await self._report(client, [*reports, *self._game.go_on()])
+
+    async def _report(self, client: Client, reports: Sequence[dict[str, Any]]) -> None:
+        late, self._held = self._held, []
+        for report in reports:
+            if self._happens(self._trouble.losses):
+                continue
+            if self._happens(self._trouble.reordering):
+                self._held.append(report)
+                continue
+            late.append(report)
+            if self._happens(self._trouble.duplicates):
+                late.append(report)
+        for report in late:
+            await client.say(report)
+            self._score.reports += 1
+
+    def _happens(self, chance: float) -> bool:
+        return chance > 0 and bool(self._rng.random() < chance)

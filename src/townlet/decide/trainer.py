@@ -1,0 +1,182 @@
+"""Learning from what came of decisions: a private copy of the network, one gradient step after another.
+
+A step draws its batch by its own number from what the log says up to then. So the log alone gives the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.contract.state import State
+from townlet.decide.buffer import Sample
+from townlet.decide.domain import Domain, Verdicts
+from townlet.decide.ledger import Ledger
+from townlet.decide.settings import LearningSettings, RewardSettings
+from townlet.errors import TownletError
+from townlet.nets.kernels import choose_kernels
+from townlet.nets.optimizers import Optimizer, restore_weights, weights
+from townlet.rng import Streams
+
+FADING: Final = 0.05  # of the mean reward, in each step
+
+
+class Worth(NamedTuple):
+    """What the decisions of a batch are worth now."""
+
+    reward: NDArray[np.float64]  # [B]
+    used: NDArray[np.bool_]  # [B]
+    agrees: NDArray[np.bool_]  # [B]: the gate decides now as it did then
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """One step, for the log and the dashboard."""
+
+    step: int
+    loss: float
+    batch: int
+    reward: float
+    entropy: float
+    agreement: float
+    grad_norm: float
+
+
+def worth(sample: Sample, now: Verdicts, settings: RewardSettings) -> Worth:
+    """Rewards for training; `now` [B] is what the gate says today of the same actions at the same times."""
+    agrees = now.send == sample.send
+    estimate = np.where(now.rated, now.expected, 0.0)
+    carried_out = np.where(
+        now.send, settings.actual * sample.outcome + settings.gate * estimate, settings.disagreement * estimate
+    )
+    reward = np.where(sample.send, carried_out, settings.wait * sample.expected)
+    used = ~(sample.send & ~now.send) if settings.skip_disagreement else np.ones(len(reward), bool)
+    return Worth(reward, used, agrees)
+
+
+class Trainer:
+    """The network that learns, apart from every one that serves."""
+
+    def __init__(self, domain: Domain, ledger: Ledger) -> None:
+        self.domain, self.ledger, settings = domain, ledger, ledger.settings
+        choose_kernels(convolves=False)
+        self._kind = domain.policies[settings.policy]
+        self._streams = Streams(settings.seed).child("trainer")
+        self.network = self._kind.make(self._streams.torch("network"))
+        self.optimizer = Optimizer("adam", self.network, settings.learning.lr)
+        self.step, self.sampled, self.mean = 0, 0, 0.0
+        self._before: State | None = None
+        self._errors: tuple[Sample, NDArray[np.float64]] | None = None  # of the last step, for priorities
+
+    @property
+    def _learning(self) -> LearningSettings:
+        """As it is set now: a restart may change it."""
+        return self.ledger.settings.learning
+
+    @property
+    def allowed(self) -> bool:
+        """Whether enough new experience has come for another step."""
+        learning = self._learning
+        return self.sampled + learning.batch <= learning.samples_per_insert * self.ledger.inserted
+
+    def draw(self) -> Sample | None:
+        """The batch of the next step, which begins with it; None while there is too little. The ledger is locked."""
+        learning = self._learning
+        if self._errors and learning.prioritized:  # here, so that a replay does it at the same place of the log
+            self.ledger.buffer.reprioritize(*self._errors)
+        sample = self.ledger.buffer.sample(
+            learning.batch,
+            self._streams.numpy(f"step {self.step + 1}"),
+            least=learning.least,
+            train_on_wait=learning.train_on_wait,
+            stratified=learning.stratified,
+            prioritized=learning.prioritized,
+        )
+        if sample is not None:
+            self.step, self.sampled = self.step + 1, self.sampled + len(sample)
+        return sample
+
+    def put_back(self, sample: Sample) -> None:
+        """The batch that was drawn last was never drawn."""
+        self.step, self.sampled = self.step - 1, self.sampled - len(sample)
+
+    def learn(self, sample: Sample) -> StepFigures:
+        """One gradient step, with the gate as it is configured now; raises where something is not finite: undo it."""
+        self._before = self.copy()
+        self.optimizer.lr = self._learning.lr
+        verdicts = self.domain.gate(sample.rows, sample.time, self.ledger.settings.gate)
+        earned = worth(sample, verdicts.of(sample.action), self._learning.reward)
+        inputs = self._kind.inputs(sample.rows, sample.time, verdicts)
+        log_prob: Tensor = self.network(*map(torch.from_numpy, inputs))
+        loss, entropy = self._loss(log_prob, sample, earned)
+        self.optimizer.add(loss)
+        norm = self.optimizer.step(self._learning.max_grad_norm)
+        figures = [float(x) for x in (loss.detach(), entropy.detach(), norm)]
+        if not np.isfinite(figures).all() or not bool(self.optimizer.vector.isfinite().all()):
+            raise TownletError(f"step {self.step} of the trainer is not finite", "lower learning.lr")
+        reward = float(earned.reward.mean())
+        self._errors = sample, earned.reward - self.mean
+        self.mean += FADING * (reward - self.mean)
+        return StepFigures(
+            self.step, figures[0], len(sample), reward, figures[1], float(earned.agrees.mean()), figures[2]
+        )
+
+    def _loss(self, log_prob: Tensor, sample: Sample, earned: Worth) -> tuple[Tensor, Tensor]:
+        """Policy gradient with weights of importance, and the entropy as a share of the largest."""
+        learning, count = self._learning, log_prob.shape[1]
+        chosen = log_prob.gather(1, torch.from_numpy(sample.action).unsqueeze(1)).squeeze(1)
+        possible = chosen.isfinite()  # the gate may no longer offer what was done then
+        chosen = torch.where(possible, chosen, 0.0)
+        weight = (chosen.detach().exp() / torch.from_numpy(sample.propensity).float()).clamp_(max=learning.importance)
+        weight *= torch.from_numpy(sample.weight)
+        counts = possible & torch.from_numpy(earned.used)
+        advantage = torch.from_numpy(earned.reward - self.mean).float()
+        gain = (weight * advantage * chosen * counts).sum() / counts.sum().clamp(min=1)
+        safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
+        entropy = -(log_prob.exp() * safe).sum(1).mean() / np.log(count)
+        return -gain - learning.entropy * entropy, entropy
+
+    def undo(self) -> None:
+        """The last step never was, except for its number: its batch is not drawn again."""
+        if self._before is not None:
+            self.go_back(self._before)
+            self._before = None
+
+    def go_back(self, state: State) -> None:
+        """Go on from what was learned earlier. Steps count on: their batches are not drawn again."""
+        step, sampled = self.step, self.sampled
+        self.restore(state)
+        self.step, self.sampled = step, sampled
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Of the network, live."""
+        return weights(self.network)
+
+    def copy(self) -> State:
+        """The state as it is now, whatever is learned later."""
+        return _copied(self.state())
+
+    def state(self) -> State:
+        """Everything that decides what the next step does, beside the ledger."""
+        counts: dict[str, Any] = {"step": self.step, "sampled": self.sampled, "mean": self.mean}
+        return {"network": weights(self.network), "optimizer": self.optimizer.state(), "counts": counts}
+
+    def restore(self, state: State) -> None:
+        """Go on exactly where `state` was taken."""
+        restore_weights(self.network, state["network"])
+        self.optimizer.restore(state["optimizer"])
+        counts = state["counts"]
+        self.step, self.sampled, self.mean = int(counts["step"]), int(counts["sampled"]), float(counts["mean"])
+
+
+def _copied(state: State) -> State:
+    return {
+        name: _copied(part) if isinstance(part, dict) else part.clone() if isinstance(part, Tensor) else part
+        for name, part in state.items()
+    }

@@ -1,0 +1,300 @@
+"""Versions of the network: what serves, what served, and what could.
+
+A version is kept as a checkpoint whose number is its own. Beside them lies `serving.jsonl`: one line for every change
+of what serves, with all that holds after it. So the last whole line is the truth, whatever a crash has left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from townlet.contract.restore import part
+from townlet.contract.state import State
+from townlet.decide.changes import FILE, Change, Changes, Kind, listed, told
+from townlet.decide.estimate import Estimate
+from townlet.errors import Mark, TownletError, did_you_mean
+from townlet.nets.optimizers import restore_weights, weights
+from townlet.runs import checkpoint, disk
+
+LONGEST: Final = 500  # letters of a reason
+TRAIL: Final = 100  # versions that one can go back through, where they are kept
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A version that nobody changes any more: its network is in eval mode and without gradients."""
+
+    version: int  # 1, 2, …
+    step: int  # of the trainer
+    digest: str
+    network: nn.Module
+    parent: int | None  # the version that it was trained from
+
+    @property
+    def finite(self) -> bool:
+        """Whether every weight is a number."""
+        return all(bool(weight.isfinite().all()) for weight in weights(self.network).values())
+
+
+def digest_of(state: Mapping[str, Tensor]) -> str:
+    """sha256 of weights: names, types, shapes and bytes, in the order of the names."""
+    found = sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().to("cpu").contiguous()
+        kind = str(tensor.dtype).removeprefix("torch.")
+        found.update(json.dumps([name, kind, list(tensor.shape)]).encode())  # says how many bytes follow
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+class Versions:
+    """All versions in a folder, for the one who writes there.
+
+    `serving` is replaced as a whole by one assignment. A reader takes it once and then uses nothing but what it took:
+    so it sees one version without a lock, whatever is published meanwhile.
+    """
+
+    def __init__(
+        self, folder: Path, make: Callable[[], nn.Module], keep: int = 20, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder, self._make, self._keep, self._clock = folder, make, max(keep, 1), clock
+        self._lock = threading.RLock()  # for those who change something; readers need none
+        self._known: dict[int, Snapshot] = {}  # at hand: what serves, what served before, the newest
+        self._facts: dict[int, dict[str, Any]] = {}  # what the manifests of whole versions say; replaced, never changed
+        self.damaged: dict[int, TownletError] = {}  # versions that were found to be so; replaced, never changed
+        self.serving: Snapshot | None = None  # None until one was promoted
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk.explained(error, f"cannot make {folder}") from error
+        checkpoint.tidy(folder)
+        self._notes = Changes(folder / FILE)
+        self._newest = max((0, *self._numbers(), *(change.version for change in self._notes.changes)))
+        self._reopen()
+
+    @property
+    def history(self) -> tuple[Change, ...]:
+        """The last changes, oldest first."""
+        return self._notes.changes
+
+    @property
+    def pinned(self) -> int | None:
+        """The version that an operator holds in place."""
+        return self._notes.last.pinned if self._notes.last else None
+
+    @property
+    def before(self) -> Snapshot | None:
+        """The version that served before this one, where it is still kept."""
+        last = self._notes.last
+        found = last.trail[-2] if last and len(last.trail) > 1 else None
+        return self._snapshot(found) if found in self._facts else None
+
+    def step_of(self, version: int | None) -> int:
+        """The trainer's step of a version; 0 for what is not kept any more."""
+        return int(self._facts.get(version or 0, {}).get("step", 0))
+
+    def overview(self) -> dict[str, Any]:
+        """All of it for people, as JSON; reads no disk and waits for nobody."""
+        serving = self.serving
+        versions = {"versions": [facts for _, facts in sorted(self._facts.items())]}
+        damaged = {"damaged": {str(version): str(error) for version, error in sorted(self.damaged.items())}}
+        return told(self.history) | versions | damaged | {"serving": serving.version if serving else None}
+
+    def listing(self) -> list[int]:
+        """The versions that are kept and not known to be damaged, oldest first."""
+        return [version for version in self._numbers() if version not in self.damaged]
+
+    def publish(
+        self, step: int, network_state: Mapping[str, Tensor], trainer_state: State, info: Mapping[str, Any],
+        parent: int | None = None,
+    ) -> Snapshot:  # fmt: skip
+        """Keep weights as the next version, with what the trainer needs to go on; it does not serve yet.
+
+        `info` says more of it (hash of the config, number in the log). `parent` is the version before where none is
+        named.
+        """
+        with self._lock:
+            version, network = self._newest + 1, self._network(network_state)
+            origin = parent if parent is not None else self._newest or None
+            own, digest = weights(network), digest_of(weights(network))
+            facts = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
+            state = {"network": own, "trainer": trainer_state}
+            written = checkpoint.write(self.folder, checkpoint.name_at(version), state, {**info, **facts})
+            self._newest, self._facts = version, {**self._facts, version: written.info}
+            snapshot = self._known[version] = Snapshot(version, step, digest, network, origin)
+            self._prune()
+            return snapshot
+
+    def open(self, version: int) -> tuple[dict[str, Tensor], State, dict[str, Any]]:
+        """The weights, the trainer's state and the info of a version, after every byte was checked."""
+        path = self.folder / checkpoint.name_at(version)
+        if not path.is_dir():
+            known = [str(number) for number in self.listing()]
+            raise TownletError(f"there is no version {version}", did_you_mean(str(version), known), Mark(str(path)))
+        state, info = checkpoint.read(path)
+        network, trainer = part(state, "network", "version"), part(state, "trainer", "version")
+        if digest_of(network) != info.get("digest"):
+            what = f"the weights of version {version} are not those that were published"
+            raise TownletError(what, "use another version", Mark(str(path)))
+        return network, trainer, info
+
+    def promote(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
+        """Let a version serve. While another is pinned this is only noted."""
+        with self._lock:
+            snapshot, before = self._snapshot(version), self._notes.changes
+            change = self._changed("promote", version, reason, estimate, self.pinned, noted=self.pinned is not None)
+            try:
+                self._notes.add(change)  # first: after a crash nothing serves that was not written down
+            except TownletError:
+                self._notes.changes = before
+                raise
+            return self._serve(snapshot, change)
+
+    def roll_back(self, reason: str, estimate: Estimate | None = None) -> Change:
+        """Let the version serve that served before. While one is pinned this is only noted."""
+        with self._lock:
+            snapshot = next(self._sound(self._trail()[-2::-1]), None)
+            if snapshot is None:
+                raise TownletError("there is no version to go back to", "promote another one, or let the gate decide")
+            noted = self.pinned is not None
+            change = self._changed("roll_back", snapshot.version, reason, estimate, self.pinned, noted=noted)
+            self._serve(snapshot, change)  # first: what is bad must go even where the disk is full
+            self._notes.add(change)
+            return change
+
+    def pin(self, version: int, reason: str = "pinned by hand") -> Change:
+        """Let a version serve until `unpin`, whatever is promoted or rolled back."""
+        with self._lock:
+            snapshot = self._snapshot(version)
+            change = self._changed("pin", version, reason, held=version)
+            self._serve(snapshot, change)
+            self._notes.add(change)
+            return change
+
+    def unpin(self, reason: str = "unpinned by hand") -> Change | None:
+        """Go on: the same version serves until the next promotion. None where nothing was pinned."""
+        with self._lock:
+            if self.pinned is None:
+                return None
+            change = self._changed("unpin", self.pinned, reason)
+            self._notes.add(change)
+            return change
+
+    def note(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
+        """Keep what was said of a version that does not serve: that it was held or refused."""
+        with self._lock:
+            change = self._changed("note", version, reason, estimate, self.pinned, noted=True)
+            self._notes.add(change)
+            return change
+
+    def _serve(self, snapshot: Snapshot, change: Change) -> Change:
+        if change.served:
+            self.serving = snapshot
+        self._prune()
+        return change
+
+    def _changed(
+        self, kind: Kind, version: int, reason: str, estimate: Estimate | None = None, held: int | None = None,
+        *, noted: bool = False,
+    ) -> Change:  # fmt: skip
+        """What holds after a change, with `held` pinned; nothing is done yet."""
+        trail = self._trail()
+        if kind == "roll_back" and not noted:
+            trail = trail[: trail.index(version) + 1] if version in trail else (version,)
+        elif not noted:
+            trail = (*(one for one in trail if one != version), version)[-TRAIL:]
+        return Change(
+            kind=kind, version=version, reason=reason[:LONGEST], at=float(self._clock()), served=not noted,
+            estimate=estimate, serving=trail[-1] if trail else None, pinned=held, trail=trail,
+        )  # fmt: skip
+
+    def _trail(self) -> tuple[int, ...]:
+        return self._notes.last.trail if self._notes.last else ()
+
+    def _reopen(self) -> None:
+        """Find out what is damaged, and serve what served; where that is damaged, the nearest before it."""
+        for version in self._numbers():
+            try:
+                self._facts[version] = checkpoint.verify(self.folder / checkpoint.name_at(version)).info
+            except TownletError as error:
+                self.damaged[version] = error
+        last = self._notes.last
+        if last is None or last.serving is None:
+            return
+        older = [version for version in reversed(self.listing()) if version < last.serving]
+        self.serving = next(self._sound(dict.fromkeys([*reversed(last.trail), *older])), None)
+        if self.serving is not None and self.serving.version != last.serving:
+            why = self.damaged.get(last.serving, f"version {last.serving} is not there")
+            with suppress(TownletError):  # on a full disk one can still decide
+                self._notes.add(self._changed("roll_back", self.serving.version, f"at a start: {why}"))
+
+    def _sound(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[Snapshot]:
+        """Those of these versions that are there and whole; one of another network is the user's mistake."""
+        for version in versions:
+            if version in self._known:
+                yield self._known[version]
+                continue
+            try:
+                found = self.open(version)
+            except TownletError as error:
+                if version in self._numbers():
+                    self.damaged = {version: error, **self.damaged}
+            else:
+                yield self._loaded(version, *found)
+
+    def _snapshot(self, version: int) -> Snapshot:
+        return self._known[version] if version in self._known else self._loaded(version, *self.open(version))
+
+    def _loaded(self, version: int, state: Mapping[str, Tensor], trainer: State, info: Mapping[str, Any]) -> Snapshot:
+        del trainer
+        network = self._network(state)
+        self._known[version] = Snapshot(version, int(info["step"]), info["digest"], network, info["parent"])
+        return self._known[version]
+
+    def _network(self, state: Mapping[str, Tensor]) -> nn.Module:
+        """A network of its own with copies of these weights, which must be all and fit."""
+        network = self._make()
+        restore_weights(network, dict(state))
+        return network.eval().requires_grad_(False)
+
+    def _numbers(self) -> list[int]:
+        return [checkpoint.order(path)[0] for path in checkpoint.listing(self.folder)]
+
+    def _prune(self) -> None:
+        """Let go of all but what serves, what served before, what is pinned and the last few."""
+        last = self._notes.last
+        needed = {self._newest, *(last.trail[-2:] if last else ()), last.pinned if last else None}
+        if self.serving:
+            needed.add(self.serving.version)
+        self._known = {version: one for version, one in self._known.items() if version in needed}
+        leaving = [version for version in self.listing()[: -self._keep] if version not in needed]
+        self._facts = {version: facts for version, facts in self._facts.items() if version not in leaving}
+        for version in leaving:
+            path = self.folder / checkpoint.name_at(version)
+            with suppress(OSError):  # what stays now goes next time; a failing disk is told by the next publication
+                aside = path.with_name(f"{checkpoint.GONE}{secrets.token_hex(8)}")
+                os.rename(path, aside)
+                shutil.rmtree(aside)
+
+
+def told_of(folder: Path) -> dict[str, Any]:
+    """The same for a folder that somebody else may be writing to: it is only read."""
+    if not folder.is_dir():
+        raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
+    whole, damaged = checkpoint.survey(folder)
+    found = {str(checkpoint.order(path)[0]): str(error) for path, error in damaged.items()}
+    return told(listed(folder / FILE)) | {"versions": [one.info for one in whole], "damaged": found}

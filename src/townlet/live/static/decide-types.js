@@ -1,0 +1,40 @@
+/**
+ * What the decision service tells every second, as types for the checker alone; nothing here runs.
+ * The truth about it is figures.py.
+ *
+ * @typedef {{name: string, grave: boolean, what: string, fix: string, since: number}} Alarm
+ * @typedef {{domain: string, policy: string, now: number, up_seconds: number, version: number, gate_only: boolean,
+ *   games: number, problem: string}} Service `now` and all `at`, `since`, `time`: seconds since 1970
+ * @typedef {{running: boolean, every: number, steps: number, steps_per_second: number, step_seconds: number,
+ *   failed: number, restarts: number, problem: string, agreement_ever: number | null,
+ *   verdicts: Record<string, number>, step: number | null, loss: number | null, batch: number | null,
+ *   reward: number | null, entropy: number | null, agreement: number | null, grad_norm: number | null}} Training
+ * @typedef {{size: number, capacity: number, use: number, held_out: number, decisions: number, joined: number,
+ *   expired: number, pending: number, not_executed: number, waited: number, failed: number, duplicates: number,
+ *   late: number, unknown: number, oldest_pending: number, mean_pending: number, expire_after: number,
+ *   completed: number}} Experience
+ * @typedef {{pass_rate: number | null, pass_rate_ever: number | null, reasons: Record<string, number>,
+ *   components: Record<string, number>, hash: string}} Gate
+ *
+ * @typedef {{number: number, territory: string, action: number, send: boolean, reason: string, confidence: number,
+ *   expected: number | null, actual: number | null, version: number, at: number}} Decision
+ * @typedef {{kind: 'map', values: number[][], types?: Record<string, number>}} ActionMap
+ * @typedef {{kind: 'bars', values: number[], labels?: string[]}} ActionBars
+ * @typedef {ActionMap | ActionBars} Actions how often each was decided lately, as the domain draws it
+ * @typedef {{per_second: number, p50_ms: number | null, p99_ms: number | null, waiting: number, overloaded: number,
+ *   lately: number, recent: Decision[], actions: Actions, confidence: number[], entropy: number | null,
+ *   expected_and_actual: [number, number][], mean_actual: number | null, mean_expected: number | null}} Decisions
+ *
+ * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
+ * @typedef {{verdict: string, first: number, last: number, times: number, at: number, served: boolean, reason: string,
+ *   estimate: Estimate | null}} Chapter what was decided about versions, so many times in a row
+ * @typedef {{version: number, parent: number | null, step: number, digest: string, time: number}} Kept
+ * @typedef {{serving: number | null, pinned: number | null, before: number | null, versions: Kept[],
+ *   damaged: Record<string, string>, chapters: Chapter[]}} Versions oldest first
+ * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
+ *
+ * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,
+ *   decisions: Decisions, versions: Versions, curves: Curves}} Stats
+ * @typedef {{show: (stats: Stats) => void, recolour?: () => void}} Panel
+ */
+export {};

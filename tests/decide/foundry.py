@@ -1,0 +1,122 @@
+"""Worlds with versions that are known to be good or bad: a contextual bandit, a policy that serves, and its log."""
+
+from __future__ import annotations
+
+import copy
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from townlet.decide.estimate import fit_rewards, predict_rewards
+from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence
+
+ACTIONS: Final = 60
+SIZE: Final = 8
+SERVING: Final = 5000  # its step
+BAD: Final = ("nan", "flipped", "collapsed", "stale")
+GOOD: Final = ("improved", "copy")
+
+
+class Candidate(NamedTuple):
+    network: nn.Module
+    ages: Ages
+
+
+class World:
+    """Rewards are known, so that training can be honest; the log holds what the serving policy did and earned."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.chance = torch.Generator().manual_seed(seed)
+        self.taste = torch.randn(SIZE, ACTIONS, generator=self.chance) / SIZE**0.5
+        self.network = nn.Sequential(nn.Linear(SIZE, 32), nn.Tanh(), nn.Linear(32, ACTIONS), nn.LogSoftmax(1))
+        for weight in self.network.parameters():
+            weight.data = torch.randn(weight.shape, generator=self.chance) * 0.3
+        self.improve(self.network, int(self.rng.integers(2, 10)), 0.02)
+        self.older = copy.deepcopy(self.network)
+        self.improve(self.network, int(self.rng.integers(5, 40)), 0.02)
+        self.act(int(self.rng.choice([40, 150, 600, 1500])))
+        self.gated, self.modelled = bool(self.rng.random() < 0.5), bool(self.rng.random() < 0.5)
+
+    def means(self, seen: Tensor) -> Tensor:
+        """Of the rewards of all actions [N, K]."""
+        return torch.tanh(seen @ self.taste)
+
+    def improve(self, network: nn.Module, steps: int, rate: float) -> None:
+        """Honest learning: up the true reward, with a little bonus for entropy."""
+        optimizer = torch.optim.Adam(network.parameters(), rate)
+        for _ in range(steps):
+            seen = torch.randn(64, SIZE, generator=self.chance)
+            logs = network(seen)
+            loss = -(logs.exp() * (self.means(seen) - 0.02 * logs)).sum(1).mean()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    def act(self, count: int) -> None:
+        """Decide for new observations, and note what came of it."""
+        self.seen = torch.randn(count, SIZE, generator=self.chance)
+        chances = self.chances(self.network)
+        upto = chances.cumsum(1)
+        self.action = (upto <= self.rng.random((count, 1)) * upto[:, -1:]).sum(1).clip(max=ACTIONS - 1)
+        truth = self.means(self.seen).double().numpy()
+        noise = self.rng.normal(scale=0.3, size=count)
+        self.reward = (truth[np.arange(count), self.action] + noise).clip(-1, 1)
+        self.propensity = chances[np.arange(count), self.action]
+        self.opinion = truth + self.rng.normal(scale=0.3, size=truth.shape)  # the gate knows roughly
+
+    @torch.no_grad()
+    def chances(self, network: nn.Module) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = network(self.seen).double().exp().numpy()
+        return found
+
+    def value(self, network: nn.Module) -> float:
+        """What a policy really earns."""
+        with torch.no_grad():
+            seen = torch.randn(4000, SIZE, generator=torch.Generator().manual_seed(0))
+            return float((network(seen).exp() * self.means(seen)).sum(1).mean())
+
+    def make(self, kind: str) -> Candidate:
+        """A version of a kind of GOOD or BAD."""
+        network, newer = copy.deepcopy(self.network), Ages(SERVING + 1, SERVING, SERVING)
+        inner, last = network[0], network[2]
+        with torch.no_grad():
+            match kind:
+                case "nan":
+                    weight = (inner.weight, last.weight, last.bias)[self.rng.integers(3)]
+                    weight.view(-1)[self.rng.integers(weight.numel())] = float(self.rng.choice([np.nan, np.inf]))
+                case "flipped" if self.rng.random() < 0.5:
+                    last.weight.neg_(), last.bias.neg_()  # the likeliest becomes the least likely
+                case "flipped":
+                    inner.weight.neg_(), inner.bias.neg_()
+                case "collapsed" if self.rng.random() < 0.5:
+                    last.bias[self.rng.integers(ACTIONS)] += float(self.rng.uniform(8, 60))
+                case "collapsed":  # without regard to what is seen
+                    last.weight.mul_(0.0)
+                    last.bias.mul_(0.0)[self.rng.integers(ACTIONS)] = float(self.rng.uniform(8, 60))
+                case "stale" if self.rng.random() < 0.5:
+                    back = int(self.rng.integers(0, 2000))
+                    return Candidate(self.older, Ages(SERVING - back, SERVING - back - 1, SERVING))
+                case "stale":  # a branch that was left long ago
+                    parent = SERVING - int(self.rng.integers(1001, 4000))
+                    return Candidate(self.older, Ages(SERVING + 1, parent, SERVING))
+                case "old weights":  # that claim to be new
+                    return Candidate(self.older, newer)
+        if kind == "improved":
+            self.improve(network, int(self.rng.integers(1, 6)), 0.003)
+        return Candidate(network, newer)
+
+    def evidence(self, candidate: Candidate, settings: JudgeSettings) -> Evidence:
+        """What the service would know of it."""
+        approved = self.opinion > 0.2 if self.gated else np.ones(self.opinion.shape, bool)
+        features = np.stack([self.opinion, np.abs(self.opinion)], 2)
+        lines = np.arange(len(self.action))
+        model = predict_rewards(features, fit_rewards(features[lines, self.action], self.reward))
+        return evidence(
+            self.chances(candidate.network), self.chances(self.network), self.action, self.reward, self.propensity,
+            approved, candidate.ages, settings, self.rng, model=model if self.modelled else None,
+            weights_finite=all(bool(weight.isfinite().all()) for weight in candidate.network.parameters()),
+        )  # fmt: skip

@@ -1,0 +1,244 @@
+"""The simulated game follows its rules, and is the same whenever it is played again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from townlet.decide.domains.hive import DOMAIN
+from townlet.decide.domains.hive.game import SPOTS, STAGES, Game
+from townlet.decide.domains.hive.units import FLEE, MINE, middle
+from townlet.errors import TownletError
+
+
+def played(seed: int, territory: str = "1", ticks: int = 600) -> list[dict[str, Any]]:
+    game = Game(seed, territory)
+    messages = []
+    for _ in range(ticks // 5):
+        messages.append(game.message())
+        game.spawn((7 * game.time) % 400, ("energy", "combat")[game.time % 2])
+        game.go_on()
+    return messages
+
+
+def lonely(**settings: Any) -> Game:
+    """A game whose protectors and workers are out of the way, in a corner."""
+    game = Game(0, **settings)
+    for unit in (*game.workers, *game.protectors):
+        unit.x, unit.z = 0.5, 0.5
+        unit.head((0.5, 0.5), 1.0)
+    return game
+
+
+def test_the_same_seed_is_the_same_game() -> None:
+    assert played(1) == played(1)
+    assert played(1) != played(2)
+    other = played(1, "2")
+    assert [m | {"territoryId": "1"} for m in other] != played(1)
+
+
+def test_every_message_can_be_read() -> None:
+    for message in played(3, ticks=3000):
+        sight = DOMAIN.read(message)
+        assert sight.row["present"].sum() + sight.row["mining"].sum() == 8
+        assert sight.row["protectors"].sum() <= 3
+
+
+@pytest.mark.parametrize("stage", range(3))
+def test_stages(stage: int) -> None:
+    game = DOMAIN.game(0, "north", stage)
+    message = game.message()
+    assert (len(message["workersPresent"]), len(message["protectors"])) == STAGES[stage]
+    assert message["territoryId"] == "north"
+    assert message["queenEnergy"] == {"current": 50.0, "max": 100.0}
+    assert (message["playerEnergy"]["end"], message["playerMinerals"]["end"]) == (100.0, 50.0)
+
+
+def test_a_stage_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(TownletError, match="no stage 3"):
+        Game(0, stage=3)
+
+
+def test_workers_mine_ten_ticks_at_the_spots_and_bring_it_home() -> None:
+    game = Game(0, stage=0)
+    spots, since = {int(z) * 20 + int(x) for x, z in SPOTS}, [0] * 4
+    lengths = []
+    for _ in range(1000):
+        game.tick()
+        for n, worker in enumerate(game.workers):
+            if worker.doing == MINE:
+                assert worker.chunk in spots
+                since[n] += 1
+            elif since[n]:
+                lengths.append(since[n])
+                since[n] = 0
+    assert set(lengths) == {10}
+    units = round((game.energy - 100) / 0.5)
+    assert len(lengths) - 4 <= units <= len(lengths)
+    assert game.minerals == pytest.approx(50 + 0.3 * units)
+
+
+def test_nobody_is_faster_than_he_can_be() -> None:
+    game = Game(5)
+    for _ in range(500):
+        game.spawn(int(game.time * 13) % 400, "energy")
+        before = [(u.x, u.z, down) for u, down in pairs(game)]
+        game.tick()
+        for (x, z, down), (unit, now) in zip(before, pairs(game), strict=True):
+            speed = 1.0 if unit in game.workers else 1.5
+            if not down and not now:
+                assert np.hypot(unit.x - x, unit.z - z) <= speed + 1e-9
+
+
+def pairs(game: Game) -> list[tuple[Any, int]]:
+    return [(w, 0) for w in game.workers] + [(p, p.down) for p in game.protectors]
+
+
+def test_the_queen_pays_and_gains() -> None:
+    game = lonely()
+    assert game.spawn(399, "energy")
+    assert game.queen == 35.0
+    assert game.spawn(399, "combat")
+    assert game.queen == 10.0
+    assert not game.spawn(399, "energy")
+    for _ in range(400):
+        game.tick()
+    assert game.queen == 100.0
+
+
+def test_spawns_that_fail() -> None:
+    game = lonely()
+    assert not game.spawn(400, "energy")
+    assert not game.spawn(-1, "energy")
+    assert not game.spawn(3, "fire")
+    assert not game.spawn(0, "energy")  # a protector stands there
+    assert game.queen == 50.0
+    assert game.message()["parasitesEnd"] == []
+
+
+def test_parasites_live_for_twenty_ticks_where_they_were_spawned() -> None:
+    game = lonely(stage=0)
+    game.spawn(399, "combat")
+    game.message()
+    for _ in range(19):
+        game.tick()
+    assert game.message()["parasitesEnd"] == [{"chunkId": 399, "type": "combat"}]
+    game.tick()
+    message = game.message()
+    assert message["parasitesStart"] == [{"chunkId": 399, "type": "combat"}]
+    assert message["parasitesEnd"] == []
+
+
+@pytest.mark.parametrize(("far", "flees"), [(0, True), (2, True), (4, False)])
+def test_workers_flee_within_three_chunks(far: int, flees: bool) -> None:
+    game = lonely(stage=0)
+    worker = game.workers[0]
+    worker.x, worker.z = middle(210)
+    worker.doing, worker.left = MINE, 10
+    game.spawn(210 + far, "combat")
+    game.tick()
+    assert (worker.doing == FLEE) == flees
+    if flees and far:
+        assert worker.x < middle(210)[0]  # away from it
+
+
+def test_fleeing_lasts_five_ticks_and_work_goes_on() -> None:
+    game = lonely(stage=0)
+    worker = game.workers[0]
+    worker.x, worker.z = middle(210)
+    worker.spot = middle(210)
+    worker.doing, worker.left = MINE, 10
+    game.spawn(211, "combat")
+    game.parasites[0].until = 1
+    doing = []
+    for _ in range(12):
+        game.tick()
+        doing.append(worker.doing)
+    assert doing[:4] == [FLEE] * 4
+    assert FLEE not in doing[4:]
+    assert doing[-1] == MINE
+
+
+def test_energy_is_drained_for_each_worker_within_six() -> None:
+    for kind, left in (("energy", 100 * 0.96**2), ("combat", 100.0)):
+        game = lonely(stage=0)
+        for worker, chunk in zip(game.workers[:2], (210, 214), strict=True):
+            worker.x, worker.z = middle(chunk)
+        game.spawn(209, kind)
+        game.tick()
+        assert game.energy == pytest.approx(left, abs=0.02)
+
+
+@pytest.mark.parametrize(("kill_range", "far", "dies"), [(2.0, 3, True), (2.0, 4, False), (4.0, 4, True)])
+def test_protectors_kill_before_anything_happens(kill_range: float, far: int, dies: bool) -> None:
+    game = lonely(stage=1)
+    game.kill_range = kill_range
+    game.protectors[0].x, game.protectors[0].z = middle(210)
+    game.workers[0].x, game.workers[0].z = middle(210 + far)
+    game.spawn(210 + far, "energy")
+    game.tick()
+    assert (not game.parasites) == dies
+    assert (game.workers[0].doing == FLEE) == (not dies)
+
+
+def test_protectors_do_not_hunt_what_is_far() -> None:
+    game = lonely(stage=1)
+    game.spawn(210, "energy")
+    for _ in range(3):
+        game.tick()
+        assert game.parasites
+
+
+def test_combat_strikes_some_protectors_down_and_they_come_back() -> None:
+    struck = 0
+    for seed in range(200):
+        game = Game(seed, stage=1)
+        for worker in game.workers:
+            worker.x, worker.z = 0.5, 0.5
+        first, second = game.protectors
+        first.x, first.z = middle(390)
+        second.x, second.z = middle(0)
+        game.spawn(391, "combat")
+        game.tick()
+        if first.down:
+            struck += 1
+            assert len(game.message()["protectors"]) == 1
+            game.parasites.clear()
+            for _ in range(29):
+                game.tick()
+            assert len(game.message()["protectors"]) == 1
+            game.tick()
+            assert len(game.message()["protectors"]) == 2
+        else:
+            assert not game.parasites
+    assert 50 < struck < 110
+
+
+def test_messages_tell_what_changed_since_the_last_one() -> None:
+    game = Game(0)
+    game.message()
+    for _ in range(60):
+        game.tick()
+    first = game.message()
+    for _ in range(60):
+        game.tick()
+    second = game.message()
+    assert first["playerEnergy"]["start"] == 100.0
+    assert second["playerEnergy"]["start"] == first["playerEnergy"]["end"] < second["playerEnergy"]["end"]
+    assert second["timestamp"] == 120
+
+
+def test_answers_are_obeyed_and_reported() -> None:
+    game = lonely()
+    decision = {"type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 399, "spawnType": "energy"}
+    (report,) = game.obey(decision)
+    assert DOMAIN.read_report(report).failed is False
+    assert game.parasites[0].chunk == 399
+    (report,) = game.obey(decision | {"spawnChunk": 0})
+    assert DOMAIN.read_report(report).failed is True
+    assert game.obey({"type": "observation_ack", "decisionId": "a-2"}) == []
+    assert game.obey({"type": "error", "code": "X", "message": ""}) == []
+    assert game.go_on() == []
+    assert game.time == 5

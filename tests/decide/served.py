@@ -1,0 +1,62 @@
+"""A real service in a process of its own, which can be killed and started again at the same port."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+START = 60.0  # seconds that a start may take on a busy machine
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """`townlet decide serve` for one folder."""
+
+    def __init__(self, folder: Path, domain: str, *words: str) -> None:
+        self.folder, self.port = folder, free_port()
+        self._words = [domain, *words, "--folder", str(folder), "--port", str(self.port)]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/ws"
+
+    def start(self) -> Process:
+        command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "NO_COLOR": "1"})
+        return self
+
+    def wait(self) -> Process:
+        """Until it answers."""
+        until = time.monotonic() + START
+        while True:
+            try:
+                self.get("/health")
+                return self
+            except OSError:
+                assert self.process is not None
+                assert self.process.poll() is None, "the service ended by itself"
+                assert time.monotonic() < until, "the service did not start"
+                time.sleep(0.05)
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
+            return json.loads(answer.read())
+
+    def end(self, number: int = signal.SIGKILL) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(30)

@@ -1,0 +1,60 @@
+"""A service for advertisements in this process, with a clock that only tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from townlet.decide.domains import DOMAINS
+from townlet.decide.rounds import Rounds
+from townlet.decide.service import Service
+from townlet.decide.settings import load
+
+QUICK = ("learning.every=0", "learning.lr=0.002", "memory.expire_after=20")
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def begin(folder: Path, words: Sequence[str] = (), domain: str = "bandit-ads") -> tuple[Service, Rounds, Clock]:
+    clock = Clock()
+    service = Service(folder, DOMAINS[domain], load(domain, [*QUICK, *words], DOMAINS), clock)
+    rounds = Rounds(service)
+    if service.versions.serving is None:
+        rounds.publish()
+    return service, rounds, clock
+
+
+def request(time: float, site: str = "a", **changes: Any) -> dict[str, Any]:
+    whole = {"type": "ad_request", "timestamp": time, "territoryId": site, "traits": [0.5] * 8, "budgets": [1.0] * 12}
+    return whole | changes
+
+
+def click(id: str, clicked: bool = True, **changes: Any) -> dict[str, Any]:
+    return {"type": "click_report", "decisionId": id, "clicked": clicked, **changes}
+
+
+def ask(service: Service, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+    return [answer.reply for answer in service.answer(messages)]
+
+
+def live(service: Service, rounds: Rounds, clock: Clock, visits: int, seed: int = 1) -> Any:
+    """Some visitors, with a step for every fourth and a version for every twentieth; the simulated site."""
+    site = service.domain.game(seed, f"site {seed}", 0)
+    for visit in range(visits):
+        for report in site.obey(ask(service, site.message())[0]) + site.go_on():
+            service.report(report)
+        clock.now += 1
+        service.expire()
+        if visit % 4 == 3:
+            rounds.step()
+        if visit % 20 == 19:
+            rounds.publish()
+    return site

@@ -1,0 +1,307 @@
+"""The dashboard in a real browser, before a real service in a process of its own that simulated games play with."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import torch
+from playwright.sync_api import expect
+from websockets.sync.client import ClientConnection, connect
+
+from decide.served import Process
+from decide.sites import request
+from live.test_browser_shape import MISFITS, PALE, RESTS
+from townlet.decide.domains import DOMAINS
+from townlet.decide.events import Serving
+from townlet.decide.ledger import Ledger
+from townlet.decide.recovery import LOG, VERSIONS, events, replayed
+from townlet.decide.settings import load
+from townlet.decide.trainer import Trainer
+from townlet.decide.versions import Versions
+from townlet.rng import Streams
+
+if TYPE_CHECKING:
+    from live.browser import Look, Visit
+
+pytest_plugins = ["live.browser"]
+
+DOMAIN: Final = "bandit-ads"
+# Nothing is late on a busy machine, and no version is let go while one looks.
+WORDS: Final = ("learning.every=0.3", "overload.patience=10", "versions=1000")
+COLLAPSED, ALWAYS = 1, 3  # a version that was planted, and what it decides
+FIRST: Final = 2  # of the service's own
+AWAY: Final = "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket"
+SIZES: Final = ((1280, 800), (390, 844))
+PATIENT: Final = 60_000  # milliseconds for what takes many decisions
+TERMS: Final = "[...document.querySelectorAll('#sum-rule b')].map((term) => term.textContent)"
+
+
+class Shown(Process):
+    """A service with its page."""
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def post(self, path: str, **body: Any) -> Any:
+        asked = urllib.request.Request(
+            f"{self.origin}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            return json.loads(answer.read())
+
+
+class Game:
+    """One that asks when the test wants it to."""
+
+    def __init__(self, socket: ClientConnection, site: str) -> None:
+        self._socket, self._site, self._seconds = socket, site, count(1)
+
+    def ask(self) -> dict[str, Any]:
+        self._socket.send(json.dumps(request(float(next(self._seconds)), self._site)))
+        reply: dict[str, Any] = json.loads(self._socket.recv(20))
+        return reply
+
+    def versions(self, asked: int = 5) -> set[int]:
+        """Those that decided the next few times."""
+        return {self.ask()["modelVersion"] for _ in range(asked)}
+
+
+def plant(folder: Path) -> None:
+    """Version 1 of a service that was never started: it has collapsed."""
+    domain, settings = DOMAINS[DOMAIN], load(DOMAIN, WORDS, DOMAINS)
+    trainer = Trainer(domain, Ledger(domain, settings))
+    state = {name: tensor.clone() for name, tensor in trainer.weights().items()}
+    state["score.bias"] += 50 * torch.eye(domain.actions)[ALWAYS]
+    make = domain.policies[settings.policy].make
+    versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")))
+    assert versions.publish(0, state, trainer.state(), {}).version == COLLAPSED
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    """A service, and games that play with it until the last test is over."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    plant(folder)
+    service = Shown(folder, DOMAIN, *WORDS)
+    service.start().wait()
+    command = [sys.executable, "-m", "townlet", "decide", "simulate", DOMAIN, "--url", service.url]
+    games = subprocess.Popen(
+        [*command, "--games", "4", "--observations", "1000000", "--pause", "0.03"], stdout=subprocess.DEVNULL
+    )
+    yield service
+    games.kill()
+    games.wait()
+    service.end(signal.SIGTERM)
+
+
+@pytest.fixture
+def service(server: Shown) -> Iterator[Shown]:
+    """The same; afterwards nothing is pinned, and the newest version decides."""
+    yield server
+    server.post("/api/decide/gate-only", on=False)
+    server.post("/api/decide/pin", version=server.get("/api/decide/versions")["versions"][-1]["version"])
+    server.post("/api/decide/unpin")
+
+
+@pytest.fixture
+def game(server: Shown) -> Iterator[Game]:
+    with connect(server.url, proxy=None) as socket:
+        yield Game(socket, f"watched at {time.time()}")
+
+
+def opened(visit: Visit, service: Shown, **how: Any) -> Look:
+    """The page, once it shows something."""
+    look = visit(service, ready=False, **how)
+    expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=PATIENT)
+    return look
+
+
+def number(look: Look, selector: str) -> float:
+    """The first number that is written there; -1 where there is none."""
+    found = re.search(r"[\d,.]*\d", look.text(selector))
+    return float(found[0].replace(",", "")) if found else -1.0
+
+
+def confirm(look: Look, button: str, reason: str | None = None) -> None:
+    """Press a button of the operator's, and say that it is meant."""
+    look.page.locator(button).click()
+    dialog = look.page.locator("#confirm")
+    expect(dialog).to_be_visible()
+    if reason is not None:
+        dialog.get_by_label("Why, for the history").fill(reason)
+    dialog.locator("button[type=submit]").click()
+    expect(dialog).to_be_hidden()
+
+
+def decides(look: Look) -> int:
+    """The version that decides, as the page says it."""
+    return int(number(look, "#who-decides"))
+
+
+def test_everything_moves_and_adds_up(visit: Visit, service: Shown) -> None:
+    look = opened(visit, service)
+    before, version = number(look, "#sum-rule"), decides(look)
+    look.until(lambda: number(look, "#sum-rule") > before, why="no decision was made")
+    look.until(lambda: decides(look) > version, why="no version was promoted")
+    for figure in ("per_second", "p50", "games", "step", "pace", "batch", "seconds", "completed"):
+        look.until(lambda f=figure: number(look, f"[data-figure={f}]") > 0, why=f"{figure} says nothing")
+    terms = [int(text.replace(",", "")) for text in look.page.evaluate(TERMS)]
+    assert terms[0] == sum(terms[1:]) > 0
+    assert number(look, "[data-figure=agrees]") == 100
+    look.until(lambda: look.page.locator(".uplot canvas").count() == 6, why="a curve is missing")
+    assert look.page.locator(".columns[data-kind=action] i").count() == 12
+    expect(look.page.locator(".recent tbody tr:visible")).to_have_count(14)
+    look.until(lambda: "M" in (look.page.locator(".scatter .dots").get_attribute("d") or ""))
+    expect(look.page.locator("#history li").first).to_contain_text("promoted")
+    expect(look.page.locator("#alarms")).to_be_hidden()
+    expect(look.page.locator("#invitation")).to_be_hidden()
+    assert service.get("/api/decide/stats")["alarms"] == []
+
+
+def test_a_version_is_pinned_and_let_go(visit: Visit, service: Shown, game: Game) -> None:
+    look = opened(visit, service)
+    look.page.locator("#pin-button").click()
+    look.page.locator("#confirm").get_by_role("button", name="Cancel").click()
+    assert service.get("/api/decide/versions")["pinned"] is None  # who cancels has done nothing
+    confirm(look, "#pin-button", "to look at it")
+    expect(look.page.locator("#who-decides")).to_contain_text("pinned")
+    held = decides(look)
+    newest = service.get("/api/decide/versions")["versions"][-1]["version"]
+    look.until(lambda: service.get("/api/decide/versions")["versions"][-1]["version"] > newest + 2)
+    assert game.versions() == {held}
+    expect(look.page.locator("#rollback-button")).to_be_disabled()
+    expect(look.page.locator("#history")).to_contain_text("to look at it")
+    confirm(look, "#unpin-button")
+    expect(look.page.locator("#unpin-button")).to_be_hidden()
+    look.until(lambda: decides(look) > held, why="no version follows")
+    assert min(game.versions()) > held
+
+
+def test_going_back_and_staying_there(visit: Visit, service: Shown, game: Game) -> None:
+    look = opened(visit, service)
+    look.until(lambda: decides(look) > COLLAPSED + 2)
+    confirm(look, "#rollback-button", "it went wrong")
+    expect(look.page.locator("#who-decides")).to_contain_text("pinned")
+    held = decides(look)
+    assert game.versions() == {held}
+    told = service.get("/api/decide/versions")
+    back = next(change for change in reversed(told["history"]) if change["kind"] == "roll_back")
+    assert (back["served"], back["version"], back["reason"]) == (True, held, "it went wrong")
+    assert held < max(change["version"] for change in told["history"] if change["served"])
+    log = [event for event in events(service.folder / LOG) if isinstance(event, Serving)]
+    assert {"roll_back: it went wrong", "pin: it went wrong"} <= {event.why for event in log if event.version == held}
+
+
+def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Shown, game: Game) -> None:
+    look = opened(visit, service)
+    switch, body = look.page.locator("#kill-switch"), look.page.locator("body")
+    expect(switch).to_have_attribute("aria-checked", "false")
+    assert 0 not in game.versions()
+    confirm(look, "#kill-switch")
+    expect(switch).to_have_attribute("aria-checked", "true")
+    expect(body).to_have_attribute("data-gate-only", "")
+    expect(look.page.locator("#who-decides")).to_have_text("The gate decides alone")
+    expect(look.page.locator("#state")).to_have_text("gate only")
+    assert game.versions() == {0}
+    confirm(look, "#kill-switch")
+    expect(switch).to_have_attribute("aria-checked", "false")
+    expect(look.page.locator("#who-decides")).to_contain_text("Version")
+    assert 0 not in game.versions()
+
+
+def test_a_collapsed_version_raises_its_alarm(visit: Visit, service: Shown, game: Game) -> None:
+    look = opened(visit, service)
+    look.page.locator("#pin-choice").select_option(str(COLLAPSED))
+    confirm(look, "#pin-button", "a mistake")
+    alarm = look.page.locator("[data-alarm=collapsed]")
+    expect(alarm).to_contain_text("The policy has collapsed", timeout=PATIENT)
+    expect(alarm).to_contain_text("Roll back")
+    assert {game.ask()["ad"] for _ in range(5)} == {ALWAYS}
+    assert "collapsed" in [one["name"] for one in service.get("/api/decide/stats")["alarms"]]
+    assert look.page.title().startswith("⚠")
+    look.page.locator("#pin-choice").select_option(str(FIRST))
+    confirm(look, "#pin-button", "the other always says the same")
+    expect(look.page.locator("#who-decides")).to_have_text(f"Version {FIRST} decides, pinned")
+    expect(alarm).to_have_count(0, timeout=PATIENT)
+    assert not look.page.title().startswith("⚠")
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux to let the disk fail")
+def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, service: Shown, game: Game) -> None:
+    look = opened(visit, service)
+    assert service.process is not None
+    most = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (1000, most[1]))
+    try:
+        alarm = look.page.locator("[data-alarm=log]")
+        expect(alarm).to_contain_text("Nothing is written down")
+        look.until(lambda: service.get("/api/decide/stats")["service"]["problem"])
+        assert game.ask()["type"] == "ad_decision"
+    finally:
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, most)
+    expect(alarm).to_have_count(0)
+    before = number(look, "#sum-rule")
+    look.until(lambda: number(look, "#sum-rule") > before)
+
+
+def test_everything_fits_and_can_be_read(visit: Visit, service: Shown) -> None:
+    told: dict[str, list[str]] = {}
+    service.post("/api/decide/pin", version=COLLAPSED, reason="so that there is an alarm")
+    for size in SIZES:
+        look = opened(visit, service, size=size)
+        expect(look.page.locator("[data-alarm=collapsed]")).to_be_visible(timeout=PATIENT)
+        look.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        look.until(lambda page=look.page: page.locator(".ways-table td").count() > 0)
+        for theme in ("light", "dark"):
+            look.page.emulate_media(color_scheme=theme)
+            look.page.locator("#unpin-button").click()
+            expect(look.page.locator("#confirm")).to_be_visible()
+            told[f"{size} {theme} dialog"] = look.page.evaluate(PALE)["found"]
+            look.page.keyboard.press("Escape")
+            look.until(lambda page=look.page: page.evaluate(RESTS))
+            told[f"{size} {theme}"] = [*look.page.evaluate(MISFITS), *look.page.evaluate(PALE)["found"]]
+    assert told == {name: [] for name in told}, json.dumps(told, indent=1)
+
+
+def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit, tmp_path: Path) -> None:
+    service = Shown(tmp_path, DOMAIN, *WORDS)
+    service.start().wait()
+    try:
+        look = opened(visit, service)
+        expect(look.page.locator("#invitation")).to_contain_text(f"decide simulate {DOMAIN} --url {service.url}")
+        expect(look.page.locator(".recent")).to_be_hidden()
+        with connect(service.url, proxy=None) as socket:
+            Game(socket, "a").versions(3)
+        expect(look.page.locator("#invitation")).to_be_hidden()
+        look.until(lambda: number(look, "#sum-rule") == 3)
+        look.forgive(AWAY)
+        service.end(signal.SIGKILL)
+        banner = look.page.locator("#banner")
+        expect(banner).to_contain_text("The service has ended or does not answer")
+        expect(look.page.locator("#state")).to_have_text("offline")
+        assert number(look, "#sum-rule") == 3  # what came last stays in sight
+        look.page.locator("#kill-switch").click()
+        look.page.locator("#confirm button[type=submit]").click()
+        expect(look.page.locator(".toast")).to_contain_text("The service does not answer")
+        service.start().wait()
+        expect(banner).to_be_hidden(timeout=PATIENT)
+        expect(look.page.locator("#state")).to_contain_text("decides")
+        with connect(service.url, proxy=None) as socket:
+            Game(socket, "b").versions(4)
+        look.until(lambda: number(look, "#sum-rule") == 7)
+    finally:
+        service.end(signal.SIGTERM)
+    assert all(version.same for version in replayed(tmp_path))

@@ -1,0 +1,310 @@
+"""The buffer: the newest experiences, drawn fairly and only where something can be learned, whole under any load."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from townlet.decide.buffer import Buffer, Facts, Sample
+from townlet.decide.domain import Column
+from townlet.errors import TownletError
+from townlet.runs.tree import flatten, unflatten
+
+COLUMNS = {"seen": Column((3,), "float32"), "grid": Column((2, 2), "int64"), "count": Column((), "uint8")}
+law = settings(deadline=None, derandomize=True, max_examples=60, database=None)
+
+
+def row(number: int) -> dict[str, NDArray[Any]]:
+    """An observation that carries its number everywhere."""
+    return {
+        "seen": np.full(3, number, np.float32),
+        "grid": np.full((2, 2), number, np.int64),
+        "count": np.asarray(number % 256, np.uint8),
+    }
+
+
+def facts(number: int, send: bool = True, known: bool = True, outcome: float | None = None) -> Facts:
+    return Facts(
+        number=number,
+        action=number,
+        time=float(number),
+        propensity=1 / (number + 1),
+        confidence=0.5,
+        send=send,
+        expected=number * 0.5,
+        outcome=float(number) if outcome is None else outcome,
+        has_outcome=known,
+        version=number,
+        gate=number,
+    )
+
+
+def filled(capacity: int, count: int, start: int = 0, **more: Any) -> Buffer:
+    buffer = Buffer(capacity, COLUMNS)
+    for number in range(start, start + count):
+        buffer.add(row(number), **facts(number, **more))
+    return buffer
+
+
+def assert_whole(sample: Sample) -> None:
+    """Every row is of one experience."""
+    for name in ("action", "time", "version", "gate", "outcome"):
+        assert (getattr(sample, name) == sample.number).all()
+    assert (sample.rows["seen"] == sample.number[:, None]).all()
+    assert (sample.rows["grid"] == sample.number[:, None, None]).all()
+    assert (sample.rows["count"] == sample.number % 256).all()
+    assert (sample.propensity == 1 / (sample.number + 1)).all()
+
+
+def fresh(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@law
+@given(st.integers(1, 9), st.lists(st.integers(0, 12), max_size=8))
+def test_the_newest_are_kept_in_their_order(capacity: int, groups: list[int]) -> None:
+    """One by one or many at once, also more than there is room for."""
+    buffer, wanted, number = Buffer(capacity, COLUMNS), deque[int](maxlen=capacity), 0
+    for turn, size in enumerate(groups):
+        numbers = list(range(number, number + size))
+        number += size
+        wanted.extend(numbers)
+        if turn % 2:
+            for one in numbers:
+                buffer.add(row(one), **facts(one))
+        elif numbers:
+            rows = [row(one) for one in numbers]
+            known = [facts(one) for one in numbers]
+            buffer.add_many(
+                {name: np.stack([one[name] for one in rows]) for name in COLUMNS},
+                {name: [one[name] for one in known] for name in known[0]},  # type: ignore[literal-required]
+            )
+        kept = buffer.everything()
+        assert kept.number.tolist() == list(wanted)
+        assert len(buffer) == len(kept) == len(wanted)
+        assert buffer.use == len(wanted) / capacity
+        assert_whole(kept)
+
+
+@law
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from([-1.0, 0.0, 1.0])), max_size=40),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_only_what_may_be_learned_from_is_drawn(
+    made: list[tuple[bool, bool, float]], batch: int, least: int, waits: bool, stratified: bool, prioritized: bool
+) -> None:
+    buffer = Buffer(30, COLUMNS)
+    for number, (send, known, outcome) in enumerate(made):
+        buffer.add(row(number), **facts(number, send, known, outcome))
+    kept = list(enumerate(made))[-30:]
+    may = {number for number, (send, known, _) in kept if known or (waits and not send)}
+    good = {number for number, (send, _, outcome) in kept if number in may and send and outcome > 0}
+    sample = buffer.sample(batch, fresh(), waits, least=least, stratified=stratified, prioritized=prioritized)
+    if len(may) < min(batch, least):
+        assert sample is None
+        return
+    assert sample is not None
+    drawn = sample.number.tolist()
+    assert len(drawn) == len(set(drawn)) == len(sample) == min(batch, len(may))
+    assert set(drawn) <= may
+    assert (sample.weight == 1).all()  # all errors are alike yet
+    if stratified:
+        half = len(drawn) // 2
+        wanted = min(len(good), max(half, len(drawn) - len(may - good)))
+        assert len(good & set(drawn)) == wanted
+
+
+def test_nothing_to_learn_from_gives_nothing() -> None:
+    assert Buffer(5, COLUMNS).sample(4, fresh(), least=0) is None
+    assert filled(5, 5, known=False).sample(4, fresh(), True) is None
+    assert filled(5, 5, known=False, send=False).sample(4, fresh(), False) is None
+    assert filled(5, 5, known=False, send=False).sample(4, fresh(), True) is not None
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_all_are_drawn_alike_while_no_error_is_known(prioritized: bool) -> None:
+    buffer, generator = filled(50, 80), fresh(1)
+    counts = np.zeros(80)
+    for _ in range(4000):
+        sample = buffer.sample(5, generator, prioritized=prioritized)
+        assert sample is not None
+        counts[sample.number] += 1
+    assert (counts[:30] == 0).all()
+    # 400 each are expected, and their spread is √(4000 · .1 · .9) ≈ 19.
+    assert np.abs(counts[30:] - 400).max() < 5 * 19
+    assert counts[30:].std() == pytest.approx(19, rel=0.4)
+
+
+def test_large_errors_are_drawn_oftener_and_weigh_less() -> None:
+    buffer, generator = Buffer(10, COLUMNS, alpha=1.0, beta=1.0), fresh(2)
+    for number in range(10):
+        buffer.add(row(number), **facts(number))
+    buffer.reprioritize(buffer.everything(), np.where(np.arange(10) < 5, -3.0, 1.0))
+    counts = np.zeros(10)
+    for _ in range(6000):
+        sample = buffer.sample(1, generator, prioritized=True)
+        assert sample is not None
+        counts[sample.number] += 1
+    assert counts[:5].sum() / counts.sum() == pytest.approx(0.75, abs=0.03)
+    both = buffer.sample(10, generator, prioritized=True)
+    assert both is not None
+    assert both.weight == pytest.approx(np.where(both.number < 5, 1 / 3, 1.0), rel=1e-4)
+
+
+def test_errors_that_are_no_numbers_spoil_nothing() -> None:
+    buffer = filled(10, 10)
+    buffer.reprioritize(buffer.everything(), [np.nan, np.inf, -np.inf, *[1.0] * 7])
+    sample = buffer.sample(10, fresh(), prioritized=True)
+    assert sample is not None
+    assert sorted(sample.number) == list(range(10))
+    assert np.isfinite(sample.weight).all()
+
+
+def test_errors_of_what_was_written_over_are_ignored() -> None:
+    buffer = Buffer(4, COLUMNS, beta=1.0)
+    for number in range(4):
+        buffer.add(row(number), **facts(number))
+    old = buffer.everything()
+    for number in (4, 5):  # in the places of 0 and 1, as likely as those with an error of 1
+        buffer.add(row(number), **facts(number))
+    buffer.reprioritize(old, [1e9, 1e9, 1.0, 1.0])
+    buffer.add(row(6), **facts(6))  # in the place of 2, as likely as the likeliest so far
+    sample = buffer.sample(4, fresh(), prioritized=True)
+    assert sample is not None
+    assert set(sample.number) == {3, 4, 5, 6}
+    assert sample.weight == pytest.approx(np.ones(4), rel=1e-4)
+
+
+@pytest.mark.parametrize("more", [{}, {"stratified": True}, {"prioritized": True}])
+def test_the_same_adds_and_draws_give_the_same_samples(more: dict[str, bool]) -> None:
+    first, again = filled(20, 33), filled(20, 33)
+    for seed in range(5):
+        a, b = (buffer.sample(7, fresh(seed), **more) for buffer in (first, again))  # type: ignore[arg-type]
+        assert a is not None
+        assert b is not None
+        assert a.number.tolist() == b.number.tolist()
+        for buffer, sample in ((first, a), (again, b)):
+            buffer.reprioritize(sample, sample.number * 0.1)
+
+
+def test_a_sample_stays_as_it_is() -> None:
+    buffer = filled(8, 8)
+    sample = buffer.sample(8, fresh())
+    assert sample is not None
+    for number in range(100, 120):
+        buffer.add(row(number), **facts(number))
+    assert sorted(sample.number) == list(range(8))
+    assert_whole(sample)
+
+
+@pytest.mark.parametrize("count", [0, 5, 10, 27])
+def test_a_restored_buffer_goes_on_with_the_same_bits(count: int) -> None:
+    buffer, other = filled(10, count), filled(10, 13, start=500)
+    if count:
+        buffer.reprioritize(buffer.everything(), np.arange(len(buffer)) * 0.3)
+    other.restore(unflatten(flatten(buffer.state())))
+    for number in range(100, 104):
+        for one in (buffer, other):
+            one.add(row(number), **facts(number))
+        draws = [one.sample(6, fresh(number), prioritized=True) for one in (buffer, other)]
+        assert draws[0] is not None
+        assert draws[1] is not None
+        assert draws[0].number.tolist() == draws[1].number.tolist()
+    assert other.everything().number.tolist() == buffer.everything().number.tolist()
+    assert_whole(other.everything())
+
+
+def test_a_state_that_does_not_fit_is_refused() -> None:
+    state = filled(10, 4).state()
+    with pytest.raises(TownletError, match="has 10 places and this one 11"):
+        Buffer(11, COLUMNS).restore(state)
+    with pytest.raises(TownletError, match="does not hold seen"):
+        Buffer(10, COLUMNS).restore({**state, "columns": {}})
+    with pytest.raises(TownletError, match="cannot go on at place 5"):
+        Buffer(10, COLUMNS).restore({**state, "head": 5})
+    wider = {**state["columns"], "seen": state["columns"]["seen"].astype(np.float64)}
+    with pytest.raises(TownletError, match="'seen' was saved as float64"):
+        Buffer(10, COLUMNS).restore({**state, "columns": wider})
+
+
+def test_an_experience_that_does_not_fit_changes_nothing() -> None:
+    buffer = filled(3, 3)
+    with pytest.raises(ValueError, match="lacks 'count'"):
+        buffer.add({name: value for name, value in row(9).items() if name != "count"}, **facts(9))
+    with pytest.raises(ValueError, match="an unknown 'more'"):
+        buffer.add({**row(9), "more": np.zeros(1)}, **facts(9))
+    with pytest.raises(ValueError, match=r"'seen' has shape \(\), needed is \(3,\)"):
+        buffer.add({**row(9), "seen": np.asarray(1.0)}, **facts(9))
+    with pytest.raises(ValueError, match="invalid literal"):
+        buffer.add(row(9), **{**facts(9), "gate": "none"})  # type: ignore[typeddict-item]
+    assert buffer.everything().number.tolist() == [0, 1, 2]
+    assert_whole(buffer.everything())
+    with pytest.raises(ValueError, match="'action' is kept"):
+        Buffer(3, {"action": Column((), "int64")})
+
+
+def test_threads_that_add_and_sample_never_see_a_torn_row_and_wait_little() -> None:
+    """Bounds are those of the service, in the median: the slowest of a busy machine say nothing."""
+    buffer = filled(10_000, 10_000)
+    stop, lock, number = threading.Event(), threading.Lock(), 10_000
+    adding: list[float] = []
+    wrong: list[BaseException] = []
+
+    def add() -> None:
+        nonlocal number
+        try:
+            while not stop.is_set():
+                with lock:
+                    number += 1
+                    own = number
+                made, known = row(own), facts(own)
+                start = time.perf_counter()
+                buffer.add(made, **known)
+                adding.append(time.perf_counter() - start)
+        except BaseException as error:
+            wrong.append(error)
+
+    def sample(seed: int, took: list[float]) -> None:
+        generator = fresh(seed)
+        try:
+            for turn in range(200):
+                start = time.perf_counter()
+                found = buffer.sample(32, generator, stratified=turn % 3 == 1, prioritized=turn % 3 == 2)
+                took.append(time.perf_counter() - start)
+                assert found is not None
+                assert len(found) == 32
+                assert_whole(found)
+                buffer.reprioritize(found, generator.random(32))
+                if turn % 20 == 0:
+                    assert_whole(buffer.everything())
+        except BaseException as error:
+            wrong.append(error)
+
+    sampling: list[list[float]] = [[], []]
+    adders = [threading.Thread(target=add) for _ in range(2)]
+    samplers = [threading.Thread(target=sample, args=[seed, took]) for seed, took in enumerate(sampling)]
+    for thread in (*adders, *samplers):
+        thread.start()
+    for thread in samplers:
+        thread.join()
+    stop.set()
+    for thread in adders:
+        thread.join()
+    assert not wrong
+    assert number > 11_000
+    assert median(adding) < 1e-3
+    assert median(sampling[0] + sampling[1]) < 10e-3

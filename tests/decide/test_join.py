@@ -1,0 +1,279 @@
+"""The join against a dictionary that does the same slowly: the sum rule at every moment, each outcome once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+
+from townlet.decide.join import Counts, Fate, Join
+from townlet.errors import TownletError
+from townlet.runs.tree import flatten, unflatten
+
+TERRITORIES = st.sampled_from(["north", "south", "east"])
+WINDOW = 6
+MOMENTS = st.integers(0, 5).map(float)  # few, so that some are the same
+
+
+@dataclass
+class Slow:
+    """One decision of the model."""
+
+    territory: str
+    time: float
+    at: float
+    place: str  # pending, joined, failed, expired or waited
+
+
+class Joining(RuleBasedStateMachine):
+    """Reports come twice, late, in any order, of nothing at all, or never; the window is short so that it is left."""
+
+    numbers = Bundle("numbers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.join = Join(WINDOW)
+        self.join.expire(0.0, 0.0)  # now its clock stands at 0
+        self.made: dict[int, Slow] = {}
+        self.last, self.clock = 0, 0.0
+        self.refused: Counter[Fate] = Counter()
+        self.used: Counter[int] = Counter()
+
+    @rule(
+        target=numbers,
+        many=st.integers(1, 4),
+        skip=st.sampled_from([0, 0, 0, 2, 9]),
+        territory=TERRITORIES,
+        time=MOMENTS,
+        later=st.sampled_from([0.0, 1.0, 2.0, -5.0]),
+        send=st.booleans(),
+    )
+    def decide(self, many: int, skip: int, territory: str, time: float, later: float, send: bool) -> object:
+        self.last += skip  # numbers that were never used
+        fresh = []
+        for _ in range(many):
+            self.last += 1
+            at = self.clock + later  # the clock may seem to go back; it stands still then
+            self.join.decided(self.last, territory, time, at, send)
+            self.clock = max(self.clock, at)
+            self.made[self.last] = Slow(territory, time, self.clock, "pending" if send else "waited")
+            fresh.append(self.last)
+        return multiple(*fresh)
+
+    def expected(self, number: int, counted: Fate) -> Fate:
+        found = self.made.get(number)
+        if found and found.place == "pending":
+            return counted
+        if 0 < number <= self.last - WINDOW:
+            return Fate.LATE
+        if found is None or found.place == "waited":
+            return Fate.UNKNOWN
+        return Fate.LATE if found.place == "expired" else Fate.DUPLICATE
+
+    def hear(self, number: int, fails: bool) -> None:
+        wanted = self.expected(number, Fate.FAILED if fails else Fate.JOINED)
+        assert (self.join.failed(number) if fails else self.join.reported(number)) is wanted
+        if wanted in (Fate.JOINED, Fate.FAILED):
+            self.made[number].place = wanted.value
+            self.used[number] += 1
+        else:
+            self.refused[wanted] += 1
+
+    @rule(number=numbers, fails=st.booleans(), times=st.integers(1, 3))
+    def report(self, number: int, fails: bool, times: int) -> None:
+        for _ in range(times):
+            self.hear(number, fails)
+
+    @rule(back=st.integers(-2, 2 * WINDOW), fails=st.booleans())
+    def report_one_near_the_window(self, back: int, fails: bool) -> None:
+        self.hear(self.last - back, fails)
+
+    @rule(territory=TERRITORIES, time=MOMENTS, lost=st.booleans())
+    def observe(self, territory: str, time: float, lost: bool) -> None:
+        waiting = [(s.time, n) for n, s in self.made.items() if s.place == "pending" and s.territory == territory]
+        wanted = [number for moment, number in sorted(waiting) if moment < time]
+        before = self.join.counts
+        assert self.join.due(territory, time) == wanted
+        assert self.join.counts == before  # it only looks
+        for number in [] if lost else wanted:
+            self.hear(number, fails=False)
+
+    @rule(later=st.sampled_from([0.0, 1.0, 4.0, -9.0]), after=MOMENTS, most=st.none() | st.integers(0, 8))
+    def expire(self, later: float, after: float, most: int | None) -> None:
+        at = self.clock + later
+        self.clock = max(self.clock, at)
+        waiting = [number for number, s in self.made.items() if s.place == "pending"]
+        old = {number for number in waiting if self.clock - self.made[number].at > after}
+        if most is not None:
+            old |= set(waiting[: max(len(waiting) - most, 0)])
+        assert self.join.expire(at, after, most) == sorted(old)
+        for number in old:
+            self.made[number].place = "expired"
+
+    @rule()
+    def save_and_restore(self) -> None:
+        """Through what a checkpoint can hold."""
+        saved = unflatten(flatten(self.join.state()))
+        self.join = Join(WINDOW)
+        self.join.decided(7, "nobody", 0.0, 100.0, True)  # is gone after it
+        self.join.restore(saved)
+
+    @invariant()
+    def every_decision_is_in_one_place(self) -> None:
+        places = Counter(slow.place for slow in self.made.values())
+        counts = self.join.counts
+        assert counts == Counts(
+            decisions=len(self.made),
+            joined=places["joined"],
+            expired=places["expired"],
+            pending=places["pending"],
+            waited=places["waited"],
+            failed=places["failed"],
+            duplicates=self.refused[Fate.DUPLICATE],
+            late=self.refused[Fate.LATE],
+            unknown=self.refused[Fate.UNKNOWN],
+        )
+        assert counts.decisions == counts.joined + counts.expired + counts.pending + counts.not_executed
+        assert counts.balanced
+        assert max(self.used.values(), default=0) <= 1
+
+    @invariant()
+    def ages_are_those_of_what_waits(self) -> None:
+        waiting = [slow for slow in self.made.values() if slow.place == "pending"]
+        ages = self.join.ages(self.clock + 1)
+        assert ages.territories == Counter(slow.territory for slow in waiting)
+        if waiting:
+            all_ages = [self.clock + 1 - slow.at for slow in waiting]
+            assert ages.oldest == max(all_ages)
+            assert ages.mean == pytest.approx(sum(all_ages) / len(all_ages), abs=1e-5)
+        else:
+            assert ages.oldest == ages.mean == 0
+
+
+TestJoining = Joining.TestCase
+TestJoining.settings = settings(deadline=None, derandomize=True, max_examples=60, stateful_step_count=40, database=None)
+
+
+def test_the_law_can_be_broken() -> None:
+    assert Counts(decisions=5, joined=1, expired=1, pending=1, waited=1, failed=1).balanced
+    assert not Counts(decisions=5, joined=1, expired=1, pending=2, waited=1, failed=1).balanced
+
+
+def test_unreliable_delivery_of_many_decisions_uses_each_outcome_once() -> None:
+    """10 % duplicates, 10 % out of order, 5 % lost, some fail: the sum rule after every call."""
+    chance, join = random.Random(3), Join()
+    fates: Counter[Fate] = Counter()
+    waiting: list[tuple[float, int, bool]] = []
+    lost = 0
+    for number in range(1, 20_001):
+        now = number * 0.01
+        send = chance.random() < 0.7
+        join.decided(number, f"territory {number % 50}", now, now, send)
+        if send:
+            delay = 1.0 if chance.random() < 0.9 else chance.uniform(1.0, 8.0)
+            fails = chance.random() < 0.05
+            if chance.random() < 0.05:
+                lost += 1
+            else:
+                waiting.append((now + delay, number, fails))
+                if chance.random() < 0.1:
+                    waiting.append((now + delay + chance.uniform(0, 8.0), number, fails))
+        ready = [report for report in waiting if report[0] <= now]
+        for report in ready:
+            waiting.remove(report)
+            fates[(join.failed if report[2] else join.reported)(report[1])] += 1
+            assert join.counts.balanced
+        if number % 100 == 0:
+            join.expire(now, 5.0)
+            assert join.counts.balanced
+    join.expire(1e9, 5.0)
+    counts = join.counts
+    assert counts.balanced
+    assert counts.pending == 0
+    assert (counts.joined, counts.failed) == (fates[Fate.JOINED], fates[Fate.FAILED])
+    assert (counts.duplicates, counts.late, counts.unknown) == (fates[Fate.DUPLICATE], fates[Fate.LATE], 0)
+    assert counts.expired >= lost > 0
+    assert min(counts.duplicates, counts.late, counts.failed) > 0
+
+
+def test_the_same_calls_give_the_same_state() -> None:
+    def played() -> Join:
+        chance, join = random.Random(9), Join(100)
+        for number in range(1, 400):
+            join.decided(number, f"t{number % 3}", chance.random(), number * 0.1, chance.random() < 0.8)
+            join.reported(chance.randrange(1, number + 1))
+            join.expire(number * 0.1, 2.0)
+        return join
+
+    first, again = (flatten(played().state()) for _ in range(2))
+    assert first.keys() == again.keys()
+    for name, leaf in first.items():
+        assert torch.equal(leaf, again[name]) if isinstance(leaf, torch.Tensor) else leaf == again[name]
+
+
+def test_memory_does_not_grow_with_what_is_over() -> None:
+    join = Join(1000)
+    for number in range(1, 50_000):
+        join.decided(number, f"territory {number}", 0.0, 0.0, True)
+        join.reported(number)
+    assert join.ages(0.0).territories == {}
+    leaves = flatten(join.state()).values()
+    assert sum(leaf.numel() if hasattr(leaf, "numel") else len(str(leaf)) for leaf in leaves) < 1100
+    assert join.reported(1) is Fate.LATE
+    assert join.reported(49_500) is Fate.DUPLICATE
+
+
+def test_a_decision_that_waits_longer_than_the_window_still_counts() -> None:
+    join = Join(10)
+    for number in range(1, 101):
+        join.decided(number, "t", 0.0, 0.0, number == 1)
+    assert join.reported(1) is Fate.JOINED
+    assert join.reported(1) is Fate.LATE
+    assert join.reported(95) is Fate.UNKNOWN  # to wait
+    assert join.counts.balanced
+
+
+def test_numbers_that_were_left_out_do_not_inherit_the_fate_of_older_ones() -> None:
+    join = Join(10)
+    for number in range(1, 11):
+        join.decided(number, "t", 0.0, 0.0, True)
+        join.reported(number)
+    join.decided(15, "t", 0.0, 0.0, True)
+    assert [join.reported(number) for number in (12, 14, 15, 16)] == [
+        Fate.UNKNOWN, Fate.UNKNOWN, Fate.JOINED, Fate.UNKNOWN
+    ]  # fmt: skip
+    assert [join.reported(number) for number in (5, 6)] == [Fate.LATE, Fate.DUPLICATE]
+
+
+def test_numbers_that_go_back_and_times_that_are_none_are_refused() -> None:
+    join = Join()
+    join.decided(5, "t", 0.0, 0.0, True)
+    for number, time, at in ((5, 0.0, 0.0), (4, 0.0, 0.0), (6, float("nan"), 0.0), (6, 0.0, float("inf"))):
+        with pytest.raises(ValueError, match="decision"):
+            join.decided(number, "t", time, at, True)
+    assert join.counts == Counts(decisions=1, pending=1)
+    assert join.due("t", 1.0) == [5]
+
+
+def test_a_state_that_does_not_fit_is_refused() -> None:
+    join = Join(10)
+    join.decided(1, "t", 0.0, 0.0, True)
+    state = join.state()
+    for wrong, words in (
+        ({"window": 11}, "remembers 11 decisions, and this one 10"),
+        ({"tally": {}}, "does not hold the same counts"),
+        ({"last": 3}, "fates up to its last"),
+        ({"territories": []}, "whose decisions wait"),
+        ({"territories": np.frombuffer(b"[]", np.uint8)}, "everything of those that wait"),
+    ):
+        with pytest.raises(TownletError, match=words):
+            Join(10).restore({**state, **wrong})
+    with pytest.raises(TownletError, match="no 'fates'"):
+        Join(10).restore({name: leaf for name, leaf in state.items() if name != "fates"})

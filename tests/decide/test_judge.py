@@ -1,0 +1,264 @@
+"""Verdicts on versions: bad ones never serve, good ones do, and every verdict says why."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decide.foundry import ACTIONS, BAD, GOOD, World
+from townlet.decide.estimate import Comparison, Estimate
+from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence, judge, watch
+
+SETTINGS = JudgeSettings()
+NEWER = Ages(step=11, parent_step=10, serving_step=10)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small networks are slower on many threads, and on ARM with oneDNN."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    yield
+    torch.set_num_threads(threads)
+
+
+def verdicts(worlds: int, first: int) -> dict[str, Counter[str]]:
+    """What is said of one version of every kind in each world."""
+    found = {kind: Counter[str]() for kind in (*BAD, *GOOD)}
+    for seed in range(first, first + worlds):
+        world = World(seed)
+        for kind, said in found.items():
+            said[judge(world.evidence(world.make(kind), SETTINGS), SETTINGS).action] += 1
+    return found
+
+
+def assert_good_and_bad_are_told_apart(found: dict[str, Counter[str]]) -> None:
+    bad, good = (sum((found[kind] for kind in kinds), Counter[str]()) for kinds in (BAD, GOOD))
+    assert bad["promote"] <= 0.01 * bad.total(), found
+    assert good["refuse"] <= 0.05 * good.total(), found
+    assert good["promote"] >= 0.9 * good.total(), found  # a judge that holds everything would be no use
+
+
+def test_bad_versions_are_caught_and_good_ones_serve() -> None:
+    found = verdicts(20, first=0)
+    assert sum(found[kind].total() for kind in BAD) == 80
+    assert sum(found[kind].total() for kind in GOOD) == 40
+    assert_good_and_bad_are_told_apart(found)
+
+
+@pytest.mark.long
+def test_hundreds_of_bad_versions_are_caught_and_good_ones_serve() -> None:
+    found = verdicts(120, first=1000)
+    print({kind: dict(said) for kind, said in found.items()})
+    assert_good_and_bad_are_told_apart(found)
+
+
+@pytest.mark.long
+def test_old_weights_that_claim_to_be_new_do_not_serve() -> None:
+    said = Counter[str]()
+    for seed in range(2000, 2040):
+        world = World(seed)
+        assert world.value(world.older) < world.value(world.network) - 0.05
+        said[judge(world.evidence(world.make("old weights"), SETTINGS), SETTINGS).action] += 1
+    print(dict(said))
+    assert said["promote"] == 0, said
+
+
+def test_a_version_that_serves_is_rolled_back_when_the_one_before_was_better() -> None:
+    """The log is of the bad one now: what it did is known, and what the one before would have done is estimated."""
+    rolled = Counter[str]()
+    for seed in range(4):
+        world = World(seed)
+        good, world.network = world.network, world.older
+        world.act(1500)
+        world.gated = False
+        worse, same = (replace_before(world, network) for network in (good, world.older))
+        rolled[watch(worse, SETTINGS).action] += 1
+        assert watch(same, SETTINGS).action == "keep"
+    assert rolled["roll_back"] >= 2, rolled  # the others are held by too little evidence
+
+
+def replace_before(world: World, before: torch.nn.Module) -> Evidence:
+    """What is known of the serving network beside another one before it."""
+    return evidence(
+        world.chances(world.network), world.chances(before), world.action, world.reward, world.propensity,
+        np.ones(world.opinion.shape, bool), NEWER, SETTINGS, world.rng, weights_finite=True,
+    )  # fmt: skip
+
+
+def estimate(value: float | None, width: float = 0.01, effective: float = 400.0, count: int = 500) -> Estimate:
+    if value is None:
+        return Estimate(None, None, None, 0.0, count)
+    return Estimate(value, value - width, value + width, effective, count)
+
+
+def known(gain: Estimate | None = None, **others: object) -> Evidence:
+    """A sound candidate with small changes, but for what is said of it."""
+    mean = estimate(0.3)
+    usual = Evidence(
+        True, NEWER, 500, 0.5, 0.5, 0.6, 0.6, 0.03, Comparison(mean, mean, None, None, gain or estimate(0.0)), 1.0
+    )
+    return replace(usual, **others)  # type: ignore[arg-type]
+
+
+CASES = {
+    "as good": (known(), "promote", "earns no less"),
+    "better": (known(estimate(0.1), change=0.9), "promote", "earns no less"),
+    "not finite": (known(finite=False), "refuse", "not finite"),
+    "not trained": (known(ages=Ages(10, 9, 10)), "refuse", "stale: step 10, and what serves is of step 10"),
+    "older": (known(ages=Ages(4, 3, 10)), "refuse", "stale: step 4"),
+    "of an old parent": (known(ages=Ages(5001, 3999, 5000)), "refuse", "stale: trained from step 3999, 1001 steps"),
+    "of a parent just young enough": (known(ages=Ages(5001, 4000, 5000)), "promote", ""),
+    "collapsed": (known(entropy=0.04, entropy_before=0.07), "refuse", "collapsed: its entropy is 0.040"),
+    "half as undecided": (known(entropy=0.2, entropy_before=0.5), "refuse", "after 0.500 in the version before"),
+    "on the way out of a collapse": (known(entropy=0.04, entropy_before=0.02), "promote", ""),
+    "disliked by the gate": (known(pass_rate=0.4, pass_rate_before=0.6), "refuse", "approves 0.400"),
+    "liked by the gate": (known(pass_rate=0.5, pass_rate_before=0.6), "promote", ""),
+    "surely worse": (known(estimate(-0.04)), "refuse", r"earns less .* -0.0400 \(-0.0500 to -0.0300\)"),
+    "far worse by a wide interval": (known(estimate(-0.2, width=0.4)), "refuse", "earns less"),
+    "perhaps worse": (known(estimate(-0.03, width=0.05), change=0.5), "hold", "may earn less"),
+    "uncertain and large": (known(estimate(0.0, width=0.05), change=0.5), "hold", "changes 0.500"),
+    "uncertain and small": (known(estimate(0.0, width=0.05)), "promote", "changes only 0.030"),
+    "little known, small": (known(estimate(-0.01, effective=20)), "promote", "worth 20"),
+    "few, small": (known(estimate(-0.01, count=20)), "promote", "from 20 experiences"),
+    "little known, large": (known(estimate(0.3, effective=20), change=0.4), "hold", "too little is known"),
+    "little known speaks against it": (known(estimate(-0.1, effective=20)), "hold", "too little is known"),
+    "nothing known, small": (known(estimate(None)), "promote", "unknown"),
+    "nothing seen": (
+        known(estimate(None, count=0), entropy=None, entropy_before=None, pass_rate=None, change=None),
+        "hold",
+        "an unknown share",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_verdicts(case: str) -> None:
+    found, action, told = CASES[case]
+    verdict = judge(found, SETTINGS)
+    assert verdict.action == action, verdict
+    assert re.search(told, verdict.reason), verdict
+
+
+@pytest.mark.parametrize(
+    ("case", "action"),
+    [
+        ("as good", "keep"), ("not finite", "roll_back"), ("older", "keep"), ("collapsed", "roll_back"),
+        ("half as undecided", "roll_back"), ("disliked by the gate", "roll_back"), ("surely worse", "roll_back"),
+        ("little known speaks against it", "keep"), ("nothing seen", "keep"),
+    ],
+)  # fmt: skip
+def test_what_serves_is_watched(case: str, action: str) -> None:
+    assert watch(CASES[case][0], SETTINGS).action == action
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "action"),
+    [
+        ("collapsed", {"entropy_floor": 0.01}, "promote"),
+        ("half as undecided", {"entropy_fall": 0.3}, "promote"),
+        ("disliked by the gate", {"pass_floor": 0.5}, "promote"),
+        ("surely worse", {"tolerance": 0.06}, "promote"),
+        ("far worse by a wide interval", {"far_loss": 0.3}, "hold"),
+        ("uncertain and large", {"small_change": 0.6}, "promote"),
+        ("little known, large", {"least_effective": 10.0}, "promote"),
+        ("few, small", {"least_count": 10, "tolerance": 0.0, "small_change": 0.0}, "hold"),
+        ("of an old parent", {"stale_steps": 2000}, "promote"),
+    ],
+)
+def test_every_setting_changes_a_verdict(case: str, change: dict[str, float], action: str) -> None:
+    assert judge(CASES[case][0], SETTINGS).action != action
+    assert judge(CASES[case][0], JudgeSettings(**change)).action == action  # type: ignore[arg-type]
+
+
+share = st.floats(0, 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(share, share, share, share, share, st.floats(-1, 1), st.floats(0, 1), st.floats(0, 600), st.integers(0, 600))
+def test_a_better_candidate_never_gets_a_worse_verdict(
+    entropy: float, before: float, passed: float, passed_before: float, change: float, value: float, width: float,
+    effective: float, count: int,
+) -> None:  # fmt: skip
+    """More reward by the same evidence, or approval by the gate, speaks for a version and never against it."""
+    order = ["refuse", "hold", "promote"]
+    gain = estimate(value, width, effective, count)
+    one = known(
+        gain, entropy=entropy, entropy_before=before, pass_rate=passed, pass_rate_before=passed_before, change=change
+    )
+    better = estimate(value + 0.05, width, effective, count)
+    richer = replace(one, comparison=replace(one.comparison, difference=better))
+    ranks = [order.index(judge(each, SETTINGS).action) for each in (one, richer, replace(one, pass_rate=1.0))]
+    assert ranks[0] <= min(ranks[1:])
+    assert judge(replace(one, finite=False), SETTINGS).action == "refuse"
+
+
+def test_evidence_of_known_policies() -> None:
+    """Four actions, two observations: figures that one can work out by hand."""
+    candidate = np.array([[1.0, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+    before = np.array([[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+    approved = np.array([[True, False, False, False], [True, True, False, False]])
+    found = evidence(
+        candidate, before, np.array([0, 3]), np.array([1.0, 0.0]), np.array([0.5, 0.25]), approved, NEWER, SETTINGS,
+        np.random.default_rng(0), weights_finite=True, at=7.0,
+    )  # fmt: skip
+    assert (found.finite, found.count, found.at) == (True, 2, 7.0)
+    assert (found.entropy, found.entropy_before) == pytest.approx((0.5, 0.75))
+    assert (found.pass_rate, found.pass_rate_before) == pytest.approx((0.75, 0.5))
+    assert found.change == pytest.approx(0.25)
+    assert found.comparison.snips.value == pytest.approx(2 / 3)
+    assert found.comparison.snips_serving.value == pytest.approx(0.5)
+    assert found.difference.value == pytest.approx(2 / 3 - 1 / 2)
+    assert json.loads(json.dumps(asdict(found)))["ages"]["step"] == 11
+
+
+def test_entropy_counts_only_the_actions_that_can_be_chosen() -> None:
+    chances = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    allowed = np.array([[True, True, False, False], [True, False, False, False]])
+    told = (np.array([0, 0]), np.zeros(2), np.array([0.5, 1.0]), np.ones((2, 4), bool), NEWER, SETTINGS)
+    found = evidence(chances, chances, *told, np.random.default_rng(0), weights_finite=True, allowed=allowed)
+    assert found.entropy == pytest.approx(1.0)  # the second had no choice, and tells nothing
+
+
+def test_experiences_without_an_outcome_count_for_the_policy_and_not_for_the_reward() -> None:
+    rng = np.random.default_rng(0)
+    chances, reward = rng.dirichlet(np.ones(5), 50), rng.normal(size=50)
+    reward[20:] = np.nan
+    told = (rng.integers(5, size=50), reward, np.full(50, 0.2), np.ones((50, 5), bool), NEWER, SETTINGS, rng)
+    found = evidence(
+        chances, chances, *told, weights_finite=True, model=np.zeros((50, 5)), known=np.arange(50) < 20
+    )  # fmt: skip
+    assert found.count == found.difference.count == 20
+    assert found.comparison.doubly_robust is not None
+    assert found.difference.value == 0.0
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_broken_probabilities_are_evidence_and_not_an_error(broken: float) -> None:
+    chances = np.full((30, ACTIONS), 1 / ACTIONS)
+    bad = chances.copy()
+    bad[3] = broken
+    told = (np.zeros(30, int), np.zeros(30), np.full(30, 0.1), np.ones((30, ACTIONS), bool), NEWER, SETTINGS)
+    rng = np.random.default_rng(0)
+    found = evidence(bad, chances, *told, rng, weights_finite=True, model=np.zeros((30, ACTIONS)))
+    assert (found.finite, found.entropy, found.change) == (False, None, None)
+    assert judge(found, SETTINGS).action == "refuse"
+    beside = evidence(chances, bad, *told, rng, weights_finite=True)
+    assert judge(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
+
+
+def test_no_observation_at_all_is_evidence_too() -> None:
+    nothing = np.empty((0, 4))
+    told = (np.empty(0, int), np.empty(0), np.empty(0), np.empty((0, 4), bool), NEWER, SETTINGS)
+    found = evidence(nothing, nothing, *told, np.random.default_rng(0), weights_finite=True)
+    assert judge(found, SETTINGS).action == "hold"

@@ -1,0 +1,94 @@
+"""`kill -9` of a real service under load: nothing acknowledged is lost or counted twice, and the log tells it all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decide.served import Process
+from townlet.decide.client import Client
+from townlet.decide.domains import DOMAINS
+from townlet.decide.events import Decided, Outcome
+from townlet.decide.recovery import LOG, events, replayed
+
+GAMES = 4
+WORDS = ("learning.every=0.05", "learning.samples_per_insert=100", "versions=50")
+
+
+class Book:
+    """What the service has acknowledged to games."""
+
+    def __init__(self) -> None:
+        self.decided: dict[str, dict[str, Any]] = {}
+        self.reported: dict[str, bool] = {}
+        self.over = False
+
+
+async def play(url: str, place: int, book: Book) -> None:
+    site = DOMAINS["bandit-ads"].game(place, f"site {place}", 0)
+    async with Client(url, patience=120) as client:
+        while not book.over:
+            reply = await client.say(site.message())
+            assert reply["type"] in ("ad_decision", "no_ad"), reply
+            assert book.decided.setdefault(reply["decisionId"], reply) is reply, "an id was given twice"
+            for report in site.obey(reply) + site.go_on():
+                answer = await client.say(report)
+                assert answer["type"] == "outcome_ack", answer
+                book.reported[report["decisionId"]] = report["clicked"]
+
+
+async def torment(server: Process, kills: int, book: Book, rng: random.Random) -> None:
+    players = [asyncio.create_task(play(server.url, place, book)) for place in range(GAMES)]
+    for _ in range(kills):
+        await asyncio.sleep(rng.uniform(0.2, 1.5))
+        await asyncio.to_thread(server.end)
+        server.start()
+        await asyncio.to_thread(server.wait)
+    await asyncio.sleep(1.0)
+    book.over = True
+    await asyncio.gather(*players)
+
+
+def check(server: Process, book: Book) -> None:
+    found = list(events(server.folder / LOG))
+    decided = {event.reply["decisionId"]: event for event in found if isinstance(event, Decided)}
+    assert len(decided) == sum(isinstance(event, Decided) for event in found)
+    # Nothing acknowledged is lost. What the log has beyond it was never told to anybody.
+    for id, reply in book.decided.items():
+        assert decided[id].reply == reply
+    outcomes = Counter(event.number for event in found if isinstance(event, Outcome))
+    assert all(decided[id].number in outcomes for id in book.reported)
+    stats = server.get("/api/decide/stats")["buffer"]
+    parts = ("joined", "expired", "pending", "not_executed")
+    assert stats["decisions"] == len(decided) == sum(stats[name] for name in parts)
+    # A report that came twice, since its acknowledgement was lost, is in the log twice and counts once.
+    assert stats["joined"] == len(outcomes)
+    assert stats["joined"] + stats["duplicates"] == outcomes.total()
+    assert stats["unknown"] == stats["late"] == 0
+
+
+def rounds(tmp_path: Path, kills: int, seed: int) -> None:
+    server, book = Process(tmp_path, "bandit-ads", *WORDS).start().wait(), Book()
+    try:
+        asyncio.run(torment(server, kills, book, random.Random(seed)))
+        check(server, book)
+    finally:
+        server.end(signal.SIGTERM)
+    versions = list(replayed(tmp_path))
+    assert len(versions) > kills
+    assert all(version.same for version in versions)
+
+
+def test_killed_under_load(tmp_path: Path) -> None:
+    rounds(tmp_path, 2, 1)
+
+
+@pytest.mark.long
+def test_killed_a_hundred_times_under_load(tmp_path: Path) -> None:
+    rounds(tmp_path, 100, 2)

@@ -1,0 +1,43 @@
+"""The log of a real process that is killed, and on a real disk without room: what it acknowledged is there, once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs.test_disk import may_mount
+
+SCRIPT = Path(__file__).with_name("log_writer.py")
+
+
+def written(way: str, folder: Path, *more: str, within: tuple[str, ...] = ()) -> dict[str, str]:
+    """What the writer says at the end; it looks itself at what can be read."""
+    command = [*within, sys.executable, str(SCRIPT), way, str(folder), *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("times", [15, pytest.param(100, marks=pytest.mark.long)])
+def test_killed_at_random_instants_nothing_told_is_lost_or_doubled(times: int, tmp_path: Path) -> None:
+    said = written("killed", tmp_path, str(times))
+    assert int(said["told"]) > 10 * times
+    assert int(said["segments"]) > 1
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
+def test_a_full_disk_stops_appending_and_room_lets_it_go_on(tmp_path: Path) -> None:
+    said = written("full", tmp_path, within=("unshare", "-rm"))
+    assert said["refused"] == said["problem"]
+    assert "cannot write the log in" in said["problem"]
+    assert "the disk is full; free some space there" in said["problem"]
+    assert said["problem afterwards"] == "None"
+
+
+def test_a_limit_on_file_sizes_stops_appending_and_room_lets_it_go_on(tmp_path: Path) -> None:
+    said = written("limited", tmp_path)
+    assert "a file may not grow that large here; raise the limit" in said["problem"]
+    assert said["problem afterwards"] == "None"

@@ -1,0 +1,169 @@
+"""Decisions, reports and what becomes of them, without a network between: a real log, real versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from decide.sites import ask, begin, click, live, request
+from townlet.decide.recovery import replayed
+from townlet.decide.service import Service
+
+
+def counts(service: Service) -> dict[str, int]:
+    found = service.ledger.join.counts
+    assert found.balanced
+    assert found.decisions == found.joined + found.expired + found.pending + found.not_executed
+    return {"decisions": found.decisions, "joined": found.joined, "expired": found.expired, "pending": found.pending}
+
+
+def test_whoever_asks_again_gets_the_same_answer_and_one_decision(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    first, again = ask(service, request(1.0))[0], ask(service, request(1.0))[0]
+    assert first == again
+    both = ask(service, request(2.0), request(2.0))
+    assert both[0] == both[1] != first
+    assert counts(service)["decisions"] == 2
+    service.close()
+
+
+def test_what_is_older_than_what_was_seen_is_refused(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    ask(service, request(5.0))
+    assert ask(service, request(4.0))[0]["code"] == "STALE_OBSERVATION"
+    assert ask(service, request(4.0, "another site"))[0]["type"] == "ad_decision"
+    service.close()
+
+
+def test_a_report_counts_once(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    id = ask(service, request(1.0))[0]["decisionId"]
+    for _ in range(3):
+        assert service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}
+    assert counts(service) == {"decisions": 1, "joined": 1, "expired": 0, "pending": 0}
+    assert service.ledger.tally.completed == 1
+    assert service.ledger.join.counts.duplicates == 2
+    service.close()
+
+
+@pytest.mark.parametrize(
+    "id", ["", "-", "1", "abc-1", "{name}-0", "{name}-2", "{name}-999999999999999999", "{name}-1e3"]
+)
+def test_reports_of_what_was_never_decided_do_nothing(tmp_path: Path, id: str) -> None:
+    service, _, _ = begin(tmp_path)
+    ask(service, request(1.0))
+    service.report(click(id.format(name=service.name)) if id else {"type": "click_report"})
+    assert counts(service) == {"decisions": 1, "joined": 0, "expired": 0, "pending": 1}
+    service.close()
+
+
+def test_what_waits_too_long_expires_and_a_late_report_changes_nothing(tmp_path: Path) -> None:
+    service, _, clock = begin(tmp_path)
+    id = ask(service, request(1.0))[0]["decisionId"]
+    clock.now += 19
+    service.expire()
+    assert counts(service)["pending"] == 1
+    clock.now += 2
+    service.expire()
+    service.report(click(id))
+    assert counts(service) == {"decisions": 1, "joined": 0, "expired": 1, "pending": 0}
+    assert service.ledger.join.counts.late == 1
+    assert len(service.ledger.buffer) + len(service.ledger.held_out) == 0  # censored
+    service.close()
+
+
+def test_expired_ones_can_have_an_outcome(tmp_path: Path) -> None:
+    service, _, clock = begin(tmp_path, ["memory.expired=0"])
+    ask(service, request(1.0))
+    clock.now += 21
+    service.expire()
+    assert len(service.ledger.buffer) + len(service.ledger.held_out) == 1
+    service.close()
+
+
+def test_what_cannot_be_paid_for_is_never_shown(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    found = ask(service, request(1.0, budgets=[0.0] * 12))[0]
+    assert (found["type"], found["reason"]) == ("no_ad", "no_budget")
+    assert service.ledger.join.counts.waited == 1
+    service.close()
+
+
+def test_nonsense_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    found = ask(service, request(1.0, traits=[2.0] * 8))[0]
+    assert (found["type"], found["code"]) == ("error", "INVALID_OBSERVATION")
+    assert found["message"].startswith("traits.0:")
+    assert counts(service)["decisions"] == 0
+    service.close()
+
+
+def test_the_kill_switch_leaves_it_to_the_gate(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    service.gate_only = True
+    found = ask(service, request(100.0))[0]
+    assert (found["ad"], found["modelVersion"], found["confidence"]) == (0, 0, 1.0)
+    assert ask(service, request(101.0))[0]["ad"] == 1  # the first was shown a second ago, and is less fresh
+    service.close()
+
+
+def test_it_learns_what_visitors_click_on_and_the_log_gives_the_same_versions(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["memory.expired=0"])
+    first = live(service, rounds, clock, 600)
+    second = live(service, rounds, clock, 900, seed=2)
+    third = live(service, rounds, clock, 600, seed=3)
+    rates = [site.clicks / site.shown for site in (first, second, third)]
+    assert rates[0] < 0.26 < 0.34 < rates[2], rates  # about .64 is possible
+    assert rounds.progress.agreed == rounds.progress.steps  # the gate was never changed
+    service.close()
+    found = list(replayed(tmp_path))
+    assert len(found) > 80
+    assert all(one.same for one in found)
+
+
+@pytest.mark.parametrize("milestone", [None, 30, 120])
+def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, milestone: int | None) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 70 if milestone == 120 else 10)
+    if milestone:
+        service.milestone()
+    live(service, rounds, clock, 120, seed=2)
+    pending = {number: one.made for number, one in service.ledger.pending.items()}
+    held = service.ledger.held_out.everything(), service.ledger.buffer.everything()
+    rounds.step()
+    rounds.step()  # not published: must be made again
+    before = service.ledger.join.counts, service.trainer.step, service.versions.serving
+    weights = {name: tensor.tolist() for name, tensor in service.trainer.weights().items()}
+    service.close()
+    again, _, _ = begin(tmp_path)
+    assert before[2] is not None
+    assert again.versions.serving is not None
+    assert (again.ledger.join.counts, again.trainer.step) == before[:2]
+    assert again.versions.serving.digest == before[2].digest
+    assert {name: tensor.tolist() for name, tensor in again.trainer.weights().items()} == weights
+    assert again.name == service.name
+    assert {number: one.made for number, one in again.ledger.pending.items()} == pending
+    for kept, found in zip(held, (again.ledger.held_out.everything(), again.ledger.buffer.everything()), strict=True):
+        assert kept.number.tolist() == found.number.tolist()
+        assert kept.outcome.tolist() == found.outcome.tolist()
+        assert all((kept.rows[name] == found.rows[name]).all() for name in kept.rows)
+    assert again.ledger.tally == service.ledger.tally
+    assert ask(again, {**service.ledger.territories["site 2"].last.message})[0] == (  # type: ignore[union-attr]
+        service.ledger.territories["site 2"].last.reply  # type: ignore[union-attr]
+    )
+    again.close()
+
+
+def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 120)
+    assert rounds.progress.last is not None
+    assert rounds.progress.last.agreement == 1.0
+    service.close()
+    again, later, clock = begin(tmp_path, ["gate.threshold=0.12", "learning.samples_per_insert=100"])
+    later.step()
+    assert later.progress.last is not None
+    assert later.progress.last.agreement < 0.9
+    again.close()
+    assert all(one.same for one in replayed(tmp_path))

@@ -1,0 +1,57 @@
+"""Settings are checked whole: whoever makes five mistakes reads of five."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from townlet.decide.domains import DOMAINS
+from townlet.decide.settings import hash_of, load
+from townlet.errors import Mistakes
+
+WRONG = """\
+domain: hive
+policy: planes
+learning:
+  batch: 4
+  least: 8
+  evry: 2
+  reward: {actual: 0.9, gate: 0.3}
+gate:
+  threshold: high
+"""
+
+
+def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "game.yaml"
+    file.write_text(WRONG)
+    with pytest.raises(Mistakes) as found:
+        load(file, (), DOMAINS)
+    told = {(m.where.line if m.where else 0): str(m) for m in found.value.mistakes}
+    assert sorted(told) == [2, 5, 6, 7, 9]
+    assert "plain" in told[2]
+    assert "least is 8 and learning.batch only 4" in told[5]
+    assert "every" in told[6]
+    assert "sum to 1.2" in told[7]
+    assert "threshold" in told[9]
+
+
+@pytest.mark.parametrize(("actual", "gate", "right"), [(0.7, 0.3, True), (0.7, 0.309, True), (0.7, 0.32, False)])
+def test_weights_of_rewards_must_sum_to_one(actual: float, gate: float, right: bool) -> None:
+    words = [f"learning.reward.actual={actual}", f"learning.reward.gate={gate}"]
+    if right:
+        assert load("hive", words, DOMAINS).learning.reward.gate == gate
+    else:
+        with pytest.raises(Mistakes, match="must sum to 1"):
+            load("hive", words, DOMAINS)
+
+
+def test_an_unknown_domain_is_told_with_the_known_ones() -> None:
+    with pytest.raises(Mistakes, match="did you mean 'hive'"):
+        load("hives", (), DOMAINS)
+
+
+def test_the_hash_of_a_gate_is_that_of_its_values() -> None:
+    usual, same, other = (load("hive", words, DOMAINS).gate for words in ((), ("seed=3",), ("gate.threshold=0.5",)))
+    assert hash_of(usual) == hash_of(same) != hash_of(other)

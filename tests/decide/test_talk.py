@@ -1,0 +1,202 @@
+"""Conversations over real sockets: nonsense, strangers, floods, and a game that only wants to play."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from decide.served import Process
+from decide.sites import click, request
+from townlet.decide.client import Client
+from townlet.decide.domains import DOMAINS
+from townlet.decide.simulate import Trouble, simulate
+
+GAME = "http://play.example:5173"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    folder = tmp_path_factory.mktemp("service")
+    running = Process(folder, "bandit-ads", "learning.every=0.2", "--origin", GAME).start().wait()
+    yield running
+    assert running.end(signal.SIGTERM) in (0, 130, -signal.SIGTERM)
+
+
+async def said(url: str, *frames: str | bytes, **options: Any) -> list[dict[str, Any]]:
+    async with connect(url, proxy=None, **options) as socket:
+        for frame in frames:
+            await socket.send(frame)
+        return [json.loads(await asyncio.wait_for(socket.recv(), 20)) for _ in frames]
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ("", "INVALID_JSON"),
+        ("{", "INVALID_JSON"),
+        ("[" * 50_000, "INVALID_JSON"),
+        ('{"type": "ping", "x": NaN}', "INVALID_JSON"),
+        ("3", "INVALID_MESSAGE"),
+        ("[]", "INVALID_MESSAGE"),
+        ("{}", "UNKNOWN_TYPE"),
+        ('{"type": ["ping"]}', "UNKNOWN_TYPE"),
+        ('{"type": "pong"}', "UNKNOWN_TYPE"),
+        ('{"type": "ad_request"}', "INVALID_OBSERVATION"),
+        (json.dumps(request(1.0, "odd", more=1)), "INVALID_OBSERVATION"),
+        (json.dumps(request(1e300, "odd")), "INVALID_OBSERVATION"),
+        ('{"type": "click_report", "decisionId": 3, "clicked": true}', "INVALID_REPORT"),
+        (json.dumps(click("nobody-1")), "UNKNOWN_DECISION"),
+    ],
+)
+def test_nonsense_gets_a_code_and_the_conversation_goes_on(server: Process, frame: str, code: str) -> None:
+    wrong, pong = asyncio.run(said(server.url, frame, '{"type": "ping"}'))
+    assert wrong["type"] == "error"
+    assert wrong["code"] == code
+    assert 0 < len(wrong["message"]) < 400
+    assert pong == {"type": "pong"}
+
+
+@pytest.mark.parametrize("frame", [b"\xff\x00", "x" * 200_000], ids=["bytes", "too large"])
+def test_what_is_no_message_at_all_ends_the_conversation_and_nothing_else(server: Process, frame: str | bytes) -> None:
+    with pytest.raises((ConnectionClosed, TimeoutError)):
+        asyncio.run(said(server.url, frame))
+    assert asyncio.run(said(server.url, '{"type": "ping"}')) == [{"type": "pong"}]
+
+
+def test_pages_of_strangers_are_turned_away_and_named_ones_are_not(server: Process) -> None:
+    with pytest.raises(InvalidStatus):
+        asyncio.run(said(server.url, '{"type": "ping"}', origin="http://evil.example"))
+    for origin in (None, GAME, f"http://127.0.0.1:{server.port}"):
+        assert asyncio.run(said(server.url, '{"type": "ping"}', origin=origin)) == [{"type": "pong"}]
+
+
+def test_answers_come_in_the_order_of_messages(server: Process) -> None:
+    frames = [json.dumps(request(float(n), "ordered")) if n % 2 else '{"type": "ping"}' for n in range(60)]
+    found = [reply["type"] for reply in asyncio.run(said(server.url, *frames))]
+    assert found[0::2] == ["pong"] * 30
+    assert set(found[1::2]) <= {"ad_decision", "no_ad"}
+
+
+def test_badly_behaved_games_break_no_count(server: Process) -> None:
+    games = [DOMAINS["bandit-ads"].game(seed, f"bad {seed}", 0) for seed in range(6)]
+    trouble = Trouble(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.05)
+    stop = asyncio.Event()
+    seen: list[dict[str, int]] = []
+
+    async def watch() -> None:
+        while not stop.is_set():
+            seen.append((await asyncio.to_thread(server.get, "/api/decide/stats"))["buffer"])
+            await asyncio.sleep(0.02)
+
+    async def play() -> None:
+        watching = asyncio.create_task(watch())
+        score = await simulate(server.url, games, 60, trouble=trouble)
+        stop.set()
+        await watching
+        assert score.observations == 360
+        assert score.connections > 6
+        assert score.refused == 0
+
+    asyncio.run(play())
+    assert len(seen) > 5
+    for counts in seen:
+        parts = ("joined", "expired", "pending", "not_executed")
+        assert counts["decisions"] == sum(counts[name] for name in parts)
+    assert seen[-1]["duplicates"] > 0
+    assert seen[-1]["joined"] > seen[0]["joined"]
+
+
+def test_the_service_can_be_asked_about_itself(server: Process) -> None:
+    assert server.get("/health") == {"ok": True, "problem": None}
+    assert server.get("/api/decide/versions")["serving"] >= 1
+    assert "ad_request" in server.get("/api/decide/schema")
+    assert "/api/decide/pin" in server.get("/openapi.json")["paths"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    assert "# TYPE townlet_decide_buffer_decisions gauge" in lines
+    assert all(line.startswith(("# TYPE townlet_decide_", "townlet_decide_")) for line in lines)
+
+
+def post(server: Process, path: str, **body: Any) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json"}
+    asked = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(asked, timeout=20) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+def test_an_operator_can_hold_a_version_and_switch_networks_off(server: Process) -> None:
+    def version_of(time: float) -> int:
+        reply = asyncio.run(said(server.url, json.dumps(request(time, "operated"))))[0]
+        return int(reply["modelVersion"])
+
+    post(server, "/api/decide/pin", version=1)
+    assert version_of(1.0) == 1
+    post(server, "/api/decide/gate-only", on=True)
+    assert version_of(2.0) == 0
+    post(server, "/api/decide/gate-only", on=False)
+    post(server, "/api/decide/unpin")
+    assert version_of(3.0) >= 1
+    with pytest.raises(urllib.error.HTTPError, match="422"):
+        post(server, "/api/decide/pin", version=10**9)
+
+
+async def flood(url: str, frames: int, seed: int) -> None:
+    """Frames of every kind of nonsense, a thousand in each conversation."""
+    rng, left = random.Random(seed), frames
+    pieces = [
+        '{"type":',
+        '"ad_request"',
+        '"click_report"',
+        "[",
+        "]",
+        "}",
+        ",",
+        "1e999",
+        "null",
+        "\\u0000",
+        '"',
+        "é",
+        "7",
+    ]
+    while left > 0:
+        async with Client(url) as client:
+            for _ in range(min(left, 1000) // 20):
+                odd = [
+                    {
+                        "type": rng.choice(["ad_request", "click_report", "ping", ""]),
+                        rng.choice(pieces): rng.choice(pieces),
+                    }
+                    for _ in range(20)
+                ]
+                replies = await asyncio.gather(*(client.say(message) for message in odd))
+                assert {reply["type"] for reply in replies} <= {"error", "pong"}
+        texts = ["".join(rng.choices(pieces, k=rng.randrange(1, 40))) for _ in range(20)]
+        assert len(await said(url, *texts)) == 20
+        left -= 1000
+
+
+def resident(process: Process) -> int:
+    assert process.process is not None
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))
+
+
+@pytest.mark.parametrize("frames", [2000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_fuzzed_frames_neither_crash_nor_grow_it(server: Process, frames: int) -> None:
+    asyncio.run(flood(server.url, 1000, 0))
+    before = resident(server)
+    asyncio.run(flood(server.url, frames, 1))
+    assert resident(server) < before + 40_000  # KiB
+    assert asyncio.run(said(server.url, '{"type": "ping"}')) == [{"type": "pong"}]
