@@ -244,7 +244,7 @@ def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, ser
     look = opened(visit, service)
     assert service.process is not None
     most = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (1000, most[1]))
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, most[1]))
     try:
         alarm = look.page.locator("[data-alarm=log]")
         expect(alarm).to_contain_text("Nothing is written down")

@@ -52,6 +52,12 @@ class Pin(Why):
     version: int
 
 
+class Back(Why):
+    """Go back, and stay there where it is held."""
+
+    hold: bool = False
+
+
 def open_app(folder: Path, settings: DecideSettings) -> FastAPI:
     """The server for the service in a folder, which goes on where it was."""
     service = Service(folder, DOMAINS[settings.domain], settings)
@@ -169,9 +175,17 @@ def _operator(app: FastAPI, service: Service) -> None:
         return await changed(lambda: service.versions.unpin(asked.reason))
 
     @app.post("/api/decide/rollback")
-    async def roll_back(asked: Why) -> dict[str, Any]:
-        """Go back to the version that served before."""
-        return await changed(lambda: service.versions.roll_back(asked.reason))
+    async def roll_back(asked: Back) -> dict[str, Any]:
+        """Go back to the version that served before, and hold it if asked to: else the next promotion replaces it."""
+
+        def back() -> Change:
+            change = service.versions.roll_back(asked.reason)
+            if not (asked.hold and change.served):
+                return change
+            _note(service, change)
+            return service.versions.pin(change.version, asked.reason)
+
+        return await changed(back)
 
     @app.post("/api/decide/gate-only")
     async def gate_only(asked: GateOnly) -> dict[str, Any]:

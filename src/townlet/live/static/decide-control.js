@@ -116,12 +116,10 @@ export class Control {
 
   rollBack() {
     confirmed({
-      title: `Roll back to version ${this.stats?.versions.before}?`, act: 'Roll back', why: true, grave: true,
-      text: 'The version that served before serves again at once.', hold: 'Pin it there. Otherwise the next promotion may replace it within a second.',
-      fulfil: async (reason, hold) => {
-        const told = await ask('api/decide/rollback', { reason });
-        if (hold) await ask('api/decide/pin', { version: told.serving, reason });
-      },
+      title: 'Roll back to the version before?', act: 'Roll back', why: true, grave: true,
+      text: `The one that served before, now ${this.stats?.versions.before}, serves again at once.`,
+      hold: 'Pin it there. Otherwise the next promotion may replace it within a second.',
+      fulfil: (reason, hold) => ask('api/decide/rollback', { reason, hold }),
     });
   }
 
