@@ -167,3 +167,21 @@ def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:
     assert later.progress.last.agreement < 0.9
     again.close()
     assert all(one.same for one in replayed(tmp_path))
+
+
+def test_what_is_refused_is_not_learned_on_from_and_the_log_tells_it(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["judge.entropy_floor=1.0", "versions=2"])  # surer is always refused
+    live(service, rounds, clock, 160)
+    assert rounds.progress.verdicts["refuse"] >= 5
+    assert service.versions.serving is not None
+    assert service.versions.serving.version == 1
+    first, now = service.versions.open(1)[0], service.trainer.weights()
+    assert {name: tensor.tolist() for name, tensor in first.items()} == {
+        name: tensor.tolist() for name, tensor in now.items()
+    }
+    assert service.trainer.step > 20  # steps count on
+    service.close()
+    again, _, _ = begin(tmp_path, ["judge.entropy_floor=1.0", "versions=2"])
+    assert again.trainer.step == service.trainer.step
+    again.close()
+    assert all(one.same for one in replayed(tmp_path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import resource
 import signal
 import urllib.error
 import urllib.request
@@ -200,3 +201,36 @@ def test_fuzzed_frames_neither_crash_nor_grow_it(server: Process, frames: int) -
     asyncio.run(flood(server.url, frames, 1))
     assert resident(server) < before + 40_000  # KiB
     assert asyncio.run(said(server.url, '{"type": "ping"}')) == [{"type": "pong"}]
+
+
+def test_a_full_disk_stops_learning_and_not_deciding(tmp_path: Path) -> None:
+    server = Process(tmp_path, "bandit-ads", "learning.every=0.2").start().wait()
+    assert server.process is not None
+
+    async def play() -> None:
+        async with Client(server.url, patience=20) as client:
+            kept = await client.say(request(1.0))
+            unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            found = [await client.say(request(2.0 + turn)) for turn in range(3)]
+            assert {reply["type"] for reply in found} <= {"ad_decision", "no_ad"}
+            assert {reply["decisionId"].rpartition("-")[2] for reply in found} == {"0"}
+            refused = await client.say(click(kept["decisionId"]))
+            assert refused["code"] == "LOG_STOPPED"
+            stats = await asyncio.to_thread(server.get, "/api/decide/stats")
+            assert "may not grow" in stats["service"]["problem"]
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+            for turn in range(200):
+                later = await client.say(request(100.0 + turn))
+                if not later["decisionId"].endswith("-0"):
+                    break
+                await asyncio.sleep(0.1)
+            assert (await client.say(click(kept["decisionId"])))["type"] == "outcome_ack"
+            assert (await client.say(click(later["decisionId"])))["type"] == "outcome_ack"
+
+    try:
+        asyncio.run(play())
+        counts = server.get("/api/decide/stats")["buffer"]
+        assert counts["joined"] == 2
+        assert counts["decisions"] == sum(counts[name] for name in ("joined", "expired", "pending", "not_executed"))
+    finally:
+        server.end(signal.SIGTERM)

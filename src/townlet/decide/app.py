@@ -81,7 +81,9 @@ def make_app(service: Service, rounds: Rounds) -> FastAPI:
         rounds.stop()
         service.close()
 
-    app = FastAPI(title="Townlet decides", version=townlet.__version__, lifespan=lifespan, redoc_url=None)
+    app = FastAPI(
+        title="Townlet decides", version=townlet.__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.add_exception_handler(TownletError, _explained)
 
     @app.websocket("/ws")
@@ -107,6 +109,8 @@ async def _tick(service: Service, rounds: Rounds, figures: Figures) -> None:
         await asyncio.sleep(TICK)
         service.expire()
         rounds.ensure()
+        if figures.desk is not None:
+            figures.desk.give_up()
 
 
 def _questions(app: FastAPI, service: Service, figures: Figures) -> None:

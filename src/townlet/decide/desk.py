@@ -101,6 +101,16 @@ class Desk:
         if not promised.future.done():  # else whoever asked is gone
             promised.future.set_result(promised.reply)
 
+    def give_up(self) -> None:
+        """While the log cannot be written nobody waits for it; to be called now and then.
+
+        A decision is told without a name, since after a crash its name may be another's; a report must come again.
+        """
+        if self.service.log.problem:
+            waiting, self._unsynced = self._unsynced, deque()
+            for promised in waiting:
+                self._keep(promised._replace(reply=self.service.unkept(promised.reply)))
+
     def _on_disk(self, record: int) -> None:
         """In the log's own thread."""
         if not self._loop.is_closed():

@@ -7,14 +7,14 @@ again, from the first weights on, and compares every version with what the log s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from townlet.contract.state import State
 from townlet.decide import milestones
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import Begun, Event, Published, Returned, Serving, Stepped, Undone, decode
+from townlet.decide.events import Begun, Event, Published, Returned, Stepped, Undone, decode
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import read
 from townlet.decide.settings import settings_of
@@ -23,7 +23,6 @@ from townlet.decide.versions import Versions, digest_of
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 
-LAST: Final = 8  # versions whose state is kept in mind
 LOG, VERSIONS = "log", "versions"  # folders in that of a service
 
 
@@ -58,7 +57,7 @@ def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions:
     begun = milestones.restore(folder.parent / milestones.FOLDER, ledger, trainer, last)
     name, start = (begun.name, begun.record) if begun else ("", 0)
     anchor = _newest_whole(folder, start, versions) if not ledger.settings.learning.prioritized else None
-    again, past = 0, Past(trainer, lambda version: versions.open(version)[1])
+    again, past = 0, Past(trainer, returned_to(folder, start), lambda version: versions.open(version)[1])
     for event in events(folder, start):
         if isinstance(event, Begun):
             name = event.name
@@ -85,12 +84,11 @@ def _newest_whole(folder: Path, start: int, versions: Versions) -> Published | N
 
 
 class Past:
-    """Makes the trainer's steps again. `open` finds what it knew at a version that was published before this began."""
+    """Makes the trainer's steps again. What was published before this begins is found by `open`."""
 
-    def __init__(self, trainer: Trainer, open: Callable[[int], State]) -> None:
-        self._trainer, self._open = trainer, open
-        self._known: dict[int, State] = {}
-        self._serving = 0
+    def __init__(self, trainer: Trainer, wanted: Collection[int], open: Callable[[int], State]) -> None:
+        self._trainer, self._wanted, self._open = trainer, wanted, open
+        self._known: dict[int, State] = {}  # at the versions that somebody goes back to later
 
     def go_on(self, event: Event) -> None:
         """What was learned at an event that the ledger has already."""
@@ -99,22 +97,15 @@ class Past:
                 learn_again(self._trainer)
             case Undone():
                 self._trainer.undo()
-            case Published(version=version):
+            case Published(version=version) if version in self._wanted:
                 self._known[version] = self._trainer.copy()
-                self._forget()
-            case Serving(version=version):
-                self._serving = version
             case Returned(version=version):
-                self._trainer.go_back(self._state(version))
+                self._trainer.go_back(self._known[version] if version in self._known else self._open(version))
 
-    def _state(self, version: int) -> State:
-        return self._known[version] if version in self._known else self._open(version)
 
-    def _forget(self) -> None:
-        """One may only go back to what serves, or to what has just been published and may serve soon."""
-        for version in list(self._known)[:-LAST]:
-            if version != self._serving:
-                del self._known[version]
+def returned_to(folder: Path, start: int = 0) -> set[int]:
+    """Versions that the trainer went back to."""
+    return {event.version for event in events(folder, start) if isinstance(event, Returned)}
 
 
 def learn_again(trainer: Trainer) -> None:
@@ -130,7 +121,7 @@ def learn_again(trainer: Trainer) -> None:
 
 def replay(folder: Path, ledger: Ledger, trainer: Trainer, open: Callable[[int], State]) -> Iterator[Checked]:
     """Everything again from nothing; each version as it comes."""
-    past = Past(trainer, open)
+    past = Past(trainer, returned_to(folder), open)
     for event in events(folder):
         ledger.apply(event)
         past.go_on(event)

@@ -154,8 +154,8 @@ class Rounds:
         progress.verdicts[verdict.action] = progress.verdicts.get(verdict.action, 0) + 1
         progress.held = progress.held + 1 if verdict.action == "hold" else 0
         if verdict.action == "promote":
-            service.versions.promote(candidate.version, verdict.reason, estimate)
-            self._write(Serving(candidate.version, verdict.reason, service.clock()))
+            if service.versions.promote(candidate.version, verdict.reason, estimate).served:
+                self._write(Serving(candidate.version, verdict.reason, service.clock()))
             return verdict
         service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
         if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.judge.patience):

@@ -174,6 +174,12 @@ class Service:
             return Answer(problem("LOG_STOPPED", what))
         return Answer(done, record)
 
+    def unkept(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """What is said instead of a reply whose record does not come to the disk."""
+        if reply.get("type") == "outcome_ack":
+            return problem("LOG_STOPPED", f"the outcome could not be kept: {self.log.problem}; report it again later")
+        return reply | {"decisionId": f"{self.name}-{UNLOGGED}"} if "decisionId" in reply else reply
+
     def expire(self) -> None:
         """Let go of what has waited for too long; to be called now and then."""
         after, now = self.settings.memory.expire_after, self.clock()
