@@ -94,6 +94,7 @@ def watched(look: Look) -> None:
     expect(page.locator(".speed-text")).to_have_text("live pace")
     page.locator(".strip-rows button[data-row='1']").click()
     expect(page.locator("#who")).to_have_text("row 1 of training")
+    expect(page.locator(".strip-rows button[data-row='0']")).to_be_visible()  # else it has not lived a whole life yet
     page.locator("#wall-canvas").click(position={"x": 10, "y": 10})
     expect(page.locator("#who")).to_have_text("row 0 of training")
     look.button("Another life").click()
