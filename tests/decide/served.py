@@ -52,8 +52,18 @@ class Process:
                 assert time.monotonic() < until, "the service did not start"
                 time.sleep(0.05)
 
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
+        with urllib.request.urlopen(f"{self.origin}{path}", timeout=20) as answer:
+            return json.loads(answer.read())
+
+    def post(self, path: str, **body: Any) -> Any:
+        headers = {"Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{self.origin}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(asked, timeout=20) as answer:
             return json.loads(answer.read())
 
     def end(self, number: int = signal.SIGKILL) -> int:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -48,21 +47,6 @@ PATIENT: Final = 60_000  # milliseconds for what takes many decisions
 TERMS: Final = "[...document.querySelectorAll('#sum-rule b')].map((term) => term.textContent)"
 
 
-class Shown(Process):
-    """A service with its page."""
-
-    @property
-    def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def post(self, path: str, **body: Any) -> Any:
-        asked = urllib.request.Request(
-            f"{self.origin}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(asked, timeout=20) as answer:
-            return json.loads(answer.read())
-
-
 class Game:
     """One that asks when the test wants it to."""
 
@@ -91,11 +75,11 @@ def plant(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A service, and games that play with it until the last test is over."""
     folder = tmp_path_factory.mktemp("dashboard")
     plant(folder)
-    service = Shown(folder, DOMAIN, *WORDS)
+    service = Process(folder, DOMAIN, *WORDS)
     service.start().wait()
     command = [sys.executable, "-m", "townlet", "decide", "simulate", DOMAIN, "--url", service.url]
     games = subprocess.Popen(
@@ -108,7 +92,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 
 @pytest.fixture
-def service(server: Shown) -> Iterator[Shown]:
+def service(server: Process) -> Iterator[Process]:
     """The same; afterwards nothing is pinned, and the newest version decides."""
     yield server
     server.post("/api/decide/gate-only", on=False)
@@ -117,12 +101,12 @@ def service(server: Shown) -> Iterator[Shown]:
 
 
 @pytest.fixture
-def game(server: Shown) -> Iterator[Game]:
+def game(server: Process) -> Iterator[Game]:
     with connect(server.url, proxy=None) as socket:
         yield Game(socket, f"watched at {time.time()}")
 
 
-def opened(visit: Visit, service: Shown, **how: Any) -> Look:
+def opened(visit: Visit, service: Process, **how: Any) -> Look:
     """The page, once it shows something."""
     look = visit(service, ready=False, **how)
     expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=PATIENT)
@@ -151,7 +135,7 @@ def decides(look: Look) -> int:
     return int(number(look, "#who-decides"))
 
 
-def test_everything_moves_and_adds_up(visit: Visit, service: Shown) -> None:
+def test_everything_moves_and_adds_up(visit: Visit, service: Process) -> None:
     look = opened(visit, service)
     before, version = number(look, "#sum-rule"), decides(look)
     look.until(lambda: number(look, "#sum-rule") > before, why="no decision was made")
@@ -171,7 +155,7 @@ def test_everything_moves_and_adds_up(visit: Visit, service: Shown) -> None:
     assert service.get("/api/decide/stats")["alarms"] == []
 
 
-def test_a_version_is_pinned_and_let_go(visit: Visit, service: Shown, game: Game) -> None:
+def test_a_version_is_pinned_and_let_go(visit: Visit, service: Process, game: Game) -> None:
     look = opened(visit, service)
     look.page.locator("#pin-button").click()
     look.page.locator("#confirm").get_by_role("button", name="Cancel").click()
@@ -190,7 +174,7 @@ def test_a_version_is_pinned_and_let_go(visit: Visit, service: Shown, game: Game
     assert min(game.versions()) > held
 
 
-def test_going_back_and_staying_there(visit: Visit, service: Shown, game: Game) -> None:
+def test_going_back_and_staying_there(visit: Visit, service: Process, game: Game) -> None:
     look = opened(visit, service)
     look.until(lambda: decides(look) > COLLAPSED + 2)
     confirm(look, "#rollback-button", "it went wrong")
@@ -205,7 +189,7 @@ def test_going_back_and_staying_there(visit: Visit, service: Shown, game: Game) 
     assert {"roll_back: it went wrong", "pin: it went wrong"} <= {event.why for event in log if event.version == held}
 
 
-def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Shown, game: Game) -> None:
+def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Process, game: Game) -> None:
     look = opened(visit, service)
     switch, body = look.page.locator("#kill-switch"), look.page.locator("body")
     expect(switch).to_have_attribute("aria-checked", "false")
@@ -222,7 +206,7 @@ def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Shown, game: G
     assert 0 not in game.versions()
 
 
-def test_a_collapsed_version_raises_its_alarm(visit: Visit, service: Shown, game: Game) -> None:
+def test_a_collapsed_version_raises_its_alarm(visit: Visit, service: Process, game: Game) -> None:
     look = opened(visit, service)
     look.page.locator("#pin-choice").select_option(str(COLLAPSED))
     confirm(look, "#pin-button", "a mistake")
@@ -240,7 +224,7 @@ def test_a_collapsed_version_raises_its_alarm(visit: Visit, service: Shown, game
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux to let the disk fail")
-def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, service: Shown, game: Game) -> None:
+def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, service: Process, game: Game) -> None:
     look = opened(visit, service)
     assert service.process is not None
     most = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
@@ -257,7 +241,7 @@ def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, ser
     look.until(lambda: number(look, "#sum-rule") > before)
 
 
-def test_everything_fits_and_can_be_read(visit: Visit, service: Shown) -> None:
+def test_everything_fits_and_can_be_read(visit: Visit, service: Process) -> None:
     told: dict[str, list[str]] = {}
     service.post("/api/decide/pin", version=COLLAPSED, reason="so that there is an alarm")
     for size in SIZES:
@@ -277,7 +261,7 @@ def test_everything_fits_and_can_be_read(visit: Visit, service: Shown) -> None:
 
 
 def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit, tmp_path: Path) -> None:
-    service = Shown(tmp_path, DOMAIN, *WORDS)
+    service = Process(tmp_path, DOMAIN, *WORDS)
     service.start().wait()
     try:
         look = opened(visit, service)
@@ -305,3 +289,29 @@ def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit
     finally:
         service.end(signal.SIGTERM)
     assert all(version.same for version in replayed(tmp_path))
+
+
+# What a game in a browser does: it asks, asks again, loses its connection, and goes on.
+PLAY: Final = """async ([url, first, second]) => {
+  const { Client } = await import('/client.js');
+  const service = new Client(url);
+  const one = await service.say(first), again = await service.say(first);
+  service.link.close();
+  const two = await service.say(second);
+  const told = await service.say({ type: 'click_report', decisionId: one.decisionId, clicked: true });
+  service.close();
+  const late = await service.say({ type: 'ping' }).catch((error) => error.message);
+  return { one, again, two, told, late, connections: service.connections };
+}"""
+
+
+def test_the_client_for_browsers_comes_back_and_says_it_again(visit: Visit, service: Process) -> None:
+    site = f"browser at {time.time()}"
+    asked = [service.url, request(1.0, site), request(2.0, site)]
+    found = opened(visit, service).page.evaluate(PLAY, asked)
+    assert found["one"] == found["again"]
+    assert found["one"]["type"] == found["two"]["type"] == "ad_decision"
+    assert found["one"]["decisionId"] != found["two"]["decisionId"]
+    assert found["told"] == {"type": "outcome_ack", "decisionId": found["one"]["decisionId"]}
+    assert found["connections"] == 2
+    assert "ended" in found["late"]

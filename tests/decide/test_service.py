@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.recovery import replayed
 from townlet.decide.service import Service
+from townlet.errors import TownletError
 
 
 def counts(service: Service) -> dict[str, int]:
@@ -71,6 +73,38 @@ def test_what_waits_too_long_expires_and_a_late_report_changes_nothing(tmp_path:
     assert service.ledger.join.counts.late == 1
     assert len(service.ledger.buffer) + len(service.ledger.held_out) == 0  # censored
     service.close()
+
+
+def test_only_so_many_may_wait(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path, ["memory.pending=3"])
+    ids = [ask(service, request(float(n)))[0]["decisionId"] for n in range(5)]
+    service.expire()
+    assert counts(service) == {"decisions": 5, "joined": 0, "expired": 2, "pending": 3}
+    for id in ids:
+        service.report(click(id))
+    assert counts(service) == {"decisions": 5, "joined": 3, "expired": 2, "pending": 0}  # the oldest two were let go
+    service.close()
+
+
+@pytest.mark.parametrize(
+    ("domain", "words", "told"),
+    [
+        ("hive", (), "holds decisions for bandit-ads, and not for hive; serve bandit-ads"),
+        ("bandit-ads", ("seed=3",), "seed is 3 now, and what lies in this folder was begun with 0; write seed=0"),
+        ("bandit-ads", ("memory.capacity=50",), "write memory.capacity=10000"),
+    ],
+)
+def test_a_folder_of_something_else_is_refused_and_left_as_it_was(
+    tmp_path: Path, domain: str, words: tuple[str, ...], told: str
+) -> None:
+    service, _, _ = begin(tmp_path)
+    ask(service, request(1.0))
+    service.close()
+    with pytest.raises(TownletError, match=re.escape(told)):
+        begin(tmp_path, words, domain)
+    again, _, _ = begin(tmp_path)
+    assert counts(again)["decisions"] == 1
+    again.close()
 
 
 def test_expired_ones_can_have_an_outcome(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_weights_of_rewards_must_sum_to_one(actual: float, gate: float, right: b
 
 
 def test_an_unknown_domain_is_told_with_the_known_ones() -> None:
-    with pytest.raises(Mistakes, match="did you mean 'hive'"):
+    with pytest.raises(Mistakes, match=r"^no domain is called 'hives'; did you mean 'hive'"):
         load("hives", (), DOMAINS)
 
 

@@ -22,6 +22,7 @@ from decide.sites import click, request
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.simulate import Trouble, simulate
+from townlet.errors import TownletError
 
 GAME = "http://play.example:5173"
 
@@ -118,6 +119,12 @@ def test_badly_behaved_games_break_no_count(server: Process) -> None:
     assert seen[-1]["joined"] > seen[0]["joined"]
 
 
+def test_without_a_service_a_simulation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
+    with pytest.raises(TownletError, match=r"no service answers at ws://127.0.0.1:1/ws; start one"):
+        asyncio.run(simulate("ws://127.0.0.1:1/ws", [], 1))
+
+
 def test_the_service_can_be_asked_about_itself(server: Process) -> None:
     assert server.get("/health") == {"ok": True, "problem": None}
     assert server.get("/api/decide/versions")["serving"] >= 1
@@ -129,28 +136,20 @@ def test_the_service_can_be_asked_about_itself(server: Process) -> None:
     assert all(line.startswith(("# TYPE townlet_decide_", "townlet_decide_")) for line in lines)
 
 
-def post(server: Process, path: str, **body: Any) -> dict[str, Any]:
-    headers = {"Content-Type": "application/json"}
-    asked = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(asked, timeout=20) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-        return found
-
-
 def test_an_operator_can_hold_a_version_and_switch_networks_off(server: Process) -> None:
     def version_of(time: float) -> int:
         reply = asyncio.run(said(server.url, json.dumps(request(time, "operated"))))[0]
         return int(reply["modelVersion"])
 
-    post(server, "/api/decide/pin", version=1)
+    server.post("/api/decide/pin", version=1)
     assert version_of(1.0) == 1
-    post(server, "/api/decide/gate-only", on=True)
+    server.post("/api/decide/gate-only", on=True)
     assert version_of(2.0) == 0
-    post(server, "/api/decide/gate-only", on=False)
-    post(server, "/api/decide/unpin")
+    server.post("/api/decide/gate-only", on=False)
+    server.post("/api/decide/unpin")
     assert version_of(3.0) >= 1
     with pytest.raises(urllib.error.HTTPError, match="422"):
-        post(server, "/api/decide/pin", version=10**9)
+        server.post("/api/decide/pin", version=10**9)
 
 
 async def flood(url: str, frames: int, seed: int) -> None:

@@ -18,7 +18,7 @@ from townlet.config.model import Model
 from townlet.decide.changes import Change
 from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import Serving, encode
+from townlet.decide.events import Serving
 from townlet.decide.figures import Figures, as_prometheus
 from townlet.decide.log import LogStopped
 from townlet.decide.rounds import Rounds
@@ -29,6 +29,7 @@ from townlet.errors import TownletError
 from townlet.web.shared import Shared
 
 STATIC: Final = Path(townlet.__file__).parent / "live" / "static"  # the dashboard lies with the other pages
+CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
 TICK: Final = 1.0  # seconds between looks at what waits, at the trainer, and between two pushes to a dashboard
 CONVERSATIONS: Final = 4096  # games at once
 AWAY: Final = 1013  # of a WebSocket: try again later
@@ -150,6 +151,10 @@ def _dashboard(app: FastAPI, figures: Figures) -> None:
     async def page() -> FileResponse:
         return FileResponse(STATIC / "decide.html", headers={"Cache-Control": "no-cache"})
 
+    @app.get("/client.js", include_in_schema=False)
+    async def client() -> FileResponse:
+        return FileResponse(CLIENT, media_type="text/javascript")
+
     def told() -> str:
         return json.dumps({"type": "stats", **figures.whole()}, separators=(",", ":"))
 
@@ -202,8 +207,8 @@ def _note(service: Service, change: Change | None) -> None:
     """Into the log, too: what serves from now on, by whose wish. Where it cannot be written the wish holds anyway."""
     if change is None or not change.served or change.serving is None:
         return
-    with suppress(LogStopped), service.lock:
-        service.log.append(encode(Serving(change.serving, f"{change.kind}: {change.reason}", change.at)))
+    with suppress(LogStopped):
+        service.write(Serving(change.serving, f"{change.kind}: {change.reason}", change.at))
 
 
 async def _explained(_: Request, error: Exception) -> Response:

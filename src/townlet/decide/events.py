@@ -44,10 +44,11 @@ class Outcome(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """Decisions that waited for their outcome for longer than `after` seconds wait no more."""
+    """Decisions that waited for their outcome for longer than `after` seconds wait no more, nor those beyond `most`."""
 
     at: float
     after: float
+    most: int
 
 
 class Stepped(NamedTuple):

@@ -83,25 +83,29 @@ class Ledger:
         """One event more. `sight` is what the message of a decision was read as, where somebody has it already."""
         match event:
             case Begun():
-                self._configure(event)
+                self.configure(event)
             case Decided():
                 self._decided(event, sight)
             case Outcome():
                 self._joined(event)
             case Expired():
-                for number in self.join.expire(event.at, event.after):
+                for number in self.join.expire(event.at, event.after, event.most):
                     self._expired(self.pending.pop(number, None))
 
-    def _configure(self, begun: Begun) -> None:
+    def configure(self, begun: Begun) -> None:
+        """Go on as a start says; refuses a folder of something else."""
+        if (of := begun.settings["domain"]) != self.domain.name:
+            what = f"this folder holds decisions for {of}, and not for {self.domain.name}"
+            raise TownletError(what, f"serve {of}, or name another folder with --folder")
         self.follow(settings_of(self.domain).model_validate_json(json.dumps(begun.settings)))
 
     def follow(self, settings: DecideSettings) -> None:
         """Go on with other settings; those that decide what is kept, and how, are the folder's for ever."""
         for name in FIXED:
-            then, now = (attrgetter(name)(found) for found in (self.settings, settings))
-            if then != now:
-                what = f"this folder was begun with {name} {now} or goes on with {then}: the two do not fit"
-                raise TownletError(what, f"set {name} as it was, or name another folder")
+            asked, begun = (attrgetter(name)(found) for found in (self.settings, settings))
+            if asked != begun:
+                what = f"{name} is {asked} now, and what lies in this folder was begun with {begun}"
+                raise TownletError(what, f"write {name}={begun}, or name another folder with --folder")
         self.settings = settings
         self.gates.setdefault(hash_of(settings.gate), len(self.gates))
 

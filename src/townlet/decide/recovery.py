@@ -52,6 +52,12 @@ def events(folder: Path, after: int = 0) -> Iterator[Event]:
     return (decode(payload) for _, payload in read(folder, after))
 
 
+def beginning(folder: Path) -> Begun | None:
+    """How a log begins; None where it is empty, or its beginning was let go of."""
+    first = next(events(folder), None)
+    return first if isinstance(first, Begun) else None
+
+
 def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> Recovered:
     """Bring ledger and trainer to where the log ends, which is at the record `last`."""
     begun = milestones.restore(folder.parent / milestones.FOLDER, ledger, trainer, last)
@@ -115,7 +121,7 @@ def learn_again(trainer: Trainer) -> None:
         raise TownletError("the log tells of a step for which it has too little experience", "it is damaged")
     try:
         trainer.learn(sample)
-    except (TownletError, ArithmeticError, ValueError):
+    except (TownletError, ArithmeticError, ValueError, RuntimeError):
         trainer.undo()
 
 
@@ -131,8 +137,8 @@ def replay(folder: Path, ledger: Ledger, trainer: Trainer, open: Callable[[int],
 
 def replayed(folder: Path) -> Iterator[Checked]:
     """The same for a service's folder, with the settings that its log names."""
-    first = next(events(folder / LOG), None)
-    if not isinstance(first, Begun):
+    first = beginning(folder / LOG) if (folder / LOG).is_dir() else None
+    if first is None:
         raise TownletError(f"{folder} has no log of decisions", "name the folder of a service with --folder")
     domain = DOMAINS[first.settings["domain"]]
     ledger = Ledger(domain, settings_of(domain).model_validate_json(json.dumps(first.settings)))

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from townlet.decide import milestones
-from townlet.decide.events import Event, Published, Returned, Serving, Stepped, Undone, encode
+from townlet.decide.events import Published, Returned, Serving, Stepped, Undone
 from townlet.decide.hearing import hear
 from townlet.decide.judge import Verdict, judge, watch
 from townlet.decide.log import LogStopped
@@ -22,6 +22,7 @@ from townlet.errors import TownletError
 
 LOOK: Final = 20  # versions between two looks at what serves
 IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
+FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError)  # of a step; after others it starts anew
 logger = logging.getLogger(__name__)
 
 
@@ -80,7 +81,7 @@ class Rounds:
             begun = time.monotonic()
             try:
                 self.round()
-            except (TownletError, ArithmeticError, ValueError, RuntimeError, LogStopped) as error:
+            except FAILURES as error:
                 self._failed(error)
             every = self.service.settings.learning.every or IDLE
             self._stop.wait(max(0.0, every - (time.monotonic() - begun)))
@@ -110,16 +111,16 @@ class Rounds:
             if service.log.problem or not trainer.allowed or (sample := trainer.draw()) is None:
                 return False
             try:
-                service.log.append(encode(Stepped(trainer.step)))
+                service.write(Stepped(trainer.step))
             except LogStopped:
                 trainer.put_back(sample)  # what the log does not know never was
                 raise
         begun = time.perf_counter()
         try:
             figures = trainer.learn(sample)
-        except (TownletError, ArithmeticError, ValueError, RuntimeError) as error:
+        except FAILURES as error:
             trainer.undo()
-            self._write(Undone(trainer.step, str(error)[:300]))
+            self.service.write(Undone(trainer.step, str(error)[:300]))
             self._failed(error)
             return False
         self._count(figures, time.perf_counter() - begun)
@@ -136,7 +137,7 @@ class Rounds:
         if not service.log.wait(service.log.last, timeout=60):
             raise TownletError("the log does not come to the disk", str(service.log.problem or "look at the disk"))
         snapshot = service.versions.publish(trainer.step, trainer.weights(), trainer.state(), service.facts())
-        self._write(Published(snapshot.version, snapshot.step, snapshot.digest))
+        self.service.write(Published(snapshot.version, snapshot.step, snapshot.digest))
         self.judge(snapshot)
         return snapshot
 
@@ -155,7 +156,7 @@ class Rounds:
         progress.held = progress.held + 1 if verdict.action == "hold" else 0
         if verdict.action == "promote":
             if service.versions.promote(candidate.version, verdict.reason, estimate).served:
-                self._write(Serving(candidate.version, verdict.reason, service.clock()))
+                self.service.write(Serving(candidate.version, verdict.reason, service.clock()))
             return verdict
         service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
         if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.judge.patience):
@@ -172,7 +173,7 @@ class Rounds:
         verdict = watch(found, self.service.settings.judge)
         if verdict.action == "roll_back":
             versions.roll_back(verdict.reason, found.difference)
-            self._write(Serving(before.version, verdict.reason, self.service.clock()))
+            self.service.write(Serving(before.version, verdict.reason, self.service.clock()))
             self._go_back(before)
         return verdict
 
@@ -181,8 +182,4 @@ class Rounds:
         self.progress.held = 0
         state = self.service.versions.open(serving.version)[1]
         self.service.trainer.go_back(state)
-        self._write(Returned(serving.version))
-
-    def _write(self, event: Event) -> None:
-        with self.service.lock:
-            self.service.log.append(encode(event))
+        self.service.write(Returned(serving.version))

@@ -18,7 +18,7 @@ from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
 from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, encode
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import Log, LogStopped
-from townlet.decide.recovery import LOG, VERSIONS, recover
+from townlet.decide.recovery import LOG, VERSIONS, beginning, recover
 from townlet.decide.settings import DecideSettings, hash_of
 from townlet.decide.trainer import Trainer
 from townlet.decide.versions import Snapshot, Versions
@@ -43,24 +43,34 @@ class Service:
     ) -> None:
         self.folder, self.domain, self.settings, self.clock = folder, domain, settings, clock
         self.lock = threading.RLock()
-        folder.mkdir(parents=True, exist_ok=True)
+        self.gate, self.gate_hash = settings.gate, hash_of(settings.gate)
+        self.gate_only = False  # the kill switch
+        self.ears: list[Callable[[Decided, Draft], None]] = []
         self.log = Log(folder / LOG, segment_bytes=settings.segment)
+        try:
+            self._go_on()
+        except BaseException:
+            self.log.close()  # else nobody else could open it
+            raise
+
+    def _go_on(self) -> None:
+        """From where the log ends, or from nothing."""
+        folder, domain, settings = self.folder, self.domain, self.settings
         self.ledger = Ledger(domain, settings)
+        if first := beginning(folder / LOG):
+            self.ledger.configure(first)  # refuses what does not fit, before anything else is looked at
         self.trainer = Trainer(domain, self.ledger)
         make = domain.policies[settings.policy].make
         self.versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")), keep=settings.versions)
         found = recover(folder / LOG, self.log.last, self.ledger, self.trainer, self.versions)
         self.name = found.name or secrets.token_hex(3)
-        self.gate, self.gate_hash = settings.gate, hash_of(settings.gate)
-        self.gate_only = False  # the kill switch
-        self.ears: list[Callable[[Decided, Draft], None]] = []
         # Another stream after each start: what was drawn before is written down, and must not come again.
         draws = Streams(settings.seed).child("decisions").numpy(f"from {self.ledger.decisions}")
         self._decider = Decider(domain, settings.policy, settings.explore, draws)
-        self._write(Begun(self.name, settings.model_dump(mode="json"), clock()))
+        self.write(Begun(self.name, settings.model_dump(mode="json"), self.clock()))
 
-    def _write(self, event: Event, sight: Sight | None = None) -> int:
-        """Into the log and into the ledger, in the same order for everybody."""
+    def write(self, event: Event, sight: Sight | None = None) -> int:
+        """Into the log and into the ledger, in the same order for everybody; the number of its record."""
         with self.lock:
             record = self.log.append(encode(event))
             self.ledger.apply(event, sight)
@@ -81,9 +91,10 @@ class Service:
                     later.append(place)
                 else:
                     sights[found.territory] = place, found
-            for (place, sight), answer in zip(sights.values(), self._decide(sights, messages, hurried), strict=True):
-                del sight
-                answers[place] = answer
+            if sights:
+                asked = [(sight, messages[place]) for place, sight in sights.values()]
+                for (place, _), answer in zip(sights.values(), self._decide(asked, hurried), strict=True):
+                    answers[place] = answer
             left = later
         return [answer for answer in answers if answer is not None]
 
@@ -101,20 +112,16 @@ class Service:
             return Answer(problem("STALE_OBSERVATION", what))
         return sight._replace(row=sight.row | territory.known)
 
-    def _decide(
-        self, sights: Mapping[str, tuple[int, Sight]], messages: Sequence[Mapping[str, Any]], hurried: bool
-    ) -> list[Answer]:
-        if not sights:
-            return []
-        seen = [sight for _, sight in sights.values()]
+    def _decide(self, asked: Sequence[tuple[Sight, Mapping[str, Any]]], hurried: bool) -> list[Answer]:
+        """For observations of different territories, with the messages that they were."""
+        seen = [sight for sight, _ in asked]
         snapshot: Snapshot | None = None if hurried or self.gate_only else self.versions.serving
         drafts = self._decider.decide(seen, self.gate, snapshot)
         with self.lock:
             if self.domain.following:
                 self._join_next(seen, self.domain.following)
             return [
-                self._settle(sight, draft, dict(messages[place]))
-                for (place, sight), draft in zip(sights.values(), drafts, strict=True)
+                self._settle(sight, draft, dict(message)) for (sight, message), draft in zip(asked, drafts, strict=True)
             ]
 
     def _join_next(self, seen: Sequence[Sight], following: Following) -> None:
@@ -133,7 +140,7 @@ class Service:
         made = self._made(number, sight, draft, message)
         record = self._try(made, sight)
         if record is None:
-            return Answer(self._made(UNLOGGED, sight, draft, message).reply)
+            return Answer(self.unkept(made.reply))
         for ear in self.ears:
             ear(made, draft)
         return Answer(made.reply, record)
@@ -151,7 +158,7 @@ class Service:
 
     def _try(self, event: Event, sight: Sight | None = None) -> int | None:
         try:
-            return self._write(event, sight)
+            return self.write(event, sight)
         except LogStopped:
             return None  # `log.problem` says it to everybody who looks
 
@@ -169,10 +176,7 @@ class Service:
             return Answer(done)  # it was carried out; what came of it shows later
         value = self.domain.failed if told.value is None else told.value
         record = self._try(Outcome(int(digits), value, "failed" if told.failed else "report"))
-        if record is None:
-            what = f"the outcome could not be kept: {self.log.problem}; report it again later"
-            return Answer(problem("LOG_STOPPED", what))
-        return Answer(done, record)
+        return Answer(self.unkept(done)) if record is None else Answer(done, record)
 
     def unkept(self, reply: dict[str, Any]) -> dict[str, Any]:
         """What is said instead of a reply whose record does not come to the disk."""
@@ -182,10 +186,10 @@ class Service:
 
     def expire(self) -> None:
         """Let go of what has waited for too long; to be called now and then."""
-        after, now = self.settings.memory.expire_after, self.clock()
+        memory, join, now = self.settings.memory, self.ledger.join, self.clock()
         with self.lock:
-            if self.ledger.join.ages(now).oldest > after:
-                self._try(Expired(now, after))
+            if join.ages(now).oldest > memory.expire_after or join.counts.pending > memory.pending:
+                self._try(Expired(now, memory.expire_after, memory.pending))
 
     def facts(self) -> dict[str, Any]:
         """What is written down with a version."""

@@ -139,8 +139,9 @@ def load(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain
     found = node.child("domain")
     name = str(found.value) if found else ""
     if name not in domains:
-        where = found.mark if found else node.mark
-        raise Mistakes([Mistake(f"no domain is called '{name}'", did_you_mean(name, sorted(domains)), where)])
+        where = (found or node).mark if isinstance(source, Path) else None
+        what = f"no domain is called '{name}'" if found else "`domain` is missing"
+        raise Mistakes([Mistake(what, did_you_mean(name, sorted(domains)), where)])
     model = settings_of(domains[name])
     try:
         settings = build(model, node)

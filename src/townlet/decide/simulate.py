@@ -6,13 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from townlet.decide.client import Client
+from townlet.decide.client import Client, Lost
 from townlet.decide.domain import Game
+from townlet.errors import TownletError
 from townlet.rng import Streams
+
+GREETING: Final = 5.0  # seconds in which a service must answer that it is there
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ async def simulate(
     told: Callable[[Score], None] | None = None,
 ) -> Score:
     """Every game asks so many times, over a connection of its own, all of them side by side."""
+    await _greet(url, token)
     score, begun = Score(), time.monotonic()
     players = [
         _Player(url, game, token, trouble or Trouble(), Streams(seed).numpy(f"trouble of {place}"), score)
@@ -63,6 +67,16 @@ async def simulate(
     await asyncio.gather(*(player.play(observations, pause, told) for player in players))
     score.seconds = time.monotonic() - begun
     return score
+
+
+async def _greet(url: str, token: str | None) -> None:
+    """See that somebody is there, before games wait for him."""
+    async with Client(url, token, GREETING) as client:
+        try:
+            await client.say({"type": "ping"})
+        except Lost as error:
+            fix = "start one with `townlet decide serve`, name its address with --url, and its token if it asks for one"
+            raise TownletError(f"no service answers at {url}", fix) from error
 
 
 class _Player:
@@ -98,12 +112,11 @@ class _Player:
             reply = await client.say(message)
         self._score.latency.append(time.perf_counter() - begun)
         self._score.observations += 1
-        if reply["type"] == "error":
-            self._score.refused += 1
         reports = self._game.obey(reply)
-        sent = reply["type"] != "error" and "reason" not in reply
-        self._score.sent += sent
-        self._score.waited += not sent
+        refused, waits = reply["type"] == "error", "reason" in reply
+        self._score.refused += refused
+        self._score.waited += waits
+        self._score.sent += not (refused or waits)
         await self._report(client, [*reports, *self._game.go_on()])
 
     async def _report(self, client: Client, reports: Sequence[dict[str, Any]]) -> None:

@@ -13,29 +13,36 @@ from townlet.decide.service import problem
 
 IN_FLIGHT: Final = 64  # messages of one game that may wait for their answers; then it must wait, too
 PATIENCE: Final = 20.0  # seconds in which a game must take an answer
+# How a conversation ends: the game left, sent bytes where text belongs, or took nothing for too long.
+LEFT: Final = (WebSocketDisconnect, KeyError, RuntimeError, TimeoutError)
 
 Promise = asyncio.Future[dict[str, Any]]
 
 
 async def talk(socket: WebSocket, desk: Desk) -> None:
-    """Until the game leaves."""
+    """Until the game leaves, or does not take what it is told."""
     await socket.accept()
-    answers: asyncio.Queue[Promise | None] = asyncio.Queue(IN_FLIGHT)
-    speaking = asyncio.create_task(_speak(socket, answers))
+    answers: asyncio.Queue[Promise] = asyncio.Queue(IN_FLIGHT)
+    both = [asyncio.create_task(_listen(socket, answers, desk)), asyncio.create_task(_speak(socket, answers))]
     try:
-        while not speaking.done():
-            text = await socket.receive_text()
-            await answers.put(_heard(text, desk))
-    except (WebSocketDisconnect, KeyError, RuntimeError):
-        pass  # it left, or sent bytes where text belongs
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        speaking.cancel()
-        await asyncio.gather(speaking, return_exceptions=True)
+        for task in both:
+            task.cancel()
+        ends = await asyncio.gather(*both, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, Exception) and not isinstance(end, LEFT):
+            raise end
 
 
-async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise | None]) -> None:
-    while (promise := await answers.get()) is not None:
-        reply = await promise
+async def _listen(socket: WebSocket, answers: asyncio.Queue[Promise], desk: Desk) -> None:
+    while True:
+        await answers.put(_heard(await socket.receive_text(), desk))
+
+
+async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
+    while True:
+        reply = await (await answers.get())
         await asyncio.wait_for(socket.send_text(json.dumps(reply, separators=(",", ":"), allow_nan=False)), PATIENCE)
 
 

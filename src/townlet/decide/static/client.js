@@ -43,6 +43,7 @@ export class Client {
       said.answer = over(resolve);
       said.fail = over(reject);
       said.timer = setTimeout(() => said.fail(new Error(`${this.url} has not answered in time`)), this.patience);
+      if (this.closed) return said.fail(new Error('the conversation was ended'));
       this.waiting.push(said);
       this.speak();
     });
@@ -52,7 +53,7 @@ export class Client {
   close() {
     this.closed = true;
     this.link?.close();
-    for (const said of [...this.sent, ...this.waiting]) said.fail(new Error("the conversation was ended"));
+    for (const said of [...this.sent, ...this.waiting]) said.fail(new Error('the conversation was ended'));
     this.sent = this.waiting = [];
   }
 
