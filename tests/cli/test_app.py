@@ -49,6 +49,13 @@ def test_help_says_what_to_write_and_what_it_does(
         assert below.help.partition("\n")[0] in told
 
 
+def test_what_follows_an_option_is_called_by_what_it_is(townlet: Program) -> None:
+    told = townlet("live", "--help").out
+    assert "--host HOST " in told
+    assert "--port N " in told
+    assert "--root FOLDER " in told
+
+
 def test_a_word_that_has_commands_below_it_shows_its_help_when_it_stands_alone(townlet: Program) -> None:
     for words in ((), ("world",), ("runs",), ("bench",), ("decide",)):
         assert townlet(*words).out == townlet(*words, "--help").out != ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from townlet.cli.console import examples, out
+from townlet.cli.options import AsJson
 from townlet.cli.page import open_page
 from townlet.cli.verbs import Verbs
 from townlet.errors import TownletError, did_you_mean
@@ -23,7 +24,6 @@ app = Verbs("Decide for a live game, and learn from what comes of it.")
 
 What = Annotated[str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")]
 Changes = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of settings.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its log and its versions lie.")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -110,10 +110,12 @@ def _in_usage(argument: Any) -> str:
 
 
 def _written(option: Any) -> str:
-    """The option as it is typed; where nothing else is said, a number follows it."""
+    """The option as it is typed, and what follows it: as it says itself, or a number, or its own name."""
     names = ", ".join(sorted(option.opts, key=len, reverse=True))
     names += "".join(f" / {name}" for name in option.secondary_opts)
-    return names if option.is_flag else f"{names} {option.metavar or 'N'}"
+    kind = option.type_descriptor.annotation
+    follows = "N" if {int, float} & {kind, *get_args(kind)} else option.name.upper()
+    return names if option.is_flag else f"{names} {option.metavar or follows}"
 
 
 def _said(param: Any, ctx: Any) -> str:
