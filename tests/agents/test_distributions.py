@@ -10,14 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from townlet.agents.distributions import Bernoulli, Categorical, Gaussian
+from townlet.agents.distributions import Bernoulli, Categorical, Distribution, Gaussian
 
 torch.set_num_threads(1)
 LOG3 = math.log(3.0)
+WEIGHT = torch.linspace(-2.0, 2.0, 12).view(4, 3)
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def slopes(ours: Distribution, actions: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Of Σ (WEIGHT · log p + 3 H) by the outputs: by the way back through all of it, and as it is known."""
+    (found,) = torch.autograd.grad((WEIGHT * ours.log_prob(actions) + 3 * ours.entropy()).sum(), outputs)
+    with torch.no_grad():
+        return found, ours.slope(actions, WEIGHT, 3.0)
 
 
 @st.composite
@@ -64,10 +72,10 @@ def test_values_and_gradients_are_those_of_torch(rows_first: bool) -> None:
     ours = Categorical(logits, mask)
     torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions))
     torch.testing.assert_close(ours.entropy(), theirs.entropy())
-    (wanted,) = torch.autograd.grad((2 * theirs.log_prob(actions) + 3 * theirs.entropy()).sum(), logits)
-    (found,) = torch.autograd.grad((2 * ours.log_prob(actions) + 3 * ours.entropy()).sum(), logits)
-    torch.testing.assert_close(found, wanted)
-    assert (found[~mask] == 0).all(), "what is excluded teaches nothing"
+    (wanted,) = torch.autograd.grad((WEIGHT * theirs.log_prob(actions) + 3 * theirs.entropy()).sum(), logits)
+    for found in slopes(ours, actions, logits):
+        torch.testing.assert_close(found, wanted)
+        assert (found[~mask] == 0).all(), "what is excluded teaches nothing"
 
 
 def test_actions_are_drawn_as_often_as_their_probability_says() -> None:
@@ -97,9 +105,10 @@ def test_switches_are_those_of_torch() -> None:
     actions = (torch.rand(4, 3, 5, generator=generator(2)) < 0.5).long()
     torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions.float()).sum(-1))
     torch.testing.assert_close(ours.entropy(), theirs.entropy().sum(-1))
-    (wanted,) = torch.autograd.grad((theirs.log_prob(actions.float()).sum() + 3 * theirs.entropy().sum()), logits)
-    (found,) = torch.autograd.grad((ours.log_prob(actions).sum() + 3 * ours.entropy().sum()), logits)
-    torch.testing.assert_close(found, wanted)
+    weighted = WEIGHT.unsqueeze(-1) * theirs.log_prob(actions.float())
+    (wanted,) = torch.autograd.grad((weighted + 3 * theirs.entropy()).sum(), logits)
+    for found in slopes(ours, actions, logits):
+        torch.testing.assert_close(found, wanted)
 
 
 def test_numbers_are_those_of_torch() -> None:
@@ -109,9 +118,10 @@ def test_numbers_are_those_of_torch() -> None:
     actions = 3 * torch.randn(4, 3, 5, generator=generator(2))
     torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions).sum(-1))
     torch.testing.assert_close(ours.entropy(), theirs.entropy().sum(-1))
-    (wanted,) = torch.autograd.grad((theirs.log_prob(actions).sum() + 3 * theirs.entropy().sum()), outputs)
-    (found,) = torch.autograd.grad((ours.log_prob(actions).sum() + 3 * ours.entropy().sum()), outputs)
-    torch.testing.assert_close(found, wanted)
+    weighted = WEIGHT.unsqueeze(-1) * theirs.log_prob(actions)
+    (wanted,) = torch.autograd.grad((weighted + 3 * theirs.entropy()).sum(), outputs)
+    for found in slopes(ours, actions, outputs):
+        torch.testing.assert_close(found, wanted)
 
 
 def test_switches_and_numbers_are_drawn_as_their_outputs_say() -> None:

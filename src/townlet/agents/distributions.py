@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal, Protocol
 
 import torch
@@ -42,6 +43,9 @@ class Distribution(Protocol):
     def entropy(self) -> Tensor:
         """Entropy [...] in nats."""
 
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+        """Of a sum, by the outputs [..., O]: of log-probabilities weighted [...], and of entropies by one number."""
+
     def openness(self, mask: Tensor) -> Tensor:
         """How undecided it is [N], in [0, 1]; mask [N, K] is that of its making."""
 
@@ -66,10 +70,19 @@ class Categorical:
             logits = torch.add(logits, mask.logical_not().to(logits.dtype), alpha=INVALID)
         self.behind = self.log_probs = torch.log_softmax(logits.movedim(-1, 0).contiguous(), 0)  # [K, ...]
 
+    @cached_property
+    def _chances(self) -> Tensor:
+        """Probabilities [K, ...]."""
+        return self.log_probs.exp()
+
+    @cached_property
+    def _entropy(self) -> Tensor:
+        return -(self._chances * self.log_probs).sum(0)
+
     @property
     def probs(self) -> Tensor:
         """Probabilities [..., K]."""
-        return self.log_probs.exp().movedim(0, -1)
+        return self._chances.movedim(0, -1)
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [...] int64, one draw for each."""
@@ -82,7 +95,7 @@ class Categorical:
         One of probability 0 is never taken: the first sum above a point is above the sum before it, and no point
         reaches the last sum, because the highest float32 below 1 takes at least half a bit off.
         """
-        sums = self.log_probs.exp().cumsum(0)
+        sums = self._chances.cumsum(0)
         return (sums <= draws * sums[-1]).sum(0)
 
     def mode(self) -> Tensor:
@@ -95,7 +108,15 @@ class Categorical:
 
     def entropy(self) -> Tensor:
         """Entropy [...] in nats; an excluded action adds exactly 0."""
-        return -(self.log_probs.exp() * self.log_probs).sum(0)
+        return self._entropy
+
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+        """∂ log p_a / ∂ l_k = [k = a] − p_k, and ∂ H / ∂ l_k = −p_k (log p_k + H): 0 for an excluded action."""
+        weight = by_log_prob
+        if by_entropy:
+            weight = torch.add(by_log_prob, self.log_probs + self._entropy, alpha=by_entropy)
+        slope = (self._chances * weight).neg_()
+        return slope.scatter_add_(0, actions.unsqueeze(0), by_log_prob.unsqueeze(0)).movedim(0, -1)
 
     def openness(self, mask: Tensor) -> Tensor:
         """Entropy [N] as a share of that of a blind choice among valid actions."""
@@ -133,6 +154,12 @@ class Bernoulli:
     def entropy(self) -> Tensor:
         """Entropy [...] in nats: −p log p − (1 − p) log (1 − p) = log (1 + eˡ) − p l, for each."""
         return (softplus(self._logits) - self._logits.sigmoid() * self._logits).sum(-1)
+
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+        """∂ log p / ∂ l = a − p, and ∂ H / ∂ l = −l p (1 − p), for each."""
+        on = self._logits.sigmoid()
+        slope = by_log_prob.unsqueeze(-1) * (actions - on)
+        return slope - by_entropy * self._logits * on * (1 - on) if by_entropy else slope
 
     def openness(self, mask: Tensor) -> Tensor:
         """Entropy [N] as a share of that of fair coins."""
@@ -172,6 +199,12 @@ class Gaussian:
     def entropy(self) -> Tensor:
         """Differential entropy [...] in nats: log σ + ½ log 2πe for each. It may be below 0."""
         return (self._log_std + 0.5 * (LOG_2PI + 1)).sum(-1)
+
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+        """With z = (a − μ) / σ: ∂ log p / ∂ μ = z / σ and ∂ log p / ∂ log σ = z² − 1; ∂ H / ∂ log σ = 1."""
+        narrow, weight = (-self._log_std).exp(), by_log_prob.unsqueeze(-1)
+        away = (actions - self._mean) * narrow
+        return torch.cat((weight * away * narrow, weight * (away.square() - 1) + by_entropy), -1)
 
     def openness(self, mask: Tensor) -> Tensor:
         """The geometric mean [N] of the deviations, at most 1: numbers have no blind choice to compare with."""

@@ -261,19 +261,15 @@ class Ppo(Actor):
         for batch, fresh, hidden, share in pieces:
             ask()
             outputs, value, _ = self.network(batch.obs, hidden, fresh)
-            choice = self.family.of(outputs, batch.mask)
-            log_prob = choice.log_prob(batch.actions)
-            with torch.set_grad_enabled(aim.entropy > 0):
-                entropy = choice.entropy()
             each = share / value.numel()  # the loss is a mean
             with torch.no_grad():
-                log_ratio = log_prob - batch.log_prob
+                choice = self.family.of(outputs, batch.mask)
+                log_ratio = choice.log_prob(batch.actions) - batch.log_prob
                 by_log_prob = surrogate_slope(log_ratio, batch.advantage, aim.clip).mul_(each)
+                by_outputs = choice.slope(batch.actions, by_log_prob, -aim.entropy * each)
                 by_value = value_slope(value, batch.value, batch.returns, aim.value_clip).mul_(aim.value * each)
-                by_entropy = [torch.full_like(entropy, -aim.entropy * each)] if aim.entropy else []
-            undecided = [entropy] if aim.entropy else []
-            self.optimizer.add([log_prob, value, *undecided], [by_log_prob, by_value, *by_entropy])
-            passes.saw(batch, log_ratio, value.detach(), entropy.detach())
+                passes.saw(batch, log_ratio, value.detach(), choice.entropy())
+            self.optimizer.add([outputs, value], [by_outputs, by_value])
         passes.stepped(self.optimizer.step(self.settings.max_grad_norm))
         self.counters.updates += 1
 

@@ -22,9 +22,10 @@ MAX_VALUES: Final = 1 << 20  # of one index; larger ones are no names but number
 
 def undrawn(kind: type[M], *args: int, **options: bool | str | int) -> M:
     """A module of torch whose weights are 0 until `initialise` draws them: none come from global random state."""
-    module = kind(*args, device="meta", **options).to_empty(device="cpu")
-    for weights in module.parameters():
-        nn.init.zeros_(weights)
+    module = kind(*args, device="meta", **options)
+    for part in module.modules():
+        for name, weights in part.named_parameters(recurse=False):
+            setattr(part, name, nn.Parameter(torch.zeros(weights.shape)))  # `to_empty` imports all of sympy first
     return module
 
 

@@ -24,6 +24,7 @@ COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e
 LABEL: Final = 20  # letters
 WIDTH: Final = 9.6  # inches
 CURVE: Final = (WIDTH, 3.6)
+NUMBERS, TITLES, BELOW = 0.62, 0.62, 0.42  # inches that small plots leave for texts: left, above and below, below
 EVALUATED: Final = ("env_steps", "length", "length_min", "length_max", "limit")
 RETURNS: Final = ("env_steps", "return")
 SETTINGS: Final[Any] = {
@@ -63,11 +64,12 @@ class Plot:
 Paint = Callable[[Figure], None]
 
 
-def draw(name: str, about: str, size: tuple[float, float], paint: Paint) -> Plot:
-    """A plot painted on a fresh figure; no state is shared with any other figure."""
+def draw(name: str, about: str, size: tuple[float, float], paint: Paint, *, fitted: bool = True) -> Plot:
+    """A plot painted on a fresh figure; no state is shared with any other figure. One that is not `fitted` to its texts
+    by measuring them, which takes half of its time, sets its margins itself."""
     page = io.StringIO()
     with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, layout="constrained" if fitted else None)
         paint(figure)
         figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
     svg = page.getvalue()
@@ -193,9 +195,15 @@ def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
     """Small plots of the figures of updates."""
     columns = 3
     rows = -(-len(series) // columns)
+    height = 1.8 * rows + 0.2
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+        wide = (WIDTH - 0.1) / columns - NUMBERS, (height - 0.2) / rows - TITLES  # of one plot, in inches
+        figure.subplots_adjust(
+            left=NUMBERS / WIDTH, right=1 - 0.1 / WIDTH, bottom=BELOW / height, top=1 - (0.2 + TITLES - BELOW) / height,
+            wspace=NUMBERS / wide[0], hspace=TITLES / wide[1],
+        )  # fmt: skip
         for place, (axes, (name, (moments, values))) in enumerate(zip(grid, series.items(), strict=False)):
             axes.plot(moments, values, linewidth=1.2, marker="." if len(values) < 3 else "")
             metric = described(name)
@@ -208,7 +216,7 @@ def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
         for axes in grid[len(series) :]:
             axes.set_visible(False)
 
-    return draw("learning", "figures of learning over env_steps", (WIDTH, 1.8 * rows + 0.2), paint)
+    return draw("learning", "figures of learning over env_steps", (WIDTH, height), paint, fitted=False)
 
 
 def shortened(label: str, letters: int = LABEL) -> str:
