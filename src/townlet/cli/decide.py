@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from townlet.decide.settings import DecideSettings
 
 PORT: Final = 8780
+SWITCH: Final = 5e-4  # seconds after which a thread makes way for another: so answers do not wait for the trainer
 FOLDER: Final = Path("decisions")
 
 app = Verbs("Decide for a live game, and learn from what comes of it.")
@@ -62,8 +64,12 @@ def serve(
 
     settings = _settings(what, changes)
     server = Server(host, port, token, origins=origin or (), programs=True)
-    from townlet.decide.app import open_app  # takes seconds
+    import torch  # takes seconds, as the next one does
 
+    from townlet.decide.app import open_app
+
+    torch.set_num_threads(1)  # networks this small gain nothing by more, and games wait for the cores
+    sys.setswitchinterval(SWITCH)
     application = open_app(folder, settings)
     page, _, secret = server.link.replace("http", "ws", 1).partition("?")
     address = f"{page}ws?{secret}" if secret else f"{page}ws"

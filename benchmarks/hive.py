@@ -1,0 +1,209 @@
+"""What the decision service learns in the simulated hive: `python benchmarks/hive.py`.
+
+Every seed plays some territories for as long as it says, beside a service that learns once for every observation of all
+of them; in the middle protectors begin to kill from twice as far. Those who do not learn play the same games. What is
+told is the mean reward of what was carried out, with an interval over seeds. The service is the real one, with log,
+versions and judge, but in one thread with the trainer, by the game's clock and without a socket: so it can be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from townlet.decide.domain import Scene
+from townlet.decide.domains import DOMAINS
+from townlet.decide.domains.hive.chunks import CHUNKS
+from townlet.decide.domains.hive.game import EVERY, KILL, Game
+from townlet.decide.domains.hive.play import Choose, by, play
+from townlet.decide.ledger import Experience
+from townlet.decide.rounds import Rounds
+from townlet.decide.service import Service
+from townlet.decide.settings import load
+
+DOMAIN: Final = DOMAINS["hive"]
+LEARNERS: Final = tuple(DOMAIN.policies)
+FARTHER: Final = 2 * KILL  # from the middle on
+FIRST_SEED: Final = 100  # the rules of the game were chosen with the seeds from 0 on
+PUBLISH_EVERY: Final = 5  # rounds of learning between two versions
+T_95: Final = 2.262  # of Student's t for ten seeds, 9 degrees of freedom
+COLUMNS: Final = 10  # windows of the curve
+
+
+class Trial(NamedTuple):
+    """One who plays, and with which games."""
+
+    who: str
+    seed: int
+    territories: int
+    observations: int
+    words: tuple[str, ...] = ()
+
+
+class Played(NamedTuple):
+    """Each decision that was carried out: when, what, and what came of it."""
+
+    time: NDArray[np.float64]
+    action: NDArray[np.int64]
+    reward: NDArray[np.float64]
+
+
+def games(trial: Trial) -> list[Game]:
+    """The territories of a seed, the same ones for everybody."""
+    return [Game(trial.seed, f"territory {place}") for place in range(trial.territories)]
+
+
+def played(trial: Trial) -> dict[str, Any]:
+    """One line of figures."""
+    torch.set_num_threads(1)
+    begun = time.perf_counter()
+    found, more = _learning(trial) if trial.who in LEARNERS else (_unlearned(trial), {})
+    half = trial.observations * EVERY / 2
+    parts = np.minimum(found.time / (2 * half) * COLUMNS, COLUMNS - 1).astype(int)
+    return {
+        "who": trial.who, "seed": trial.seed, "curve": [_mean(found.reward[parts == n]) for n in range(COLUMNS)],
+        "sent": len(found.time), "chunks": _chunks(found.action[parts >= COLUMNS - 2]),
+        "seconds": time.perf_counter() - begun, **more,
+    }  # fmt: skip
+
+
+def _unlearned(trial: Trial) -> Played:
+    """Baselines play each territory by itself."""
+    ticks, baseline = trial.observations * EVERY, DOMAIN.baselines[trial.who]
+    choosers = [by(baseline, np.random.default_rng([trial.seed, place])) for place in range(trial.territories)]
+    parts = [_territory(game, choose, ticks) for game, choose in zip(games(trial), choosers, strict=True)]
+    return Played(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _territory(game: Game, choose: Choose, ticks: int) -> Played:
+    actions: list[int] = []
+
+    def chosen(scene: Scene, moment: float) -> int:
+        if moment >= ticks / 2:
+            game.kill_range = FARTHER
+        actions.append(choose(scene, moment))
+        return actions[-1]
+
+    reward = play(game, chosen, ticks)
+    sent = np.isfinite(reward)
+    return Played(np.arange(0.0, ticks, EVERY)[sent], np.array(actions)[sent], reward[sent])
+
+
+def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
+    """The service decides for all territories together, and learns between two observations."""
+    found: list[tuple[float, int, float]] = []
+
+    def hear(experience: Experience, outcome: float, how: str) -> None:
+        found.append((experience.made.time, experience.made.action, outcome))
+
+    now = [0.0]
+    words = [f"policy={trial.who}", f"seed={trial.seed}", *trial.words]
+    with tempfile.TemporaryDirectory() as folder:
+        service = Service(Path(folder), DOMAIN, load("hive", words, DOMAINS), lambda: now[0])
+        rounds, entropy = Rounds(service), []
+        service.ledger.heard.append(hear)
+        rounds.publish()
+        playing = games(trial)
+        for turn in range(trial.observations):
+            if turn == trial.observations // 2:
+                for game in playing:
+                    game.kill_range = FARTHER
+            answers = service.answer([game.message() for game in playing])
+            for game, answer in zip(playing, answers, strict=True):
+                for report in [*game.obey(answer.reply), *game.go_on()]:
+                    service.report(report)
+            now[0] += EVERY
+            stepped = [rounds.step() for _ in range(service.settings.learning.steps)]
+            if any(stepped) and turn % PUBLISH_EVERY == 0:
+                rounds.publish()
+            if rounds.progress.last and turn % (trial.observations // COLUMNS) == 0:
+                entropy.append(rounds.progress.last.entropy)
+        more = {"steps": rounds.progress.steps, "verdicts": rounds.progress.verdicts, "entropy": entropy}
+        service.close()
+    times, actions, rewards = (np.array(column) for column in zip(*found, strict=True))
+    return Played(times, actions, rewards), more
+
+
+def _chunks(actions: NDArray[np.int64]) -> dict[str, float]:
+    """How many chunks were chosen, and how often the favourite among them."""
+    counts = np.bincount(actions % CHUNKS, minlength=CHUNKS)
+    return {"different": int((counts > 0).sum()), "favourite": float(counts.max() / max(1, counts.sum()))}
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
+    """Means over seeds with 95 % intervals, window after window; then who is how far above whom, seed by seed."""
+    text = [f"| who | {' | '.join(f'{n + 1}' for n in range(COLUMNS))} | chunks, favourite |"]
+    text.append("|---" * (COLUMNS + 2) + "|")
+    curves = {
+        who: np.array([line["curve"] for line in sorted(lines, key=lambda one: one["seed"]) if line["who"] == who])
+        for who in dict.fromkeys(line["who"] for line in lines)
+    }
+    for who, curve in curves.items():
+        chunks = [line["chunks"] for line in lines if line["who"] == who]
+        told = f"{np.mean([c['different'] for c in chunks]):.0f}, {np.mean([c['favourite'] for c in chunks]):.0%}"
+        text.append(f"| {who} | {' | '.join(interval(curve[:, n]) for n in range(COLUMNS))} | {told} |")
+    text += ["", "The last fifth before the change, the first after it, and the last fifth of all:", ""]
+    spans = {"before": (3, 5), "just after": (5, 6), "at the end": (8, 10)}
+    for who in (who for who in curves if who in LEARNERS):
+        for other in (other for other in curves if other != who):
+            if len(curves[other]) == len(curves[who]):
+                apart = (curves[who] - curves[other]).T
+                told = ", ".join(f"{name} {interval(apart[a:b].mean(0), True)}" for name, (a, b) in spans.items())
+                text.append(f"- {who} above {other}: {told}")
+    return "\n".join(text)
+
+
+def interval(values: NDArray[np.float64], signed: bool = False) -> str:
+    """A mean over seeds, and how far from it the truth may be."""
+    reach = T_95 * values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+    return f"{values.mean():{'+' if signed else ''}.3f} ± {reach:.3f}"
+
+
+def run(trials: Iterable[Trial], jobs: int) -> list[dict[str, Any]]:
+    """All of them, some side by side, each in a process of its own."""
+    found = []
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for done in as_completed([pool.submit(played, trial) for trial in trials]):
+            found.append(done.result())
+            print(json.dumps(found[-1]), flush=True)
+    return found
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("words", nargs="*", help="settings of the service, `key=value`")
+    parser.add_argument("--who", nargs="+", default=[*LEARNERS, *DOMAIN.baselines])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--territories", type=int, default=32)
+    parser.add_argument("--observations", type=int, default=2000, help="of each territory; each is 5 seconds of a game")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")
+    return parser.parse_args()
+
+
+def main() -> None:
+    o = parse()
+    seeds = range(FIRST_SEED, FIRST_SEED + o.seeds)
+    found = run((Trial(who, s, o.territories, o.observations, tuple(o.words)) for s in seeds for who in o.who), o.jobs)
+    if o.json:
+        o.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print("\n" + as_markdown(found))
+
+
+if __name__ == "__main__":
+    main()
