@@ -59,6 +59,16 @@ class ActorCritic(nn.Module):
         self.critic = head(features, 1, VALUE_SCALE) if shared else Branch(spec, layout, 1, VALUE_SCALE)
         self.hidden = self.actor.hidden * (1 if shared else 2)
 
+    @property
+    def apart(self) -> bool:
+        """Whether values come from a network of their own and each by itself: whoever acts need not ask for them."""
+        return isinstance(self.critic, Branch) and not self.hidden
+
+    def values(self, obs: Tensor) -> Tensor:
+        """Values [B] of obs [B, D], where they are `apart`."""
+        value: Tensor = self.critic(obs, self.start(len(obs)))[0]
+        return value.squeeze(-1)
+
     def start(self, rows: int) -> Tensor:
         """Hidden state [rows, H] before the first step; two branches keep theirs side by side."""
         return self.actor.start(rows).repeat(1, 1 if isinstance(self.critic, nn.Linear) else 2)

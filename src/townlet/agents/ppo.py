@@ -151,14 +151,17 @@ class Ppo(Actor):
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
-        self._last_value, self._bootstrap = (torch.zeros(rows, device=device) for _ in range(2))
+        self._last_value, self._bootstrap, self._unasked = (torch.zeros(rows, device=device) for _ in range(3))
         self._reached = torch.zeros(rows if self.bonus else 0, size, device=device)
 
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
         """Actions, drawn from the policy: [N] int64, switches [N, A] int64, or numbers [N, A]."""
-        outputs, value, hidden = self.network(seen.obs, self._hidden)
-        self._hidden.copy_(hidden)
+        if self.network.apart:
+            outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._unasked
+        else:
+            outputs, value, hidden = self.network(seen.obs, self._hidden)
+            self._hidden.copy_(hidden)
         actions, self._mask = self._draw(outputs, seen.mask), self.rollout.mask[self.rollout.steps]
         self.rollout.acted(seen.obs, seen.mask, actions, self._choice.log_prob(actions), value, self._fresh)
         return actions
@@ -196,6 +199,9 @@ class Ppo(Actor):
             return None
         s, aim = self.settings, self._aim()
         self._follow_lr()
+        if self.network.apart:  # all at once takes a fraction of the time that they take step by step
+            with torch.inference_mode():
+                self.rollout.revalue(self.network.values, AT_ONCE)
         advantage, returns = self.rollout.advantages(self._last_value, s.gamma, s.gae_lambda, self.weight.value)
         explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns))
         if s.normalize_advantage == "rollout":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -121,6 +121,12 @@ class Rollout:
         if void is not None:
             self._storage.put(void=void)
         self._storage.advance()
+
+    def revalue(self, values: Callable[[Tensor], Tensor], at_once: int) -> None:
+        """Write down the values of what was seen, so many steps at a time, where nobody asked for them on the way."""
+        flat, every = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
+        for some, places in zip(torch.split(flat, at_once), torch.split(every, at_once), strict=True):
+            some.copy_(values(self._storage.take("obs", places)))
 
     def lived(self, column: Tensor) -> Tensor:
         """A column [T, N, …] as [R, …], without void steps; as it is where there cannot be any."""
