@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from cli.program import Program
+from small import ctrl_c_once_training
 from townlet.runs.folder import Run
 from townlet.train.load import load
 from townlet.train.recipes import titles
@@ -88,19 +87,19 @@ def test_a_missing_extra_is_told_in_one_line(townlet: Program, monkeypatch: pyte
 
 def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Program, tmp_path: Path) -> None:
     root = tmp_path / "runs"
-    command = [sys.executable, "-m", "townlet", *SWEEP, "--root", str(root), "--trials", "5"]
+    command = [sys.executable, "-m", "townlet", *SWEEP, "--root", str(root), "--trials", "3"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     metas = [run.meta() for run in Run.list(root)]
-    assert sorted(meta["sweep"]["trial"] for meta in metas) == [0, 1, 2, 3, 4]
+    assert sorted(meta["sweep"]["trial"] for meta in metas) == [0, 1, 2]
     (first,) = (meta for meta in metas if meta["sweep"]["trial"] == 0)
     assert "agent.lr" not in " ".join(first["overrides"])  # the recipe as it is
-    assert all(out.count("5 trials") for out, _ in said)
+    assert all(out.count("3 trials") for out, _ in said)
     # The same words go on with it: nothing is left to do, and the recipe is there.
-    done = townlet(*SWEEP, "--root", str(root), "--trials", "5")
+    done = townlet(*SWEEP, "--root", str(root), "--trials", "3")
     assert done.code == 0
-    assert len(Run.list(root)) == 5
+    assert len(Run.list(root)) == 3
     file = root / "Bandit-v0-ppo-best.yaml"
     recipe = load(str(file)).recipe
     assert recipe.tuned
@@ -131,27 +130,22 @@ def test_a_trial_that_fails_does_not_end_the_sweep(townlet: Program, tmp_path: P
         "--steps",
         "128",
         "--trials",
-        "6",
+        "4",
         "--root",
         str(tmp_path),
     )
     assert done.code == 0, done.err
     assert "failed (training diverged" in done.err
-    assert "6 trials: " in done.out
+    assert "4 trials: " in done.out
 
 
 def test_ctrl_c_ends_a_sweep_and_it_goes_on(townlet: Program, tmp_path: Path) -> None:
     words = ("sweep", "CartPole-v1:ppo", "agent.lr=1e-4,1e-3", "rows=2", "threads=1", "--root", str(tmp_path))
-    command = [sys.executable, "-m", "townlet", *words, "--trials", "2", "--steps", "1e7"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 120
-    while not any((run.path / "metrics.db").exists() for run in Run.list(tmp_path)) and time.monotonic() < until:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, err
-    assert "Go on with: " in out
-    assert "Traceback" not in err
+    with ctrl_c_once_training(tmp_path):
+        done = townlet(*words, "--trials", "2", "--steps", "1e7")
+    assert done.code == 130, done.err
+    assert "Go on with: " in done.out
+    assert "Traceback" not in done.err
     (run,) = Run.list(tmp_path)
     assert run.meta()["ended"] == "interrupted"
 

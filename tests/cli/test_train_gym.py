@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cli.program import Program
 from townlet.runs.folder import Run
 
 WRAPPER = """\
@@ -34,25 +35,25 @@ variants:
 """
 
 
-def townlet(*words: str) -> subprocess.CompletedProcess[str]:
+def elsewhere(*words: str) -> subprocess.CompletedProcess[str]:
     """A process of its own: what was allowed in one counts in no other."""
     return subprocess.run([sys.executable, "-m", "townlet", *words], capture_output=True, text=True, check=False)
 
 
-def test_a_wrapper_of_ones_own_needs_leave_to_run(tmp_path: Path) -> None:
+def test_a_wrapper_of_ones_own_needs_leave_to_run(townlet: Program, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(WRAPPER)
     (tmp_path / "my.yaml").write_text(RECIPE)
     root = ["--root", str(tmp_path / "runs")]
-    words = ["train", str(tmp_path / "my.yaml:ppo"), "env_steps=512", *root]
+    words = ["train", str(tmp_path / "my.yaml:ppo"), "env_steps=512", "threads=1", *root]
     refused = townlet(*words)
-    assert refused.returncode == 2
-    assert "wants to run" in refused.stderr
-    assert "--allow-code" in refused.stderr
-    assert "the file ran" not in refused.stdout
+    assert refused.code == 2
+    assert "wants to run" in refused.err
+    assert "--allow-code" in refused.err
+    assert "the file ran" not in refused.out
     assert not (tmp_path / "runs").exists()
-    done = townlet(*words, "--allow-code")
+    done = elsewhere(*words, "--allow-code")
     assert done.returncode == 0
     assert "the file ran" in done.stdout
     refused = townlet("eval", Run.open("latest", tmp_path / "runs").name, *root)
-    assert refused.returncode == 2
-    assert "the file ran" not in refused.stdout
+    assert refused.code == 2
+    assert "the file ran" not in refused.out

@@ -20,6 +20,7 @@ from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
 from townlet.runs.tree import flatten
 
+HASHING = "2"  # the order of sets in the forge
 SCRIPT = Path(__file__).with_name("forge.py")
 # Small towns with short lives, so that a second holds many episodes, updates, marks, evaluations and checkpoints.
 TINY = (
@@ -66,7 +67,7 @@ class Forge:
     """A warm process that trains on demand; see forge.py."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": HASHING}
         self._process = subprocess.Popen(
             [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )

@@ -45,11 +45,14 @@ def test_killed_at_every_point_of_a_commit(forge: Forge, tmp_path: Path) -> None
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
 
 
+SHORT = (*WORDS, "budget={env_steps: 600}")
+
+
 @pytest.fixture(scope="module")
 def whole(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """A run that nothing disturbed, and how many checkpoints it wrote."""
     root = tmp_path_factory.mktemp("whole")
-    child = forge.begin("town:dqn", WORDS, root)
+    child = forge.begin("town:dqn", SHORT, root)
     assert child.wait() == 0, child.words()
     return only_run(root), int(child.words().split()[1])
 
@@ -58,7 +61,7 @@ def whole(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 def test_killed_while_the_end_is_saved(point: str, whole: tuple[Path, int], forge: Forge, tmp_path: Path) -> None:
     """What is said at the very end is said once, whether the last checkpoint was just written or not."""
     undisturbed, commits = whole
-    assert forge.begin("town:dqn", WORDS, tmp_path, die=[point, commits]).wait() == -9
+    assert forge.begin("town:dqn", SHORT, tmp_path, die=[point, commits]).wait() == -9
     run = only_run(tmp_path)
     assert not Run(run).meta().get("finished")
     forge.go_on(run)
@@ -93,7 +96,7 @@ def kill_at_random(forge: Forge, folder: Path, times: int) -> None:
 
 
 def test_killed_at_random_instants(forge: Forge, tmp_path: Path) -> None:
-    kill_at_random(forge, tmp_path, 20)
+    kill_at_random(forge, tmp_path, 8)
 
 
 @pytest.mark.long

@@ -10,3 +10,5 @@ law = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+# Where every example builds and plays a town: in short, and in full by `make test-long`.
+brief = settings(law, max_examples=24)

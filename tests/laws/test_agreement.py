@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laws import law
+from laws import brief, law
 from laws.compare import any_actions, follow, plain, scatter
 from laws.worlds import compiled, documents
 from reference import shipped_document
@@ -19,9 +19,7 @@ from townlet.world.load import load, shipped
 DISCRETE = ("cell", "age", "hour", "progress", "using", "here", "episode", "kind_at", "cell_of")
 
 
-@law
-@given(documents(), st.integers(0, 2**32 - 1))
-def test_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
+def follow_any(doc: dict[str, Any], seed: int) -> None:
     engine = make_engine(compiled(doc), 4, "torch")
     engine.reset(seed)
     chance = np.random.default_rng(seed)
@@ -29,21 +27,47 @@ def test_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> N
     follow(engine, doc, any_actions(engine, 24, chance))
 
 
-def follow_shipped(world: str, kind: str) -> None:
+@brief
+@given(documents(), st.integers(0, 2**32 - 1))
+def test_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
+    follow_any(doc, seed)
+
+
+@pytest.mark.long
+@law
+@given(documents(), st.integers(0, 2**32 - 1))
+def test_more_random_worlds_follow_the_reference(doc: dict[str, Any], seed: int) -> None:
+    follow_any(doc, seed)
+
+
+Length = tuple[int, int, int]  # steps as it begins, steps after all rows were scattered, and lives that end at least
+BRIEF: Length = (40, 120, 8)
+FULL: Length = (150, 150, 17)
+
+
+def follow_shipped(world: str, kind: str, length: Length) -> None:
     engine = make_engine(load(world), 16, kind)
     engine.reset(3)
     chance = np.random.default_rng(3)
     doc = shipped_document(world)
-    lives = follow(engine, doc, any_actions(engine, 150, chance))
+    first, then, ended = length
+    lives = follow(engine, doc, any_actions(engine, first, chance))
     scatter(engine, chance)
-    lives += follow(engine, doc, any_actions(engine, 150, chance))
-    assert lives > 16, "some lives must end, or nothing is known of endings"
+    lives += follow(engine, doc, any_actions(engine, then, chance))
+    assert lives >= ended, "some lives must end, or nothing is known of endings"
 
 
 @pytest.mark.parametrize("kind", ["numba", "torch"])
 @pytest.mark.parametrize("world", shipped())
 def test_shipped_worlds_follow_the_reference(world: str, kind: str) -> None:
-    follow_shipped(world, kind)
+    follow_shipped(world, kind, BRIEF)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["numba", "torch"])
+@pytest.mark.parametrize("world", shipped())
+def test_shipped_worlds_follow_the_reference_for_long(world: str, kind: str) -> None:
+    follow_shipped(world, kind, FULL)
 
 
 # The shipped worlds all pay milestones and stop at the edge; here the standard meters meet everything else.
@@ -84,7 +108,7 @@ def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], ki
     "world", [pytest.param(w, marks=() if w == "town-l3" else pytest.mark.long) for w in shipped()]
 )
 def test_compiled_engine_follows_the_reference(world: str) -> None:
-    follow_shipped(world, "compiled")
+    follow_shipped(world, "compiled", BRIEF if world == "town-l3" else FULL)
 
 
 def assert_same_towns(one: Engine, other: Engine) -> None:
@@ -96,14 +120,15 @@ def assert_same_towns(one: Engine, other: Engine) -> None:
     np.testing.assert_allclose(plain(one.obs), plain(other.obs), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("steps", [150, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("world", shipped())
-def test_same_seed_same_towns_on_both_engines(world: str) -> None:
+def test_same_seed_same_towns_on_both_engines(world: str, steps: int) -> None:
     engines = [make_engine(load(world), 32, kind) for kind in ("numba", "torch")]
     chance = np.random.default_rng(5)
     for engine in engines:
         engine.reset(2**40 + 17)
     assert_same_towns(*engines)
-    for t, actions in enumerate(any_actions(engines[0], 500, chance)):
+    for t, actions in enumerate(any_actions(engines[0], steps, chance)):
         for engine in engines:
             engine.step(actions)
         np.testing.assert_array_equal(plain(engines[0].terminated), plain(engines[1].terminated))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laws import law
+from laws import brief, law
 from laws.compare import any_actions, plain, scatter
 from laws.worlds import compiled, documents
 from townlet.sim.engines import Engine, make_engine
@@ -31,9 +32,7 @@ def check_limits(engine: Engine) -> None:
     np.testing.assert_allclose(plain(engine.components).sum(axis=1), plain(engine.reward), rtol=1e-5, atol=1e-4)
 
 
-@law
-@given(documents(), st.integers(0, 2**32 - 1))
-def test_every_world_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
+def step_any(doc: dict[str, Any], seed: int) -> None:
     engine = make_engine(compiled(doc), 16, "torch")
     engine.reset(seed)
     check_limits(engine)
@@ -44,3 +43,16 @@ def test_every_world_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
         check_limits(engine)
     assert engine.obs.shape == (16, engine.world.layout.size)
     assert engine.mask.shape == (16, len(engine.world.actions))
+
+
+@brief
+@given(documents(), st.integers(0, 2**32 - 1))
+def test_every_world_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
+    step_any(doc, seed)
+
+
+@pytest.mark.long
+@law
+@given(documents(), st.integers(0, 2**32 - 1))
+def test_more_worlds_can_be_stepped(doc: dict[str, Any], seed: int) -> None:
+    step_any(doc, seed)

@@ -46,6 +46,9 @@ SHORT = {
     "Bandit-v0:reinforce": ("budget.threshold=95",),
 }
 
+# Of two that learn with the same agent the quicker one is enough between two changes.
+SLOW = ("Taxi-v4:qlearning", "Bandit-v0:reinforce")
+
 
 def trained(recipe: str, root: Path, *words: str) -> Outcome:
     """Train it on one thread; the figures are printed (pytest -s)."""
@@ -56,7 +59,7 @@ def trained(recipe: str, root: Path, *words: str) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("recipe", SHORT)
+@pytest.mark.parametrize("recipe", [pytest.param(r, marks=pytest.mark.long if r in SLOW else ()) for r in SHORT])
 def test_it_learns_in_seconds(recipe: str, tmp_path: Path) -> None:
     assert trained(recipe, tmp_path, *SHORT[recipe]).ending.why == FIRST
 

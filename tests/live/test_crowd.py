@@ -107,11 +107,14 @@ def told(run: Run) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("many", "seconds", "connects"),
-    [(100, 4.0, 400), pytest.param(1000, 20.0, 10_000, marks=[pytest.mark.long, pytest.mark.alone])],
+    ("many", "seconds", "connects", "hertz"),
+    [
+        (100, 4.0, 400, 3.5),  # beside other tests
+        pytest.param(1000, 20.0, 10_000, 4.5, marks=[pytest.mark.long, pytest.mark.alone]),
+    ],
 )
 def test_frames_stay_young_in_a_crowd(
-    run: Run, program: Program, told: None, many: int, seconds: float, connects: int
+    run: Run, program: Program, told: None, many: int, seconds: float, connects: int, hertz: float
 ) -> None:
     server = program
     ask: dict[str, object] = {"type": "subscribe", "run": run.name, "source": "training", "rows": 64}
@@ -133,7 +136,7 @@ def test_frames_stay_young_in_a_crowd(
     pace = f"{rate.min():.1f} to {rate.max():.1f} Hz"
     print(f"{many} viewers, {stuck} of them stuck: p99 {p99:.3f} s, {pace}, {held:.0f} MB more")
     assert p99 < 1
-    assert rate.min() > 4.5
+    assert rate.min() > hertz
     assert held < 150
 
     async def leave() -> None:

@@ -18,6 +18,8 @@ from websockets.typing import Origin
 
 from crash.smith import differences, only_run
 from live.conftest import Page
+from townlet.train.launch import start
+from townlet.train.load import load
 
 SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false")
 ENDLESS = ("--steps", "1e12", "--minutes", "5")
@@ -65,9 +67,13 @@ def visit() -> Iterator[Visit]:
         yield open_page
 
 
-def test_a_life_is_seen_within_a_second(training: Trained, tmp_path: Path, visit: Visit) -> None:
-    page = visit(training.port())
-    page.say("subscribe", run=only_run(tmp_path).name, source="training", rows=16)
+def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
+    training: Trained, tmp_path: Path, visit: Visit
+) -> None:
+    port = training.port()
+    page = visit(port)
+    run = only_run(tmp_path).name
+    page.say("subscribe", run=run, source="training", rows=16)
     page.hear("lived", seconds=60)  # the engine may have to be compiled first
     ages: dict[str, list[float]] = {"lived": [], "wall": [], "frame": []}
     while min(map(len, ages.values())) < 10:
@@ -75,13 +81,6 @@ def test_a_life_is_seen_within_a_second(training: Trained, tmp_path: Path, visit
         ages[message["type"]].append(time.time() - message.get("ended", message.get("sent")))
     assert {kind: max(found) < 1 for kind, found in ages.items()} == dict.fromkeys(ages, True), ages
 
-
-def test_a_newcomer_sees_a_life_at_once(training: Trained, tmp_path: Path, visit: Visit) -> None:
-    port = training.port()
-    first = visit(port)
-    run = only_run(tmp_path).name
-    first.say("subscribe", run=run, source="training", rows=16)
-    first.hear("episode_start", seconds=60)
     began = time.monotonic()
     second = visit(port)
     second.say("subscribe", run=run, source="training")
@@ -94,8 +93,7 @@ def test_a_newcomer_sees_a_life_at_once(training: Trained, tmp_path: Path, visit
 
 def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     roots = tmp_path / "seen", tmp_path / "unseen"
-    alone = Trained(roots[1], "--steps", "20000")
-    watched = Trained(roots[0], "--steps", "20000", "--live", "--port", "0")
+    watched = Trained(roots[0], "--steps", "20000", "--pause-at", "12000", "--live", "--port", "0")
     port = watched.port()
     pages = [visit(port) for _ in range(5)]
     for page in pages:
@@ -103,9 +101,10 @@ def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     pages[0].hear("lived", seconds=60)  # it was really seen
     for page in pages:
         page.connection.close()
-    for one in (watched, alone):
-        one.process.communicate(timeout=120)
-        assert one.process.returncode == 0
+    watched.process.communicate(timeout=120)
+    assert watched.process.returncode == 0
+    recipe, *words = SMALL
+    start(load(recipe, [*words, "budget.env_steps=20000"]), roots[1], pause_at=12_000)
     assert differences(*map(only_run, roots)) == []
     assert not (only_run(roots[0]) / "live.feed").exists()
 

@@ -48,7 +48,7 @@ def test_a_kept_life_is_one_that_was_lived(run: Run) -> None:
 def test_whoever_acts_as_was_written_down_lives_the_same_life(recipe: str, tmp_path: Path) -> None:
     greedy = () if recipe.endswith("ppo") else ("explore.choose={name: epsilon, start: 0, end: 0, schedule: null}",)
     loaded = tiny(recipe, "budget.env_steps=3000", *greedy)
-    lives = kept(start(loaded, tmp_path).run)
+    lives = kept(start(loaded, tmp_path, pause_at=1600).run)
     assert lives
     town = Town(loaded.worlds.training, 1, threads=1)
     for life in lives:
@@ -89,7 +89,7 @@ def test_a_long_run_keeps_hardly_more(run: Run, tmp_path: Path) -> None:
 
 
 def test_lives_that_decided_a_stage_are_kept(tmp_path: Path) -> None:
-    lives = kept(start(tiny("town:dqn", STAGES, "budget.env_steps=6000"), tmp_path).run)
+    lives = kept(start(tiny("town:dqn", STAGES, "budget.env_steps=6000"), tmp_path, pause_at=4000).run)
     staged = [(life["kind"], life["stage"]) for life in lives if life["kind"] in ("promoted", "demoted")]
     assert staged
     assert len(staged) == len(set(staged))  # one of each way from each stage
@@ -100,9 +100,9 @@ def test_lives_that_decided_a_stage_are_kept(tmp_path: Path) -> None:
 
 def test_a_life_across_an_interruption_is_whole(tmp_path: Path) -> None:
     words = "budget.env_steps=3000"
-    whole = kept(start(tiny("town:dqn", words), tmp_path / "whole").run)
+    whole = kept(start(tiny("town:dqn", words), tmp_path / "whole", pause_at=2000).run)
     paused = start(tiny("town:dqn", words), tmp_path / "paused", pause_at=1000).run
-    resume(paused)
+    resume(paused, pause_at=2000)
     assert [(life["env_steps"], life["data"]) for life in kept(paused)] == [
         (life["env_steps"], life["data"]) for life in whole
     ]

@@ -40,7 +40,7 @@ def weights(run: Run) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(last.path.glob("*.safetensors")))
 
 
-@pytest.mark.parametrize("kind", ["ppo", "numbers"])
+@pytest.mark.parametrize("kind", ["ppo", pytest.param("numbers", marks=pytest.mark.long)])
 def test_videos_come_at_the_start_at_every_best_and_at_the_end_and_change_nothing(kind: str, tmp_path: Path) -> None:
     filmed, plain = train_gym(kind, tmp_path / "a", *FILMED), train_gym(kind, tmp_path / "b")
     assert moments(filmed) == wanted(filmed)

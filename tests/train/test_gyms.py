@@ -50,7 +50,7 @@ def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
 @pytest.mark.parametrize("way", ["native", "sync"])
 def test_an_episode_is_as_long_as_its_return_in_cartpole(way: str, tmp_path: Path) -> None:
     """Every step pays 1: a step that only begins an episode anew would show as one that is longer than its return."""
-    run = start(small("CartPole-v1:ppo", f"gym.vectorization={way}"), tmp_path).run
+    run = start(small("CartPole-v1:ppo", f"gym.vectorization={way}"), tmp_path, pause_at=900).run
     ended = columns(run, "episodes", "length", "return")
     assert len(ended["length"]) > 10
     assert ended["length"] == ended["return"]
@@ -66,9 +66,9 @@ def test_a_run_in_two_parts_is_the_whole_run(recipe: str, way: str, tmp_path: Pa
         loaded = small(recipe, "gym.vectorization=sync", f"agent.double={str(way == 'native').lower()}")
     else:
         loaded = small(recipe, f"gym.vectorization={way}", "gym.normalize_obs=running")
-    whole = start(loaded, tmp_path / "whole").run
+    whole = start(loaded, tmp_path / "whole", pause_at=900).run
     part = start(loaded, tmp_path / "part", pause_at=500).run
-    resume(part)
+    resume(part, pause_at=900)
     assert len(columns(whole, "episodes", "row")["row"]) > 10
     assert differences(whole.path, part.path) == []
 
@@ -181,7 +181,7 @@ def test_one_is_the_share_of_all_steps_and_a_minibatch_of_one_is_refused() -> No
 
 
 def test_a_policy_takes_observations_as_the_environment_gives_them(tmp_path: Path) -> None:
-    run = start(small("CartPole-v1:ppo", "gym.normalize_obs=running", "env_steps=512"), tmp_path).run
+    run = start(small("CartPole-v1:ppo", "gym.normalize_obs=running"), tmp_path, pause_at=512).run
     trained = load_policy(run, "last")
     assert isinstance(trained.loaded.arena, GymArena)
     env = trained.loaded.arena.stage(8)

@@ -146,7 +146,13 @@ def digest(run: Run) -> str:
         return metrics.content_digest()
 
 
-@pytest.mark.parametrize("words", [(), ("budget.env_steps=1200",), ("budget.env_steps=500",), ("budget.minutes=9",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (), ("budget.env_steps=500",), pytest.param(("budget.env_steps=1200",), marks=pytest.mark.long),
+        pytest.param(("budget.minutes=9",), marks=pytest.mark.long),
+    ],
+)  # fmt: skip
 def test_a_finished_run_with_no_more_to_spend_is_only_measured(
     words: tuple[str, ...], trained: tuple[Outcome, Heard]
 ) -> None:
@@ -174,7 +180,7 @@ def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: 
 
 
 def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
-    first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=2000)
+    first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=1000)
     heard, saved = Heard(), checkpoint.newest(first.run.checkpoints)
     assert saved is not None
     before = saved.info["seconds"]

@@ -14,19 +14,21 @@ from townlet.train.load import load
 torch.set_num_threads(1)
 SMALL = (
     "threads=1", "rows=2", "gym.max_episode_steps=12", "agent.n_steps=16", "agent.batch_size=0.5", "agent.epochs=1",
-    "env_steps=128", "evaluation={every: 64, episodes: 2}", "metrics={every: 32, tensorboard: false}",
+    "env_steps=192", "evaluation={every: 64, episodes: 2}", "metrics={every: 32, tensorboard: false}",
 )  # fmt: skip
 RECIPES = (
     "ALE/Pong-v5:ram", "ALE/Pong-v5:objects", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects", "HalfCheetah-v5:ppo",
     "VizdoomBasic-v1:ppo", "MiniGrid-DoorKey-5x5-v0:ppo",
 )  # fmt: skip
 
+ALIKE = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:objects")  # to others of the same console
 
-@pytest.mark.parametrize("title", RECIPES)
+
+@pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in ALIKE else ()) for t in RECIPES])
 def test_a_recipe_trains_is_measured_and_goes_on(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # Doom leaves a file where it is started
     part = start(load(title, SMALL), tmp_path, pause_at=64).run
-    with Reader(resume(part).run.metrics_file) as store:
+    with Reader(resume(part, pause_at=128).run.metrics_file) as store:
         measured = store.read("evaluations", ("env_steps", "length"))
     assert measured["env_steps"] == [0, 64, 128]
     assert set(measured["length"][1:]) <= {float(n) for n in range(1, 13)}

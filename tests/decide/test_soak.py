@@ -1,0 +1,78 @@
+"""A service that is used for a long time, by games that say things twice, late or never, stays as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from decide.served import Process
+from townlet.decide.domains import DOMAINS
+from townlet.decide.simulate import Score, Trouble, simulate
+
+GAMES = 8
+PAUSE = 0.1  # seconds between the decisions of a game
+# Little is kept, so that all of it is in use before one begins to look.
+WORDS = ("memory.capacity=500", "memory.judged_by=100", "memory.expire_after=5", "learning.every=0.5", "versions=4")
+TROUBLE = Trouble(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.02)
+LOOKS = 24
+PARTS = ("joined", "expired", "pending", "not_executed")
+
+
+class Look(NamedTuple):
+    megabytes: float
+    files: int
+    tasks: int
+    p99: float
+
+
+def look(server: Process, score: Score) -> Look:
+    """What the process holds, and how long its answers took since the last look. The sum rule holds at any moment."""
+    buffer = server.get("/api/decide/stats")["buffer"]
+    assert buffer["decisions"] == sum(buffer[name] for name in PARTS)
+    assert server.process is not None
+    proc = Path(f"/proc/{server.process.pid}")
+    pages = int((proc / "statm").read_text().split()[1])
+    took, score.latency = score.latency, []
+    held = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return Look(held, len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir())), np.percentile(took, 99))
+
+
+async def watch(server: Process, seconds: float) -> list[Look]:
+    games = [DOMAINS["hive"].game(place, f"territory {place}", 2) for place in range(GAMES)]
+    scores: list[Score] = []
+    playing = asyncio.create_task(
+        simulate(server.url, games, 10**9, trouble=TROUBLE, pause=PAUSE, told=scores.append)  # the same one each time
+    )
+    looks = []
+    for _ in range(LOOKS):
+        await asyncio.wait([playing], timeout=seconds / LOOKS)
+        assert not playing.done(), "a game gave up"
+        looks.append(await asyncio.to_thread(look, server, scores[0]))
+        scores.clear()
+    playing.cancel()
+    return looks
+
+
+@pytest.mark.parametrize("minutes", [2, pytest.param(60, marks=pytest.mark.long)])
+def test_memory_handles_and_answers_stay_as_they_were(tmp_path: Path, minutes: float) -> None:
+    server, begun = Process(tmp_path, "hive", *WORDS).start().wait(), time.monotonic()
+    try:
+        looks = asyncio.run(watch(server, 60 * minutes))
+        assert server.get("/api/decide/stats")["training"]["steps"] > 0
+    finally:
+        server.end(signal.SIGTERM)
+    third = LOOKS // 3  # the first is warming up
+    before, after = (Look(*np.median(part, axis=0)) for part in (looks[third : 2 * third], looks[2 * third :]))
+    took = time.monotonic() - begun
+    print(f"{took:.0f} s, second third → last: {before} → {after}")
+    assert after.megabytes < 1.05 * before.megabytes
+    assert after.files <= before.files + 2
+    assert after.tasks <= before.tasks
+    assert after.p99 < 3 * before.p99 + 0.02  # beside other tests
