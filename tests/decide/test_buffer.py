@@ -65,6 +65,10 @@ def assert_whole(sample: Sample) -> None:
     assert (sample.propensity == 1 / (sample.number + 1)).all()
 
 
+def whose(sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return sample.places, sample.number
+
+
 def fresh(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
@@ -153,7 +157,7 @@ def test_large_errors_are_drawn_oftener_and_weigh_less() -> None:
     buffer, generator = Buffer(10, COLUMNS, alpha=1.0, beta=1.0), fresh(2)
     for number in range(10):
         buffer.add(row(number), **facts(number))
-    buffer.reprioritize(buffer.everything(), np.where(np.arange(10) < 5, -3.0, 1.0))
+    buffer.reprioritize(*whose(buffer.everything()), np.where(np.arange(10) < 5, -3.0, 1.0))
     counts = np.zeros(10)
     for _ in range(6000):
         sample = buffer.sample(1, generator, prioritized=True)
@@ -167,7 +171,7 @@ def test_large_errors_are_drawn_oftener_and_weigh_less() -> None:
 
 def test_errors_that_are_no_numbers_spoil_nothing() -> None:
     buffer = filled(10, 10)
-    buffer.reprioritize(buffer.everything(), [np.nan, np.inf, -np.inf, *[1.0] * 7])
+    buffer.reprioritize(*whose(buffer.everything()), [np.nan, np.inf, -np.inf, *[1.0] * 7])
     sample = buffer.sample(10, fresh(), prioritized=True)
     assert sample is not None
     assert sorted(sample.number) == list(range(10))
@@ -181,7 +185,7 @@ def test_errors_of_what_was_written_over_are_ignored() -> None:
     old = buffer.everything()
     for number in (4, 5):  # in the places of 0 and 1, as likely as those with an error of 1
         buffer.add(row(number), **facts(number))
-    buffer.reprioritize(old, [1e9, 1e9, 1.0, 1.0])
+    buffer.reprioritize(*whose(old), [1e9, 1e9, 1.0, 1.0])
     buffer.add(row(6), **facts(6))  # in the place of 2, as likely as the likeliest so far
     sample = buffer.sample(4, fresh(), prioritized=True)
     assert sample is not None
@@ -198,7 +202,7 @@ def test_the_same_adds_and_draws_give_the_same_samples(more: dict[str, bool]) ->
         assert b is not None
         assert a.number.tolist() == b.number.tolist()
         for buffer, sample in ((first, a), (again, b)):
-            buffer.reprioritize(sample, sample.number * 0.1)
+            buffer.reprioritize(*whose(sample), sample.number * 0.1)
 
 
 def test_a_sample_stays_as_it_is() -> None:
@@ -215,7 +219,7 @@ def test_a_sample_stays_as_it_is() -> None:
 def test_a_restored_buffer_goes_on_with_the_same_bits(count: int) -> None:
     buffer, other = filled(10, count), filled(10, 13, start=500)
     if count:
-        buffer.reprioritize(buffer.everything(), np.arange(len(buffer)) * 0.3)
+        buffer.reprioritize(*whose(buffer.everything()), np.arange(len(buffer)) * 0.3)
     other.restore(unflatten(flatten(buffer.state())))
     for number in range(100, 104):
         for one in (buffer, other):
@@ -288,7 +292,7 @@ def test_threads_that_add_and_sample_never_see_a_torn_row_and_wait_little() -> N
                 assert found is not None
                 assert len(found) == 32
                 assert_whole(found)
-                buffer.reprioritize(found, generator.random(32))
+                buffer.reprioritize(*whose(found), generator.random(32))
                 if turn % 20 == 0:
                     assert_whole(buffer.everything())
         except BaseException as error:

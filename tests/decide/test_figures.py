@@ -70,9 +70,9 @@ def test_whoever_collapsed_is_told_until_something_else_serves(tmp_path: Path) -
         assert "entropy is 0.000" in alarm["what"]
         assert "Roll back" in alarm["fix"]
         assert 'townlet_decide_alarm{name="collapsed"} 1' in as_prometheus(figures.whole())
-        service.gate_only = True
+        service.versions.switch(True, "it has collapsed")
         assert alarms(figures) == []  # nobody asks that policy
-        service.gate_only = False
+        service.versions.switch(False, "it is gone")
         service.versions.unpin()
         service.versions.roll_back("it always says the same")
         for second in range(60, 80):

@@ -135,10 +135,16 @@ def test_nonsense_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
 
 def test_the_kill_switch_leaves_it_to_the_gate(tmp_path: Path) -> None:
     service, _, _ = begin(tmp_path)
-    service.gate_only = True
+    service.versions.switch(True, "it is odd")
+    service.close()
+    service, _, _ = begin(tmp_path)  # whoever turned it off must turn it on again
     found = ask(service, request(100.0))[0]
     assert (found["ad"], found["modelVersion"], found["confidence"]) == (0, 0, 1.0)
     assert ask(service, request(101.0))[0]["ad"] == 1  # the first was shown a second ago, and is less fresh
+    assert service.versions.history[-1].kind == "gate_only"
+    assert service.versions.history[-1].reason == "it is odd"
+    service.versions.switch(False, "mended")
+    assert ask(service, request(102.0))[0]["modelVersion"] == 1
     service.close()
 
 

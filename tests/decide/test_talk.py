@@ -132,7 +132,7 @@ def test_the_service_can_be_asked_about_itself(server: Process) -> None:
     assert "/api/decide/pin" in server.get("/openapi.json")["paths"]
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
-    assert "# TYPE townlet_decide_buffer_decisions gauge" in lines
+    assert "# TYPE townlet_decide_buffer_decisions counter" in lines
     assert all(line.startswith(("# TYPE townlet_decide_", "townlet_decide_")) for line in lines)
 
 
@@ -141,8 +141,11 @@ def test_an_operator_can_hold_a_version_and_switch_networks_off(server: Process)
         reply = asyncio.run(said(server.url, json.dumps(request(time, "operated"))))[0]
         return int(reply["modelVersion"])
 
-    server.post("/api/decide/pin", version=1)
-    assert version_of(1.0) == 1
+    serving = server.get("/api/decide/versions")["serving"]
+    server.post("/api/decide/pin", version=serving)
+    assert version_of(1.0) == serving
+    with pytest.raises(urllib.error.HTTPError, match="422"):
+        server.post("/api/decide/rollback")  # while it is pinned
     server.post("/api/decide/gate-only", on=True)
     assert version_of(2.0) == 0
     server.post("/api/decide/gate-only", on=False)

@@ -35,16 +35,16 @@ CONVERSATIONS: Final = 4096  # games at once
 AWAY: Final = 1013  # of a WebSocket: try again later
 
 
-class GateOnly(Model):
-    """Whether the gate decides alone."""
-
-    on: bool
-
-
 class Why(Model):
     """An operator's reason."""
 
     reason: str = "by hand"
+
+
+class GateOnly(Why):
+    """Whether the gate decides alone."""
+
+    on: bool
 
 
 class Pin(Why):
@@ -54,8 +54,9 @@ class Pin(Why):
 
 
 class Back(Why):
-    """Go back, and stay there where it is held."""
+    """Go back to a version, or to the one before, and stay there where it is held."""
 
+    version: int | None = None
     hold: bool = False
 
 
@@ -108,6 +109,7 @@ async def _tick(service: Service, rounds: Rounds, figures: Figures) -> None:
     while True:
         figures.look()
         await asyncio.sleep(TICK)
+        service.log.look()
         service.expire()
         rounds.ensure()
         if figures.desk is not None:
@@ -188,7 +190,9 @@ def _operator(app: FastAPI, service: Service) -> None:
         """Go back to the version that served before, and hold it if asked to: else the next promotion replaces it."""
 
         def back() -> Change:
-            change = service.versions.roll_back(asked.reason)
+            if (pinned := service.versions.pinned) is not None:
+                raise TownletError(f"version {pinned} is pinned, and nothing was rolled back", "unpin it first")
+            change = service.versions.roll_back(asked.reason, to=asked.version)
             if not (asked.hold and change.served):
                 return change
             _note(service, change)
@@ -198,9 +202,8 @@ def _operator(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/decide/gate-only")
     async def gate_only(asked: GateOnly) -> dict[str, Any]:
-        """The kill switch: no network decides until it is put back."""
-        service.gate_only = asked.on
-        return {"gate_only": service.gate_only}
+        """The kill switch: no network decides until it is put back, also after a restart."""
+        return await changed(lambda: service.versions.switch(asked.on, asked.reason))
 
 
 def _note(service: Service, change: Change | None) -> None:

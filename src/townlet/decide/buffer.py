@@ -199,6 +199,13 @@ class Buffer:
         rows = {name: taken.pop(name) for name in self._names}
         return Sample(places, weight, rows, **taken)
 
+    def outcomes(self, most: int) -> NDArray[np.float64]:
+        """What came of the last ones of which that is known."""
+        with self._lock:
+            places = (self._head - self._filled + np.arange(self._filled)) % self.capacity
+            known: NDArray[np.float64] = self._columns["outcome"][places[self._columns["has_outcome"][places]]]
+            return known[-most:]
+
     def everything(self) -> Sample:
         """All that is kept, oldest first, whether it may be learned from or not."""
         return self.newest(self.capacity)
@@ -210,14 +217,14 @@ class Buffer:
             places = (self._head - count + np.arange(count)) % self.capacity
             return self._copy(places, np.ones(count, np.float32))
 
-    def reprioritize(self, sample: Sample, error: ArrayLike) -> None:
-        """The errors [B] of a sample are known now; what was written over meanwhile is left alone."""
+    def reprioritize(self, places: NDArray[np.int64], number: NDArray[np.int64], error: ArrayLike) -> None:
+        """Errors [B] of decisions by their numbers, which were at these places; what was written over is left alone."""
         # What is not finite is the trainer's to report; here it would spoil every later draw.
         size = np.abs(np.nan_to_num(np.asarray(error, np.float64), nan=0.0, posinf=0.0, neginf=0.0))
         priority = (size + EPSILON) ** self._alpha
         with self._lock:
-            still = self._columns["number"][sample.places] == sample.number
-            self._priority[sample.places[still]] = priority[still]
+            still = self._columns["number"][places] == number
+            self._priority[places[still]] = priority[still]
             self._top = max(self._top, float(priority[still].max(initial=0.0)))
 
     def state(self) -> State:

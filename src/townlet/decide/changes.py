@@ -17,7 +17,7 @@ FILE: Final = "serving.jsonl"
 REMEMBERED: Final = 1000  # changes; the file holds up to twice as many before it is written anew
 SHOWN: Final = 50  # changes that people are told of
 MAX_BYTES: Final = 64 << 20
-Kind = Literal["promote", "roll_back", "pin", "unpin", "note"]
+Kind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only", "gate_and_network"]
 
 
 class Change(Model):
@@ -31,6 +31,7 @@ class Change(Model):
     estimate: Estimate | None = None
     serving: int | None = None
     pinned: int | None = None
+    gate_only: bool = False  # no network is asked
     trail: tuple[int, ...] = ()  # versions that served, the one that does at the end
 
 
@@ -82,6 +83,7 @@ def told(changes: Sequence[Change]) -> dict[str, Any]:
     return {
         "serving": last.serving if last else None,
         "pinned": last.pinned if last else None,
+        "gate_only": last.gate_only if last else False,
         "before": last.trail[-2] if last and len(last.trail) > 1 else None,
         "history": [change.model_dump(mode="json", exclude={"trail"}) for change in changes[-SHOWN:]],
     }

@@ -20,9 +20,8 @@ def chapters(history: Iterable[Change]) -> list[dict[str, Any]]:
         if not found or found[-1]["verdict"] != verdict:
             found.append({"verdict": verdict, "first": change.version, "times": 0})
         told = {"last": change.version, "times": found[-1]["times"] + 1, "at": change.at, "served": change.served}
-        estimate = asdict(change.estimate) if change.estimate else None
-        found[-1] |= told | {"reason": reason, "estimate": estimate}
-    return found[-TOLD:]
+        found[-1] |= told | {"reason": reason, "estimate": change.estimate}
+    return [one | {"estimate": asdict(one["estimate"]) if one["estimate"] else None} for one in found[-TOLD:]]
 
 
 def _verdict(change: Change) -> tuple[str, str]:

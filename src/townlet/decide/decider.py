@@ -63,13 +63,14 @@ class Decider:
         else:
             chances = probabilities(domain, self._policy, snapshot, scene, time, verdicts)
             action = drawn(chances, self._generator) if self._explore else chances.argmax(1)
+        sure = domain.confidence(chances)
         likely = chances[lines, action] if self._explore else np.ones(len(sights))
         version = NO_VERSION if snapshot is None else snapshot.version
         return [
             Draft(
                 int(a),
                 float(likely[b]),
-                float(chances[b].max()),
+                float(sure[b]),
                 bool(verdicts.send[b, a]),
                 domain.reasons[verdicts.reason[b, a]],
                 float(verdicts.expected[b, a]) if verdicts.rated[b, a] else None,

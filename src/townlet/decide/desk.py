@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from townlet.decide.service import Answer, Service, problem
 
+logger = logging.getLogger(__name__)
 MEASURED: Final = 1000  # answers of which it is known how long they took
 
 
@@ -72,7 +74,7 @@ class Desk:
         if late:
             self._past_capacity(late)
         if batch:
-            self._give(batch, self.service.answer([asked.message for asked in batch]))
+            self._answer(batch)
         self._due = bool(self._waiting)
         if self._due:
             self._loop.call_soon(self._decide)
@@ -83,7 +85,16 @@ class Desk:
             refusal = problem("OVERLOADED", "more is asked than can be decided now; ask again later")
             self._give(asked, [Answer(refusal)] * len(asked))
         else:
-            self._give(asked, self.service.answer([one.message for one in asked], hurried=True))
+            self._answer(asked, hurried=True)
+
+    def _answer(self, asked: list[Asked], hurried: bool = False) -> None:
+        """Decide, whatever comes: a mistake of ours may cost these answers, and no others."""
+        try:
+            answers = self.service.answer([one.message for one in asked], hurried)
+        except Exception:
+            logger.exception("%d observations could not be decided", len(asked))
+            answers = [Answer(problem("INTERNAL", "the service has failed here; its output says how"))] * len(asked)
+        self._give(asked, answers)
 
     def _give(self, asked: list[Asked], answers: list[Answer]) -> None:
         for one, answer in zip(asked, answers, strict=True):

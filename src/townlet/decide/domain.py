@@ -130,6 +130,12 @@ class Domain(Protocol):
     def remember(self, known: Row, action: int, time: float) -> Row:
         """What is known of a territory after an action was carried out there; `known` itself stays as it is."""
 
+    def forget(self, known: Row, before: Row, action: int, time: float) -> Row:
+        """What is known after an action of that time turned out to have failed; `before` is what was known then."""
+
+    def confidence(self, chances: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How sure a policy is [B] that gives actions these probabilities [B, K]."""
+
     def gate(
         self, scene: Scene, time: NDArray[np.float64], settings: Model, actions: NDArray[np.int64] | None = None
     ) -> Verdicts:

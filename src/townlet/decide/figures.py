@@ -16,7 +16,7 @@ from townlet.decide.curves import Curves, Pace
 from townlet.decide.decider import Draft
 from townlet.decide.desk import Desk
 from townlet.decide.events import Decided
-from townlet.decide.ledger import Experience
+from townlet.decide.ledger import FIRST, Experience
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 
@@ -24,6 +24,10 @@ RECENT: Final = 50  # decisions that are told one by one
 LATELY: Final = 1000  # decisions of which means and histograms are told
 BINS: Final = 10
 PAIRS: Final = 200  # of expected and actual rewards, and decisions that a point of a curve is the mean of
+COUNTED: Final = (  # over the whole life of the service, or since it began: what only grows
+    "step", "steps", "failed", "restarts", "decisions", "joined", "expired", "not_executed", "waited", "duplicates",
+    "late", "unknown", "completed", "overloaded", "outcomes",
+)  # fmt: skip
 ROOMS: Final = ("service", "training", "buffer", "gate", "decisions")  # whose numbers Prometheus is told
 
 
@@ -47,12 +51,14 @@ class Figures:
         service.ledger.heard.append(self._joined)
 
     def _decided(self, made: Decided, draft: Draft) -> None:
-        self._actions.append(made.action)
+        if made.send:
+            self._actions.append(made.action)
         self._confidence.append(made.confidence)
         self._sent.append(made.send)
-        self._components.append(draft.components)
+        if made.expected is not None:
+            self._components.append(draft.components)
         chances = draft.probabilities[draft.probabilities > 0]
-        entropy = float(-(chances * np.log(chances)).sum() / np.log(max(len(draft.probabilities), 2)))
+        entropy = float(-(chances * np.log(chances)).sum() / np.log(max(len(chances), 2)))
         self._entropy.append(max(entropy, 0.0))
         self._alarms.decided(made, entropy)
         told = {"number": made.number, "territory": made.territory, "action": made.action, "send": made.send}
@@ -128,7 +134,7 @@ class Figures:
 
     def _training(self) -> dict[str, Any]:
         progress, last = self.rounds.progress, self.rounds.progress.last
-        shown = ("step", "loss", "batch", "reward", "entropy", "agreement", "grad_norm")
+        shown = ("loss", "batch", "reward", "entropy", "agreement", "grad_norm")
         return {
             "running": self.rounds.running,
             "every": self.service.settings.learning.every,
@@ -140,6 +146,7 @@ class Figures:
             "problem": progress.problem,
             "agreement_ever": progress.agreed / progress.steps if progress.steps else None,
             "verdicts": dict(progress.verdicts),
+            "step": self.service.trainer.step,
             **{name: getattr(last, name) if last else None for name in shown},
         }
 
@@ -197,12 +204,16 @@ class Figures:
             "p99_ms": p99,
             "waiting": len(self.desk) if self.desk is not None else 0,
             "overloaded": self._overloaded,
-            "lately": len(self._actions),
+            "lately": len(self._sent),
+            "sent_lately": len(self._actions),
             "recent": list(self._recent.values()),
             "actions": self.service.domain.chart(actions),
             "confidence": confidence.tolist(),
             "entropy": _mean(self._entropy),
             "expected_and_actual": list(self._pairs),
+            "outcomes": tally.completed,
+            "actual_first": tally.first / min(tally.completed, FIRST) if tally.completed else None,
+            "actual_lately": _mean(self.service.ledger.buffer.outcomes(FIRST).tolist()),
             "mean_actual": tally.actual / tally.completed if tally.completed else None,
             "mean_expected": tally.expected / tally.completed if tally.completed else None,
         }
@@ -223,7 +234,8 @@ def as_prometheus(told: dict[str, Any]) -> str:
     for room in ROOMS:
         for name, value in told[room].items():
             if isinstance(value, bool | int | float):
-                lines += [f"# TYPE townlet_decide_{room}_{name} gauge", f"townlet_decide_{room}_{name} {value + 0:g}"]
+                kind = "counter" if name in COUNTED else "gauge"
+                lines += [f"# TYPE townlet_decide_{room}_{name} {kind}", f"townlet_decide_{room}_{name} {value + 0!r}"]
     lines.append("# TYPE townlet_decide_alarm gauge")
     lines += [f'townlet_decide_alarm{{name="{alarm["name"]}"}} 1' for alarm in told["alarms"]]
     return "\n".join(lines) + "\n"

@@ -29,13 +29,24 @@ def hear(service: Service, candidate: Snapshot, before: Snapshot, rng: np.random
     verdicts = domain.gate(held.rows, held.time, gate)
     kind = service.settings.policy
     both = [probabilities(domain, kind, version, held.rows, held.time, verdicts) for version in (candidate, before)]
+    allowed = (both[0] > 0) | (both[1] > 0)
+    if not service.settings.explore:
+        both = [_likeliest(chances) for chances in both]
+    sent = verdicts.of(held.action).send  # by the gate of today, as all of it
     weights = _model(service, learned)
     model = None if weights is None else np.where(verdicts.send, predict_rewards(verdicts.components, weights), 0.0)
     return evidence(
-        both[0], both[1], held.action, np.where(held.send, held.outcome, 0.0), held.propensity, verdicts.send,
+        both[0], both[1], held.action, np.where(sent & held.send, held.outcome, 0.0), held.propensity, verdicts.send,
         Ages(candidate.step, service.versions.step_of(candidate.parent), before.step), service.settings.judge, rng,
-        model=model, weights_finite=candidate.finite, at=service.clock(),
+        model=model, known=held.send | ~sent, allowed=allowed, weights_finite=candidate.finite, at=service.clock(),
     )  # fmt: skip
+
+
+def _likeliest(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The policy that always takes the likeliest action; what is not finite stays so."""
+    found = np.zeros_like(chances)
+    found[np.arange(len(chances)), chances.argmax(1)] = 1.0
+    return np.where(np.isfinite(chances).all(1, keepdims=True), found, chances)
 
 
 def _model(service: Service, learned: Sample) -> NDArray[np.float64] | None:

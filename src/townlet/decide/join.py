@@ -93,6 +93,11 @@ class Join:
         self._moments = 0  # sum over pending of `at`, in whole microseconds
         self._tally = dict.fromkeys(COUNTED, 0)
 
+    @property
+    def clock(self) -> float:
+        """The latest second that was ever told; −∞ before any."""
+        return self._clock
+
     def decided(self, number: int, territory: str, time: float, at: float, send: bool) -> None:
         """A decision was made at the game's `time` and the server's `at`; without `send` nothing comes of it."""
         if number <= self._last:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from townlet.errors import TownletError
 
 # What is kept, and the shape of what is learned.
 FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
+EARLIER: Final = 3  # answers of a territory that are remembered beside the last: games ask again after a lost link
+FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
 
 
@@ -33,6 +35,13 @@ class Territory:
     known: Row  # what the domain carries over
     time: float  # of the last observation
     last: Decided | None = None  # the answer to it, for whoever asks again
+    earlier: tuple[tuple[float, dict[str, Any]], ...] = ()  # times and answers before it, the last few
+
+    def answered(self, time: float) -> dict[str, Any] | None:
+        """What was said to an observation of this time, where that is remembered."""
+        if self.last and time == self.time:
+            return self.last.reply
+        return next((reply for then, reply in self.earlier if then == time), None)
 
 
 class Experience(NamedTuple):
@@ -51,6 +60,7 @@ class Tally:
     completed: int = 0  # experiences that could be learned from
     actual: float = 0.0  # sum of the outcomes of what was carried out
     expected: float = 0.0  # sum of what the gate had expected of the same
+    first: float = 0.0  # sum of the first outcomes, FIRST of them: what it was like before anything was learned
 
 
 class Ledger:
@@ -111,7 +121,8 @@ class Ledger:
 
     def _decided(self, made: Decided, sight: Sight | None) -> None:
         place = self.territory(made.territory)
-        row = sight.row if sight else self.domain.read(made.message).row | place.known
+        # What is known of a place is taken here and nowhere else: a batch may have let go of it since it was read.
+        row = (sight or self.domain.read(made.message)).row | place.known
         self.join.decided(made.number, made.territory, made.time, made.at, made.send)
         self.tally.reasons[made.reason] = self.tally.reasons.get(made.reason, 0) + 1
         known, experience = place.known, Experience(row, made)
@@ -121,19 +132,29 @@ class Ledger:
             self.pending[made.number] = experience
         elif self.settings.learning.train_on_wait or self._judges(made):
             self._keep(experience, None)
-        self._see(made.territory, replace(place, known=known, time=made.time, last=made))
+        before = (*place.earlier, (place.time, place.last.reply)) if place.last else ()
+        self._see(made.territory, Territory(known, made.time, made, before[-EARLIER:]))
 
     def _see(self, name: str, place: Territory) -> None:
         self.territories[name] = place
         self.territories.move_to_end(name)
-        if len(self.territories) > self.settings.memory.territories:
+        while len(self.territories) > self.settings.memory.territories:
             self.territories.popitem(last=False)
 
     def _joined(self, outcome: Outcome) -> None:
         failed = outcome.how == "failed"
         fate = (self.join.failed if failed else self.join.reported)(outcome.number)
-        if fate in (Fate.JOINED, Fate.FAILED):
-            self._complete(self.pending.pop(outcome.number, None), outcome.value, outcome.how)
+        if fate in (Fate.JOINED, Fate.FAILED) and (experience := self.pending.pop(outcome.number, None)):
+            if failed:
+                self._unmake(experience)
+            self._complete(experience, outcome.value, outcome.how)
+
+    def _unmake(self, experience: Experience) -> None:
+        """What could not be carried out has changed nothing in its territory."""
+        row, made = experience
+        if place := self.territories.get(made.territory):
+            known = self.domain.forget(place.known, row, made.action, made.time)
+            self.territories[made.territory] = replace(place, known=known)
 
     def _expired(self, experience: Experience | None) -> None:
         if (value := self.settings.memory.expired) is not None:
@@ -144,6 +165,7 @@ class Ledger:
             return
         self.tally.completed += 1
         self.tally.actual += value
+        self.tally.first += value if self.tally.completed <= FIRST else 0.0
         self.tally.expected += experience.made.expected or 0.0
         self._keep(experience, value)
         for ear in self.heard:

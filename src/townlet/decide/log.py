@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["Log", "LogStopped", "read"]
 
 SEGMENT: Final = 64 << 20  # bytes, after which a new file begins
 WAITING: Final = 64 << 20  # bytes that may wait for the disk
+STUCK: Final = 3.0  # seconds in which the disk must have taken what it was given
 RETRY: Final = 1.0  # seconds between attempts while the disk fails
 LOG: Final = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Log:
         self.last = self.synced = self._tail.synced  # the last record that was taken, and that the disk has
         self.problem: str | None = None
         self._waiting: list[bytes] = []  # until the disk has them
+        self._since = 0.0  # when the disk was last asked for something, in seconds that never go back
         self._size = 0  # bytes of these
         self._closing = False
         self._subscribers: tuple[Callable[[int], None], ...] = ()
@@ -85,6 +88,12 @@ class Log:
             raise ValueError(f"a record of {size} bytes is more than may ever wait ({self._most})")
         self.problem = f"the disk is too slow: {self._size} bytes wait for it already; less traffic or a faster disk"
         raise LogStopped(self.problem)
+
+    def look(self) -> None:
+        """To be called now and then: a disk that does not come back is a problem like one that fails."""
+        with self._mutex:
+            if self._waiting and self.problem is None and self._since and time.monotonic() - self._since > STUCK:
+                self.problem = f"the disk has not answered for {STUCK:g} s; look at it, or at what else uses it"
 
     def subscribe(self, callback: Callable[[int], None]) -> None:
         """From now on tell `callback` what `synced` is, whenever it moved, in the thread that writes."""
@@ -129,7 +138,7 @@ class Log:
                     self._arrived.wait()
                 if not self._waiting:
                     return
-                records = self._waiting[:]
+                records, self._since = self._waiting[:], time.monotonic()
             try:
                 count = self._tail.put(records)
             except Exception as error:  # whatever it is, this thread may not die of it

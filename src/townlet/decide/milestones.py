@@ -16,7 +16,7 @@ from townlet.decide.decider import stack
 from townlet.decide.domain import Column, Row, Scene
 from townlet.decide.events import Decided, decode, encode
 from townlet.decide.ledger import Experience, Ledger, Tally, Territory
-from townlet.decide.settings import settings_of
+from townlet.decide.settings import DecideSettings, settings_of
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
@@ -30,6 +30,12 @@ class Milestone(NamedTuple):
 
     name: str  # of the service
     record: int  # the last of the log that is in it
+    state: State
+
+    def restore(self, ledger: Ledger, trainer: Trainer) -> None:
+        """Bring both there."""
+        into(ledger, self.state["ledger"])
+        trainer.restore(self.state["trainer"])
 
 
 def save(folder: Path, name: str, record: int, state: State) -> None:
@@ -38,32 +44,48 @@ def save(folder: Path, name: str, record: int, state: State) -> None:
     checkpoint.prune(folder)
 
 
-def restore(folder: Path, ledger: Ledger, trainer: Trainer, last: int) -> Milestone | None:
-    """Bring both to the newest milestone that is whole and not beyond the log; None where there is none."""
+def newest(folder: Path, last: int) -> Milestone | None:
+    """The newest that is whole and not beyond the last record of the log; None where there is none."""
     for path in reversed(checkpoint.listing(folder)):
         try:
             state, info = checkpoint.read(path)
         except TownletError:
             continue  # damaged: the log tells the same, only slower
         if int(info["record"]) <= last:
-            into(ledger, state["ledger"])
-            trainer.restore(state["trainer"])
-            return Milestone(info["name"], int(info["record"]))
+            return Milestone(info["name"], int(info["record"]), state)
     return None
 
 
-def state_of(ledger: Ledger) -> State:
-    """All that follows from the log so far, copied."""
-    places, waiting = ledger.territories, ledger.pending.values()
-    return {
-        "settings": as_bytes(ledger.settings.model_dump(mode="json")),
+class Taken(NamedTuple):
+    """All that follows from the log so far. Territories and experiences never change, so that names of them do."""
+
+    settings: DecideSettings
+    small: State  # parts that are quickly copied
+    territories: dict[str, Territory]
+    pending: list[Experience]
+
+
+def take(ledger: Ledger) -> Taken:
+    """A copy of what would change, quickly; whoever calls holds the service's lock."""
+    tally = asdict(ledger.tally)
+    small = {
         "gates": dict(ledger.gates),
-        "tally": {name: value for name, value in asdict(ledger.tally).items() if name != "reasons"},
-        "reasons": dict(ledger.tally.reasons),
+        "reasons": tally.pop("reasons"),
+        "tally": tally,
         "inserted": ledger.inserted,
         "join": ledger.join.state(),
         "buffer": ledger.buffer.state(),
         "held_out": ledger.held_out.state(),
+    }
+    return Taken(ledger.settings, small, dict(ledger.territories), list(ledger.pending.values()))
+
+
+def state_of(taken: Taken) -> State:
+    """The same as it is kept."""
+    places, waiting = taken.territories, taken.pending
+    return {
+        **taken.small,
+        "settings": as_bytes(taken.settings.model_dump(mode="json")),
         "territories": {
             "names": as_bytes(list(places)),
             "last": _events(place.last for place in places.values()),

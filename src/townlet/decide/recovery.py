@@ -7,7 +7,7 @@ again, from the first weights on, and compares every version with what the log s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,10 +60,15 @@ def beginning(folder: Path) -> Begun | None:
 
 def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> Recovered:
     """Bring ledger and trainer to where the log ends, which is at the record `last`."""
-    begun = milestones.restore(folder.parent / milestones.FOLDER, ledger, trainer, last)
+    begun = milestones.newest(folder.parent / milestones.FOLDER, last)
+    turns = turns_of(folder, begun.record if begun else 0)
+    if begun and not _openable(turns, versions):
+        begun, turns = None, turns_of(folder)  # whoever goes back to a version that is gone must make it again
+    if begun:
+        begun.restore(ledger, trainer)
     name, start = (begun.name, begun.record) if begun else ("", 0)
-    anchor = _newest_whole(folder, start, versions) if not ledger.settings.learning.prioritized else None
-    again, past = 0, Past(trainer, returned_to(folder, start), lambda version: versions.open(version)[1])
+    anchor = _newest_whole(turns, versions, ledger.settings.learning.prioritized)
+    again, past = 0, Past(trainer, _returned(turns), lambda version: versions.open(version)[1])
     for event in events(folder, start):
         if isinstance(event, Begun):
             name = event.name
@@ -77,16 +82,43 @@ def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions:
     return Recovered(name, again)
 
 
-def _newest_whole(folder: Path, start: int, versions: Versions) -> Published | None:
-    """The last version that the log knows beyond a record and that is still there and whole."""
-    known = {event.version: event for event in events(folder, start) if isinstance(event, Published)}
-    for version in sorted(known.keys() & set(versions.listing()), reverse=True):
-        try:
-            versions.open(version)
-            return known[version]
-        except TownletError:
-            continue  # damaged: an older one will do, with more steps to make again
+def turns_of(folder: Path, start: int = 0) -> list[Event]:
+    """Where learning was set, came to a version, or went back to one."""
+    return [event for event in events(folder, start) if isinstance(event, Begun | Published | Returned)]
+
+
+def _openable(turns: Sequence[Event], versions: Versions) -> bool:
+    """Whether each version that is gone back to was either made after these began, or is still there."""
+    made = set[int]()
+    for event in turns:
+        if isinstance(event, Published):
+            made.add(event.version)
+        elif isinstance(event, Returned) and event.version not in made and not _whole(versions, event.version):
+            return False
+    return True
+
+
+def _newest_whole(turns: Sequence[Event], versions: Versions, prioritized: bool) -> Published | None:
+    """The last version that is still there and whole, from which on all that is gone back to can be had; None where
+    priorities count, since these follow from every step."""
+    if prioritized or any(isinstance(event, Begun) and event.settings["learning"]["prioritized"] for event in turns):
+        return None
+    there = set(versions.listing())
+    for place, event in reversed(list(enumerate(turns))):
+        if not isinstance(event, Published) or event.version not in there:
+            continue
+        # Damaged, an older one will do, with more steps to make again.
+        if _whole(versions, event.version) and _openable(turns[place:], versions):
+            return event
     return None
+
+
+def _whole(versions: Versions, version: int) -> bool:
+    try:
+        versions.open(version)
+        return True
+    except TownletError:
+        return False
 
 
 class Past:
@@ -109,9 +141,9 @@ class Past:
                 self._trainer.go_back(self._known[version] if version in self._known else self._open(version))
 
 
-def returned_to(folder: Path, start: int = 0) -> set[int]:
+def _returned(turns: Iterable[Event]) -> set[int]:
     """Versions that the trainer went back to."""
-    return {event.version for event in events(folder, start) if isinstance(event, Returned)}
+    return {event.version for event in turns if isinstance(event, Returned)}
 
 
 def learn_again(trainer: Trainer) -> None:
@@ -121,13 +153,13 @@ def learn_again(trainer: Trainer) -> None:
         raise TownletError("the log tells of a step for which it has too little experience", "it is damaged")
     try:
         trainer.learn(sample)
-    except (TownletError, ArithmeticError, ValueError, RuntimeError):
+    except Exception:
         trainer.undo()
 
 
 def replay(folder: Path, ledger: Ledger, trainer: Trainer, open: Callable[[int], State]) -> Iterator[Checked]:
     """Everything again from nothing; each version as it comes."""
-    past = Past(trainer, returned_to(folder), open)
+    past = Past(trainer, _returned(turns_of(folder)), open)
     for event in events(folder):
         ledger.apply(event)
         past.go_on(event)

@@ -22,7 +22,7 @@ from townlet.errors import TownletError
 
 LOOK: Final = 20  # versions between two looks at what serves
 IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
-FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError)  # of a step; after others it starts anew
+FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError)  # of a round; after others it starts anew
 logger = logging.getLogger(__name__)
 
 
@@ -49,13 +49,20 @@ class Rounds:
         self._marked = service.log.last  # the record of the last milestone, or where this began
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._origin: int | None = None  # the version that was gone back to, until another is published
         self._draws = np.random.Generator(np.random.PCG64())  # for intervals only, which decide nothing in a replay
 
     def begin(self) -> None:
         """Let the first weights serve where nothing serves yet, and start the thread."""
+        try:
+            self._serve_something()
+        except FAILURES as error:  # of a full disk, perhaps: the gate can decide alone until there is room
+            self._failed(error)
+        self.ensure()
+
+    def _serve_something(self) -> None:
         if self.service.versions.serving is None:
             self.publish()
-        self.ensure()
 
     def ensure(self) -> None:
         """Start the thread, again where it died; to be called now and then."""
@@ -93,6 +100,7 @@ class Rounds:
 
     def round(self) -> Snapshot | None:
         """Some steps, and a version of what they gave; None where there was nothing to learn from."""
+        self._serve_something()
         if self.service.log.last - self._marked >= milestones.EVERY:
             self._marked = self.service.log.last
             self.service.milestone()
@@ -118,7 +126,7 @@ class Rounds:
         begun = time.perf_counter()
         try:
             figures = trainer.learn(sample)
-        except FAILURES as error:
+        except Exception as error:  # whatever it is, nothing may be learned that a replay would not learn
             trainer.undo()
             self.service.write(Undone(trainer.step, str(error)[:300]))
             self._failed(error)
@@ -136,7 +144,9 @@ class Rounds:
         service, trainer = self.service, self.service.trainer
         if not service.log.wait(service.log.last, timeout=60):
             raise TownletError("the log does not come to the disk", str(service.log.problem or "look at the disk"))
-        snapshot = service.versions.publish(trainer.step, trainer.weights(), trainer.state(), service.facts())
+        state, facts = trainer.state(), service.facts()
+        snapshot = service.versions.publish(trainer.step, trainer.weights(), state, facts, self._origin)
+        self._origin = None
         self.service.write(Published(snapshot.version, snapshot.step, snapshot.digest))
         self.judge(snapshot)
         return snapshot
@@ -152,6 +162,8 @@ class Rounds:
         else:
             found = hear(service, candidate, serving, self._draws)
             verdict, estimate = judge(found, service.settings.judge), found.difference
+            if verdict.action == "promote" and service.versions.serving is not serving:
+                verdict = Verdict("hold", "another version was put in place while it was judged")
         progress.verdicts[verdict.action] = progress.verdicts.get(verdict.action, 0) + 1
         progress.held = progress.held + 1 if verdict.action == "hold" else 0
         if verdict.action == "promote":
@@ -172,14 +184,16 @@ class Rounds:
         found = hear(self.service, serving, before, self._draws)
         verdict = watch(found, self.service.settings.judge)
         if verdict.action == "roll_back":
-            versions.roll_back(verdict.reason, found.difference)
-            self.service.write(Serving(before.version, verdict.reason, self.service.clock()))
-            self._go_back(before)
+            change = versions.roll_back(verdict.reason, found.difference, before.version)
+            if change.served:  # else somebody has pinned another one meanwhile
+                self.service.write(Serving(before.version, verdict.reason, self.service.clock()))
+                self._go_back(before)
         return verdict
 
     def _go_back(self, serving: Snapshot) -> None:
         """What was refused, or held for too long, is not learned on from."""
         self.progress.held = 0
         state = self.service.versions.open(serving.version)[1]
+        self.service.write(Returned(serving.version))  # first: what the log does not know is not done
         self.service.trainer.go_back(state)
-        self.service.write(Returned(serving.version))
+        self._origin = serving.version

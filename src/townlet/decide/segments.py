@@ -79,7 +79,7 @@ def survey(segment: Segment) -> Whole:
     """How far the last segment of a log is whole; raises if what is not is more than a torn tail."""
     data, last = _bytes(segment), segment.first - 1
     if not _is_begun(data, segment):
-        if followed(data, 0, last):
+        if followed(data, 0, last) or not header(segment.first).startswith(data.rstrip(b"\0")):
             raise damaged(segment, 0, "its header is not what was written")
         return Whole(last, 0)
     place = HEADER.size

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.decide import milestones
+from townlet.decide.clock import Steady
 from townlet.decide.decider import Decider, Draft, stack
 from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
 from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, encode
@@ -22,6 +23,7 @@ from townlet.decide.recovery import LOG, VERSIONS, beginning, recover
 from townlet.decide.settings import DecideSettings, hash_of
 from townlet.decide.trainer import Trainer
 from townlet.decide.versions import Snapshot, Versions
+from townlet.errors import TownletError
 from townlet.rng import Streams
 
 DIGITS: Final = 18  # of a number, at most
@@ -39,13 +41,15 @@ class Service:
     """Decides, remembers, and joins. One for each folder."""
 
     def __init__(
-        self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] = time.time
+        self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] | None = None
     ) -> None:
-        self.folder, self.domain, self.settings, self.clock = folder, domain, settings, clock
+        self.folder, self.domain, self.settings = folder, domain, settings
+        self.clock = clock or Steady()
         self.lock = threading.RLock()
         self.gate, self.gate_hash = settings.gate, hash_of(settings.gate)
-        self.gate_only = False  # the kill switch
+        self._missed: dict[str, float] = {}  # territories, and when they were last seen without being written down
         self.ears: list[Callable[[Decided, Draft], None]] = []
+        _refuse_others(folder)
         self.log = Log(folder / LOG, segment_bytes=settings.segment)
         try:
             self._go_on()
@@ -64,10 +68,17 @@ class Service:
         self.versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")), keep=settings.versions)
         found = recover(folder / LOG, self.log.last, self.ledger, self.trainer, self.versions)
         self.name = found.name or secrets.token_hex(3)
+        if isinstance(self.clock, Steady):
+            self.clock.pass_by(self.ledger.join.clock)
         # Another stream after each start: what was drawn before is written down, and must not come again.
         draws = Streams(settings.seed).child("decisions").numpy(f"from {self.ledger.decisions}")
         self._decider = Decider(domain, settings.policy, settings.explore, draws)
         self.write(Begun(self.name, settings.model_dump(mode="json"), self.clock()))
+
+    @property
+    def gate_only(self) -> bool:
+        """The kill switch: the gate decides alone."""
+        return self.versions.gate_only
 
     def write(self, event: Event, sight: Sight | None = None) -> int:
         """Into the log and into the ledger, in the same order for everybody; the number of its record."""
@@ -105,11 +116,11 @@ class Service:
         except Malformed as error:
             return Answer(problem(error.code, str(error)))
         territory = self.ledger.territory(sight.territory)
-        if sight.time == territory.time and territory.last:
-            return Answer(territory.last.reply, self.log.last)
-        if sight.time < territory.time:
+        if (reply := territory.answered(sight.time)) is not None:
+            return Answer(reply, self.log.last)
+        if sight.time <= territory.time:
             what = f"{sight.territory} has been seen at {territory.time:g} already, and this is of {sight.time:g}"
-            return Answer(problem("STALE_OBSERVATION", what))
+            return Answer(problem("STALE_OBSERVATION", f"{what}; a game that begins anew takes another territoryId"))
         return sight._replace(row=sight.row | territory.known)
 
     def _decide(self, asked: Sequence[tuple[Sight, Mapping[str, Any]]], hurried: bool) -> list[Answer]:
@@ -126,7 +137,10 @@ class Service:
 
     def _join_next(self, seen: Sequence[Sight], following: Following) -> None:
         """What is seen now tells what came of everything that waits there."""
-        waiting = [(n, sight) for sight in seen for n in self.ledger.join.due(sight.territory, sight.time)]
+        due = [(n, sight) for sight in seen for n in self.ledger.join.due(sight.territory, sight.time)]
+        waiting = [
+            (n, sight) for n, sight in due if self.ledger.pending[n].made.time > self._missed.get(sight.territory, -inf)
+        ]
         if not waiting:
             return
         before = stack([self.ledger.pending[number].row for number, _ in waiting])
@@ -140,6 +154,10 @@ class Service:
         made = self._made(number, sight, draft, message)
         record = self._try(made, sight)
         if record is None:
+            # What is seen later is not what came next: decisions before this have no outcome and will expire.
+            self._missed[sight.territory] = sight.time
+            if len(self._missed) > self.settings.memory.territories:
+                del self._missed[next(iter(self._missed))]
             return Answer(self.unkept(made.reply))
         for ear in self.ears:
             ear(made, draft)
@@ -170,10 +188,12 @@ class Service:
             return Answer(problem(error.code, str(error)))
         name, _, digits = told.id.rpartition("-")
         if name != self.name or not digits.isdecimal() or len(digits) > DIGITS:
-            return Answer(problem("UNKNOWN_DECISION", f"no decision of this service is called '{told.id[:40]}'"))
+            return Answer(_unknown(told.id))
+        if int(digits) > self.ledger.decisions:
+            return Answer(_unknown(told.id))
         done = {"type": "outcome_ack", "decisionId": told.id}
-        if told.value is None and not told.failed:
-            return Answer(done)  # it was carried out; what came of it shows later
+        if (told.value is None and not told.failed) or int(digits) == UNLOGGED:
+            return Answer(done)  # it was carried out, and what came of it shows later; or nothing is known of it
         value = self.domain.failed if told.value is None else told.value
         record = self._try(Outcome(int(digits), value, "failed" if told.failed else "report"))
         return Answer(self.unkept(done)) if record is None else Answer(done, record)
@@ -197,15 +217,27 @@ class Service:
 
     def milestone(self) -> None:
         """Keep all that is known now, so that a start is quick. The trainer must be at rest."""
-        with self.lock:
-            record = self.log.last
-            state = {"ledger": milestones.state_of(self.ledger), "trainer": self.trainer.copy()}
+        with self.lock:  # no longer than needed: every decision waits meanwhile
+            record, taken, trainer = self.log.last, milestones.take(self.ledger), self.trainer.copy()
         if self.log.wait(record, timeout=60):
+            state = {"ledger": milestones.state_of(taken), "trainer": trainer}
             milestones.save(self.folder / milestones.FOLDER, self.name, record, state)
 
     def close(self) -> None:
         """Everything that was written down is on the disk after this."""
         self.log.close()
+
+
+def _refuse_others(folder: Path) -> None:
+    """A folder in which something else lies is not written into."""
+    names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
+    if names and LOG not in names:
+        what = f"{folder} holds no decisions but something else: {min(names)}"
+        raise TownletError(what, "name an empty folder, or a new one, with --folder")
+
+
+def _unknown(id: str) -> dict[str, Any]:
+    return problem("UNKNOWN_DECISION", f"no decision of this service is called '{id[:40]}'")
 
 
 def problem(code: str, what: str) -> dict[str, Any]:

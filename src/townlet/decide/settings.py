@@ -157,7 +157,7 @@ def _senseless(settings: DecideSettings, node: Node) -> list[Mistake]:
     """What is wrong with values that are each right by themselves."""
     learning, wrong = settings.learning, []
     total = learning.reward.actual + learning.reward.gate
-    if abs(total - 1) > ROUNDING:
+    if abs(total - 1) > ROUNDING + 1e-9:
         what = f"learning.reward: actual and gate sum to {total:g}"
         wrong.append(Mistake(what, "they must sum to 1", _place(node, "learning", "reward")))
     if learning.least > learning.batch:

@@ -72,7 +72,7 @@ class Trainer:
         self.optimizer = Optimizer("adam", self.network, settings.learning.lr)
         self.step, self.sampled, self.mean = 0, 0, 0.0
         self._before: State | None = None
-        self._errors: tuple[Sample, NDArray[np.float64]] | None = None  # of the last step, for priorities
+        self._surprise = _nothing()  # of the last step, for priorities
 
     @property
     def _learning(self) -> LearningSettings:
@@ -88,8 +88,8 @@ class Trainer:
     def draw(self) -> Sample | None:
         """The batch of the next step, which begins with it; None while there is too little. The ledger is locked."""
         learning = self._learning
-        if self._errors and learning.prioritized:  # here, so that a replay does it at the same place of the log
-            self.ledger.buffer.reprioritize(*self._errors)
+        if learning.prioritized:  # here, so that a replay does it at the same place of the log
+            self.ledger.buffer.reprioritize(**self._surprise)
         sample = self.ledger.buffer.sample(
             learning.batch,
             self._streams.numpy(f"step {self.step + 1}"),
@@ -121,7 +121,7 @@ class Trainer:
         if not np.isfinite(figures).all() or not bool(self.optimizer.vector.isfinite().all()):
             raise TownletError(f"step {self.step} of the trainer is not finite", "lower learning.lr")
         reward = float(earned.reward.mean())
-        self._errors = sample, earned.reward - self.mean
+        self._surprise = {"places": sample.places, "number": sample.number, "error": earned.reward - self.mean}
         self.mean += FADING * (reward - self.mean)
         return StepFigures(
             self.step, figures[0], len(sample), reward, figures[1], float(earned.agrees.mean()), figures[2]
@@ -129,7 +129,7 @@ class Trainer:
 
     def _loss(self, log_prob: Tensor, sample: Sample, earned: Worth) -> tuple[Tensor, Tensor]:
         """Policy gradient with weights of importance, and the entropy as a share of the largest."""
-        learning, count = self._learning, log_prob.shape[1]
+        learning = self._learning
         chosen = log_prob.gather(1, torch.from_numpy(sample.action).unsqueeze(1)).squeeze(1)
         possible = chosen.isfinite()  # the gate may no longer offer what was done then
         chosen = torch.where(possible, chosen, 0.0)
@@ -139,7 +139,8 @@ class Trainer:
         advantage = torch.from_numpy(earned.reward - self.mean).float()
         gain = (weight * advantage * chosen * counts).sum() / counts.sum().clamp(min=1)
         safe = torch.where(log_prob.isfinite(), log_prob, 0.0)
-        entropy = -(log_prob.exp() * safe).sum(1).mean() / np.log(count)
+        largest = log_prob.isfinite().sum(1).clamp(min=2).log()  # where there is no choice it is 0 of something
+        entropy = (-(log_prob.exp() * safe).sum(1) / largest).mean()
         return -gain - learning.entropy * entropy, entropy
 
     def undo(self) -> None:
@@ -165,7 +166,8 @@ class Trainer:
     def state(self) -> State:
         """Everything that decides what the next step does, beside the ledger."""
         counts: dict[str, Any] = {"step": self.step, "sampled": self.sampled, "mean": self.mean}
-        return {"network": weights(self.network), "optimizer": self.optimizer.state(), "counts": counts}
+        own = {"network": weights(self.network), "optimizer": self.optimizer.state(), "counts": counts}
+        return own | {"surprise": {name: torch.from_numpy(column) for name, column in self._surprise.items()}}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
@@ -173,6 +175,12 @@ class Trainer:
         self.optimizer.restore(state["optimizer"])
         counts = state["counts"]
         self.step, self.sampled, self.mean = int(counts["step"]), int(counts["sampled"]), float(counts["mean"])
+        self._surprise = {name: column.clone().numpy() for name, column in state["surprise"].items()}
+
+
+def _nothing() -> dict[str, NDArray[Any]]:
+    whole = np.zeros(0, np.int64)
+    return {"places": whole, "number": whole, "error": np.zeros(0)}
 
 
 def _copied(state: State) -> State:

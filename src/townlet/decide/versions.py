@@ -97,6 +97,11 @@ class Versions:
         return self._notes.last.pinned if self._notes.last else None
 
     @property
+    def gate_only(self) -> bool:
+        """Whether an operator lets the gate decide alone."""
+        return self._notes.last.gate_only if self._notes.last else False
+
+    @property
     def before(self) -> Snapshot | None:
         """The version that served before this one, where it is still kept."""
         last = self._notes.last
@@ -164,10 +169,10 @@ class Versions:
                 raise
             return self._serve(snapshot, change)
 
-    def roll_back(self, reason: str, estimate: Estimate | None = None) -> Change:
-        """Let the version serve that served before. While one is pinned this is only noted."""
+    def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> Change:
+        """Let a version serve that served before, the last one or `to`. While one is pinned this is only noted."""
         with self._lock:
-            snapshot = next(self._sound(self._trail()[-2::-1]), None)
+            snapshot = next(self._sound(self._trail()[-2::-1]), None) if to is None else self._snapshot(to)
             if snapshot is None:
                 raise TownletError("there is no version to go back to", "promote another one, or let the gate decide")
             noted = self.pinned is not None
@@ -194,6 +199,17 @@ class Versions:
             self._notes.add(change)
             return change
 
+    def switch(self, gate_only: bool, reason: str) -> Change | None:
+        """Let the gate decide alone, or not any more; None where that is so already."""
+        with self._lock:
+            if gate_only == self.gate_only:
+                return None
+            kind: Kind = "gate_only" if gate_only else "gate_and_network"
+            serving = self.serving.version if self.serving else 0
+            change = self._changed(kind, serving, reason, held=self.pinned, gate_only=gate_only)
+            self._notes.add(change)
+            return change
+
     def note(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
         """Keep what was said of a version that does not serve: that it was held or refused."""
         with self._lock:
@@ -209,17 +225,18 @@ class Versions:
 
     def _changed(
         self, kind: Kind, version: int, reason: str, estimate: Estimate | None = None, held: int | None = None,
-        *, noted: bool = False,
+        *, noted: bool = False, gate_only: bool | None = None,
     ) -> Change:  # fmt: skip
         """What holds after a change, with `held` pinned; nothing is done yet."""
         trail = self._trail()
         if kind == "roll_back" and not noted:
             trail = trail[: trail.index(version) + 1] if version in trail else (version,)
-        elif not noted:
+        elif not noted and gate_only is None:
             trail = (*(one for one in trail if one != version), version)[-TRAIL:]
         return Change(
             kind=kind, version=version, reason=reason[:LONGEST], at=float(self._clock()), served=not noted,
             estimate=estimate, serving=trail[-1] if trail else None, pinned=held, trail=trail,
+            gate_only=self.gate_only if gate_only is None else gate_only,
         )  # fmt: skip
 
     def _trail(self) -> tuple[int, ...]:

@@ -121,7 +121,8 @@ def test_a_result_says_whether_it_could_be_carried_out() -> None:
 def test_a_decision_is_told() -> None:
     chances = np.full(800, 0.0, np.float32)
     chances[[210, 610, 5]] = 0.25, 0.35, 0.4
-    told = DOMAIN.reply(Choice("a-1", 610, True, "positive_reward", 0.4, 7, chances))
+    (sure,) = DOMAIN.confidence(chances[None].astype(np.float64))  # of the chunk, whatever comes there
+    told = DOMAIN.reply(Choice("a-1", 610, True, "positive_reward", sure, 7, chances))
     assert told == {
         "type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 210, "spawnType": "combat",
         "confidence": pytest.approx(0.6), "typeConfidence": pytest.approx(0.35), "modelVersion": 7,

@@ -150,6 +150,18 @@ class BanditAds:
         shown[action] = time
         return {"shown": shown}
 
+    def forget(self, known: Row, before: Row, action: int, time: float) -> Row:
+        """It was last shown when it was before, unless it was shown again since."""
+        shown = known["shown"].copy()
+        if shown[action] == time:
+            shown[action] = before["shown"][action]
+        return {"shown": shown}
+
+    def confidence(self, chances: Numbers) -> Numbers:
+        """The highest probability of an advertisement."""
+        highest: Numbers = chances.max(-1)
+        return highest
+
     def gate(self, scene: Scene, time: Numbers, settings: Model, actions: NDArray[np.int64] | None = None) -> Verdicts:
         """What has a budget is worth what anybody clicks, and more where it was not shown lately."""
         assert isinstance(settings, GateSettings)
@@ -175,7 +187,7 @@ class BanditAds:
 
     def chart(self, actions: NDArray[np.int64]) -> dict[str, Any]:
         """How often each advertisement was shown."""
-        return {"kind": "bars", "values": actions.tolist()}
+        return {"kind": "bars", "values": actions.tolist(), "noun": "ad"}
 
 
 DOMAIN: Final[Domain] = BanditAds()

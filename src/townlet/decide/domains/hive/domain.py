@@ -83,6 +83,18 @@ class Hive:
         spawned[action % CHUNKS] = time
         return {"spawned": spawned}
 
+    def forget(self, known: Row, before: Row, action: int, time: float) -> Row:
+        """The last spawn in that chunk is the one before, unless another came since."""
+        spawned, chunk = known["spawned"].copy(), action % CHUNKS
+        if spawned[chunk] == time:
+            spawned[chunk] = before["spawned"][chunk]
+        return {"spawned": spawned}
+
+    def confidence(self, chances: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The highest probability of a chunk."""
+        highest: NDArray[np.float64] = wire.by_chunk(chances).max(-1).clip(max=1.0)  # sums may end a little above 1
+        return highest
+
     def gate(
         self, scene: Scene, time: NDArray[np.float64], settings: Model, actions: NDArray[np.int64] | None = None
     ) -> Verdicts:

@@ -138,6 +138,12 @@ def read_report(message: Mapping[str, Any]) -> Report:
     return Report(result.decision_id, failed=not result.success)
 
 
+def by_chunk(chances: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Probabilities of actions [..., 800] as those of chunks [..., 400]."""
+    summed: NDArray[np.floating] = chances.reshape(*chances.shape[:-1], len(TYPES), CHUNKS).sum(-2)
+    return summed
+
+
 def reply(choice: Choice) -> dict[str, Any]:
     """The answer to an observation: spawn, or do nothing and why."""
     if not choice.send:
@@ -155,8 +161,7 @@ def reply(choice: Choice) -> dict[str, Any]:
         "decisionId": choice.id,
         "spawnChunk": chunk,
         "spawnType": TYPES[kind],
-        # Sums of float32 may end a little above 1.
-        "confidence": min(1.0, float(chances.sum(0).max())),
+        "confidence": choice.confidence,
         "typeConfidence": min(1.0, float(chances[kind].sum())),
         "modelVersion": choice.version,
     }

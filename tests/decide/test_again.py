@@ -1,0 +1,266 @@
+"""What a service goes on with and what a replay finds, after evictions, returns, failures, new settings and clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decide.sites import ask, begin, click, live, request
+from townlet.decide import log
+from townlet.decide.clock import Steady
+from townlet.decide.desk import Desk
+from townlet.decide.domains import DOMAINS
+from townlet.decide.hearing import hear
+from townlet.decide.log import LogStopped
+from townlet.decide.recovery import replayed
+from townlet.decide.service import Service
+from townlet.decide.settings import load
+from townlet.errors import TownletError
+
+
+def all_the_same(folder: Path) -> int:
+    found = list(replayed(folder))
+    assert [one.version for one in found if not one.same] == []
+    return len(found)
+
+
+def stop(service: Service) -> None:
+    """The disk takes nothing more."""
+    assert service.log.wait(service.log.last, 20)
+    service.log.problem = "no room"
+
+
+def test_territories_that_come_and_go_are_learned_from_as_they_were_kept(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["memory.territories=3"])
+    for second in range(60):
+        sites = [f"site {(second + n) % 5}" for n in range(4)]  # more at once than are remembered
+        for reply in ask(service, *(request(second, site) for site in sites)):
+            service.report(click(reply["decisionId"]))
+        clock.now += 1
+        if second % 10 == 9:
+            assert rounds.step()
+            rounds.publish()
+    assert len(service.ledger.territories) == 3
+    service.close()
+    assert all_the_same(tmp_path) == 7
+    again, _, _ = begin(tmp_path, ["memory.territories=2"])
+    ask(again, request(100.0, "another"))
+    assert len(again.ledger.territories) == 2
+    again.close()
+
+
+@pytest.mark.parametrize("milestone", [False, True])
+def test_priorities_survive_a_restart_and_may_begin_with_one(tmp_path: Path, milestone: bool) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 60)
+    for seed in (2, 3):
+        if milestone:
+            service.milestone()
+        service.close()
+        service, rounds, clock = begin(tmp_path, ["learning.prioritized=true"])
+        clock.now = 1000.0 * seed
+        live(service, rounds, clock, 60, seed)
+    service.close()
+    assert all_the_same(tmp_path) > 8
+
+
+def test_a_version_that_was_gone_back_to_may_be_gone(tmp_path: Path) -> None:
+    words = ["judge.entropy_floor=1.0", "versions=2"]  # surer is always refused
+    service, rounds, clock = begin(tmp_path, words)
+    live(service, rounds, clock, 60)
+    service.milestone()
+    live(service, rounds, clock, 60, seed=2)
+    digest = {name: weight.tolist() for name, weight in service.trainer.weights().items()}
+    service.close()
+    for version in (tmp_path / "versions").glob("*1"):  # the first one served all the time
+        os.rename(version, tmp_path / "elsewhere")
+    again, _, _ = begin(tmp_path, words)
+    assert {name: weight.tolist() for name, weight in again.trainer.weights().items()} == digest
+    again.close()
+
+
+def test_nothing_is_gone_back_to_that_the_log_does_not_know(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["judge.entropy_floor=1.0"])
+    live(service, rounds, clock, 30)
+    assert rounds.step()
+    learned = service.trainer.copy()
+    stop(service)
+    serving = service.versions.serving
+    assert serving is not None
+    with pytest.raises(LogStopped):
+        rounds._go_back(serving)
+    assert all(bool((learned["network"][name] == now).all()) for name, now in service.trainer.weights().items())
+    service.log.problem = None
+    rounds._go_back(serving)
+    rounds.step()
+    assert rounds.publish().parent == serving.version  # and not the newest one
+    service.close()
+    all_the_same(tmp_path)
+
+
+def test_a_step_that_fails_in_any_way_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 30)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(service.trainer), "_loss", lambda *_: [].pop())  # an IndexError
+        assert not rounds.step()
+    assert rounds.progress.failed == 1
+    assert "IndexError" in rounds.progress.problem
+    live(service, rounds, clock, 30, seed=2)
+    service.close()
+    again, _, _ = begin(tmp_path)
+    assert again.trainer.step == service.trainer.step
+    again.close()
+
+
+def test_one_observation_that_breaks_us_costs_no_other_answer(tmp_path: Path) -> None:
+    async def talk() -> list[dict[str, Any]]:
+        service, _, _ = begin(tmp_path)
+        desk, decide = Desk(service), service.domain.read
+        service.domain.__dict__["read"] = lambda message: decide({**message, "traits": message["traits"].pop("no")})
+        try:
+            first = await desk.ask(request(1.0))
+        finally:
+            del service.domain.__dict__["read"]
+        second = await asyncio.wait_for(desk.ask(request(2.0)), 20)
+        service.close()
+        return [first, second]
+
+    first, second = asyncio.run(talk())
+    assert (first["type"], first["code"]) == ("error", "INTERNAL")
+    assert second["type"] == "ad_decision"
+
+
+def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "STUCK", 0.2)
+    real = os.fdatasync
+
+    async def talk() -> tuple[dict[str, Any], str | None]:
+        service, _, _ = begin(tmp_path)
+        desk = Desk(service)
+        monkeypatch.setattr(os, "fdatasync", lambda file: (time.sleep(1.5), real(file)))
+        promise = desk.ask(request(1.0))
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            service.log.look()
+            desk.give_up()
+        answer, wrong = promise.result(), service.log.problem
+        monkeypatch.setattr(os, "fdatasync", real)
+        await asyncio.sleep(1.0)
+        assert service.log.problem is None  # it came back
+        service.close()
+        return answer, wrong
+
+    answer, wrong = asyncio.run(talk())
+    assert answer["decisionId"].endswith("-0")
+    assert wrong is not None
+    assert "has not answered" in wrong
+
+
+def test_what_failed_was_never_shown(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    (reply,) = ask(service, request(10.0))
+    assert service.ledger.territory("a").known["shown"][reply["ad"]] == 10.0
+    service.report(click(reply["decisionId"], shown=False))
+    assert service.ledger.territory("a").known["shown"][reply["ad"]] < -1e9
+    service.close()
+    again, _, _ = begin(tmp_path)
+    assert again.ledger.territory("a").known["shown"][reply["ad"]] < -1e9
+    again.close()
+
+
+def test_answers_before_the_last_are_remembered_and_older_ones_explained(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    replies = [ask(service, request(float(second)))[0] for second in range(1, 9)]
+    assert [ask(service, request(float(second)))[0] for second in (6, 7, 8)] == replies[5:]
+    assert service.ledger.decisions == 8
+    (stale,) = ask(service, request(1.0))
+    assert stale["code"] == "STALE_OBSERVATION"
+    assert "another territoryId" in stale["message"]
+    service.close()
+
+
+def test_a_clock_that_was_set_back_still_lets_things_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load("bandit-ads", ["memory.expire_after=0.3"], DOMAINS)
+    monkeypatch.setattr(time, "time", lambda: 4e9)  # a hundred years ahead
+    service = Service(tmp_path, DOMAINS["bandit-ads"], settings)
+    ask(service, request(1.0))
+    service.close()
+    monkeypatch.undo()
+    again = Service(tmp_path, DOMAINS["bandit-ads"], settings)
+    assert isinstance(again.clock, Steady)
+    assert again.ledger.join.counts.pending == 1
+    time.sleep(0.4)
+    again.expire()
+    assert again.ledger.join.counts.expired == 1
+    again.close()
+
+
+def test_what_is_seen_after_a_gap_is_not_what_came_next(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path, ["policy=candidates"], "hive")
+    game = service.domain.game(3, "a", 2)
+    for _ in range(100):
+        reply = ask(service, game.message())[0]
+        game.obey(reply)
+        game.go_on()
+        if reply["type"] == "spawn_decision":
+            break
+    assert service.ledger.join.counts.pending == 1
+    stop(service)
+    ask(service, game.message())
+    service.log.problem = None
+    game.go_on()
+    ask(service, game.message())
+    assert service.ledger.join.counts.joined == 0
+    service.close()
+
+
+def test_what_lies_in_a_folder_already_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(TownletError, match=r"holds no decisions but something else: notes.txt"):
+        begin(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "log").mkdir()
+    mine = tmp_path / "log" / "log-000000000001.wal"
+    mine.write_text("x")
+    with pytest.raises(TownletError, match="header is not what was written"):
+        begin(tmp_path)
+    assert mine.read_text() == "x"
+
+
+@pytest.mark.parametrize(("threshold", "counts"), [(0.0, True), (0.99, False)])
+def test_versions_are_judged_by_the_gate_of_today(tmp_path: Path, threshold: float, counts: bool) -> None:
+    service, rounds, clock = begin(tmp_path, ["memory.expired=0", "memory.held_out=0.5", "gate.threshold=0.12"])
+    live(service, rounds, clock, 200)
+    service.close()
+    again, _, _ = begin(tmp_path, ["memory.expired=0", "memory.held_out=0.5", f"gate.threshold={threshold}"])
+    serving = again.versions.serving
+    assert serving is not None
+    found = hear(again, serving, serving, np.random.default_rng(0))
+    held = again.ledger.held_out.everything()
+    if counts:  # what would be sent today and waited then says nothing
+        assert int(held.send.sum()) <= found.count < len(held)
+        assert found.comparison.snips.value > 0
+    else:  # nothing is sent any more, so nothing is earned
+        assert found.count == len(held)
+        assert found.comparison.snips.value == 0
+    again.close()
+
+
+def test_without_exploring_the_policy_that_serves_is_judged(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["explore=false", "memory.held_out=0.5"])
+    live(service, rounds, clock, 100)
+    serving = service.versions.serving
+    assert serving is not None
+    found = hear(service, rounds.publish(), serving, np.random.default_rng(0))
+    assert found.entropy == found.entropy_before == 0.0
+    assert found.change is not None
+    held = service.ledger.held_out.everything()
+    assert (found.change * len(held)) % 1 == pytest.approx(0.0, abs=1e-9)  # each decision changes or does not
+    service.close()
