@@ -188,3 +188,16 @@ def test_a_pace_is_what_came_in_the_last_ten_seconds(grown: list[int]) -> None:
         pace.look(float(second), count)
     last = grown[1:][-10:]
     assert abs(pace.per_second - sum(last) / len(last)) < 1e-9
+
+
+def test_after_a_restart_the_last_decisions_are_still_told(tmp_path: Path) -> None:
+    shown = ("recent", "actions", "confidence", "expected_and_actual", "actual_first", "actual_lately", "outcomes")
+    with watched(tmp_path) as (figures, service, rounds, clock):
+        live(service, rounds, clock, 80)
+        before, steps = figures.whole()["decisions"], service.trainer.step
+        assert service.log.wait(service.log.last, 20)
+    with watched(tmp_path) as (figures, _, _, _):
+        after = figures.whole()
+        assert {name: after["decisions"][name] for name in shown} == {name: before[name] for name in shown}
+        assert after["training"]["step"] == steps > 0
+    assert before["outcomes"] > 20

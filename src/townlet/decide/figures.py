@@ -15,13 +15,15 @@ from townlet.decide.chapters import chapters
 from townlet.decide.curves import Curves, Pace
 from townlet.decide.decider import Draft
 from townlet.decide.desk import Desk
-from townlet.decide.events import Decided
+from townlet.decide.events import Decided, Outcome
 from townlet.decide.ledger import FIRST, Experience
+from townlet.decide.recovery import LOG, events
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 
 RECENT: Final = 50  # decisions that are told one by one
 LATELY: Final = 1000  # decisions of which means and histograms are told
+LOOKED_BACK: Final = 5000  # records of the log that are read for them at a start
 BINS: Final = 10
 PAIRS: Final = 200  # of expected and actual rewards, and decisions that a point of a curve is the mean of
 COUNTED: Final = (  # over the whole life of the service, or since it began: what only grows
@@ -47,20 +49,34 @@ class Figures:
         self._entropy: deque[float] = deque(maxlen=LATELY)
         self._components: deque[np.ndarray[Any, Any]] = deque(maxlen=LATELY)
         self._pairs: deque[tuple[float, float]] = deque(maxlen=PAIRS)
+        self._look_back()
         service.ears.append(self._decided)
         service.ledger.heard.append(self._joined)
 
+    def _look_back(self) -> None:
+        """What was decided last before the service began anew."""
+        made: dict[int, Decided] = {}
+        for event in events(self.service.folder / LOG, max(0, self.service.log.last - LOOKED_BACK)):
+            if isinstance(event, Decided):
+                self._tell(event)
+                made[event.number] = event
+            elif isinstance(event, Outcome) and event.number in made:
+                self._came(made.pop(event.number), event.value)  # what is told of it again does not count
+
     def _decided(self, made: Decided, draft: Draft) -> None:
-        if made.send:
-            self._actions.append(made.action)
-        self._confidence.append(made.confidence)
-        self._sent.append(made.send)
+        self._tell(made)
         if made.expected is not None:
             self._components.append(draft.components)
         chances = draft.probabilities[draft.probabilities > 0]
         entropy = float(-(chances * np.log(chances)).sum() / np.log(max(len(chances), 2)))
         self._entropy.append(max(entropy, 0.0))
         self._alarms.decided(made, entropy)
+
+    def _tell(self, made: Decided) -> None:
+        if made.send:
+            self._actions.append(made.action)
+        self._confidence.append(made.confidence)
+        self._sent.append(made.send)
         told = {"number": made.number, "territory": made.territory, "action": made.action, "send": made.send}
         why = {"reason": made.reason, "confidence": made.confidence, "expected": made.expected, "actual": None}
         self._recent[made.number] = told | why | {"version": made.version, "at": made.at}
@@ -68,12 +84,16 @@ class Figures:
             self._recent.popitem(last=False)
 
     def _joined(self, experience: Experience, value: float, how: str) -> None:
-        made = experience.made
-        if made.number in self._recent:
-            self._recent[made.number]["actual"] = value
         if how == "default":
+            if experience.made.number in self._recent:
+                self._recent[experience.made.number]["actual"] = value
             return
         self._alarms.answered()
+        self._came(experience.made, value)
+
+    def _came(self, made: Decided, value: float) -> None:
+        if made.number in self._recent:
+            self._recent[made.number]["actual"] = value
         if made.expected is not None:
             self._pairs.append((made.expected, value))
 
