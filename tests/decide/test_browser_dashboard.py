@@ -24,12 +24,9 @@ from decide.sites import request
 from live.test_browser_shape import MISFITS, PALE, RESTS
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Serving
-from townlet.decide.ledger import Ledger
-from townlet.decide.recovery import LOG, VERSIONS, events, replayed
+from townlet.decide.recovery import LOG, events, replayed
+from townlet.decide.service import Service
 from townlet.decide.settings import load
-from townlet.decide.trainer import Trainer
-from townlet.decide.versions import Versions
-from townlet.rng import Streams
 
 if TYPE_CHECKING:
     from live.browser import Look, Visit
@@ -42,6 +39,26 @@ WORDS: Final = ("learning.every=0.3", "overload.patience=10", "versions=1000")
 COLLAPSED, ALWAYS = 1, 3  # a version that was planted, and what it decides
 FIRST: Final = 2  # of the service's own
 AWAY: Final = "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket"
+# What is cut although it is the main thing: names of bars, and the words of a decision, also of the longest there are.
+CUT: Final = """() => {
+  const row = document.querySelector('.recent tbody tr');
+  const put = (column, text) => { row.querySelector(`[data-column=${column}]`).textContent = text; };
+  put('action', 'combat in chunk 399');
+  put('reason', 'insufficient energy');
+  const words = '.cause > span, .recent th, .recent :is([data-column=action], [data-column=reason])';
+  return [...document.querySelectorAll(words)]
+    .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth).map((one) => one.textContent);
+}"""
+# Whether it got better, by the first and the last outcomes; the last number is how much outcomes differ.
+BETTER: Final = """async (cases) => {
+  const { RewardPanel } = await import('/static/decide-reward.js');
+  const panel = new RewardPanel();
+  return cases.map(([outcomes, first, last, spread]) => {
+    const pairs = Array.from({ length: 200 }, (_, k) => [0.1, k % 2 ? spread : -spread]);
+    panel.compare({ outcomes, actual_first: first, actual_lately: last, expected_and_actual: pairs });
+    return [panel.better.textContent, panel.means.textContent];
+  });
+}"""
 SIZES: Final = ((1280, 800), (390, 844))
 PATIENT: Final = 60_000  # milliseconds for what takes many decisions
 TERMS: Final = "[...document.querySelectorAll('#sum-rule b')].map((term) => term.textContent)"
@@ -64,14 +81,12 @@ class Game:
 
 
 def plant(folder: Path) -> None:
-    """Version 1 of a service that was never started: it has collapsed."""
-    domain, settings = DOMAINS[DOMAIN], load(DOMAIN, WORDS, DOMAINS)
-    trainer = Trainer(domain, Ledger(domain, settings))
-    state = {name: tensor.clone() for name, tensor in trainer.weights().items()}
-    state["score.bias"] += 50 * torch.eye(domain.actions)[ALWAYS]
-    make = domain.policies[settings.policy].make
-    versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")))
-    assert versions.publish(0, state, trainer.state(), {}).version == COLLAPSED
+    """Version 1 of a service that has decided nothing: it has collapsed."""
+    service = Service(folder, DOMAINS[DOMAIN], load(DOMAIN, WORDS, DOMAINS))
+    state = {name: tensor.clone() for name, tensor in service.trainer.weights().items()}
+    state["score.bias"] += 50 * torch.eye(service.domain.actions)[ALWAYS]
+    assert service.versions.publish(0, state, service.trainer.state(), {}).version == COLLAPSED
+    service.close()
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +162,24 @@ def test_everything_moves_and_adds_up(visit: Visit, service: Process) -> None:
     assert number(look, "[data-figure=agrees]") == 100
     look.until(lambda: look.page.locator(".uplot canvas").count() == 6, why="a curve is missing")
     assert look.page.locator(".columns[data-kind=action] i").count() == 12
+    expect(look.page.locator(".recent td[data-column=action]").first).to_contain_text(re.compile(r"^ad \d+$"))
+    expect(look.page.locator(".control-panel .legend")).to_contain_text("p99")
     expect(look.page.locator(".recent tbody tr:visible")).to_have_count(14)
     look.until(lambda: "M" in (look.page.locator(".scatter .dots").get_attribute("d") or ""))
     expect(look.page.locator("#history li").first).to_contain_text("promoted")
     expect(look.page.locator("#alarms")).to_be_hidden()
     expect(look.page.locator("#invitation")).to_be_hidden()
     assert service.get("/api/decide/stats")["alarms"] == []
+
+
+def test_whether_it_got_better_is_said_in_words(visit: Visit, service: Process) -> None:
+    cases = [[999, 0.1, 0.3, 0.4], [1000, 0.1, 0.3, 0.4], [5000, 0.3, 0.1, 0.4], [5000, 0.1, 0.12, 0.4]]
+    early, better, worse, same = opened(visit, service).page.evaluate(BETTER, cases)
+    assert early == ["Too early to say", "999 of 1,000 outcomes have come."]
+    assert better[0] == "Better by +0.20"
+    assert "+0.10 of the first 500 outcomes ever → +0.30 of the last 500" in better[1]
+    assert worse[0] == "Worse by −0.20"
+    assert same[0] == "No clear difference, +0.02"  # 2 · .4 · √(2 / 500) = .05 is chance
 
 
 def test_a_version_is_pinned_and_let_go(visit: Visit, service: Process, game: Game) -> None:
@@ -177,9 +204,13 @@ def test_a_version_is_pinned_and_let_go(visit: Visit, service: Process, game: Ga
 def test_going_back_and_staying_there(visit: Visit, service: Process, game: Game) -> None:
     look = opened(visit, service)
     look.until(lambda: decides(look) > COLLAPSED + 2)
-    confirm(look, "#rollback-button", "it went wrong")
-    expect(look.page.locator("#who-decides")).to_contain_text("pinned")
-    held = decides(look)
+    look.page.locator("#rollback-button").click()
+    held = int(number(look, "#confirm-title"))
+    look.until(lambda: decides(look) > held + 3, why="nothing is promoted meanwhile")
+    dialog = look.page.locator("#confirm")
+    dialog.get_by_label("Why, for the history").fill("it went wrong")
+    dialog.get_by_role("button", name=f"Roll back to {held}").click()
+    expect(look.page.locator("#who-decides")).to_have_text(f"Version {held} decides, pinned")  # what was confirmed
     assert game.versions() == {held}
     told = service.get("/api/decide/versions")
     back = next(change for change in reversed(told["history"]) if change["kind"] == "roll_back")
@@ -194,13 +225,17 @@ def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Process, game:
     switch, body = look.page.locator("#kill-switch"), look.page.locator("body")
     expect(switch).to_have_attribute("aria-checked", "false")
     assert 0 not in game.versions()
-    confirm(look, "#kill-switch")
+    confirm(look, "#kill-switch", "it sells nothing")
     expect(switch).to_have_attribute("aria-checked", "true")
     expect(body).to_have_attribute("data-gate-only", "")
     expect(look.page.locator("#who-decides")).to_have_text("The gate decides alone")
     expect(look.page.locator("#state")).to_have_text("gate only")
     assert game.versions() == {0}
+    newest = look.page.locator("#history li[data-verdict=gate_only]").first  # promotions go on meanwhile
+    expect(newest).to_contain_text("The gate decides alone")
+    expect(newest).to_contain_text("it sells nothing")
     confirm(look, "#kill-switch")
+    expect(look.page.locator("#history")).to_contain_text("The network decides again")
     expect(switch).to_have_attribute("aria-checked", "false")
     expect(look.page.locator("#who-decides")).to_contain_text("Version")
     assert 0 not in game.versions()
@@ -257,6 +292,7 @@ def test_everything_fits_and_can_be_read(visit: Visit, service: Process) -> None
             look.page.keyboard.press("Escape")
             look.until(lambda page=look.page: page.evaluate(RESTS))
             told[f"{size} {theme}"] = [*look.page.evaluate(MISFITS), *look.page.evaluate(PALE)["found"]]
+            told[f"{size} {theme} cut"] = look.page.evaluate(CUT)
     assert told == {name: [] for name in told}, json.dumps(told, indent=1)
 
 

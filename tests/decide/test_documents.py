@@ -1,18 +1,32 @@
-"""What the document about decisions says is true: its settings are valid, its program plays."""
+"""What the document about decisions says is true: settings, messages, errors, commands and a program that plays."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import runpy
+import shutil
 import signal
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import townlet.decide
 from decide.served import Process
+from decide.sites import ask, begin
+from townlet.config.yaml import Node, parse
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load
+from townlet.decide.simulate import simulate
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "decide.md").read_text(encoding="utf-8")
+ADDRESS = "127.0.0.1:8780"
+PATIENT = 60.0
 
 
 def block(language: str) -> str:
@@ -20,10 +34,65 @@ def block(language: str) -> str:
     return str(found)
 
 
-def test_settings_are_valid(tmp_path: Path) -> None:
+def keys(node: Node, path: str = "") -> Iterator[str]:
+    """Of all that is set, with the keys above it."""
+    if not isinstance(node.value, dict):
+        yield path
+        return
+    for key, below in node.value.items():
+        yield from keys(below, f"{path}.{key}" if path else key)
+
+
+def flat(values: dict[str, Any], path: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            yield from flat(value, name)
+        else:
+            yield name
+
+
+@pytest.mark.parametrize(("name", "domain"), [("settings", "hive"), ("ads", "bandit-ads")])
+def test_settings_are_all_there_are_and_the_usual_ones(tmp_path: Path, name: str, domain: str) -> None:
     file = tmp_path / "game.yaml"
-    file.write_text(block("yaml settings"))
-    assert load(file, (), DOMAINS).policy == "candidates"
+    file.write_text(block(f"yaml {name}"), encoding="utf-8")
+    usual = load(domain, (), DOMAINS)
+    assert load(file, (), DOMAINS).model_dump() == usual.model_dump()
+    every = set(flat(usual.model_dump(mode="json")))
+    written = set(keys(parse(file.read_text(encoding="utf-8"), "docs")))
+    own = {
+        "domain",
+        "policy",
+        *(key for key in every if key.startswith("gate.")),
+    }  # the rest is the same in all domains
+    assert written == (every if name == "settings" else own)
+
+
+@pytest.mark.parametrize("domain", sorted(DOMAINS))
+def test_messages_are_understood(tmp_path: Path, domain: str) -> None:
+    service, _, _ = begin(tmp_path, domain=domain)
+    try:
+        observation = json.loads(block(f"json {domain} observation"))
+        (reply,) = ask(service, observation)
+        assert reply["type"] != "error", reply
+        (again,) = ask(service, {**observation, "timestamp": observation["timestamp"] - 1})
+        assert again["code"] == "STALE_OBSERVATION"
+        report = {**json.loads(block(f"json {domain} report")), "decisionId": reply["decisionId"]}
+        assert service.report(report).reply["type"] == "outcome_ack"
+        answer, schema = json.loads(block(f"json {domain} answer")), service.domain.schema()
+        assert set(answer) == set(schema[answer["type"]]["properties"])
+        for message in schema:
+            assert f"`{message}`" in TEXT
+    finally:
+        service.close()
+
+
+def test_every_code_of_an_error_is_explained() -> None:
+    folder = Path(townlet.decide.__file__).parent
+    source = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    codes = set(re.findall(r'problem\(\s*"([A-Z_]+)"', source)) | set(re.findall(r'message, "([A-Z_]+)"', source))
+    assert {"INVALID_OBSERVATION", "STALE_OBSERVATION", "OVERLOADED"} <= codes
+    assert {code for code in codes if f"`{code}`" not in TEXT} == set()
 
 
 def test_the_program_plays(tmp_path: Path) -> None:
@@ -36,5 +105,25 @@ def test_the_program_plays(tmp_path: Path) -> None:
         found = asyncio.run(play(observation))
         assert found["type"] in ("spawn_decision", "observation_ack")
         assert asyncio.run(play(observation)) == found
+    finally:
+        server.end(signal.SIGTERM)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_the_commands_of_an_operator_work(tmp_path: Path) -> None:
+    server = Process(tmp_path / "service", "bandit-ads", "learning.every=0.1", "versions=1000").start().wait()
+    try:
+        games = [DOMAINS["bandit-ads"].game(1, "documented", 0)]
+        asyncio.run(simulate(server.url, games, 40))
+        until = time.monotonic() + PATIENT
+        while server.get("/api/decide/versions")["serving"] < 2:
+            assert time.monotonic() < until, "no second version came"
+            time.sleep(0.1)
+        script = block("sh operator").replace(ADDRESS, f"127.0.0.1:{server.port}")
+        done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        kinds = [change["kind"] for change in server.get("/api/decide/versions")["history"]]
+        asked = [kind for kind in kinds if kind not in ("promote", "note")]
+        assert asked == ["pin", "unpin", "roll_back", "pin", "unpin", "gate_only", "gate_and_network"]
     finally:
         server.end(signal.SIGTERM)

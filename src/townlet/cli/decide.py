@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from townlet.cli.console import examples, out
+from townlet.cli.console import err, examples, out
 from townlet.cli.options import AsJson
 from townlet.cli.page import open_page
 from townlet.cli.verbs import Verbs
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from townlet.decide.settings import DecideSettings
 
 PORT: Final = 8780
 SWITCH: Final = 5e-4  # seconds after which a thread makes way for another: so answers do not wait for the trainer
 FOLDER: Final = Path("decisions")
+OPTIONS: Final = ("port", "host", "token", "origin", "folder", "open")  # of `serve`, which are no settings
+WORDS: Final = {
+    "promote": "promoted", "roll_back": "rolled back", "pin": "pinned", "unpin": "unpinned", "hold": "held",
+    "refuse": "refused", "noted": "noted only", "gate_only": "gate only", "gate_and_network": "network again",
+}  # fmt: skip
 
 app = Verbs("Decide for a live game, and learn from what comes of it.")
 
@@ -35,6 +45,15 @@ def _settings(what: str, changes: list[str] | None) -> DecideSettings:
 
     path = Path(what)
     return load(path if path.suffix in (".yaml", ".yml") else what, changes or (), DOMAINS)
+
+
+def _refuse_options(changes: Sequence[str]) -> None:
+    """Whoever writes port=8790 means --port 8790."""
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if equals and key.strip() in OPTIONS:
+            fix = "write --open" if key.strip() == "open" else f"write --{key.strip()} {value}"
+            raise TownletError(f"'{key.strip()}' is no setting but an option", fix)
 
 
 @app.command(
@@ -60,11 +79,15 @@ def serve(
 
     Ctrl-C ends it; everything that was acknowledged is on the disk, and the next start goes on from there.
     """
+    _refuse_options(changes or ())
+    err().print(f"Opening {folder} …", markup=False, soft_wrap=True)  # what follows takes seconds
     from townlet.web.serve import Server
 
     settings = _settings(what, changes)
     server = Server(host, port, token, origins=origin or (), programs=True)
-    import torch  # takes seconds, as the next one does
+    if port not in (0, server.port):
+        err().print(f"Port {port} is taken; listening at {server.port}.")
+    import torch
 
     from townlet.decide.app import open_app
 
@@ -79,6 +102,17 @@ def serve(
     if show:
         open_page(server.link)
     server.run(application)
+    _take_leave(application, folder)
+
+
+def _take_leave(application: FastAPI, folder: Path) -> None:
+    """What is kept, once all is closed."""
+    service = application.state.desk.service
+    serving, problem = service.versions.serving, service.log.problem
+    saved = f"Saved, but for the last moments: {problem}." if problem else "Saved."
+    served = f"Version {serving.version} served" if serving else "No version served"
+    told = f"{saved} {served}, {service.ledger.decisions:,} decisions are kept in {folder}."
+    err().print(told, markup=False, soft_wrap=True)
 
 
 @app.command(
@@ -96,6 +130,9 @@ def simulate(
     observations: Annotated[int, typer.Option(min=1, help="Of each game.")] = 200,
     stage: Annotated[int, typer.Option(min=0, help="How hard the game is, from 0 on.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of the games and of what goes wrong.")] = 0,
+    name: Annotated[
+        str | None, typer.Option(help="Of the territories, before their numbers; by default a new one each time.")
+    ] = None,
     pause: Annotated[float, typer.Option(min=0, help="Seconds between a decision and the next.")] = 0.0,
     duplicates: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that are sent twice.")] = 0.0,
     reordering: Annotated[float, typer.Option(min=0, max=1, help="Share of reports that come late.")] = 0.0,
@@ -110,32 +147,50 @@ def simulate(
     import asyncio
 
     from townlet.decide.domains import DOMAINS
-    from townlet.decide.simulate import Trouble
+    from townlet.decide.simulate import Trouble, outcomes
     from townlet.decide.simulate import simulate as play
 
     if domain not in DOMAINS:
         raise TownletError(f"no domain is called '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
     played = [DOMAINS[domain].game(seed + place, f"{domain} {seed}.{place}", stage) for place in range(games)]
+    # The service knows the games of an earlier call, and their time does not begin anew.
+    name = name or f"game {secrets.token_hex(2)}"
+    called = [f"{name}.{place}" for place in range(games)]
     trouble = Trouble(duplicates, reordering, losses, reconnects)
-    score = asyncio.run(play(url, played, observations, token=token, trouble=trouble, seed=seed, pause=pause))
-    told = {
+    before = outcomes(url, token)
+    score = asyncio.run(
+        play(url, played, observations, token=token, trouble=trouble, seed=seed, pause=pause, territories=called)
+    )
+    after = outcomes(url, token)
+    told: dict[str, Any] = {
         "observations": score.observations, "sent": score.sent, "waited": score.waited, "refused": score.refused,
         "reports": score.reports, "connections": score.connections, "seconds": score.seconds,
         "per_second": score.observations / score.seconds, "p50_ms": 1000 * score.percentile(0.5),
         "p99_ms": 1000 * score.percentile(0.99),
     }  # fmt: skip
+    if before and after and after.heard > before.heard:
+        told["mean_reward"] = (after.total - before.total) / (after.heard - before.heard)
+    if score.refusal:
+        told["first_refusal"] = score.refusal
     if as_json:
         out().print_json(json.dumps(told))
     else:
-        for name, value in told.items():
-            out().print(
-                f"{name.replace('_', ' '):>14}  {value:,.2f}" if isinstance(value, float) else f"{name:>14}  {value:,}"
-            )
+        for key, value in told.items():
+            shown = f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+            out().print(f"{key.replace('_', ' '):>14}  {shown}", markup=False, soft_wrap=True)
+    if score.refused == score.observations:
+        err().print(f"Everything was refused: {score.refusal}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(1)
 
 
 @app.command(epilog=examples("townlet decide versions", "townlet decide versions --folder night --json"))
 def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
-    """List the versions that are kept, and why which served when."""
+    """List the versions that are kept, and why which served when.
+
+    Many alike in a row are one line; --json has each.
+    """
+    from townlet.decide.changes import FILE, listed
+    from townlet.decide.chapters import chapters
     from townlet.decide.recovery import VERSIONS
     from townlet.decide.versions import told_of
 
@@ -143,10 +198,21 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     if as_json:
         out().print_json(json.dumps(found))
         return
-    for change in found["history"]:
-        out().print(f"version {change['version']}: {change['kind']}, {change['reason']}", markup=False, soft_wrap=True)
-    kept = ", ".join(str(one["version"]) for one in found["versions"])
-    out().print(f"Kept: {kept}. Serving: {found['serving']}." + (" Pinned." if found["pinned"] else ""))
+    for chapter in chapters(listed(folder / VERSIONS / FILE)):
+        out().print(_line(chapter), markup=False, soft_wrap=True)
+    kept = [one["version"] for one in found["versions"]]
+    first = f"{len(kept)} versions, {kept[0]} to {kept[-1]}" if len(kept) > 1 else ", ".join(map(str, kept)) or "none"
+    state = [" Pinned."] * (found["pinned"] is not None) + [" The gate decides alone."] * found["gate_only"]
+    out().print(f"Kept: {first}. Serving: {found['serving'] or 'none'}.{''.join(state)}")
+
+
+def _line(chapter: dict[str, Any]) -> str:
+    """When, which versions, what was decided about them, and why."""
+    at = datetime.fromtimestamp(chapter["at"]).strftime("%Y-%m-%d %H:%M:%S")
+    first, last, times = chapter["first"], chapter["last"], chapter["times"]
+    which = f"version {last}" if first == last else f"versions {first} to {last}"
+    often = f", {times:,} times" if times > 1 else ""
+    return f"{at}  {which}: {WORDS.get(chapter['verdict'], chapter['verdict'])}{often}: {chapter['reason']}"
 
 
 @app.command(epilog=examples("townlet decide replay", "townlet decide replay --folder night --json"))
@@ -158,11 +224,13 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     from townlet.decide.recovery import replayed
 
     found: list[dict[str, Any]] = []
-    for checked in replayed(folder):
-        found.append(checked._asdict() | {"same": checked.same})
-        if not as_json:
-            mark = "the same" if checked.same else f"DIFFERENT: {checked.found[:12]} instead of {checked.digest[:12]}"
-            out().print(f"version {checked.version}, step {checked.step}: {mark}")
+    with err().status("reading the log") as status:
+        for checked in replayed(folder):
+            found.append(checked._asdict() | {"same": checked.same})
+            status.update(f"{len(found):,} versions, now at step {checked.step:,}")
+            if not (as_json or checked.same):
+                what = f"{checked.found[:12]} instead of {checked.digest[:12]}"
+                out().print(f"version {checked.version}, step {checked.step}: DIFFERENT, {what}")
     if as_json:
         out().print_json(json.dumps(found))
     else:

@@ -14,16 +14,21 @@ import json
 import random
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between attempts to connect
 IN_FLIGHT: Final = 32  # messages on their way; the service reads no more than twice as many ahead
 LARGEST: Final = 1 << 20  # bytes of an answer
+REFUSALS: Final = {  # of a handshake; a server that turns a socket away says 403 whatever the reason is
+    401: "the token is missing or wrong",
+    403: "the token is missing or wrong, or it does not let this Origin or this name of its machine in",
+    404: "nothing listens under this path; the usual one is /ws",
+}
+FOR_GOOD: Final = (401, 403)  # which asking again does not mend
 
 
 class Lost(ConnectionError):
@@ -42,12 +47,15 @@ class Client:
 
     def __init__(self, url: str, token: str | None = None, patience: float = 60.0) -> None:
         self.url, self._patience = url, patience
+        self._address = url.partition("?")[0]  # to be told: what follows may be a token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._waiting: deque[Said] = deque()  # not sent yet, oldest first
         self._sent: deque[Said] = deque()  # sent and not answered
         self._room = asyncio.Semaphore(IN_FLIGHT)
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._trouble = ""  # why the last attempt to connect failed; "" while there is a connection
+        self.refused = False  # by the service itself, so that waiting does not help
         self.connections = 0
 
     async def __aenter__(self) -> Self:
@@ -71,26 +79,47 @@ class Client:
     async def say(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a message, however often the connection breaks; raises Lost when it takes too long."""
         async with self._room:
+            if self.refused:
+                raise self._refusal()
             said = Said(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
             self._waiting.append(said)
             self._news.set()
             try:
                 return await asyncio.wait_for(said.answer, self._patience)
             except TimeoutError:
-                raise Lost(f"{self.url} has not answered for {self._patience:g} s") from None
+                raise Lost(self._why(f"no answer from {self._address} for {self._patience:g} s")) from None
 
     async def _stay_connected(self) -> None:
         wait = FIRST_WAIT
         while True:
-            with suppress(OSError, WebSocketException, TimeoutError):
+            try:
                 async with connect(
                     self.url, additional_headers=self._headers, max_size=LARGEST, compression=None, proxy=None
                 ) as socket:
-                    self.connections, wait = self.connections + 1, FIRST_WAIT
+                    self.connections, wait, self._trouble = self.connections + 1, FIRST_WAIT, ""
                     await self._converse(socket)
+            except (OSError, WebSocketException, TimeoutError) as error:
+                self._trouble = _told(error)
+                # Whom it let in before, it turns away for a while only.
+                if isinstance(error, InvalidStatus) and error.response.status_code in FOR_GOOD and not self.connections:
+                    self._give_up()
+                    return
             # Those who were thrown out together should not all come back at the same moment.
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(2 * wait, LONGEST_WAIT)
+
+    def _why(self, what: str) -> str:
+        return f"{what}: {self._trouble}" if self._trouble else what
+
+    def _refusal(self) -> Lost:
+        return Lost(self._why(f"{self._address} refuses the connection"))
+
+    def _give_up(self) -> None:
+        """The service does not let us in, and will not in a minute: all who wait are told now."""
+        self.refused = True
+        for said in (*self._sent, *self._waiting):
+            if not said.answer.done():
+                said.answer.set_exception(self._refusal())
 
     async def _converse(self, socket: ClientConnection) -> None:
         """Until the connection breaks. What was sent and not answered goes first, in its order."""
@@ -117,3 +146,13 @@ class Client:
                     continue
                 self._sent.append(said)
                 await socket.send(said.text)
+
+
+def _told(error: Exception) -> str:
+    """What went wrong with an attempt to connect, in words."""
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        return f"{status}, {REFUSALS[status]}" if status in REFUSALS else f"the server says {status}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)

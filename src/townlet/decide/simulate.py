@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import numpy as np
 
@@ -15,6 +18,8 @@ from townlet.decide.domain import Game
 from townlet.errors import TownletError
 from townlet.rng import Streams
 
+TERRITORY: Final = "territoryId"  # of an observation, in every domain
+PATIENCE: Final = 60.0  # seconds that an answer may take
 GREETING: Final = 5.0  # seconds in which a service must answer that it is there
 
 
@@ -36,6 +41,7 @@ class Score:
     sent: int = 0
     waited: int = 0
     refused: int = 0
+    refusal: str = ""  # the code and the message of the first
     reports: int = 0
     connections: int = 0
     seconds: float = 0.0
@@ -44,6 +50,31 @@ class Score:
     def percentile(self, share: float) -> float:
         """Seconds within which so many of the decisions came."""
         return float(np.percentile(self.latency, 100 * share)) if self.latency else 0.0
+
+
+class Outcomes(NamedTuple):
+    """All that a service has ever heard of what came of decisions."""
+
+    heard: int
+    total: float  # of the rewards
+
+
+def outcomes(url: str, token: str | None = None) -> Outcomes | None:
+    """Ask a service at its address for games; None where it does not say."""
+    parts = urlsplit(url)
+    scheme, path = {"ws": "http", "wss": "https"}.get(parts.scheme, ""), parts.path.removesuffix("ws")
+    if not scheme:
+        return None
+    where = urlunsplit((scheme, parts.netloc, f"{path}api/decide/stats", "", ""))
+    token = token or parse_qs(parts.query).get("token", [None])[0]
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(urllib.request.Request(where, headers=headers), timeout=GREETING) as answer:
+            told = json.loads(answer.read())["decisions"]
+            return Outcomes(int(told["outcomes"]), int(told["outcomes"]) * float(told["mean_actual"] or 0.0))
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 async def simulate(
@@ -56,15 +87,23 @@ async def simulate(
     seed: int = 0,
     pause: float = 0.0,
     told: Callable[[Score], None] | None = None,
+    territories: Sequence[str] = (),
 ) -> Score:
-    """Every game asks so many times, over a connection of its own, all of them side by side."""
+    """Every game asks so many times, over a connection of its own, all of them side by side.
+
+    `territories` are names for the games instead of their own, for a service that has heard of those already.
+    """
     await _greet(url, token)
     score, begun = Score(), time.monotonic()
     players = [
-        _Player(url, game, token, trouble or Trouble(), Streams(seed).numpy(f"trouble of {place}"), score)
-        for place, game in enumerate(games)
+        _Player(url, game, token, trouble or Trouble(), Streams(seed).numpy(f"trouble of {place}"), score, name)
+        for place, (game, name) in enumerate(zip(games, territories or [""] * len(games), strict=True))
     ]
-    await asyncio.gather(*(player.play(observations, pause, told) for player in players))
+    try:
+        await asyncio.gather(*(player.play(observations, pause, told) for player in players))
+    except Lost as error:
+        fix = "see whether the service still runs and what it printed; what it acknowledged is not lost"
+        raise TownletError(str(error), fix) from error
     score.seconds = time.monotonic() - begun
     return score
 
@@ -76,23 +115,27 @@ async def _greet(url: str, token: str | None) -> None:
             await client.say({"type": "ping"})
         except Lost as error:
             fix = "start one with `townlet decide serve`, name its address with --url, and its token if it asks for one"
-            raise TownletError(f"no service answers at {url}", fix) from error
+            raise TownletError(
+                str(error) if client.refused else f"no service answers at {url.partition('?')[0]}", fix
+            ) from error
 
 
 class _Player:
     """One game and its connection."""
 
     def __init__(
-        self, url: str, game: Game, token: str | None, trouble: Trouble, rng: np.random.Generator, score: Score
-    ) -> None:
+        self, url: str, game: Game, token: str | None, trouble: Trouble, rng: np.random.Generator, score: Score,
+        name: str,
+    ) -> None:  # fmt: skip
         self._url, self._game, self._token = url, game, token
+        self._named = {TERRITORY: name} if name else {}
         self._trouble, self._rng, self._score = trouble, rng, score
         self._held: list[dict[str, Any]] = []  # reports that come after later ones
 
     async def play(self, observations: int, pause: float, told: Callable[[Score], None] | None) -> None:
         left = observations
         while left:
-            async with Client(self._url, self._token) as client:
+            async with Client(self._url, self._token, PATIENCE) as client:
                 self._score.connections += 1
                 while left:
                     await self._turn(client)
@@ -105,7 +148,7 @@ class _Player:
 
     async def _turn(self, client: Client) -> None:
         """See, ask, do, tell, and go on."""
-        message, begun = self._game.message(), time.perf_counter()
+        message, begun = self._game.message() | self._named, time.perf_counter()
         if self._happens(self._trouble.duplicates):
             _, reply = await asyncio.gather(client.say(message), client.say(message))
         else:
@@ -115,6 +158,8 @@ class _Player:
         reports = self._game.obey(reply)
         refused, waits = reply["type"] == "error", "reason" in reply
         self._score.refused += refused
+        if refused and not self._score.refusal:
+            self._score.refusal = f"{reply['code']}: {reply['message']}"
         self._score.waited += waits
         self._score.sent += not (refused or waits)
         await self._report(client, [*reports, *self._game.go_on()])

@@ -7,6 +7,7 @@ must say that he comes from our own page, or from one that was named. Beyond thi
 
 from __future__ import annotations
 
+import logging
 import secrets
 import socket
 from collections.abc import Iterable
@@ -24,7 +25,10 @@ COOKIE: Final = "townlet_token"
 SAFE: Final = ("GET", "HEAD")
 EVERYWHERE: Final = ("0.0.0.0", "::")  # addresses that stand for all of the machine
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
+TOLD: Final = 32  # origins whose refusal is told, once each
 REFUSED: Final = 4403  # of a WebSocket; the browser is told 403, since it was never accepted
+
+log = logging.getLogger(__name__)
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
@@ -60,6 +64,7 @@ class Guard:
         self._app, self._hosts, self._token, self._largest = app, {h.lower() for h in hosts}, token, largest
         self._origins = {origin.lower().rstrip("/") for origin in origins}  # of other pages that may come
         self._programs = programs  # whoever names no Origin at all is no browser, and may come
+        self._turned_away: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -89,6 +94,7 @@ class Guard:
             return Refusal(421, "this server does not answer to that Host")
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE
         if (changes or "origin" in headers) and not self._welcome_from(scope, headers, host):
+            self._tell_of(headers.get("origin", ""))
             return Refusal(403, "only this server's own page may do that: its Origin is missing or another")
         if self._token and not self._knows(scope, headers):
             return Refusal(401, "a token is needed: open the link that the server printed")
@@ -103,6 +109,15 @@ class Guard:
         if not origins:
             return self._programs
         return len(origins) == 1 and origins[0] in {f"{_scheme(scope)}://{host}", *self._origins}
+
+    def _tell_of(self, origin: str) -> None:
+        """Whoever runs the server hears once of a page that wanted to come: it may be his own."""
+        if not origin or origin in self._turned_away or len(self._turned_away) >= TOLD:
+            return
+        self._turned_away.add(origin)
+        named = ascii(origin[:100])[1:-1]  # it is a stranger's text
+        fix = f"; if it is yours, name it with --origin {named}" if self._programs else ""
+        log.warning("a page from %s was refused%s", named, fix)
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
         cookies = SimpleCookie()

@@ -11,6 +11,7 @@
 const FIRST_WAIT = 50; // milliseconds between attempts to connect
 const LONGEST_WAIT = 5000;
 const IN_FLIGHT = 32; // messages on their way
+const WAITING = 1000; // messages that may wait for their turn; more are turned away at once
 
 export class Client {
   /**
@@ -20,6 +21,7 @@ export class Client {
    */
   constructor(url, { token, patience = 60000, socket = globalThis.WebSocket } = {}) {
     this.url = token ? `${url}?token=${encodeURIComponent(token)}` : url;
+    this.address = url.split('?')[0]; // to be told: what follows may be a token
     this.patience = patience;
     this.connections = 0;
     this.Socket = socket;
@@ -27,13 +29,14 @@ export class Client {
     this.sent = []; // sent and not answered
     this.wait = FIRST_WAIT;
     this.closed = false;
+    this.away = false; // between two links
     this.connect();
   }
 
   /** The answer to a message, however often the connection breaks; rejects when it takes too long. */
   say(message) {
     return new Promise((resolve, reject) => {
-      const said = { text: JSON.stringify(message), done: false, answer: null, fail: null, timer: 0 };
+      const said = { text: JSON.stringify(message), done: false, answer: null, fail: null, timer: 0, link: null };
       const over = (settle) => (value) => {
         if (said.done) return;
         said.done = true;
@@ -42,8 +45,10 @@ export class Client {
       };
       said.answer = over(resolve);
       said.fail = over(reject);
-      said.timer = setTimeout(() => said.fail(new Error(`${this.url} has not answered in time`)), this.patience);
       if (this.closed) return said.fail(new Error('the conversation was ended'));
+      this.waiting = this.waiting.filter((one) => !one.done); // nobody waits for these any more
+      if (this.waiting.length >= WAITING) return said.fail(new Error(`${WAITING} messages wait already; say less, or later`));
+      said.timer = setTimeout(() => this.giveUp(said), this.patience);
       this.waiting.push(said);
       this.speak();
     });
@@ -57,9 +62,27 @@ export class Client {
     this.sent = this.waiting = [];
   }
 
+  /** Nobody waits for this any more. A link on which it was sent has died without a word, so another is made. */
+  giveUp(said) {
+    said.fail(new Error(`${this.address} has not answered for ${this.patience / 1000} s`));
+    if (said.link) this.leave(said.link);
+  }
+
+  /** Let go of a link, whether it notices or not, and come back. */
+  leave(link) {
+    if (this.closed || link !== this.link || this.away) return;
+    this.away = true;
+    link.onopen = link.onmessage = link.onclose = null;
+    link.close();
+    // Those who were thrown out together should not all come back at the same moment.
+    setTimeout(() => this.closed || this.connect(), this.wait * (0.5 + Math.random() / 2));
+    this.wait = Math.min(2 * this.wait, LONGEST_WAIT);
+  }
+
   connect() {
     const link = new this.Socket(this.url);
     this.link = link;
+    this.away = false;
     link.onopen = () => {
       this.connections += 1;
       this.wait = FIRST_WAIT;
@@ -72,19 +95,15 @@ export class Client {
       this.sent.shift()?.answer(JSON.parse(event.data));
       this.speak();
     };
-    link.onclose = () => {
-      if (this.closed) return;
-      // Those who were thrown out together should not all come back at the same moment.
-      setTimeout(() => this.closed || this.connect(), this.wait * (0.5 + Math.random() / 2));
-      this.wait = Math.min(2 * this.wait, LONGEST_WAIT);
-    };
+    link.onclose = () => this.leave(link);
     link.onerror = () => {}; // onclose follows
   }
 
   speak() {
-    while (this.link.readyState === 1 && this.waiting.length && this.sent.length < IN_FLIGHT) {
+    while (!this.away && this.link.readyState === 1 && this.waiting.length && this.sent.length < IN_FLIGHT) {
       const said = this.waiting.shift();
       if (said.done) continue;
+      said.link = this.link;
       this.sent.push(said);
       this.link.send(said.text);
     }

@@ -14,7 +14,7 @@ const COLOURS = ['second', 'accent', 'third', 'plum'];
 
 /** An action as this domain calls it: on a map by its chunk and type, else by its number. @param {number} action @param {Actions} actions */
 export function actionName(action, actions) {
-  if (actions.kind === 'bars') return actions.labels?.[action] ?? `action ${action}`;
+  if (actions.kind === 'bars') return actions.labels?.[action] ?? `${actions.noun ?? 'action'} ${action}`;
   const chunks = actions.values.length * (actions.values[0]?.length ?? 1);
   const type = Object.keys(actions.types ?? {})[Math.floor(action / chunks)];
   return `${type ? `${spaced(type)} in ` : ''}chunk ${action % chunks}`;
@@ -31,22 +31,25 @@ export class ActionsPanel {
 
   /** @param {Stats} stats */
   show({ decisions }) {
-    const { actions, confidence, lately, recent } = decisions;
+    const { actions, confidence, recent } = decisions;
     const isMap = actions.kind === 'map';
     this.map.box.hidden = !isMap;
     this.columns.box.hidden = isMap;
-    write(byId('actions-note'), lately ? `the last ${count(lately)}` : 'none yet');
+    const sent = actions.values.flat().reduce((sum, many) => sum + many, 0);
+    write(byId('actions-note'), sent ? `the last ${count(sent)} that were sent` : 'none was sent yet');
     if (actions.kind === 'map') {
-      this.map.show(actions, recent.at(-1)?.action ?? -1);
+      this.map.show(actions, recent.filter((one) => one.send).at(-1)?.action ?? -1);
       this.showTypes(actions);
     } else {
       const { values, labels } = actions;
       const most = values.indexOf(Math.max(...values));
-      this.columns.show(values, labels ?? values.map((_, k) => String(k)), (k) => `Action ${labels?.[k] ?? k}: ${count(values[k])}`,
-        `How often each of ${values.length} actions was decided lately. The most frequent is ${labels?.[most] ?? most}.`);
+      this.columns.show(values, labels ?? values.map((_, k) => String(k)), (k) => `${actionName(k, actions)}: ${count(values[k])}`,
+        `How often each of ${values.length} actions was sent lately. The most frequent is ${actionName(most, actions)}.`);
+      write(this.columns.title, `How often each ${actions.noun ?? 'action'} was sent`);
       this.types.show([]);
     }
-    const sure = confidence.reduce((sum, many, k) => sum + many * (k + 0.5), 0) / Math.max(1, lately) / confidence.length;
+    const all = Math.max(1, confidence.reduce((sum, many) => sum + many, 0));
+    const sure = confidence.reduce((sum, many, k) => sum + many * (k + 0.5), 0) / all / confidence.length;
     this.confidence.show(confidence, ['unsure', 'certain'], (k) => `${percent(k / confidence.length)} to ${percent((k + 1) / confidence.length)} sure: ${count(confidence[k])}`,
       `How sure the policy was of its last decisions: ${percent(sure)} in the mean.`);
   }
@@ -60,7 +63,7 @@ export class ActionsPanel {
   }
 }
 
-/** How often was decided for each chunk; the darker, the more. The ring is the latest decision. */
+/** How often something was sent to each chunk; the darker, the more. The ring is the latest. */
 class HeatMap {
   constructor() {
     this.canvas = make('canvas', { class: 'heat-map', role: 'img' });

@@ -20,15 +20,17 @@ import { announce, toast } from './notices.js';
  */
 
 const NEWEST = 'the one that serves';
+const LATENCY = { p50: 'half within', p99: '99% within' };
 
 export class Control {
   constructor() {
     this.headline = make('p', { class: 'headline', id: 'who-decides' });
     this.since = make('p', { class: 'quiet', id: 'who-since' });
-    this.tiles = new Tiles({ per_second: 'decisions a second', p50: 'median answer', p99: '99% within', games: 'games', waiting: 'waiting', overloaded: 'overloaded' });
-    this.curve = new Recently('Decisions a second', [{ name: 'decisions_per_second', label: 'a second', colour: '--second', fill: true }], 96);
-    this.latency = new Recently('Latency', [
-      { name: 'p50_ms', label: 'p50', colour: '--third', fill: true }, { name: 'p99_ms', label: 'p99', colour: '--accent' }], 96);
+    this.tiles = new Tiles({ per_second: 'decisions a second', p50: 'half answered in', p99: '99% answered in', games: 'games', waiting: 'waiting', overloaded: 'overloaded' });
+    this.curve = new Recently('Decisions a second', [{ name: 'decisions_per_second', label: 'a second', colour: '--second', fill: true }], 112);
+    this.latency = new Recently('Latency, in ms', [
+      { name: 'p50_ms', label: 'p50', colour: '--third', fill: true }, { name: 'p99_ms', label: 'p99', colour: '--accent' }], 112);
+    this.legend = make('ul', { class: 'legend' }, ...Object.entries(LATENCY).map(([name, text]) => make('li', { class: name, text: `${name}, ${text}` })));
     this.choice = make('select', { id: 'pin-choice', 'aria-label': 'Version to pin' });
     this.pinButton = this.button('Pin …', 'pin-button', () => this.pin());
     this.unpinButton = this.button('Unpin …', 'unpin-button', () => this.unpin());
@@ -38,9 +40,9 @@ export class Control {
     this.killButton.setAttribute('role', 'switch');
     byId('control-body').append(
       make('div', { class: 'verdict-line' }, this.headline, this.since), this.tiles.box,
-      this.curve.box, this.latency.box,
+      this.curve.box, make('div', {}, this.latency.box, this.legend),
       make('div', { class: 'operator', role: 'group', 'aria-label': 'Operator' },
-        this.backButton, make('span', { class: 'pin-line' }, this.choice, this.pinButton), this.unpinButton, this.killButton));
+        make('span', { class: 'pin-line' }, this.choice, this.pinButton), this.unpinButton, this.backButton, this.killButton));
     /** @type {Stats | null} */
     this.stats = null;
   }
@@ -72,6 +74,7 @@ export class Control {
     }, { overloaded: stats.alarms.some((alarm) => alarm.name === 'overload') });
     this.curve.show(curves, service.now);
     this.latency.show(curves, service.now);
+    this.legend.hidden = this.latency.box.hidden;
     this.offer(stats);
   }
 
@@ -115,21 +118,24 @@ export class Control {
   }
 
   rollBack() {
+    // Asked for by its number: another may have served before by the time that somebody has said why.
+    const version = this.stats?.versions.before;
+    if (!version) return;
     confirmed({
-      title: 'Roll back to the version before?', act: 'Roll back', why: true, grave: true,
-      text: `The one that served before, now ${this.stats?.versions.before}, serves again at once.`,
+      title: `Roll back to version ${version}?`, act: `Roll back to ${version}`, why: true, grave: true,
+      text: `Version ${version}, which served before, serves again at once.`,
       hold: 'Pin it there. Otherwise the next promotion may replace it within a second.',
-      fulfil: (reason, hold) => ask('api/decide/rollback', { reason, hold }),
+      fulfil: (reason, hold) => ask('api/decide/rollback', { version, reason, hold }),
     });
   }
 
   kill() {
     const on = !this.stats?.service.gate_only;
     confirmed({
-      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', act: on ? 'Gate only' : 'Let it decide', grave: on,
-      text: on ? 'From the next observation on no network is asked: every decision is what the gate rates highest. Outcomes are still joined, and learning goes on. A restart of the service puts it back.'
+      title: on ? 'Let the gate decide alone?' : 'Let the network decide again?', act: on ? 'Gate only' : 'Let it decide', grave: on, why: true,
+      text: on ? 'From the next observation on no network is asked: every decision is what the gate rates highest. Outcomes are still joined, and learning goes on. It stays so, also over a restart, until you put it back.'
         : 'From the next observation on the version that serves decides again, and the gate approves.',
-      fulfil: () => ask('api/decide/gate-only', { on }),
+      fulfil: (reason) => ask('api/decide/gate-only', { on, reason }),
     });
   }
 

@@ -3,7 +3,7 @@
 import { Bars, Tiles } from './decide-bars.js';
 import { lasting, Recently } from './decide-time.js';
 import { byId, make, write } from './dom.js';
-import { count, figure, percent, spaced } from './format.js';
+import { count, figure, percent, signed, spaced } from './format.js';
 
 /** @typedef {import('./decide-types.js').Stats} Stats */
 
@@ -15,30 +15,41 @@ const shared = (share) => (share === null ? '–' : percent(share));
 /** @type {Record<string, string>} */
 const VERDICTS = { promote: 'promoted', hold: 'held', refuse: 'refused', keep: 'kept', roll_back: 'rolled back' };
 
+/** Since the last start. @param {Record<string, number>} verdicts */
+function promoted({ promote = 0, hold = 0, refuse = 0 }) {
+  return shared(promote + hold + refuse ? promote / (promote + hold + refuse) : null);
+}
+
 export class TrainingPanel {
   constructor() {
-    this.tiles = new Tiles({ version: 'version', step: 'steps', pace: 'steps a second', batch: 'batch', seconds: 'a step takes', failed: 'failed' });
-    this.loss = new Recently('Loss', [{ name: 'loss', label: 'loss', colour: '--third', fill: true }], 176, false);
-    this.entropy = new Recently('Entropy', [{ name: 'entropy', label: 'entropy', colour: '--second', fill: true }], 176);
+    this.tiles = new Tiles({
+      step: 'steps ever', pace: 'steps a second', seconds: 'a step takes', batch: 'in a batch', learned: 'reward of the batch', failed: 'failed',
+      newest: 'newest version', judged_by: 'held out to judge', passed: 'promoted of judged',
+    });
+    this.loss = new Recently('Loss', [{ name: 'loss', label: 'loss', colour: '--third', fill: true }], 184, false);
+    this.entropy = new Recently('Entropy', [{ name: 'entropy', label: 'entropy', colour: '--second', fill: true }], 184);
     this.judged = make('p', { class: 'quiet', id: 'verdicts' });
     byId('training-body').append(this.tiles.box, make('div', { class: 'small-charts' }, this.loss.box, this.entropy.box), this.judged);
   }
 
   /** @param {Stats} stats */
-  show({ training, service, curves }) {
+  show({ training, service, curves, versions, buffer }) {
     const state = byId('training-state');
     const waits = training.running && training.steps_per_second === 0;
     write(state, !training.running ? 'stopped' : waits ? 'waiting for experience' : 'running');
     state.dataset.state = !training.running ? 'damaged' : waits ? 'none' : 'running';
     this.tiles.show({
-      version: count(service.version), step: count(training.step ?? 0), pace: figure(training.steps_per_second, 2),
-      batch: known(training.batch), seconds: training.steps ? `${figure(1000 * training.step_seconds, 2)} ms` : '–',
+      step: count(training.step ?? 0), pace: figure(training.steps_per_second, 2), batch: known(training.batch),
+      seconds: training.steps ? `${figure(1000 * training.step_seconds, 2)} ms` : '–',
+      learned: training.reward === null ? '–' : signed(training.reward), newest: count(versions.versions.at(-1)?.version ?? 0),
+      judged_by: count(buffer.held_out), passed: promoted(training.verdicts),
       failed: training.restarts ? `${count(training.failed)}, ${count(training.restarts)} restarts` : count(training.failed),
     }, { failed: training.failed + training.restarts > 0 });
     this.loss.show(curves, service.now);
     this.entropy.show(curves, service.now);
     const judged = Object.entries(training.verdicts).map(([name, times]) => `${count(times)} ${VERDICTS[name] ?? name}`);
-    write(this.judged, judged.length ? `Versions since the start: ${judged.join(', ')}.` : 'No version was judged yet.');
+    write(this.judged, judged.length ? `Versions since the last start: ${judged.join(', ')}.`
+      : versions.chapters.length ? 'No version was judged since the last start; below is what was before.' : 'No version was judged yet.');
     this.judged.title = training.problem;
   }
 
@@ -51,7 +62,7 @@ export class TrainingPanel {
 export class GatePanel {
   constructor() {
     this.tiles = new Tiles({ passes: 'passes lately', ever: 'passes ever', agrees: 'agrees, last step', agreed: 'agrees, ever' });
-    this.curve = new Recently('Pass rate', [{ name: 'pass_rate', label: 'pass rate', colour: '--well', fill: true }], 92);
+    this.curve = new Recently('Pass rate', [{ name: 'pass_rate', label: 'pass rate', colour: '--well', fill: true }], 104);
     this.reasons = new Bars('Reasons, ever');
     this.components = new Bars('Parts of the estimate, in the mean of the last 1,000', true);
     byId('gate-body').append(this.tiles.box, this.curve.box, this.reasons.box, this.components.box);

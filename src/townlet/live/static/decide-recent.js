@@ -12,7 +12,7 @@ import { count, percent, signed, spaced } from './format.js';
 
 const SHOWN = 14;
 const COLUMNS = /** @type {const} */ ({
-  number: 'number', territory: 'territory', action: 'decision', gate: 'gate', reason: 'since', confidence: 'sure', expected: 'expected', actual: 'actual', version: 'version', age: 'age',
+  number: 'no.', territory: 'territory', action: 'decision', gate: 'gate', reason: 'since', confidence: 'sure', expected: 'expected', actual: 'actual', version: 'version', age: 'age',
 });
 
 export class RecentPanel {
@@ -40,6 +40,7 @@ export class RecentPanel {
       /** @type {HTMLElement} */ (this.body.children[k]).dataset.send = String(one.send);
       cells.actual.dataset.way = !one.actual ? '' : one.actual < 0 ? 'down' : 'up';
       cells.territory.title = one.territory;
+      cells.action.title = told.action;
       cells.gate.title = spaced(one.reason);
     });
     [...this.body.children].forEach((row, k) => { /** @type {HTMLElement} */ (row).hidden = k >= recent.length; });
@@ -56,7 +57,7 @@ export class RecentPanel {
 function inWords(one, action, now) {
   return {
     number: count(one.number), territory: one.territory, action, gate: one.send ? 'sent' : 'waits', reason: spaced(one.reason),
-    confidence: percent(one.confidence), expected: one.expected === null ? 'none' : signed(one.expected),
+    confidence: one.confidence > 0 && one.confidence < 0.01 ? '<1%' : percent(one.confidence), expected: one.expected === null ? 'none' : signed(one.expected),
     actual: one.actual !== null ? signed(one.actual) : one.send ? '…' : '–', version: one.version ? String(one.version) : 'gate',
     age: lasting(now - one.at),
   };

@@ -19,11 +19,12 @@
  * @typedef {{number: number, territory: string, action: number, send: boolean, reason: string, confidence: number,
  *   expected: number | null, actual: number | null, version: number, at: number}} Decision
  * @typedef {{kind: 'map', values: number[][], types?: Record<string, number>}} ActionMap
- * @typedef {{kind: 'bars', values: number[], labels?: string[]}} ActionBars
- * @typedef {ActionMap | ActionBars} Actions how often each was decided lately, as the domain draws it
+ * @typedef {{kind: 'bars', values: number[], labels?: string[], noun?: string}} ActionBars noun: what an action is
+ * @typedef {ActionMap | ActionBars} Actions how often each was sent lately, as the domain draws it
  * @typedef {{per_second: number, p50_ms: number | null, p99_ms: number | null, waiting: number, overloaded: number,
  *   lately: number, recent: Decision[], actions: Actions, confidence: number[], entropy: number | null,
- *   expected_and_actual: [number, number][], mean_actual: number | null, mean_expected: number | null}} Decisions
+ *   expected_and_actual: [number, number][], mean_actual: number | null, mean_expected: number | null,
+ *   outcomes: number, actual_first: number | null, actual_lately: number | null}} Decisions of the first and last 500 outcomes
  *
  * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
  * @typedef {{verdict: string, first: number, last: number, times: number, at: number, served: boolean, reason: string,

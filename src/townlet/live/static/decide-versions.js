@@ -2,7 +2,7 @@
 
 import { clockTime, lasting } from './decide-time.js';
 import { byId, make, svg, write } from './dom.js';
-import { count, signed } from './format.js';
+import { count, many, signed } from './format.js';
 
 /**
  * @typedef {import('./decide-types.js').Stats} Stats
@@ -13,15 +13,18 @@ import { count, signed } from './format.js';
 const WIDE = 96, HIGH = 16; // of an interval
 
 /** @type {Record<string, string>} */
-const WORDS = { promote: 'promoted', roll_back: 'rolled back', pin: 'pinned', unpin: 'unpinned', hold: 'held', refuse: 'refused', noted: 'noted' };
+const WORDS = { promote: 'promoted', roll_back: 'rolled back', pin: 'pinned', unpin: 'unpinned', hold: 'held', refuse: 'refused', noted: 'noted only' };
+/** What says nothing of a version. @type {Record<string, string>} */
+const SWITCHED = { gate_only: 'The gate decides alone', gate_and_network: 'The network decides again' };
 
 export class VersionsPanel {
   constructor() {
     this.list = make('ul', { class: 'history', id: 'history' });
     this.rows = make('tbody');
     this.summary = make('summary');
-    const head = make('tr', {}, ...['version', 'step', 'of', 'age', 'weights'].map((text) => make('th', { text, scope: 'col' })));
-    this.kept = make('details', {}, this.summary, make('div', { class: 'ways-table' }, make('table', {}, make('thead', {}, head), this.rows)));
+    const head = make('tr', {}, ...['version', 'step', 'from', 'made at', 'weights'].map((text) => make('th', { text, scope: 'col' })));
+    const wide = matchMedia('(min-width: 1251px)').matches; // then there is room for it beside the last decisions
+    this.kept = make('details', { open: wide }, this.summary, make('div', { class: 'ways-table' }, make('table', {}, make('thead', {}, head), this.rows)));
     byId('versions-body').append(this.list, this.kept);
   }
 
@@ -36,19 +39,23 @@ export class VersionsPanel {
       this.list.dataset.key = key;
       this.list.replaceChildren(...newest.map((one) => line(one, scale, service.now)));
     }
-    write(this.summary, `${count(versions.versions.length)} versions are kept${Object.keys(versions.damaged).length ? `, ${count(Object.keys(versions.damaged).length)} damaged` : ''}`);
-    if (!this.kept.open) return;
+    const kept = versions.versions.length, damaged = Object.keys(versions.damaged).length;
+    write(this.summary, `${many(kept, 'version')} ${kept === 1 ? 'is' : 'are'} kept${damaged ? `, ${count(damaged)} damaged` : ''}`);
+    const made = `${versions.versions.map((one) => one.version).join()} ${serving} ${pinned}`;
+    if (!this.kept.open || this.rows.dataset.key === made) return;
+    this.rows.dataset.key = made;
     this.rows.replaceChildren(...[...versions.versions].reverse().map((one) => make('tr', { 'data-serves': one.version === serving },
       make('td', { text: `${one.version}${one.version === pinned ? ', pinned' : one.version === serving ? ', serves' : ''}` }),
       make('td', { text: count(one.step) }), make('td', { text: one.parent === null ? '–' : String(one.parent) }),
-      make('td', { text: lasting(service.now - one.time) }), make('td', {}, make('code', { text: one.digest.slice(0, 8) })))));
+      make('td', { text: clockTime(one.time) }), make('td', {}, make('code', { text: one.digest.slice(0, 8) })))));
   }
 }
 
 /** @param {Chapter} chapter @param {number} scale @param {number} now */
 function line({ verdict, first, last, times, at, reason, estimate }, scale, now) {
+  const about = SWITCHED[verdict] ?? `${first === last ? last : `${first} to ${last}`} ${WORDS[verdict] ?? verdict}`;
   return make('li', { 'data-verdict': verdict },
-    make('strong', { text: `${first === last ? last : `${first} to ${last}`} ${WORDS[verdict] ?? verdict}` }),
+    make('strong', { text: about }),
     make('small', { text: times > 1 ? `${count(times)} times, last at ${clockTime(at)}` : clockTime(at), title: `${lasting(now - at)} ago` }),
     interval(estimate, scale), make('span', { class: 'why-text', text: reason }));
 }

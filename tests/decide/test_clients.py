@@ -1,0 +1,188 @@
+"""What both clients do when nobody answers, answers too late, or turns them away: against real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+import townlet.decide.client
+from townlet.decide.client import Client, Lost
+from townlet.decide.domains import DOMAINS
+from townlet.decide.simulate import simulate
+from townlet.errors import TownletError
+
+SCRIPT = Path(townlet.decide.client.__file__).parent / "static" / "client.js"
+PING = {"type": "ping"}
+
+
+@contextmanager
+def listening(handler: Any, **options: Any) -> Iterator[str]:
+    """A server of its own, in a thread."""
+    begun, address = threading.Event(), [""]
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def run() -> None:
+        async with serve(handler, "127.0.0.1", 0, **options) as server:
+            address[0] = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+            begun.set()
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    thread.start()
+    assert begun.wait(20)
+    yield address[0]
+    loop.call_soon_threadsafe(over.set)
+    thread.join(20)
+    loop.close()
+
+
+async def echo(link: ServerConnection) -> None:
+    async for text in link:
+        await link.send(json.dumps({"type": "heard", "was": json.loads(text)}))
+
+
+async def said(url: str, patience: float, token: str | None = None) -> dict[str, Any]:
+    async with Client(url, token, patience) as client:
+        return await client.say(PING)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_is_turned_away_is_told_at_once(status: int) -> None:
+    def refuse(link: ServerConnection, request: Any) -> Any:
+        return link.respond(http.HTTPStatus(status), "no")
+
+    async def twice(url: str) -> None:
+        async with Client(url + "?token=secret", patience=60) as client:
+            for _ in range(2):
+                with pytest.raises(Lost, match=f"{status}, the token is missing or wrong") as found:
+                    await client.say(PING)
+                assert "secret" not in str(found.value)
+
+    with listening(echo, process_request=refuse) as url:
+        begun = time.monotonic()
+        asyncio.run(twice(url))
+        assert time.monotonic() - begun < 20
+
+
+def test_who_waits_in_vain_is_told_what_went_wrong_last() -> None:
+    def nowhere(link: ServerConnection, request: Any) -> Any:
+        return link.respond(http.HTTPStatus.NOT_FOUND, "no")
+
+    with listening(echo, process_request=nowhere) as url, pytest.raises(Lost, match=r"for 0.5 s: 404, nothing listens"):
+        asyncio.run(said(url, 0.5))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and listens to nobody
+        url = f"ws://127.0.0.1:{taken.getsockname()[1]}/ws"
+        with pytest.raises(Lost, match=rf"no answer from {url} for 0.5 s: .*Connect"):
+            asyncio.run(said(url, 0.5))
+
+
+def test_who_was_let_in_before_comes_back() -> None:
+    seen = 0
+
+    def every_other(link: ServerConnection, request: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        return link.respond(http.HTTPStatus.FORBIDDEN, "full") if seen % 2 == 0 else None
+
+    async def once(link: ServerConnection) -> None:
+        await link.send(json.dumps({"was": await link.recv()}))
+
+    async def play(url: str) -> int:
+        async with Client(url, patience=20) as client:
+            await client.say(PING)
+            await client.say(PING)
+            return client.connections
+
+    with listening(once, process_request=every_other) as url:
+        assert asyncio.run(play(url)) == 2
+    assert seen == 3
+
+
+async def only_pongs(link: ServerConnection) -> None:
+    async for text in link:
+        if json.loads(text) == PING:
+            await link.send('{"type": "pong"}')
+
+
+def test_a_simulation_tells_of_a_service_that_went_mute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("townlet.decide.simulate.PATIENCE", 0.5)
+    games = [DOMAINS["bandit-ads"].game(seed, f"mute {seed}", 0) for seed in range(2)]
+    with (
+        listening(only_pongs) as url,
+        pytest.raises(TownletError, match=f"no answer from {url} for 0.5 s; see whether"),
+    ):
+        asyncio.run(simulate(url, games, 3))
+
+
+def run_js(tmp_path: Path, body: str, url: str) -> Any:
+    """What a script with the client for browsers says at its end."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node")
+    (tmp_path / "client.mjs").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
+    whole = f"import {{ Client }} from './client.mjs';\nconst url = {url!r};\n{body}\nprocess.exit(0);"
+    (tmp_path / "game.mjs").write_text(whole, encoding="utf-8")
+    command = [node, "--experimental-websocket", "game.mjs"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    if "bad option" in done.stderr:
+        pytest.skip("needs a node with WebSocket")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+MUTE = """
+const service = new Client(url, { patience: 400 });
+const first = await service.say({ n: 1 }).catch((error) => error.message);
+const second = await service.say({ n: 2 });
+console.log(JSON.stringify({ first, second, connections: service.connections }));
+"""
+
+
+def test_a_link_that_went_mute_is_left_and_what_was_given_up_is_not_said_again(tmp_path: Path) -> None:
+    links, heard = 0, []
+
+    async def mute_at_first(link: ServerConnection) -> None:
+        nonlocal links
+        links += 1
+        mine = links
+        async for text in link:
+            heard.append((mine, json.loads(text)["n"]))
+            if mine > 1:
+                await link.send(text)
+
+    with listening(mute_at_first) as url:
+        found = run_js(tmp_path, MUTE, url)
+    assert found == {"first": f"{url} has not answered for 0.4 s", "second": {"n": 2}, "connections": 2}
+    assert heard == [(1, 1), (2, 2)]
+
+
+FLOOD = """
+const service = new Client(url, { patience: 2000 });
+const heard = (n) => service.say({ n }).then(() => 'answered', (error) => error.message);
+const ends = Array.from({ length: 1010 }, (_, n) => heard(n));
+const told = await Promise.all(ends.slice(1000));
+console.log(JSON.stringify({ told, queued: service.waiting.length }));
+"""
+
+
+def test_what_waits_in_a_browser_is_bounded(tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        found = run_js(tmp_path, FLOOD, f"ws://127.0.0.1:{nobody.getsockname()[1]}/ws")
+    assert found["queued"] == 1000
+    assert found["told"] == ["1000 messages wait already; say less, or later"] * 10

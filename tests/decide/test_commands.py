@@ -1,0 +1,182 @@
+"""What the commands of the decision service tell: where it listens, what it keeps, whom it refused, what differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from cli.program import Done, Program
+from decide.served import START, Process
+from decide.sites import begin, live
+from townlet.cli.app import main
+from townlet.decide.changes import FILE, Change, Changes
+from townlet.decide.events import Published
+from townlet.decide.recovery import VERSIONS
+
+STRANGER = "http://stranger.example:5173"
+
+
+class Told(Process):
+    """A service whose words are kept."""
+
+    def start(self) -> Told:
+        command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
+        with open(self.folder.with_suffix(".txt"), "wb") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "NO_COLOR": "1"})
+        return self
+
+    @property
+    def words(self) -> str:
+        return self.folder.with_suffix(".txt").read_text(encoding="utf-8")
+
+    def until(self, words: str) -> str:
+        until = time.monotonic() + START
+        while words not in self.words:
+            assert time.monotonic() < until, f"never said: {words}\n{self.words}"
+            time.sleep(0.05)
+        return self.words
+
+
+@pytest.fixture
+def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
+    """`townlet("versions")` runs the command in this process."""
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*words: str) -> Done:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as leaving:
+            main(["decide", *words])
+        printed = capsys.readouterr()
+        return Done(leaving.value.code if isinstance(leaving.value.code, int) else 0, printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    running = Told(tmp_path_factory.mktemp("told") / "ads", "bandit-ads", "learning.every=0.2")
+    running.start().wait()
+    yield running
+    running.end(signal.SIGTERM)
+
+
+def test_the_same_games_may_be_played_again(server: Told, townlet: Program) -> None:
+    for _ in range(2):
+        found = townlet("simulate", "bandit-ads", "--url", server.url, "--games", "2", "--observations", "20", "--json")
+        assert found.code == 0, found.err
+        told = json.loads(found.out)
+        assert told["observations"] == 40
+        assert told["refused"] == 0
+        assert 0 <= told["mean_reward"] <= 1
+
+
+def test_games_that_are_refused_are_told_as_a_failure(server: Told, townlet: Program) -> None:
+    found = townlet("simulate", "hive", "--url", server.url, "--games", "2", "--observations", "3")
+    assert found.code == 1
+    assert "UNKNOWN_TYPE: no message is of the type 'observation_data'" in found.err
+
+
+def test_a_page_that_is_refused_is_told_once(server: Told) -> None:
+    for _ in range(3):
+        with pytest.raises(InvalidStatus):
+            connect(server.url, origin=STRANGER, proxy=None)  # type: ignore[arg-type]
+    words = server.until(f"a page from {STRANGER} was refused; if it is yours, name it with --origin {STRANGER}")
+    assert words.count(STRANGER) == 2
+
+
+def test_a_start_and_an_end_are_told(tmp_path: Path, townlet: Program) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        service = Told(tmp_path / "ads", "bandit-ads")
+        wished = taken.getsockname()[1]
+        service._words[-1] = str(wished)
+        service.start()
+        words = service.until("Ctrl-C ends it")
+    found = re.search(rf"Port {wished} is taken; listening at (\d+)\.", words)
+    assert found
+    assert words.index("Opening") < words.index("Games connect")
+    service.port = int(found[1])
+    played = townlet("simulate", "bandit-ads", "--url", service.url, "--games", "1", "--observations", "7")
+    assert played.code == 0, played.err
+    service.end(signal.SIGINT)
+    assert re.search(rf"Saved\. Version \d+ served, 7 decisions are kept in {tmp_path / 'ads'}\.", service.words)
+
+
+def test_an_option_among_the_settings_is_named(townlet: Program) -> None:
+    found = townlet("serve", "hive", "port=8790")
+    assert found.code == 2
+    assert "write --port 8790" in found.err
+
+
+def test_a_service_that_is_not_there_is_no_trouble_with_the_disk(
+    monkeypatch: pytest.MonkeyPatch, townlet: Program
+) -> None:
+    monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
+    found = townlet("simulate", "bandit-ads", "--url", "ws://127.0.0.1:1/ws")
+    assert found.code == 2
+    assert "no service answers at ws://127.0.0.1:1/ws" in found.err
+    assert "townlet decide serve" in found.err
+
+
+def change(kind: str, version: int, at: float, **rest: object) -> Change:
+    return Change.model_validate(
+        {"kind": kind, "version": version, "reason": f"because {version}", "at": at, "served": True} | rest
+    )
+
+
+def test_many_promotions_are_one_line_with_its_time(tmp_path: Path, townlet: Program) -> None:
+    (tmp_path / VERSIONS).mkdir()
+    notes = Changes(tmp_path / VERSIONS / FILE)
+    for version in range(1, 41):
+        notes.add(change("promote", version, 1e9 + version, serving=version))
+    notes.add(change("pin", 40, 1e9 + 50, serving=40, pinned=40))
+    notes.add(change("promote", 41, 1e9 + 60, serving=40, pinned=40, served=False))
+    notes.add(change("gate_only", 40, 1e9 + 70, serving=40, pinned=40, gate_only=True))
+    found = townlet("versions", "--folder", str(tmp_path))
+    lines = found.out.splitlines()
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1e9 + 40))
+    assert lines[0] == f"{at}  versions 1 to 40: promoted, 40 times: because 40"
+    assert "version 40: pinned: because 40" in lines[1]
+    assert "version 41: noted only" in lines[2]
+    assert "gate only" in lines[3]
+    assert lines[4] == "Kept: none. Serving: 40. Pinned. The gate decides alone."
+    whole = json.loads(townlet("versions", "--folder", str(tmp_path), "--json").out)
+    assert len(whole["history"]) == 43
+
+
+def test_only_what_differs_is_told_of_a_replay(tmp_path: Path, townlet: Program) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 60)
+    service.close()
+    found = townlet("replay", "--folder", str(tmp_path))
+    assert found.code == 0, found.err
+    same = re.fullmatch(r"(\d+) of (\d+) versions are the same\.\n", found.out)
+    assert same
+    assert same[1] == same[2]
+    assert int(same[1]) > 2
+
+
+def test_a_version_of_other_weights_is_told_of_a_replay(tmp_path: Path, townlet: Program) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 30)
+    service.write(Published(99, service.trainer.step, "f" * 64))
+    service.close()
+    found = townlet("replay", "--folder", str(tmp_path))
+    assert found.code == 1
+    different, summary = found.out.splitlines()
+    assert re.fullmatch(r"version 99, step \d+: DIFFERENT, [0-9a-f]{12} instead of f{12}", different)
+    assert re.fullmatch(r"\d+ of \d+ versions are the same\.", summary)
