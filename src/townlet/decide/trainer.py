@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.contract.restore import part
 from townlet.contract.state import State
 from townlet.decide.buffer import Sample
 from townlet.decide.domain import Domain, Verdicts
@@ -175,7 +176,7 @@ class Trainer:
         self.optimizer.restore(state["optimizer"])
         counts = state["counts"]
         self.step, self.sampled, self.mean = int(counts["step"]), int(counts["sampled"]), float(counts["mean"])
-        self._surprise = {name: column.clone().numpy() for name, column in state["surprise"].items()}
+        self._surprise = {name: column.clone().numpy() for name, column in part(state, "surprise", "trainer").items()}
 
 
 def _nothing() -> dict[str, NDArray[Any]]:
