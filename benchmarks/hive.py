@@ -31,13 +31,13 @@ from townlet.decide.ledger import Experience
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import load
+from townlet.train.several import interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
 LEARNERS: Final = tuple(DOMAIN.policies)
 FARTHER: Final = 2 * KILL  # from the middle on
 FIRST_SEED: Final = 100  # the rules of the game were chosen with the seeds from 0 on
 PUBLISH_EVERY: Final = 5  # rounds of learning between two versions
-T_95: Final = 2.262  # of Student's t for ten seeds, 9 degrees of freedom
 COLUMNS: Final = 10  # windows of the curve
 
 
@@ -146,7 +146,7 @@ def _mean(values: NDArray[np.float64]) -> float:
 
 
 def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
-    """Means over seeds with 95 % intervals, window after window; then who is how far above whom, seed by seed."""
+    """What seeds have in common, window after window; then who is how far above whom, seed by seed."""
     text = [f"| who | {' | '.join(f'{n + 1}' for n in range(COLUMNS))} | chunks, favourite |"]
     text.append("|---" * (COLUMNS + 2) + "|")
     curves = {
@@ -156,22 +156,22 @@ def as_markdown(lines: Sequence[dict[str, Any]]) -> str:
     for who, curve in curves.items():
         chunks = [line["chunks"] for line in lines if line["who"] == who]
         told = f"{np.mean([c['different'] for c in chunks]):.0f}, {np.mean([c['favourite'] for c in chunks]):.0%}"
-        text.append(f"| {who} | {' | '.join(interval(curve[:, n]) for n in range(COLUMNS))} | {told} |")
+        text.append(f"| {who} | {' | '.join(over_seeds(curve[:, n]) for n in range(COLUMNS))} | {told} |")
     text += ["", "The last fifth before the change, the first after it, and the last fifth of all:", ""]
     spans = {"before": (3, 5), "just after": (5, 6), "at the end": (8, 10)}
     for who in (who for who in curves if who in LEARNERS):
         for other in (other for other in curves if other != who):
             if len(curves[other]) == len(curves[who]):
                 apart = (curves[who] - curves[other]).T
-                told = ", ".join(f"{name} {interval(apart[a:b].mean(0), True)}" for name, (a, b) in spans.items())
+                told = ", ".join(f"{name} {over_seeds(apart[a:b].mean(0))}" for name, (a, b) in spans.items())
                 text.append(f"- {who} above {other}: {told}")
     return "\n".join(text)
 
 
-def interval(values: NDArray[np.float64], signed: bool = False) -> str:
-    """A mean over seeds, and how far from it the truth may be."""
-    reach = T_95 * values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-    return f"{values.mean():{'+' if signed else ''}.3f} ± {reach:.3f}"
+def over_seeds(values: NDArray[np.float64]) -> str:
+    """What seeds have in common, and how far from it the truth may be."""
+    low, high = interval(values.tolist())
+    return f"{iqm(values.tolist()):.3f} ({low:.3f} to {high:.3f})"
 
 
 def run(trials: Iterable[Trial], jobs: int) -> list[dict[str, Any]]:

@@ -8,27 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.program import Done, Program
+from cli.program import Program, program
 from small import SMALL, SMALL_GYM, train_gym
-from townlet.cli.app import main
 from townlet.runs.folder import Run
 
 
 @pytest.fixture
 def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
     """`townlet("world", "list")` runs the command and tells its exit code and what it printed."""
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def run(*arguments: str) -> Done:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as leaving:
-            main(arguments)
-        printed = capsys.readouterr()
-        code = leaving.value.code
-        return Done(code if isinstance(code, int) else 0, printed.out, printed.err)
-
-    return run
+    return program(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from cli.program import Done, Program
+from cli.program import Program, program
 from decide.served import START, Process
 from decide.sites import begin, live
-from townlet.cli.app import main
 from townlet.decide.changes import FILE, Change, Changes
 from townlet.decide.events import Published
 from townlet.decide.recovery import VERSIONS
@@ -52,17 +51,7 @@ class Told(Process):
 @pytest.fixture
 def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
     """`townlet("versions")` runs the command in this process."""
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def run(*words: str) -> Done:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as leaving:
-            main(["decide", *words])
-        printed = capsys.readouterr()
-        return Done(leaving.value.code if isinstance(leaving.value.code, int) else 0, printed.out, printed.err)
-
-    return run
+    return program(capsys, monkeypatch, "decide")
 
 
 @pytest.fixture(scope="module")

@@ -46,8 +46,7 @@ SHORT = {
     "Bandit-v0:reinforce": ("budget.threshold=95",),
 }
 
-# Of two that learn with the same agent the quicker one is enough between two changes.
-SLOW = ("Taxi-v4:qlearning", "Bandit-v0:reinforce")
+SLOW = ("Bandit-v0:reinforce",)  # the same agent learns CartPole more quickly
 
 
 def trained(recipe: str, root: Path, *words: str) -> Outcome:

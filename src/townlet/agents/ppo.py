@@ -151,14 +151,14 @@ class Ppo(Actor):
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
-        self._last_value, self._bootstrap, self._unasked = (torch.zeros(rows, device=device) for _ in range(3))
+        self._last_value, self._bootstrap, self._unvalued = (torch.zeros(rows, device=device) for _ in range(3))
         self._reached = torch.zeros(rows if self.bonus else 0, size, device=device)
 
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
         """Actions, drawn from the policy: [N] int64, switches [N, A] int64, or numbers [N, A]."""
         if self.network.apart:
-            outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._unasked
+            outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._unvalued
         else:
             outputs, value, hidden = self.network(seen.obs, self._hidden)
             self._hidden.copy_(hidden)

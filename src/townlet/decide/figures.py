@@ -61,7 +61,7 @@ class Figures:
                 self._tell(event)
                 made[event.number] = event
             elif isinstance(event, Outcome) and event.number in made:
-                self._came(made.pop(event.number), event.value)  # what is told of it again does not count
+                self._came(made.pop(event.number), event.value, event.how)  # what is told of it again does not count
 
     def _decided(self, made: Decided, draft: Draft) -> None:
         self._tell(made)
@@ -84,17 +84,14 @@ class Figures:
             self._recent.popitem(last=False)
 
     def _joined(self, experience: Experience, value: float, how: str) -> None:
-        if how == "default":
-            if experience.made.number in self._recent:
-                self._recent[experience.made.number]["actual"] = value
-            return
-        self._alarms.answered()
-        self._came(experience.made, value)
+        if how != "default":
+            self._alarms.answered()
+        self._came(experience.made, value, how)
 
-    def _came(self, made: Decided, value: float) -> None:
+    def _came(self, made: Decided, value: float, how: str) -> None:
         if made.number in self._recent:
             self._recent[made.number]["actual"] = value
-        if made.expected is not None:
+        if how != "default" and made.expected is not None:
             self._pairs.append((made.expected, value))
 
     def look(self) -> None:
