@@ -2,7 +2,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# One more than two cores: many tests wait for a browser, a server or a clock.
+JOBS ?= 3
 # Name another interpreter with `make PYTHON=/path/to/python …`.
 PYTHON ?=
 CANDIDATES := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3 python

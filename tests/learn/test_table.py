@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,10 @@ from townlet.train.load import load
 
 @dataclass(frozen=True)
 class Goal:
-    """What a recipe must reach: mean steps of `limit`, perhaps a share of lives that reach it, in so many minutes."""
+    """What a recipe must reach: mean steps of `limit`, perhaps a share of lives that reach it, in so many minutes.
+
+    Minutes are the processor's: other tests run beside it, and what they take is not the recipe's fault.
+    """
 
     mean: float
     limit: int
@@ -40,35 +44,34 @@ GOALS = {
 }
 
 
-def trained(recipe: str, root: Path, *words: str) -> tuple[Outcome, Evaluated]:
-    """Train it whole on one thread, so that the other cores can train another; the evaluation at its end."""
-    outcome = start(load(recipe, (*words, "threads=1")), root)
+def trained(recipe: str, root: Path) -> tuple[Outcome, Evaluated, float]:
+    """Train it whole on one thread, so that the other cores can train another; the evaluation at its end, seconds."""
+    begun = time.process_time()
+    outcome = start(load(recipe, ("threads=1", "budget.minutes=120")), root)
+    seconds = time.process_time() - begun
     last = outcome.ending.last
     assert outcome.ending.finished
     assert last is not None
-    print(
-        f"\n{recipe} {' '.join(words)}: {last.mean:.1f} of {last.world.spec.max_steps}, {last.survived:.0%} reach it, ",
-        end="",
-    )
-    print(f"{last.works or 0:.0%} work, {len(last.length)} lives, {outcome.seconds:.0f} s; {outcome.ending.why}")
-    return outcome, last
+    print(f"\n{recipe}: {last.mean:.1f} of {last.world.spec.max_steps}, {last.survived:.0%} reach it, ", end="")
+    print(f"{last.works or 0:.0%} work, {len(last.length)} lives, {seconds:.0f} s; {outcome.ending.why}")
+    return outcome, last, seconds
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("recipe", GOALS)
 def test_a_shipped_recipe_reaches_its_mark_in_its_time(recipe: str, tmp_path: Path) -> None:
     goal = GOALS[recipe]
-    outcome, last = trained(recipe, tmp_path)
+    _, last, seconds = trained(recipe, tmp_path)
     assert (last.world.spec.max_steps, len(last.length)) == (goal.limit, 100)
     assert last.mean >= goal.mean
     assert last.survived >= goal.survived
     assert (last.works or 0.0) >= goal.works
-    assert outcome.seconds <= 60 * goal.minutes
+    assert seconds <= 60 * goal.minutes
 
 
 @pytest.mark.long
 def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
-    outcome, _ = trained("town:dqn-curriculum", tmp_path)
+    outcome, _, _ = trained("town:dqn-curriculum", tmp_path)
     with Reader(outcome.run.metrics_file) as metrics:
         changes = metrics.read("stage_changes", ["row", "to_stage", "reason"])
     reached = {row for row, stage in zip(changes["row"], changes["to_stage"], strict=True) if stage == 5}
@@ -79,7 +82,7 @@ def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_curiosity_fades_as_life_gets_steady_and_good(tmp_path: Path) -> None:
-    outcome, last = trained("town:dqn-rnd", tmp_path)
+    outcome, last, _ = trained("town:dqn-rnd", tmp_path)
     with Reader(outcome.run.metrics_file) as metrics:
         weight = metrics.series("intrinsic_weight")[1]
     assert all(after <= before * (1 + 1e-9) for before, after in pairwise(weight))  # means, which are rounded
