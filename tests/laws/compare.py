@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from reference import Town
 from townlet.sim.engines import Engine
+from townlet.sim.state import array as as_numpy
 
 METERS_WITHIN = 1e-5
 WITHIN = 1e-4
@@ -17,8 +18,8 @@ WHOLE = ("cell", "age", "hour", "progress", "using", "here")
 
 
 def plain(array: Any) -> NDArray[Any]:
-    """A copy as a numpy array, from either engine."""
-    return np.asarray(array).copy()
+    """A copy as a numpy array, from either engine and any device."""
+    return as_numpy(array).copy()
 
 
 def shadow(doc: dict[str, Any], state: dict[str, Any], row: int) -> Town:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,8 +46,11 @@ BRIEF: Length = (40, 120, 8)
 FULL: Length = (150, 150, 17)
 
 
-def follow_shipped(world: str, kind: str, length: Length) -> None:
-    engine = make_engine(load(world), 16, kind)
+THOUSAND: Length = (500, 500, 40)
+
+
+def follow_shipped(world: str, kind: str, length: Length, device: str = "cpu") -> None:
+    engine = make_engine(load(world), 16, kind, device=device)
     engine.reset(3)
     chance = np.random.default_rng(3)
     doc = shipped_document(world)
@@ -109,6 +113,14 @@ def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], ki
 )
 def test_compiled_engine_follows_the_reference(world: str, length: Length) -> None:
     follow_shipped(world, "compiled", length)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["torch", "compiled"])
+@pytest.mark.parametrize("world", shipped())
+def test_cuda_follows_the_reference(world: str, kind: str) -> None:
+    follow_shipped(world, kind, THOUSAND, "cuda")
 
 
 def assert_same_towns(one: Engine, other: Engine) -> None:

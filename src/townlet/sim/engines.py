@@ -131,5 +131,5 @@ def make_engine(
     check_device(device)
     from townlet.sim.tensor.engine import TensorEngine
 
-    compiled = kind == "compiled"
-    return TensorEngine(world, rows, autoreset=autoreset, device=device, compiled=compiled, starts=starts)
+    compiles = kind == "compiled"
+    return TensorEngine(world, rows, autoreset=autoreset, device=device, compile=compiles, starts=starts)

@@ -6,14 +6,15 @@ import platform
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from townlet import __version__
 from townlet.train.load import Loaded
 
 SECRET: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
-VERSIONS: Final = ("townlet", "torch", "numpy", "numba", "gymnasium")
+BESIDE: Final = ("torch", "numpy", "numba", "gymnasium")  # other packages whose versions matter
 
 
 def facts(loaded: Loaded) -> dict[str, Any]:
@@ -40,11 +41,19 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
         "init_from": begun_with,
         **facts(loaded),
         **loaded.arena.describe(),
-        "versions": {name: version(name) for name in VERSIONS},
+        "versions": {"townlet": __version__, **{name: _version(name) for name in BESIDE}},
         "python": platform.python_version(),
         "machine": {"system": platform.platform(), "processor": platform.machine()},
         "commit": _commit(),
     }
+
+
+def _version(name: str) -> str | None:
+    """None where a package is not installed, or lies there without saying what it is."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _command() -> str:

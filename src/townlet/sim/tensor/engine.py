@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,51 +29,18 @@ from townlet.sim.state import (
     records,
 )
 from townlet.sim.step import live
+from townlet.sim.tensor.buffers import LAYOUT, PASSING, Row, Tensors, as_numpy, chosen_of, kinds, meter_names, write
+from townlet.sim.tensor.graph import Recorded, compiled
 from townlet.sim.tensor.observe import observe
 from townlet.sim.tensor.tables import tensor_tables, unrolled
 from townlet.sim.view import scene_of
 from townlet.world.tables import World
 
-Tensors = dict[str, Tensor]
 EVERY = slice(None)
-
-COMPILER: dict[str, Any] = {
-    "fullgraph": True,
-    "dynamic": False,
-    # Else torch counts every further engine as a recompilation of the first one, and gives up at the ninth.
-    "isolate_recompiles": True,
-    # The hash of `starts` uses each value twice in a row. Left to itself the compiler walks every path through
-    # such a chain, which takes minutes; told to name results early, it fuses them again and is done in seconds.
-    "options": {"realize_opcount_threshold": 4},
-}
-
-
-class Row:
-    """The row of the rule book: each value a tensor [N], meters a list of such."""
-
-    def __init__(self, values: Tensors) -> None:
-        self.meters = list(values["meters"].unbind(0))
-        self.here, self.cell = values["here"], values["cell"]
-        for name in FIELDS:
-            setattr(self, name, values[name])
-
-    def values(self, like: Tensors) -> Tensors:
-        """Back to tensors, in the types of `like`."""
-        out = {name: getattr(self, name).to(like[name].dtype) for name in FIELDS}
-        return out | {"meters": torch.stack(self.meters)}
-
-
-def choose(chosen: Tensor, yes: Tensors, no: Tensors) -> Tensors:
-    """`yes` in the chosen rows, else `no`; rows lie last in meters and first elsewhere."""
-    out: Tensors = {}
-    for name in no:
-        rows = chosen.unsqueeze(1) if no[name].ndim == 2 and name != "meters" else chosen
-        out[name] = torch.where(rows, yes[name], no[name])
-    return out
 
 
 class TensorEngine:
-    """A town of N rows on any torch device. Each step makes new tensors; nothing is written in place."""
+    """A town of N rows on any torch device. Every step writes into the same tensors."""
 
     def __init__(
         self,
@@ -80,57 +49,70 @@ class TensorEngine:
         *,
         autoreset: bool = True,
         device: str = "cpu",
-        compiled: bool = False,
+        compile: bool = False,
         starts: StartsSpec | None = None,
     ) -> None:
-        self.name = "compiled" if compiled else "torch"
+        self.name = "compiled" if compile else "torch"
         self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
         self._w = tensor_tables(world.tables, device)
         self._starts = unrolled(start_table(world, starts).tolist())
         self._town: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
-        self._key = torch.zeros((), dtype=torch.int64, device=device)
+        self._meters = meter_names(world)
+        made = partial(torch.zeros, device=device)
+        self._state = {name: made(rows, dtype=kind) for name, kind in kinds(world).items()}
+        if world.tables.shuffled:
+            shapes = {name: (rows, getattr(self._w, name).shape[1]) for name in LAYOUT}
+            self._state |= {name: made(shapes[name], dtype=torch.int32) for name in LAYOUT}
+        passing = (*PASSING, *self._meters, *LAYOUT)
+        self._final = {name: made(v.shape, dtype=v.dtype) for name, v in self._state.items() if name in passing}
+        self._key = made((), dtype=torch.int64)
         self._mix = torch.ones((rows, len(world.rewards)), device=device)
-        self.reward = torch.zeros(rows, device=device)
-        self.components = torch.zeros((rows, len(world.rewards)), device=device)
-        self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.truncated = torch.zeros(rows, dtype=torch.bool, device=device)
-        self._state: Tensors = {}
-        self._final: Tensors = {}
-        self._advance = self._step
-        if compiled:
-            self._advance = torch.compile(self._step, **COMPILER)
+        self._actions = made(rows, dtype=torch.int64)
+        self.obs, self.mask = made((rows, world.layout.size)), made((rows, len(world.actions)), dtype=torch.bool)
+        self.reward, self.components = made(rows), made((rows, len(world.rewards)))
+        self.terminated, self.truncated = made(rows, dtype=torch.bool), made(rows, dtype=torch.bool)
         self.used = np.zeros(0, np.int64)
+        self._write = compiled(self._step, device) if compile else self._step
+        self._advance: Callable[[], None] = self._step_here
+        self._recorded = not (compile and device.startswith("cuda"))
         self.restore(fresh(world, rows))
-        self._final = dict(self._state)
+
+    @property
+    def _shown(self) -> Tensors:
+        """What a step says of itself."""
+        names = ("obs", "mask", "reward", "components", "terminated", "truncated")
+        return {name: getattr(self, name) for name in names}
 
     def reset(self, key: int) -> None:
         """Begin episode 0 of every row in the random stream `key`."""
         self._key.fill_(key)
-        self._state["episode"] = torch.zeros_like(self._state["episode"])
+        self._state["episode"].zero_()
         self._begin_chosen(torch.ones(self.rows, dtype=torch.bool, device=self.device))
 
     def reset_rows(self, rows: Any) -> None:
         """Begin the next episode of the chosen rows."""
         chosen = torch.as_tensor(rows, device=self.device)
-        self._state["episode"] = self._state["episode"] + chosen.to(torch.int32)
+        self._state["episode"] += chosen.to(torch.int32)
         self._begin_chosen(chosen)
 
     def _begin_chosen(self, chosen: Tensor) -> None:
-        self._state = choose(chosen, self._begin(self._state), self._state)
-        alive = chosen.logical_not()
-        self.reward, self.components = self.reward * alive, self.components * alive.unsqueeze(1)
-        self.terminated, self.truncated = self.terminated & alive, self.truncated & alive
+        write(chosen_of(chosen, self._begin(self._state), self._state), self._state)
+        for shown in (self.reward, self.components, self.terminated, self.truncated):
+            shown[chosen] = 0
         self._look()
 
     def _begin(self, values: Tensors) -> Tensors:
         """11. The first moment of every row's episode, with a new layout where the world shuffles."""
-        s = Row(values)
+        s = self._row(values)
         begin(s, self._key, self._w)
         if self._starts[SHARE][0] > 0:
             explore(s, self._key, self._starts)
         layout = self._shuffled(s) if self._w.shuffled else {}
         s.here = self._kind_at(layout)[self._town, s.cell]
-        return s.values(values) | layout
+        return values | s.values(values, self._meters) | layout
+
+    def _row(self, values: Tensors) -> Row:
+        return Row(values, self._meters)
 
     def _kind_at(self, values: Tensors) -> Tensor:
         """The layout of these rows: their own, or the one that all share."""
@@ -146,125 +128,131 @@ class TensorEngine:
         kinds = torch.arange(none, dtype=torch.int32, device=self.device).expand(self.rows, -1)
         return {"kind_at": kind_at.scatter(1, cell_of.to(torch.int64), kinds), "cell_of": cell_of}
 
-    def _step(
-        self, values: Tensors, mix: Tensor, actions: Tensor, terminated: Tensor, truncated: Tensor
-    ) -> tuple[Tensors, Tensors, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The whole step of all rows: (state, last state, obs, mask, reward, components, terminated, truncated)."""
-        w, town, s = self._w, self._town, Row(values)
+    def _step(self, values: Tensors, final: Tensors, shown: Tensors, mix: Tensor, actions: Tensor) -> None:
+        """The whole step of all rows, written into the state `values`, their last moments and what is shown."""
+        w, town, s = self._w, self._town, self._row(values)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
         components = torch.zeros_like(mix)
         reward, dead, late = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
-        last = values | s.values(values)
+        last = values | s.values(values, self._meters)
         if self.autoreset:
-            over = dead | late
             start = self._begin(last | {"episode": last["episode"] + 1})
-            after = choose(over, start, last)
+            after = chosen_of(dead | late, start, last)
         else:
-            ended = terminated | truncated
-            last = after = choose(ended, values, last)
+            ended = shown["terminated"] | shown["truncated"]
+            last = after = chosen_of(ended, values, last)
             reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
-            dead, late = torch.where(ended, terminated, dead), torch.where(ended, truncated, late)
-        obs, mask = observe(Row(after), self._kind_at(after), town, self.world, w)
-        return after, last, obs, mask, reward, components, dead, late
+            dead, late = torch.where(ended, shown["terminated"], dead), torch.where(ended, shown["truncated"], late)
+        obs, mask = observe(self._row(after), self._kind_at(after), town, self.world, w)
+        write({name: last[name] for name in final}, final)
+        write({name: after[name] for name in values if name in final or name == "episode"}, values)
+        told = {"reward": reward, "components": components, "terminated": dead, "truncated": late}
+        write(told | {"obs": obs, "mask": mask}, shown)
+
+    def _step_here(self) -> None:
+        self._write(self._state, self._final, self._shown, self._mix, self._actions)
 
     def step(self, actions: Any) -> None:
         """One step of every row."""
         actions = torch.as_tensor(actions, device=self.device)
         check_actions(actions, self.rows)
-        actions = actions.to(torch.int64)
         if self.device == "cpu" and not bool(((actions >= 0) & (actions < len(self.world.actions))).all()):
             raise TownletError("some action does not exist", f"give whole numbers from 0 to {self._w.wait}")
+        self._actions.copy_(actions)
         if len(self.used):
-            self._foretell(actions)
-        after, last, *out = self._advance(self._state, self._mix, actions, self.terminated, self.truncated)
-        self._state, self._final = after, last
-        self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated = out
+            self._foretell()
+        if not self._recorded:
+            self._recorded = True
+            changed = (*self._state.values(), *self._final.values(), *self._shown.values())
+            self._advance = Recorded(self._step_here, changed)
+        self._advance()
 
     def watch(self, rows: int) -> None:
         """From now on every step writes into `used` what the first rows really used."""
         self.used = nothing_used(self.world, max(rows, len(self.used)))
 
-    def _foretell(self, actions: Tensor) -> None:
+    def _foretell(self) -> None:
         """Write into `used` what its rows will use by these actions; an ended row that stays so uses nothing."""
         rows = len(self.used)
-        s = Row({name: v[:, :rows] if name == "meters" else v[:rows] for name, v in self._state.items()})
+        s = self._row({name: values[:rows] for name, values in self._state.items()})
         town = self._town[:rows] if self._w.shuffled else 0
-        told = foretell(s, actions[:rows], self._kind_at(self._state), town, self._w)
+        told = foretell(s, self._actions[:rows], self._kind_at(self._state), town, self._w)
         if not self.autoreset:
             told = torch.where((self.terminated | self.truncated)[:rows], 2 * self._w.none, told)
         self.used[:] = told.cpu().numpy()
 
     def _look(self) -> None:
-        self.obs, self.mask = observe(Row(self._state), self._kind_at(self._state), self._town, self.world, self._w)
+        s = self._row(self._state)
+        obs, mask = observe(s, self._kind_at(self._state), self._town, self.world, self._w)
+        write({"obs": obs, "mask": mask}, self._shown)
+
+    def _ended(self, rows: Any) -> Tensors:
+        """Every field, before their reset, of rows that ended in the last step."""
+        index = torch.as_tensor(rows, device=self.device).to(torch.int64)
+        return {name: values[index] for name, values in (self._state | self._final).items()}
 
     def final(self, rows: Any = None) -> tuple[Tensor, Tensor]:
         """Observation and mask, before their reset, of rows that ended in the last step."""
         if rows is None:
             rows = torch.nonzero(self.terminated | self.truncated).squeeze(1)
-        rows = torch.as_tensor(rows, device=self.device).to(torch.int64)
-        ended = {name: v[:, rows] if name == "meters" else v[rows] for name, v in self._final.items()}
+        ended = self._ended(rows)
         town = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
-        return observe(Row(ended), self._kind_at(ended), town, self.world, self._w)
+        return observe(self._row(ended), self._kind_at(ended), town, self.world, self._w)
 
     def final_meters(self, rows: Any) -> NDArray[np.float32]:
         """The meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
-        rows = torch.as_tensor(rows, device=self.device).to(torch.int64)
-        meters: NDArray[np.float32] = self._final["meters"][:, rows].T.contiguous().cpu().numpy()
+        return self._together(self._ended(rows))
+
+    def _together(self, values: Tensors) -> NDArray[np.float32]:
+        """The meters of some rows [k, M], a copy."""
+        meters: NDArray[np.float32] = torch.stack([values[name] for name in self._meters], 1).cpu().numpy()
         return meters
 
     def final_state(self, rows: Any, *names: str) -> State:
         """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
-        index = torch.as_tensor(rows, device=self.device).to(torch.int64)
-        found: State = {n: self._final[n][index].cpu().numpy() for n in names if n not in ("meters", "cell_of")}
+        ended = self._ended(rows)
+        ended["episode"] = ended["episode"] - int(self.autoreset)  # those rows have begun the next one
+        found: State = {name: as_numpy(name, ended[name]) for name in names if name in FIELDS}
         if "meters" in names:
-            found["meters"] = self.final_meters(rows)
+            found["meters"] = self._together(ended)
         if "cell_of" in names:
-            kind_at = self._kind_at(self._final)[index if self._w.shuffled else index * 0]
+            kind_at = ended["kind_at"] if self._w.shuffled else self._w.kind_at.expand(len(rows), -1)
             found["cell_of"] = places_of(kind_at.cpu().numpy(), self.world)
         return found
 
     def peek(self, *names: str) -> State:
         """The state as NumPy arrays [N, ...], copies; only the named fields where names are given."""
         shared = {"kind_at": self._w.kind_at, "cell_of": self._w.cell_of, "reward_mix": self._mix}
-        fields = shared | self._state
-        out = {name: fields[name].cpu().numpy() for name in names or fields}
-        if "meters" in out:
-            out["meters"] = np.ascontiguousarray(out["meters"].T)
-        return out
+        fields = {name: values for name, values in (shared | self._state).items() if name not in self._meters}
+        wanted = names or ("meters", *fields)
+        return {n: self._together(self._state) if n == "meters" else as_numpy(n, fields[n]) for n in wanted}
 
     def records(self, rows: int) -> NDArray[np.void]:
         """The first rows as records, copies."""
-        found = {name: self._state[name][:rows].cpu().numpy() for name in FIELDS}
-        return records(found | {"meters": self._state["meters"][:, :rows].cpu().numpy().T})
+        first = {name: values[:rows] for name, values in self._state.items()}
+        return records({name: as_numpy(name, first[name]) for name in FIELDS} | {"meters": self._together(first)})
 
     def state(self) -> State:
         """A copy of everything that decides what happens next."""
         ends = {"terminated": self.terminated, "truncated": self.truncated, "key": self._key}
-        more: State = {name: values.cpu().numpy() for name, values in ends.items()}
-        return {name: values.copy() for name, values in (self.peek() | more).items()}
+        return self.peek() | {name: as_numpy(name, values) for name, values in ends.items()}
 
     def restore(self, state: State) -> None:
         """Take over the given fields, and show what follows from them."""
         check_state(self.world, self.rows, state)
+        ours = self._state | {"terminated": self.terminated, "truncated": self.truncated}
+        ours |= {"reward_mix": self._mix, "key": self._key}
         for name, values in state.items():
             given = torch.from_numpy(np.array(values)).to(self.device)
-            if given.is_floating_point():
-                given = given.to(torch.float32)
             if name == "meters":
-                self._state[name] = given.T.contiguous()
-            elif name == "reward_mix":
-                self._mix = given
-            elif name == "key":
-                self._key.copy_(given)
-            elif name in ("terminated", "truncated"):
-                setattr(self, name, given)
-            elif name in FIELDS:
-                self._state[name] = given if given.is_floating_point() else given.to(torch.int32)
-            elif self._w.shuffled:
-                self._state[name] = given.to(torch.int32)
+                write(dict(zip(self._meters, given.unbind(1), strict=True)), self._state)
+            elif name in ours:  # a layout that all share is the world's
+                ours[name].copy_(given)
         if self.autoreset:  # what those rows saw last is not part of a state
-            self.terminated, self.truncated = self.terminated & False, self.truncated & False
-        self._state["here"] = self._kind_at(self._state)[self._town, self._state["cell"]]
+            self.terminated.zero_(), self.truncated.zero_()
+        here = self._kind_at(self._state)[self._town, self._state["cell"].to(torch.int32)]
+        self._state["here"].copy_(here)
+        write({name: self._state[name] for name in self._final}, self._final)
         self._look()
 
     def set(self, settings: State, rows: Any = None) -> None:
@@ -273,17 +261,12 @@ class TensorEngine:
         check_settings(self.world, len(chosen), settings)
         for name, values in settings.items():
             now = self._mix if name == "reward_mix" else self._state[name]
-            given = torch.from_numpy(np.array(values)).to(self.device, now.dtype)
-            changed = now.index_put((chosen,), given)
-            if name == "reward_mix":
-                self._mix = changed
-            else:
-                self._state[name] = changed
+            now[chosen] = torch.from_numpy(np.array(values)).to(self.device, now.dtype)
         if "active" not in settings:
             return  # nothing that is seen or allowed follows from the others
         if self._starts[SHARE][0] > 0:  # a life that has not begun yet begins with the meters that are now in play
             young = torch.zeros_like(self.terminated).index_fill(0, chosen, True) & (self._state["age"] == 0)
-            self._state = choose(young, self._begin(self._state), self._state)
+            write(chosen_of(young, self._begin(self._state), self._state), self._state)
         self._look()
 
     def scene(self, row: int, action: int | None = None) -> Scene:
