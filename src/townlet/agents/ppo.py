@@ -16,7 +16,7 @@ from torch import Tensor
 
 from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
-from townlet.agents.learner import LOOKED_AT, refuse_voids
+from townlet.agents.learner import LOOKED_AT, at_once, refuse_voids
 from townlet.agents.losses import explained_variance, surrogate_slope, value_slope
 from townlet.agents.passes import FIGURES, Passes
 from townlet.config.model import Model
@@ -30,9 +30,6 @@ from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.optimizers import Kind
 
 TINY: Final = 1e-8
-# Steps that go through the network at once. What it keeps of them for the way back then stays in the processor's
-# caches and in memory that is reused: a minibatch of 131072 takes half of the time that it takes in one piece.
-AT_ONCE: Final = 8192
 ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
 # What an update aims at and may be scheduled, and the figure that tells its value: `entropy` tells of the policy.
 AIMS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
@@ -137,7 +134,7 @@ class Ppo(Actor):
         rows, device, size = env.rows, env.device, env.layout.size
         if network.hidden:
             refuse_voids("ppo", env)
-        self.round = settings.n_steps
+        self.round, self._at_once = settings.n_steps, at_once(device)
         self.rollout = Rollout(
             settings.n_steps,
             rows,
@@ -201,7 +198,7 @@ class Ppo(Actor):
         self._follow_lr()
         if self.network.apart:  # all at once takes a fraction of the time that they take step by step
             with torch.inference_mode():
-                self.rollout.revalue(self.network.values, AT_ONCE)
+                self.rollout.revalue(self.network.values, self._at_once)
         advantage, returns = self.rollout.advantages(self._last_value, s.gamma, s.gae_lambda, self.weight.value)
         explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns))
         if s.normalize_advantage == "rollout":
@@ -252,7 +249,7 @@ class Ppo(Actor):
         recurrent, s = self.network.hidden > 0, self.settings
         chosen = advantage.index_select(1, index) if recurrent else advantage.view(-1).index_select(0, index)
         std, mean = torch.std_mean(chosen, correction=0)
-        for part in torch.split(index, max(ROWS_AT_ONCE, AT_ONCE // s.n_steps) if recurrent else AT_ONCE):
+        for part in torch.split(index, max(ROWS_AT_ONCE, self._at_once // s.n_steps) if recurrent else self._at_once):
             if recurrent:
                 batch, fresh, hidden = self.rollout.gather_rows(part)
             else:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
+from townlet.agents.learner import at_once
 from townlet.agents.losses import explained_variance
 from townlet.config.model import Model
 from townlet.config.schedule import Schedule, Scheduled, value_at
@@ -28,7 +29,6 @@ from townlet.memory.lives import Lives
 from townlet.nets.optimizers import Kind
 
 TINY: Final = 1e-8
-AT_ONCE: Final = 8192  # steps that go through the network at once, see `ppo`
 FIGURES: Final = ("policy_loss", "value_loss", "entropy")
 AIMS: Final = {"entropy": "entropy_weight", "value": "value_weight"}  # what may be scheduled, and its figure
 
@@ -149,7 +149,7 @@ class Reinforce(Actor):
             gain = (gain - mean) / (std + TINY)
         self.optimizer.forget()
         sums = torch.zeros(len(FIGURES), device=places.device)
-        for part in torch.split(torch.arange(len(places), device=places.device), AT_ONCE):
+        for part in torch.split(torch.arange(len(places), device=places.device), at_once(str(places.device))):
             ask()
             sums += self._climb(part, places, returns, gain) * (len(part) / len(places))
         norm = self.optimizer.step(s.max_grad_norm)
