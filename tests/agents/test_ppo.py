@@ -12,7 +12,6 @@ from torch import Tensor
 
 from agents.lives import Life, differences, seen_in, success
 from agents.toys import Chain, Toy
-from townlet.agents import ppo
 from townlet.agents.agent import Materials
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.contract.counters import Counters
@@ -213,11 +212,11 @@ def test_the_size_of_minibatches() -> None:
         assert counts == {steps}, size
 
 
-def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole() -> None:
     settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 100, "value_clip": 0.1}
     whole, parts = filled(life(**settings)), filled(life(**settings))
     told = whole.learn()
-    monkeypatch.setattr(ppo, "AT_ONCE", 7)
+    parts._at_once = 7
     assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
     for name, weight in weights(parts).items():
         torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)

@@ -123,7 +123,7 @@ def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytes
     settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 1.0, "rows": 12, "n_steps": 21}
     whole, parts = (filled(life("lstm", **settings), rounds=1) for _ in range(2))
     told = whole.learn()
-    monkeypatch.setattr(ppo, "AT_ONCE", 5 * 21)
+    parts._at_once = 5 * 21
     monkeypatch.setattr(ppo, "ROWS_AT_ONCE", 1)
     assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
     for name, weight in parts.parameters().items():
