@@ -44,6 +44,7 @@ def check_state(world: World, rows: int, state: State) -> None:
     shapes |= {"meters": (rows, len(world.meters)), "reward_mix": (rows, rewards), "key": ()}
     shapes |= {"kind_at": (towns, cells + 1), "cell_of": (towns, t.none)}
     tops = {"cell": cells, "hour": t.day, "using": t.none + 1, "kind_at": t.none + 2, "cell_of": cells}
+    tops |= {"progress": int(max(t.ticks))}  # with the last tick a session is over
     for name, given in state.items():
         values: NDArray[Any] = np.asarray(given)
         if name not in shapes:

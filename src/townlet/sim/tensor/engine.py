@@ -74,7 +74,7 @@ class TensorEngine:
         self.used = np.zeros(0, np.int64)
         self._write = compiled(self._step, device) if compile else self._step
         self._advance: Callable[[], None] = self._step_here
-        self._recorded = not (compile and device.startswith("cuda"))
+        self._to_be_recorded = compile and device.startswith("cuda")
         self.restore(fresh(world, rows))
 
     @property
@@ -164,8 +164,8 @@ class TensorEngine:
         self._actions.copy_(actions)
         if len(self.used):
             self._foretell()
-        if not self._recorded:
-            self._recorded = True
+        if self._to_be_recorded:
+            self._to_be_recorded = False
             changed = (*self._state.values(), *self._final.values(), *self._shown.values())
             self._advance = Recorded(self._step_here, changed)
         self._advance()
@@ -252,7 +252,8 @@ class TensorEngine:
             elif name in ours:  # a layout that all share is the world's
                 ours[name].copy_(given)
         if self.autoreset:  # what those rows saw last is not part of a state
-            self.terminated.zero_(), self.truncated.zero_()
+            self.terminated.zero_()
+            self.truncated.zero_()
         here = self._kind_at(self._state)[self._town, self._state["cell"].to(torch.int32)]
         self._state["here"].copy_(here)
         write({name: self._state[name] for name in self._final}, self._final)
