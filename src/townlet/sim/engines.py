@@ -132,4 +132,4 @@ def make_engine(
     from townlet.sim.tensor.engine import TensorEngine
 
     compiles = kind == "compiled"
-    return TensorEngine(world, rows, autoreset=autoreset, device=device, compile=compiles, starts=starts)
+    return TensorEngine(world, rows, autoreset=autoreset, device=device, compiles=compiles, starts=starts)

@@ -36,6 +36,13 @@ def check_actions(actions: Any, rows: int) -> None:
         raise TownletError(what, f"give {rows} whole numbers, one for each row")
 
 
+def tops_of(world: World) -> dict[str, int]:
+    """Fields whose whole numbers stay below a figure of the world; with its last tick a session is over."""
+    t = world.tables
+    found = {"cell": t.next_cell.shape[1], "hour": t.day, "progress": int(max(t.ticks))}
+    return found | {"using": t.none + 1, "here": t.none + 2}
+
+
 def check_state(world: World, rows: int, state: State) -> None:
     """Refuse fields of another world or number of rows, and values that would lead outside the tables."""
     t, towns = world.tables, rows if world.tables.shuffled else 1
@@ -43,8 +50,7 @@ def check_state(world: World, rows: int, state: State) -> None:
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*FIELDS, "terminated", "truncated"), (rows,))
     shapes |= {"meters": (rows, len(world.meters)), "reward_mix": (rows, rewards), "key": ()}
     shapes |= {"kind_at": (towns, cells + 1), "cell_of": (towns, t.none)}
-    tops = {"cell": cells, "hour": t.day, "using": t.none + 1, "kind_at": t.none + 2, "cell_of": cells}
-    tops |= {"progress": int(max(t.ticks))}  # with the last tick a session is over
+    tops = tops_of(world) | {"kind_at": t.none + 2, "cell_of": cells}
     for name, given in state.items():
         values: NDArray[Any] = np.asarray(given)
         if name not in shapes:

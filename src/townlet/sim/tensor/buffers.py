@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.sim.state import FIELDS
+from townlet.sim.state import FIELDS, tops_of
 from townlet.world.tables import World
 
 Tensors = dict[str, Tensor]
@@ -25,15 +25,12 @@ def meter_names(world: World) -> list[str]:
 
 def kinds(world: World) -> dict[str, torch.dtype]:
     """The type each field is kept in: a step is bound by the bytes that it moves."""
-    t = world.tables
-    tops = {"cell": t.next_cell.shape[1], "hour": t.day, "progress": int(max(t.ticks))}
-    tops |= {"using": t.none, "here": t.none + 1}
-    found = {name: _smallest(tops[name]) if name in tops else torch.int32 for name in FIELDS}
+    found = dict.fromkeys(FIELDS, torch.int32) | {name: _smallest(top - 1) for name, top in tops_of(world).items()}
     return found | {"multiplier": torch.float32} | dict.fromkeys(meter_names(world), torch.float32)
 
 
-def _smallest(top: int) -> torch.dtype:
-    return next((kind for kind in (torch.uint8, torch.int16) if top <= torch.iinfo(kind).max), torch.int32)
+def _smallest(largest: int) -> torch.dtype:
+    return next((kind for kind in (torch.uint8, torch.int16) if largest <= torch.iinfo(kind).max), torch.int32)
 
 
 class Row:

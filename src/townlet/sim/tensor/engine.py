@@ -49,10 +49,10 @@ class TensorEngine:
         *,
         autoreset: bool = True,
         device: str = "cpu",
-        compile: bool = False,
+        compiles: bool = False,
         starts: StartsSpec | None = None,
     ) -> None:
-        self.name = "compiled" if compile else "torch"
+        self.name = "compiled" if compiles else "torch"
         self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
         self._w = tensor_tables(world.tables, device)
         self._starts = unrolled(start_table(world, starts).tolist())
@@ -72,9 +72,9 @@ class TensorEngine:
         self.reward, self.components = made(rows), made((rows, len(world.rewards)))
         self.terminated, self.truncated = made(rows, dtype=torch.bool), made(rows, dtype=torch.bool)
         self.used = np.zeros(0, np.int64)
-        self._write = compiled(self._step, device) if compile else self._step
+        self._write = compiled(self._step, device) if compiles else self._step
         self._advance: Callable[[], None] = self._step_here
-        self._to_be_recorded = compile and device.startswith("cuda")
+        self._to_be_recorded = compiles and device.startswith("cuda")
         self.restore(fresh(world, rows))
 
     @property
