@@ -272,3 +272,19 @@ def test_how_many_batches_are_drawn_at_once_changes_nothing(monkeypatch: pytest.
         return q(agent.network, 3)
 
     assert learned(1) == learned(2**20)
+
+
+def test_values_of_many_batches_at_once_are_those_of_the_target_at_each_update() -> None:
+    agent = table_agent(target_every=3, updates=8, batch_size=2)
+    for place in range(4):
+        live(agent, place, ON, 1.0, place + 1)
+    copies = 0
+    for batch, lagging in agent._batches(0.0):
+        (values,) = agent._way.there(batch.obs, agent._nothing)
+        assert lagging is not None
+        assert torch.equal(lagging, agent.target(batch.next_obs, agent._nothing)[0])
+        before = agent._lagging.clone()
+        agent._way.back([torch.ones_like(values)])
+        agent._descend()
+        copies += not torch.equal(before, agent._lagging)
+    assert (agent.counters.updates, copies) == (8, 2)

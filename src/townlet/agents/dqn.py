@@ -21,6 +21,7 @@ from townlet.errors import TownletError
 from townlet.memory.packing import Packing
 from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
+from townlet.nets.ways import way
 
 DRAWN: Final = 2**20  # numbers of observations that are drawn at once, at most: 4 MiB, twice
 
@@ -50,6 +51,7 @@ class Dqn(QAgent):
             raise TownletError(
                 "dqn cannot train a recurrent network", "use drqn, or leave `recurrent` out of the network"
             )
+        self._way = way(self.network, self.network.chains(), self.optimizer)
         self._nothing = self.network.start(0)  # handed through by a network without memory
         env = given.env
         self.memory = Ring(
@@ -81,31 +83,53 @@ class Dqn(QAgent):
         return values
 
     @torch.no_grad()
-    def targets(self, batch: Batch) -> Tensor:
-        """What Q(s, a) should be [B]: y = r + discount · Q⁻(s′, argmax over valid a′), discount 0 after a death."""
-        values: Tensor = self.target(batch.next_obs, self._nothing)[0]
+    def targets(self, batch: Batch, values: Tensor | None = None) -> Tensor:
+        """What Q(s, a) should be [B]: y = r + discount · Q⁻(s′, argmax over valid a′), discount 0 after a death.
+
+        `values` [B, K] are those of s′ by the target network, where they are known.
+        """
+        if values is None:
+            values = self._lag(batch.next_obs)
         ranking = self._evaluate(batch.next_obs) if self.settings.double else values
         return batch.reward + batch.discount * best_valid(ranking, values, batch.next_mask)
 
-    def _batches(self, weight: float) -> Iterator[Batch]:
-        """What a round learns from: many batches drawn at once, unless priorities change with every update."""
-        s = self.settings
+    @torch.no_grad()
+    def _lag(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.target(obs, self._nothing)[0]
+        return values
+
+    def _batches(self, weight: float) -> Iterator[tuple[Batch, Tensor | None]]:
+        """What a round learns from, and the target's values of what was reached: many batches at once.
+
+        Not where priorities change with every update, nor values where the target does.
+        """
+        s, left = self.settings, self.settings.updates
         if self._beta is not None:
-            yield from (self.memory.sample(s.batch_size, weight, self._beta) for _ in range(s.updates))
+            yield from ((self.memory.sample(s.batch_size, weight, self._beta), None) for _ in range(left))
             return
         at_once = max(1, DRAWN // (s.batch_size * self._obs.shape[1]))
-        for begun in range(0, s.updates, at_once):
-            count = min(at_once, s.updates - begun)
+        while left:
+            count = min(at_once, left)
+            if s.polyak is None:
+                count = min(count, s.target_every - self.counters.updates % s.target_every)
             drawn = self.memory.sample(count * s.batch_size, weight)
-            yield from map(Batch._make, zip(*(torch.split(part, s.batch_size) for part in drawn), strict=True))
+            values = [None] * count if s.polyak is not None else torch.split(self._lag(drawn.next_obs), s.batch_size)
+            parts = zip(*(torch.split(part, s.batch_size) for part in drawn), strict=True)
+            yield from zip(map(Batch._make, parts), values, strict=True)
+            left -= count
 
+    @torch.no_grad()
     def _updates(self, weight: float) -> Iterator[tuple[Tensor, Tensor]]:
         s = self.settings
-        for batch in self._batches(weight):
-            values = self._evaluate(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-            error = values.detach() - self.targets(batch)
+        for batch, lagging in self._batches(weight):
+            (values,) = self._way.there(batch.obs, self._nothing)
+            actions = batch.actions.unsqueeze(1)
+            chosen = values.gather(1, actions).squeeze(1)
+            error = chosen - self.targets(batch, lagging)
             # Weights of importance undo the bias of drawing by priority (Schaul et al. 2016, §3.4); 1 without it.
-            norm = self._descend(values, batch.importance * pointwise_slope(error, s.loss) / s.batch_size)
+            slope = batch.importance * pointwise_slope(error, s.loss) / s.batch_size
+            self._way.back([torch.zeros_like(values).scatter_(1, actions, slope.unsqueeze(1))])
+            norm = self._descend()
             loss, off = (batch.importance * pointwise_loss(error, s.loss)).mean(), error.abs()
             self.memory.reprioritize(batch.index, off)
-            yield torch.stack((loss, off.mean(), values.detach().mean(), norm)), batch.next_obs
+            yield torch.stack((loss, off.mean(), chosen.mean(), norm)), batch.next_obs

@@ -162,7 +162,8 @@ class Drqn(QAgent):
             # Padding counts for nothing.
             error = (values.detach() - self.targets(windows, online.detach())) * valid
             count = valid.sum()
-            norm = self._descend(values, pointwise_slope(error, s.loss) / count)
+            self.optimizer.add([values], [pointwise_slope(error, s.loss) / count])
+            norm = self._descend()
             sums = pointwise_loss(error, s.loss).sum(), error.abs().sum(), (values.detach() * valid).sum()
             reached = windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0]
             yield torch.stack((*(total / count for total in sums), norm)), reached

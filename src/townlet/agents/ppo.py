@@ -28,6 +28,7 @@ from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.optimizers import Kind
+from townlet.nets.ways import way
 
 TINY: Final = 1e-8
 ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
@@ -135,6 +136,7 @@ class Ppo(Actor):
         if network.hidden:
             refuse_voids("ppo", env)
         self.round, self._at_once = settings.n_steps, at_once(device)
+        self._way = way(network, network.chains(), self.optimizer)
         self.rollout = Rollout(
             settings.n_steps,
             rows,
@@ -258,21 +260,22 @@ class Ppo(Actor):
                 batch = batch._replace(advantage=(batch.advantage - mean) / (std + TINY))
             yield Piece(batch, fresh, hidden, len(part) / len(index))
 
+    @torch.no_grad()
     def _descend(self, pieces: Iterable[Piece], aim: Aim, passes: Passes, ask: Callable[[], None]) -> None:
         """One gradient step on a minibatch; its pieces add up to the gradient of the whole."""
         self.optimizer.forget()
         for batch, fresh, hidden, share in pieces:
             ask()
-            outputs, value, _ = self.network(batch.obs, hidden, fresh)
+            outputs, value = self._way.there(batch.obs, hidden, fresh)
+            value = value.view_as(batch.value)
             each = share / value.numel()  # the loss is a mean
-            with torch.no_grad():
-                choice = self.family.of(outputs, batch.mask)
-                log_ratio = choice.log_prob(batch.actions) - batch.log_prob
-                by_log_prob = surrogate_slope(log_ratio, batch.advantage, aim.clip).mul_(each)
-                by_outputs = choice.slope(batch.actions, by_log_prob, -aim.entropy * each)
-                by_value = value_slope(value, batch.value, batch.returns, aim.value_clip).mul_(aim.value * each)
-                passes.saw(batch, log_ratio, value.detach(), choice.entropy())
-            self.optimizer.add([outputs, value], [by_outputs, by_value])
+            choice = self.family.of(outputs, batch.mask)
+            log_ratio = choice.log_prob(batch.actions) - batch.log_prob
+            by_log_prob = surrogate_slope(log_ratio, batch.advantage, aim.clip).mul_(each)
+            by_outputs = choice.slope(batch.actions, by_log_prob, -aim.entropy * each)
+            by_value = value_slope(value, batch.value, batch.returns, aim.value_clip).mul_(aim.value * each)
+            passes.saw(batch, log_ratio, value, choice.entropy())
+            self._way.back([by_outputs, by_value])
         passes.stepped(self.optimizer.step(self.settings.max_grad_norm))
         self.counters.updates += 1
 

@@ -175,9 +175,8 @@ class QAgent(Choosing, Learner, ABC):
         dead = self._dead(reached) if self.counters.updates // LOOK > before // LOOK else {}
         return dict(zip(FIGURES, means, strict=True)) | dead | novelty | self.figures()
 
-    def _descend(self, values: Tensor, slopes: Tensor) -> Tensor:
-        """One step down a loss with these slopes by some values; the target follows. Returns the gradient's norm."""
-        self.optimizer.add([values], [slopes])
+    def _descend(self) -> Tensor:
+        """One step down what was added to the optimizer; the target follows. Returns the gradient's norm."""
         norm = self.optimizer.step(self.settings.max_grad_norm)
         self.counters.updates += 1
         if self.settings.polyak is not None:

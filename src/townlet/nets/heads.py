@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import init
 
+from townlet.nets.affine import affine
 from townlet.nets.layers import undrawn
 
 # Keeps the size of features through layers that cut half of them off (Saxe et al. 2014, He et al. 2015).
@@ -20,6 +21,9 @@ class Head(nn.Linear):
     """A linear layer that begins with a gain of its own."""
 
     gain = 1.0
+
+    def forward(self, features: Tensor) -> Tensor:
+        return affine(features, self.weight, self.bias)
 
 
 def head(features: int, outputs: int, scale: float) -> nn.Linear:
@@ -52,6 +56,13 @@ class Dueling(nn.Module):
     def __init__(self, features: int, outputs: int, scale: float = 1.0) -> None:
         super().__init__()
         self.streams = head(features, 1 + outputs, scale)
+
+    @property
+    def mix(self) -> Tensor:
+        """The same as a product [K, 1 + K] with what the streams give."""
+        outputs, like = self.streams.out_features - 1, self.streams.weight
+        around = torch.eye(outputs, device=like.device, dtype=like.dtype) - 1 / outputs
+        return torch.cat((torch.ones_like(around[:, :1]), around), 1)
 
     def forward(self, features: Tensor) -> Tensor:
         value, advantage = self.streams(features).split((1, self.streams.out_features - 1), -1)

@@ -7,15 +7,14 @@ from typing import Final, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from townlet.contract.layout import Block
 from townlet.errors import TownletError
+from townlet.nets.affine import affine
 from townlet.nets.spec import Activation, Network
 
 M = TypeVar("M", bound=nn.Module)
 
-OVER: Final = {"relu": torch.relu_, "tanh": torch.tanh_}  # write over their input, which their slope does not need
 ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "silu": nn.SiLU}
 MAX_VALUES: Final = 1 << 20  # of one index; larger ones are no names but numbers
 
@@ -47,16 +46,16 @@ class Stack(nn.Sequential):
             layers += [undrawn(nn.Linear, before, width), *norm, bend(activation, over=True)]
         super().__init__(*layers)
         self.features = widths[-1] if widths else inputs
-        self._over = None if layer_norm else OVER.get(activation)
+        self.bend = None if layer_norm or activation == "silu" else activation
         self._last = tuple(layers[-1:])  # in a tuple it is no second child
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., inputs] → [..., features]. Plain layers are applied here: calling a module costs as much as one."""
-        if self._over is None or (self._last and self._last[0]._forward_hooks):  # somebody looks at single layers
+        if self.bend is None or (self._last and self._last[0]._forward_hooks):  # somebody looks at single layers
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
             if isinstance(layer, nn.Linear):
-                x = self._over(linear(x, layer.weight, layer.bias))
+                x = affine(x, layer.weight, layer.bias, self.bend)
         return x
 
 

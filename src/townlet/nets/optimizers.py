@@ -7,8 +7,6 @@ from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
-from torch.optim.adamw import adamw
 
 from townlet.contract.restore import copy_into
 from townlet.contract.state import State
@@ -59,15 +57,24 @@ class Optimizer:
     def add(self, outputs: Tensor | Sequence[Tensor], slopes: Sequence[Tensor] | None = None) -> None:
         """The gradient of a loss [], or of one with these slopes by some outputs; beside others since the last step."""
         gradients = torch.autograd.grad(outputs, self._parts, slopes, materialize_grads=True)
-        if self._begun:
+        if self.begin():
             self._gradient += torch.cat([gradient.flatten() for gradient in gradients])
         else:
             torch.cat([gradient.flatten() for gradient in gradients], out=self._gradient)
-        self._begun = True
+
+    def begin(self) -> bool:
+        """Something is going to be added; whether that is beside other gradients, or in the place of old ones."""
+        begun, self._begun = self._begun, True
+        return begun
 
     def gradients(self) -> State:
         """What was followed last, by the names of the weights; live."""
         return dict(zip(self._names, _views(self._gradient, self._parts), strict=True))
+
+    def gradients_of(self, module: nn.Module) -> list[Tensor]:
+        """The same for the weights of a part of the network, in their order; live."""
+        places = {id(weight): view for weight, view in zip(self._parts, self.gradients().values(), strict=True)}
+        return [places[id(weight)] for weight in module.parameters()]
 
     def forget(self) -> None:
         """No gradient was ever added: for whoever was interrupted before the step."""
@@ -84,8 +91,10 @@ class Optimizer:
             self.vector.sub_(gradient, alpha=self.lr)
             return norm
         mean, square = self._moments.values()
-        (adam if self.kind == "adam" else adamw)(
-            [self.vector], [gradient], [mean], [square], [], [self._step], fused=True, amsgrad=False, lr=self.lr,
+        self._step += 1
+        # What torch's own optimizers end in; its functions around it take four times as long as a small network's step.
+        (torch._fused_adam_ if self.kind == "adam" else torch._fused_adamw_)(
+            [self.vector], [gradient], [mean], [square], [], [self._step], amsgrad=False, lr=self.lr,
             eps=self._epsilon, weight_decay=DECAY[self.kind], maximize=False, beta1=BETAS[0], beta2=BETAS[1],
         )  # fmt: skip
         self._steps += 1

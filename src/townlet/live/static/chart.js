@@ -81,7 +81,8 @@ export class Chart {
       scales: { x: { time: false }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [
         { ...axis, size: 20, grid: { show: false }, space: 56, values: (_, splits) => splits.map(this.spoken) },
-        { ...axis, space: 26, values: (_, splits) => splits.map((v) => figure(v, 2)) },
+        // Five digits are wider than the axis.
+        { ...axis, space: 26, values: (_, splits) => splits.map((v) => (Math.abs(v) >= 1e4 ? compact(v) : figure(v, 2))) },
       ],
       series: [{}, ...this.lines.map((line) => ({
         label: line.label,
