@@ -1,4 +1,4 @@
-"""The way back that is written out gives the gradients that torch finds, and layers give what torch's layers give."""
+"""The way back that is written out gives the gradients that torch finds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nets.layouts import draws, law
 from townlet.agents.actor_critic import ActorCritic, make_actor_critic
 from townlet.agents.q_network import QNetwork, make_q_network
 from townlet.contract.layout import Layout
-from townlet.nets import affine
+from townlet.nets import bends
 from townlet.nets.optimizers import Optimizer
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.nets.ways import Plain, Recorded, way
@@ -71,7 +71,7 @@ def test_both_ways_lead_to_the_same(network: Network, rows: int, parts: int, arm
     obs = draws(rows, INPUTS)
     theirs, expected = followed(network, obs, True, min(parts, rows))
     with pytest.MonkeyPatch.context() as machine:
-        machine.setattr(affine, "ARM", arm)
+        machine.setattr(bends, "ARM", arm)
         ours, found = followed(network, obs, False, min(parts, rows))
     for output, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(output, other, rtol=1e-5, atol=1e-5)
@@ -96,16 +96,3 @@ def test_a_weight_that_no_chain_has_is_noticed() -> None:
     network = actor_critic(MlpSpec(hidden=(8,)), 3, shared=False)
     with pytest.raises(ValueError, match="not the whole network"):
         way(network, network.chains()[:1], Optimizer("sgd", network, 0.1))
-
-
-@law
-@given(st.sampled_from((1, 12, 13, 70)), st.sampled_from((1, 12, 13, 33)), st.sampled_from((None, "relu", "tanh")))
-def test_both_forms_of_a_layer_give_the_same(rows: int, width: int, bend: affine.Bend | None) -> None:
-    x, weight, bias = draws(2, rows, 14), draws(width, 14, seed=1), draws(width, seed=2)
-    found = []
-    for arm in (True, False):
-        with pytest.MonkeyPatch.context() as machine, torch.inference_mode():
-            machine.setattr(affine, "ARM", arm)
-            found.append(affine.affine(x, weight, bias, bend))
-    assert found[0].shape == (2, rows, width)
-    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)

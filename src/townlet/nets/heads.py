@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import init
 
-from townlet.nets.affine import affine
 from townlet.nets.layers import undrawn
 
 # Keeps the size of features through layers that cut half of them off (Saxe et al. 2014, He et al. 2015).
@@ -21,9 +20,6 @@ class Head(nn.Linear):
     """A linear layer that begins with a gain of its own."""
 
     gain = 1.0
-
-    def forward(self, features: Tensor) -> Tensor:
-        return affine(features, self.weight, self.bias)
 
 
 def head(features: int, outputs: int, scale: float) -> nn.Linear:

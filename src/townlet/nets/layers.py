@@ -7,10 +7,11 @@ from typing import Final, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from townlet.contract.layout import Block
 from townlet.errors import TownletError
-from townlet.nets.affine import affine
+from townlet.nets.bends import bend_over
 from townlet.nets.spec import Activation, Network
 
 M = TypeVar("M", bound=nn.Module)
@@ -55,7 +56,7 @@ class Stack(nn.Sequential):
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
             if isinstance(layer, nn.Linear):
-                x = affine(x, layer.weight, layer.bias, self.bend)
+                x = bend_over(linear(x, layer.weight, layer.bias), self.bend)
         return x
 
 

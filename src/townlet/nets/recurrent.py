@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
-from townlet.nets.affine import affine
 from townlet.nets.layers import undrawn
 
 Memory = tuple[Tensor, ...]  # what is carried from step to step, each [B, size]; the first is also the output
@@ -83,7 +83,7 @@ class Lstm(Core):
         super().__init__(undrawn(nn.LSTM, inputs, size))
 
     def project(self, x: Tensor, weights: Weights) -> Tensor:
-        return affine(x, weights[0], weights[2] + weights[3])
+        return linear(x, weights[0], weights[2] + weights[3])
 
     def step(self, projected: Tensor, memory: Memory, weights: Weights) -> Memory:
         h, c = memory
@@ -105,12 +105,12 @@ class Gru(Core):
         super().__init__(undrawn(nn.GRU, inputs, size))
 
     def project(self, x: Tensor, weights: Weights) -> Tensor:
-        return affine(x, weights[0], weights[2])
+        return linear(x, weights[0], weights[2])
 
     def step(self, projected: Tensor, memory: Memory, weights: Weights) -> Memory:
         (h,) = memory
         reset, keep, value = projected.chunk(3, -1)
-        more_reset, more_keep, recalled = affine(h, weights[1], weights[3]).chunk(3, -1)
+        more_reset, more_keep, recalled = linear(h, weights[1], weights[3]).chunk(3, -1)
         new = torch.addcmul(value, (reset + more_reset).sigmoid(), recalled).tanh()
         return (torch.lerp(new, h, (keep + more_keep).sigmoid()),)
 
