@@ -49,8 +49,8 @@ class DrqnSettings(QSettings):
     )
     stored: bool = Field(
         False,
-        description="windows begin with what was remembered when they were lived; off, with nothing. On, it learns from "
-        "what long lives leave in the memory, by older weights than now, and needs less burn_in",
+        description="windows begin with what was remembered when they were lived; off, with nothing. On, it learns "
+        "from what long lives leave in the memory, by older weights than now, and needs less burn_in",
     )
     bptt: bool = Field(True, description="gradients go back through time; off, what is remembered is left to luck")
     carry: bool = Field(

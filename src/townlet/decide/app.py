@@ -75,6 +75,7 @@ def make_app(service: Service, rounds: Rounds) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.desk = figures.desk = Desk(service)
         rounds.begin()
+        service.warm_up()
         ticking = asyncio.create_task(_tick(service, rounds, figures))
         yield
         ticking.cancel()

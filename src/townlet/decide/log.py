@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +62,7 @@ class Log:
         self._since = 0.0  # when the disk was last asked for something, in seconds that never go back
         self._size = 0  # bytes of these
         self._closing = False
+        self._held = 0  # how many hold back what they append until they have all of it
         self._subscribers: tuple[Callable[[int], None], ...] = ()
         self._mutex = threading.Lock()
         self._arrived, self._moved = threading.Condition(self._mutex), threading.Condition(self._mutex)
@@ -79,8 +81,22 @@ class Log:
             self._waiting.append(record)
             self._size += len(record)
             self.last = number
-            self._arrived.notify()
+            if not self._held:
+                self._arrived.notify()
             return number
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is appended meanwhile goes to the disk in one piece, at the end: it is asked once for all of it."""
+        with self._mutex:
+            self._held += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._held -= 1
+                if self._waiting:
+                    self._arrived.notify()
 
     def _overrun(self, size: int) -> None:
         """More comes than the disk can take: nothing more until it has taken something."""

@@ -75,6 +75,14 @@ class Service:
         self._decider = Decider(domain, settings.policy, settings.explore, draws)
         self.write(Begun(self.name, settings.model_dump(mode="json"), self.clock()))
 
+    def warm_up(self) -> None:
+        """Decide once for nobody: what is loaded or compiled at its first use must not keep a game waiting."""
+        domain, settings = self.domain, self.settings
+        sight = domain.read(domain.game(0, "nobody", 0).message())
+        sight = sight._replace(row=sight.row | domain.fresh())
+        decider = Decider(domain, settings.policy, settings.explore, Streams(0).numpy("nobody"))
+        decider.decide([sight], self.gate, self.versions.serving)
+
     @property
     def gate_only(self) -> bool:
         """The kill switch: the gate decides alone."""
@@ -90,45 +98,48 @@ class Service:
     def answer(self, messages: Sequence[Mapping[str, Any]], hurried: bool = False) -> list[Answer]:
         """Decide for some observations together; `hurried` leaves it to the gate alone."""
         answers: list[Answer | None] = [None] * len(messages)
-        left = list(range(len(messages)))
+        left: list[tuple[int, Sight]] = []
+        for place, message in enumerate(messages):
+            try:
+                left.append((place, self.domain.read(message)))
+            except Malformed as error:
+                answers[place] = Answer(problem(error.code, str(error)))
         while left:  # one observation of a territory at a time: the next one knows what was done before
-            sights: dict[str, tuple[int, Sight]] = {}
+            now: dict[str, tuple[int, Sight]] = {}
             later = []
-            for place in left:
-                found = self._read(messages[place])
-                if isinstance(found, Answer):
-                    answers[place] = found
-                elif found.territory in sights:
-                    later.append(place)
+            for place, sight in left:
+                if sight.territory in now:
+                    later.append((place, sight))
+                elif (known := self._known(sight)) is not None:
+                    answers[place] = known
                 else:
-                    sights[found.territory] = place, found
-            if sights:
-                asked = [(sight, messages[place]) for place, sight in sights.values()]
-                for (place, _), answer in zip(sights.values(), self._decide(asked, hurried), strict=True):
-                    answers[place] = answer
+                    now[sight.territory] = place, sight
+            asked = [(self._with_past(sight), messages[place]) for place, sight in now.values()]
+            for (place, _), answer in zip(now.values(), self._decide(asked, hurried) if asked else [], strict=True):
+                answers[place] = answer
             left = later
         return [answer for answer in answers if answer is not None]
 
-    def _read(self, message: Mapping[str, Any]) -> Sight | Answer:
-        """What was seen, or what is answered without deciding: to nonsense, to what is old, and to who asks again."""
-        try:
-            sight = self.domain.read(message)
-        except Malformed as error:
-            return Answer(problem(error.code, str(error)))
+    def _known(self, sight: Sight) -> Answer | None:
+        """What is answered without deciding: to what is old, and to who asks again."""
         territory = self.ledger.territory(sight.territory)
         if (reply := territory.answered(sight.time)) is not None:
             return Answer(reply, self.log.last)
-        if sight.time <= territory.time:
-            what = f"{sight.territory} has been seen at {territory.time:g} already, and this is of {sight.time:g}"
-            return Answer(problem("STALE_OBSERVATION", f"{what}; a game that begins anew takes another territoryId"))
-        return sight._replace(row=sight.row | territory.known)
+        if sight.time > territory.time:
+            return None
+        what = f"{sight.territory} has been seen at {territory.time:g} already, and this is of {sight.time:g}"
+        return Answer(problem("STALE_OBSERVATION", f"{what}; a game that begins anew takes another territoryId"))
+
+    def _with_past(self, sight: Sight) -> Sight:
+        """With what is known of the territory besides."""
+        return sight._replace(row=sight.row | self.ledger.territory(sight.territory).known)
 
     def _decide(self, asked: Sequence[tuple[Sight, Mapping[str, Any]]], hurried: bool) -> list[Answer]:
         """For observations of different territories, with the messages that they were."""
         seen = [sight for sight, _ in asked]
         snapshot: Snapshot | None = None if hurried or self.gate_only else self.versions.serving
         drafts = self._decider.decide(seen, self.gate, snapshot)
-        with self.lock:
+        with self.lock, self.log.together():
             if self.domain.following:
                 self._join_next(seen, self.domain.following)
             return [

@@ -43,7 +43,8 @@ async def _listen(socket: WebSocket, answers: asyncio.Queue[Promise], desk: Desk
 async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
     while True:
         reply = await (await answers.get())
-        await asyncio.wait_for(socket.send_text(json.dumps(reply, separators=(",", ":"), allow_nan=False)), PATIENCE)
+        async with asyncio.timeout(PATIENCE):
+            await socket.send_text(json.dumps(reply, separators=(",", ":"), allow_nan=False))
 
 
 def _heard(text: str, desk: Desk) -> Promise:

@@ -15,7 +15,7 @@ from decide.hive.reference import Seen, gates, law, scene_of, sights, times_of
 from townlet.decide.domain import Verdicts
 from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.chunks import tables
-from townlet.decide.domains.hive.gate import GateSettings, crowd, location
+from townlet.decide.domains.hive.gate import GateSettings
 
 KINDS = ("energy", "combat")
 USUAL = GateSettings()
@@ -137,15 +137,6 @@ def test_a_disabled_gate_sends_all_that_can_be_paid_for() -> None:
     verdicts = judge(Seen(queen=20.0), settings=GateSettings(enabled=False))
     assert verdicts.send[0].tolist() == [True] * 400 + [False] * 400
     assert [DOMAIN.reasons[r] for r in verdicts.reason[0, [0, 400]]] == ["gate_disabled", "insufficient_energy"]
-
-
-@law
-@given(sights, st.integers(-1000, 1000))
-def test_location_of_any_number(seen: Seen, chunk: int) -> None:
-    scene = scene_of(seen)
-    workers = crowd(scene["present"] | scene["mining"], each=False)
-    found = location(workers, scene["hive"], USUAL, np.array([chunk]))
-    assert found.item() == pytest.approx(reference.location(chunk, seen, USUAL), abs=1e-12)
 
 
 def test_a_clock_that_goes_back_is_no_time_at_all() -> None:

@@ -26,20 +26,14 @@ def frozen(table: NDArray[Any]) -> NDArray[Any]:
 
 def _distances() -> NDArray[np.float64]:
     z, x = np.divmod(np.arange(CHUNKS), SIDE)
-    return _with_nobody(np.hypot(x[:, None] - x, z[:, None] - z), np.inf)
+    return frozen(np.hypot(x[:, None] - x, z[:, None] - z))
 
 
-def _with_nobody(table: NDArray[Any], value: float) -> NDArray[Any]:
-    """The table [400, columns] with a last line for nobody."""
-    return frozen(np.vstack((table, np.full_like(table[:1], value))))
-
-
-NOBODY: Final = CHUNKS  # stands nowhere, and means nothing to anybody
-DISTANCE: Final[NDArray[np.float64]] = _distances()  # [from, to] in chunks; nobody is infinitely far
+DISTANCE: Final[NDArray[np.float64]] = _distances()  # [from, to] in chunks
 
 
 class Tables(NamedTuple):
-    """What somebody in one chunk, or nobody, means for a parasite: [401, 400] by chunk or [401, 800] by action."""
+    """What somebody in one chunk means for a parasite: [400, 400] by chunk or [400, 800] by action."""
 
     survive: NDArray[np.float64]  # by chunk: the chance to survive this protector
     workers: NDArray[np.float32]  # by action: 1 where this worker is disturbed
@@ -56,12 +50,12 @@ def tables(
     combat_reach: float,
 ) -> Tables:
     """The tables for these ranges. Whole numbers as float32 add up exactly, in any order."""
-    apart = DISTANCE[:CHUNKS]
+    apart = DISTANCE
     threat = np.where(apart < kill_range, 1.0, np.exp(-decay * np.maximum(apart - kill_range, 0.0)))
     threat[apart >= threat_reach] = 0.0
     fought = apart < combat_reach
     return Tables(
-        _with_nobody(1 - threat, 1.0),
-        _with_nobody(np.hstack((apart < worker_reach, fought)).astype(np.float32), 0.0),
-        _with_nobody(np.hstack((-1.0 * (apart < protector_reach), fought)).astype(np.float32), 0.0),
+        frozen(1 - threat),
+        frozen(np.hstack((apart < worker_reach, fought)).astype(np.float32)),
+        frozen(np.hstack((-1.0 * (apart < protector_reach), fought)).astype(np.float32)),
     )
