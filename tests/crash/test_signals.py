@@ -100,7 +100,7 @@ def test_a_long_evaluation_is_given_up_and_made_when_the_run_goes_on(forge: Forg
     whole = forge.train("town:dqn", DQN, tmp_path / "whole", pause_at=800)
     run = forge.train("town:dqn", DQN, tmp_path / "stopped", pause_at=200)
     child = forge.resume(run, ("evaluation.episodes=100000",))
-    time.sleep(2)  # the first evaluation is due after another 200 steps
+    child.works(3)  # the first evaluation is due after another 200 steps, and takes minutes
     began = time.monotonic()
     child.signal(signal.SIGTERM)
     assert child.wait() == 130, child.words()

@@ -178,3 +178,13 @@ def test_sliders_and_lists_by_keyboard(look: Look) -> None:
     who.focus()
     look.page.keyboard.press("ArrowDown")
     expect(look.page.locator("#who")).to_have_text(re.compile("^best checkpoint"))
+
+
+def test_news_of_the_runs_take_nobody_away_from_the_list(look: Look) -> None:
+    look.page.get_by_role("button", name="Which run").focus()
+    look.page.keyboard.press("Enter")
+    chosen = look.page.locator("#run-list [aria-selected=true]")
+    expect(chosen).to_be_focused()
+    chosen.evaluate("(line) => { line.id = 'before'; }")
+    look.until(lambda: look.page.locator("#before").count() == 0)  # the list was written anew
+    expect(chosen).to_be_focused()

@@ -39,6 +39,9 @@ export function showRuns(store, choose) {
     /** @type {HTMLElement | null} */ (list.querySelector('[aria-selected=true]') ?? list.querySelector('button'))?.focus();
   };
   const fill = () => {
+    // News of the runs come at any moment; whoever is choosing by keyboard stays where they are.
+    const active = /** @type {HTMLElement | null} */ (document.activeElement);
+    const held = active && list.contains(active) ? active.dataset.run : undefined;
     list.replaceChildren(...ranked(store.known.runs ?? []).map((line) => {
       const chosen = line.name === store.known.run;
       const option = make('button', { type: 'button', role: 'option', 'aria-selected': String(chosen), class: 'run-line' },
@@ -48,9 +51,11 @@ export function showRuns(store, choose) {
         sparkline(line.scores ?? []),
         make('span', { class: 'run-line-score', text: line.best === null ? 'not tested' : `best ${figure(line.best)}` }),
         make('span', { class: 'state', 'data-state': line.state, text: stateInWords(line.state) }));
+      option.dataset.run = line.name;
       option.addEventListener('click', () => { show(false); button.focus(); choose(line.name); });
       return option;
     }));
+    if (held) /** @type {HTMLElement | null} */ (list.querySelector(`[data-run="${CSS.escape(held)}"]`))?.focus();
   };
   button.addEventListener('click', () => show(list.hidden === true));
   document.addEventListener('click', (event) => {
