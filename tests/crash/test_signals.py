@@ -77,19 +77,19 @@ def wait_for_checkpoint(root: Path, child: Child) -> None:
 def test_asked_to_stop_again_and_again_it_ends_with_the_same_bits(forge: Forge, tmp_path: Path) -> None:
     """In the midst of acting, learning and evaluating, wherever it is found."""
     began = time.monotonic()
-    whole = forge.train("town:ppo", PPO, tmp_path / "whole", pause_at=3 * 4096)
+    whole = forge.train("town:ppo", PPO, tmp_path / "whole", pause_at=2 * 4096)
     took = time.monotonic() - began  # whatever the machine is doing beside us
     root, chance, stopped = tmp_path / "stopped", random.Random(5), 0
-    child = forge.begin("town:ppo", PPO, root, pause_at=3 * 4096)
+    child = forge.begin("town:ppo", PPO, root, pause_at=2 * 4096)
     wait_for_checkpoint(root, child)
-    for _ in range(12):
+    for _ in range(6):
         time.sleep(chance.uniform(0.0, 0.7 * took))
         child.signal(signal.SIGTERM)
         if (code := child.wait()) == 0:
             break
         assert code in (130, -signal.SIGTERM), child.words()  # before it listens, a signal is a signal
         stopped += code == 130
-        child = forge.resume(only_run(root), pause_at=3 * 4096)
+        child = forge.resume(only_run(root), pause_at=2 * 4096)
     else:
         assert child.wait() == 0, child.words()
     assert stopped

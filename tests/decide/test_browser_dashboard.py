@@ -59,7 +59,7 @@ BETTER: Final = """async (cases) => {
     return [panel.better.textContent, panel.means.textContent];
   });
 }"""
-SIZES: Final = ((1280, 800), (390, 844))
+SIZES: Final = {(1280, 800): "light", (390, 844): "dark"}
 PATIENT: Final = 60_000  # milliseconds for what takes many decisions
 TERMS: Final = "[...document.querySelectorAll('#sum-rule b')].map((term) => term.textContent)"
 
@@ -279,20 +279,19 @@ def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, ser
 def test_everything_fits_and_can_be_read(visit: Visit, service: Process) -> None:
     told: dict[str, list[str]] = {}
     service.post("/api/decide/pin", version=COLLAPSED, reason="so that there is an alarm")
-    for size in SIZES:
+    for size, theme in SIZES.items():
         look = opened(visit, service, size=size)
         expect(look.page.locator("[data-alarm=collapsed]")).to_be_visible(timeout=PATIENT)
         look.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         look.until(lambda page=look.page: page.locator(".ways-table td").count() > 0)
-        for theme in ("light", "dark"):
-            look.page.emulate_media(color_scheme=theme)
-            look.page.locator("#unpin-button").evaluate("(button) => button.click()")  # how it looks is asked here
-            expect(look.page.locator("#confirm")).to_be_visible()
-            told[f"{size} {theme} dialog"] = look.page.evaluate(PALE)["found"]
-            look.page.keyboard.press("Escape")
-            look.until(lambda page=look.page: page.evaluate(RESTS))
-            told[f"{size} {theme}"] = [*look.page.evaluate(MISFITS), *look.page.evaluate(PALE)["found"]]
-            told[f"{size} {theme} cut"] = look.page.evaluate(CUT)
+        look.page.emulate_media(color_scheme=theme)
+        look.page.locator("#unpin-button").evaluate("(button) => button.click()")  # how it looks is asked here
+        expect(look.page.locator("#confirm")).to_be_visible()
+        told[f"{size} {theme} dialog"] = look.page.evaluate(PALE)["found"]
+        look.page.keyboard.press("Escape")
+        look.until(lambda page=look.page: page.evaluate(RESTS))
+        told[f"{size} {theme}"] = [*look.page.evaluate(MISFITS), *look.page.evaluate(PALE)["found"]]
+        told[f"{size} {theme} cut"] = look.page.evaluate(CUT)
     assert told == {name: [] for name in told}, json.dumps(told, indent=1)
 
 

@@ -23,6 +23,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_ppo_learns_to_sleep_in_time() -> None:
     """A random agent lives about 137 steps of 300, one that stands still 191: more takes using the Bed."""

@@ -105,11 +105,10 @@ def test_every_reward_and_block_follows_the_reference(ground: dict[str, Any], ki
 
 @pytest.mark.skipif(cpp_compiler() is None, reason="torch.compile needs a C++ compiler, and there is none here")
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, when its compiler is imported
-@pytest.mark.parametrize(
-    ("world", "length"), [("town-l3", BRIEF), *(pytest.param(w, FULL, marks=pytest.mark.long) for w in shipped())]
-)
-def test_compiled_engine_follows_the_reference(world: str, length: Length) -> None:
-    follow_shipped(world, "compiled", length)
+@pytest.mark.parametrize("world", shipped())
+@pytest.mark.long
+def test_compiled_engine_follows_the_reference(world: str) -> None:
+    follow_shipped(world, "compiled", FULL)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")

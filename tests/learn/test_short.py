@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from townlet.runs.reader import Reader
 from townlet.train.launch import Outcome, start
 from townlet.train.load import load
@@ -44,6 +46,7 @@ def test_ppo_lives_far_longer_than_at_random_in_the_whole_town(tmp_path: Path) -
     assert random_life(found) < 125  # of 500
 
 
+@pytest.mark.long
 def test_rows_go_on_to_the_next_stage_by_learning(tmp_path: Path) -> None:
     """The shipped rules with few rows, each of which must do well in ten episodes on end."""
     words = ("rows=4", "agent.batch_size=64", "agent.warmup=1000", "agent.update_every=2")

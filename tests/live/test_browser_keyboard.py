@@ -186,5 +186,5 @@ def test_news_of_the_runs_take_nobody_away_from_the_list(look: Look) -> None:
     chosen = look.page.locator("#run-list [aria-selected=true]")
     expect(chosen).to_be_focused()
     chosen.evaluate("(line) => { line.id = 'before'; }")
-    look.until(lambda: look.page.locator("#before").count() == 0)  # the list was written anew
+    look.until(lambda: look.page.locator("#before").count() == 0, seconds=60)  # the list was written anew
     expect(chosen).to_be_focused()

@@ -21,7 +21,8 @@ RECIPES = (
     "VizdoomBasic-v1:ppo", "MiniGrid-DoorKey-5x5-v0:ppo",
 )  # fmt: skip
 
-ALIKE = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:objects")  # to others of the same console
+# To others of the same console; Pong from pictures has tests of its own.
+ALIKE = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects")
 
 
 @pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in ALIKE else ()) for t in RECIPES])
