@@ -118,7 +118,7 @@ def test_a_second_signal_leaves_at_once(forge: Forge, tmp_path: Path) -> None:
     began = time.monotonic()
     child.signal(signal.SIGTERM)
     assert child.wait() == 130
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5  # and not 120
     forge.go_on(only_run(tmp_path), pause_at=200)
 
 
