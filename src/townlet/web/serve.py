@@ -59,6 +59,10 @@ class Server:
         watch = asyncio.create_task(self._watch(over))
         await self._server.serve(sockets=[self._socket])
         watch.cancel()
+        for left in list(self._server.server_state.connections):  # by whom it was not closed in time
+            if (transport := getattr(left, "transport", None)) is not None:
+                transport.abort()
+        await asyncio.sleep(0)  # aborted at the next turn of the loop
 
     async def _watch(self, over: Callable[[], bool] | None) -> None:
         while not (self._stopped or (over and over())):
