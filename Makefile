@@ -27,7 +27,7 @@ test: check ## check, and run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-long: $(TEST_STAMP) ## run the tests that take minutes
-	$(BIN)/python -m pytest -m "long and not alone" -n $(JOBS) --dist worksteal -rP
+	$(BIN)/python -m pytest -m "long and not alone" -n $(JOBS) --dist load --maxschedchunk 1 -rP
 	$(BIN)/python -m pytest -m alone -rP
 
 check: $(TEST_STAMP) ## ruff, mypy and the import rules

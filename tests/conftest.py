@@ -1,16 +1,31 @@
 """For all tests: a busy machine is no mistake, so no example of a law has to be quick.
 
 Tests run beside each other, one on each core: threads of torch would only wait for those of the others. What a test
-starts inherits that.
+starts inherits that. Those of an hour begin first, so that the others pass meanwhile.
 """
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.hookimpl(trylast=True)  # after those that are not wanted were taken out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, each with a short one behind it: a worker always keeps the test after the one that it runs."""
+    order = sorted(items, key=_minutes, reverse=True)
+    if any(map(_minutes, items)):
+        half = (len(items) + 1) // 2
+        items[::2], items[1::2] = order[:half], order[half:]
+
+
+def _minutes(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("long")
+    return float(mark.kwargs.get("minutes", 0)) if mark else 0.0

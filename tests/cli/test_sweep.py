@@ -150,7 +150,7 @@ def test_ctrl_c_ends_a_sweep_and_it_goes_on(townlet: Program, tmp_path: Path) ->
     assert run.meta()["ended"] == "interrupted"
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=4)
 def test_a_sweep_improves_on_a_poor_start(tmp_path: Path) -> None:
     """From a learning rate with which nothing is learned, twenty short trials lead to one that learns."""
     words = ["CartPole-v1:ppo", "agent.lr=1e-5..1e-2", "agent.epochs=4,10,20", "threads=1", "evaluation.episodes=20"]

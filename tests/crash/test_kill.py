@@ -99,6 +99,6 @@ def test_killed_at_random_instants(forge: Forge, tmp_path: Path) -> None:
     kill_at_random(forge, tmp_path, 20)
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=7)
 def test_killed_at_many_random_instants(forge: Forge, tmp_path: Path) -> None:
     kill_at_random(forge, tmp_path, 200)

@@ -89,6 +89,6 @@ def test_killed_under_load(tmp_path: Path) -> None:
     rounds(tmp_path, 2, 1)
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=12)
 def test_killed_a_hundred_times_under_load(tmp_path: Path) -> None:
     rounds(tmp_path, 100, 2)

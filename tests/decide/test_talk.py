@@ -196,7 +196,7 @@ def resident(process: Process) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))
 
 
-@pytest.mark.parametrize("frames", [2000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("frames", [2000, pytest.param(100_000, marks=pytest.mark.long(minutes=4))])
 def test_fuzzed_frames_neither_crash_nor_grow_it(server: Process, frames: int) -> None:
     asyncio.run(flood(server.url, 1000, 0))
     before = resident(server)

@@ -57,8 +57,9 @@ def trained(recipe: str, root: Path) -> tuple[Outcome, Evaluated, float]:
     return outcome, last, seconds
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("recipe", GOALS)
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(r, marks=pytest.mark.long(minutes=g.minutes)) for r, g in GOALS.items()]
+)
 def test_a_shipped_recipe_reaches_its_mark_in_its_time(recipe: str, tmp_path: Path) -> None:
     goal = GOALS[recipe]
     _, last, seconds = trained(recipe, tmp_path)
@@ -69,7 +70,7 @@ def test_a_shipped_recipe_reaches_its_mark_in_its_time(recipe: str, tmp_path: Pa
     assert seconds <= 60 * goal.minutes
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=9)
 def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
     outcome, _, _ = trained("town:dqn-curriculum", tmp_path)
     with Reader(outcome.run.metrics_file) as metrics:
@@ -80,7 +81,7 @@ def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
     assert all(changes["reason"])
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=7)
 def test_curiosity_fades_as_life_gets_steady_and_good(tmp_path: Path) -> None:
     outcome, last, _ = trained("town:dqn-rnd", tmp_path)
     with Reader(outcome.run.metrics_file) as metrics:

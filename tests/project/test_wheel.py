@@ -28,7 +28,7 @@ def _run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=3)
 def test_the_wheel_runs_the_demo_in_a_clean_environment(tmp_path: Path) -> None:
     _run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
     (wheel,) = tmp_path.glob("townlet-*.whl")

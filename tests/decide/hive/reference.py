@@ -104,6 +104,8 @@ def disruption(chunk: int, kind: str, seen: Seen, s: GateSettings) -> float:
 
 
 def location(chunk: int, seen: Seen, s: GateSettings) -> float:
+    if not 0 <= chunk <= 399:
+        return -1.0
     workers = set(seen.present) | set(seen.mining)
     if not workers:
         return -s.hive_weight * min(distance(chunk, seen.hive) / s.far, 1)
