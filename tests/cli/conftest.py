@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from cli.program import Program, program
+from sharing import Runs, once
 from small import SMALL, SMALL_GYM, train_gym
-from townlet.runs.folder import Run
 
 
 @pytest.fixture
@@ -22,21 +22,22 @@ def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run of each kind of agent, the recurrent one last; only to be read."""
-    from townlet.train.api import train
+    from townlet.train.launch import start
+    from townlet.train.load import load
 
     torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("trained") / "runs"
-    for recipe in ("town-l0:dqn", "town:ppo", "town-l2:drqn"):
-        train(recipe, overrides=SMALL[recipe], root=root)
-    return root
+    kinds = ("town-l0:dqn", "town:ppo", "town-l2:drqn")
+    found = once(
+        tmp_path_factory, "towns", lambda root: {kind: start(load(kind, SMALL[kind]), root).run for kind in kinds}
+    )
+    return found[kinds[0]].path.parent
 
 
 @pytest.fixture(scope="session")
-def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """A finished run of each kind outside towns, by `small.SMALL_GYM`; only to be read."""
     torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("gyms") / "runs"
-    return {kind: train_gym(kind, root) for kind in SMALL_GYM}
+    return once(tmp_path_factory, "gyms", lambda root: {kind: train_gym(kind, root) for kind in SMALL_GYM})
 
 
 @pytest.fixture(autouse=True, scope="session")

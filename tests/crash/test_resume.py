@@ -46,8 +46,10 @@ ALL = {
     "ppo in new towns": ("town-shuffled:ppo", (*PPO, "network={name: keypoints, hidden: [16]}")),
 }  # fmt: skip
 
+ALIKE = ("dqn, other switches", "reinforce", "ppo in new towns")  # of what others do as well
 
-@pytest.mark.parametrize("name", ALL)
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in ALIKE else ()) for n in ALL])
 def test_stopped_and_resumed_is_the_same_as_never_stopped(name: str, forge: Forge, tmp_path: Path) -> None:
     recipe, words = ALL[name]
     words = (*words, "budget={env_steps: 4000}")  # schedules go by the whole budget, however often it is stopped

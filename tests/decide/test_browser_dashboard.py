@@ -276,6 +276,7 @@ def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, ser
     look.until(lambda: number(look, "#sum-rule") > before)
 
 
+@pytest.mark.long
 def test_everything_fits_and_can_be_read(visit: Visit, service: Process) -> None:
     told: dict[str, list[str]] = {}
     service.post("/api/decide/pin", version=COLLAPSED, reason="so that there is an alarm")
@@ -295,6 +296,7 @@ def test_everything_fits_and_can_be_read(visit: Visit, service: Process) -> None
     assert told == {name: [] for name in told}, json.dumps(told, indent=1)
 
 
+@pytest.mark.long
 def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit, tmp_path: Path) -> None:
     service = Process(tmp_path, DOMAIN, *WORDS)
     service.start().wait()

@@ -28,6 +28,7 @@ from playwright.sync_api import (
 )
 
 from live.conftest import Served
+from sharing import Runs, once
 from townlet.runs.folder import Run
 from townlet.train.launch import start
 from train.tiny import tiny
@@ -209,8 +210,12 @@ def visit(chromium: Chromium) -> Iterator[Visit]:
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """Two runs of a second in one folder: a town, and one whose places change with every life."""
-    root = tmp_path_factory.mktemp("watched")
-    return start(tiny("town:dqn"), root).run, start(tiny("town-shuffled:ppo"), root).run
+
+    def train(root: Path) -> Runs:
+        return {name: start(tiny(name), root).run for name in ("town:dqn", "town-shuffled:ppo")}
+
+    found = once(tmp_path_factory, "two", train)
+    return found["town:dqn"], found["town-shuffled:ppo"]
 
 
 @pytest.fixture

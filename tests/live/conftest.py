@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from sharing import once
 from townlet.live.app import make_app
 from townlet.live.house import House
 from townlet.runs.folder import Run
@@ -24,7 +25,7 @@ from train.tiny import tiny
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of a second that is over."""
-    return start(tiny("town:dqn"), tmp_path_factory.mktemp("runs")).run
+    return once(tmp_path_factory, "watched", lambda root: {"town": start(tiny("town:dqn"), root).run})["town"]
 
 
 class Served:

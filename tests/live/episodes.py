@@ -12,8 +12,6 @@ from townlet.runs.folder import Run
 from townlet.train.gyms.rollout import Rollout
 from townlet.train.policies import TrainedPolicy, load_policy
 
-Gyms = dict[str, Run]  # by what they are called in tests
-
 
 def by_hand(run: Run, seed: int, greedy: bool = True) -> tuple[Rollout, TrainedPolicy]:
     """The same episode, played here."""

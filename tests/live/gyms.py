@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from live.conftest import Served
-from live.episodes import Gyms
+from sharing import Runs, once
 from townlet.train.launch import start
 from townlet.train.load import load
 from train.tiny import tiny
@@ -36,15 +36,18 @@ RECIPES: Final = {
 
 
 @pytest.fixture(scope="session")
-def gyms(tmp_path_factory: pytest.TempPathFactory) -> Gyms:
+def gyms(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """A run of each, all below one folder."""
-    root = tmp_path_factory.mktemp("gyms")
-    found = {name: start(load(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
-    return {**found, "town": start(tiny("town:dqn"), root).run}
+
+    def train(root: Path) -> Runs:
+        found = {name: start(load(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
+        return {**found, "town": start(tiny("town:dqn"), root).run}
+
+    return once(tmp_path_factory, "inspected", train)
 
 
 @pytest.fixture
-def inspected(gyms: Gyms, tmp_path: Path) -> Iterator[Served]:
+def inspected(gyms: Runs, tmp_path: Path) -> Iterator[Served]:
     """A server over all of them, begun for the first."""
     one = Served(gyms["cart"].path.parent, gyms["cart"].name, tmp_path / "worlds")
     yield one

@@ -14,9 +14,10 @@ from playwright.sync_api import expect
 
 from crash.smith import only_run
 from live.conftest import Served
-from live.episodes import Gyms, by_hand
+from live.episodes import by_hand
 from live.test_browser_shape import MISFITS, PALE, RESTS, SIZES
 from live.test_training import Trained
+from sharing import Runs
 
 if TYPE_CHECKING:
     from live.browser import Look, Visit
@@ -36,7 +37,7 @@ SHOWN = """(image) => {
 }"""
 
 
-def opened(visit: Visit, served: Served, gyms: Gyms, name: str, rolled: bool = True, **options: object) -> Look:
+def opened(visit: Visit, served: Served, gyms: Runs, name: str, rolled: bool = True, **options: object) -> Look:
     """The page at a run; its best checkpoint has played an episode."""
     look = visit(served, at=f"#run={gyms[name].name}", ready=False, **options)
     expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
@@ -63,7 +64,7 @@ def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
 
-def test_the_page_of_a_run_that_is_no_town(visit: Visit, inspected: Served, gyms: Gyms) -> None:
+def test_the_page_of_a_run_that_is_no_town(visit: Visit, inspected: Served, gyms: Runs) -> None:
     look = opened(visit, inspected, gyms, "cart")
     page = look.page
     for panel in TOWNS:
@@ -88,7 +89,7 @@ def test_the_page_of_a_run_that_is_no_town(visit: Visit, inspected: Served, gyms
     look.moves()
 
 
-def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Served, gyms: Gyms) -> None:
+def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Served, gyms: Runs) -> None:
     look = opened(visit, inspected, gyms, "cart")
     page = look.page
     rollout, trained = by_hand(gyms["cart"], 1)
@@ -151,7 +152,8 @@ def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Se
     expect(page.locator("#steps-note")).to_contain_text("ended the episode", timeout=60_000)
 
 
-def test_states_numbers_and_what_cannot_be_drawn(visit: Visit, inspected: Served, gyms: Gyms) -> None:
+@pytest.mark.long
+def test_states_numbers_and_what_cannot_be_drawn(visit: Visit, inspected: Served, gyms: Runs) -> None:
     look = opened(visit, inspected, gyms, "lake")
     moments = by_hand(gyms["lake"], 1)[0].moments
     look.page.locator("#steps tr[data-step='0']").click()
@@ -178,7 +180,7 @@ def test_states_numbers_and_what_cannot_be_drawn(visit: Visit, inspected: Served
     look.until(lambda: moment(look) == 2)
 
 
-def test_stacks_of_pictures_are_shown_as_the_agent_sees_them(visit: Visit, inspected: Served, gyms: Gyms) -> None:
+def test_stacks_of_pictures_are_shown_as_the_agent_sees_them(visit: Visit, inspected: Served, gyms: Runs) -> None:
     look = opened(visit, inspected, gyms, "pixels")
     expect(look.page.locator(".looks")).to_contain_text("42 × 42, 2 pictures, the newest on the right")
     seen = look.page.locator(".look")
@@ -187,7 +189,7 @@ def test_stacks_of_pictures_are_shown_as_the_agent_sees_them(visit: Visit, inspe
     look.until(lambda: seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42])
 
 
-def test_an_episode_fits_and_can_be_read(visit: Visit, inspected: Served, gyms: Gyms) -> None:
+def test_an_episode_fits_and_can_be_read(visit: Visit, inspected: Served, gyms: Runs) -> None:
     found = {}
     for theme, size in zip(("light", "dark"), SIZES, strict=True):
         look = opened(visit, inspected, gyms, "pixels", theme=theme, size=size)

@@ -78,6 +78,7 @@ def test_tab_reaches_every_control_of_the_world(look: Look) -> None:
     reached_all(look)
 
 
+@pytest.mark.long
 def test_tab_reaches_every_control_of_two_towns(look: Look) -> None:
     look.pause()
     look.choose("Compare with", value="best")
@@ -85,6 +86,7 @@ def test_tab_reaches_every_control_of_two_towns(look: Look) -> None:
     reached_all(look)
 
 
+@pytest.mark.long
 def test_tab_reaches_every_control_of_kept_lives(look: Look) -> None:
     look.button("Kept lives").click()
     expect(look.page.get_by_label("Which kept life")).to_be_visible()

@@ -209,7 +209,7 @@ def test_every_text_can_be_read(visit: Visit, shown: Served, theme: str) -> None
     assert pale == {name: [] for name in pale}, json.dumps(pale, indent=1)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 def test_what_is_told_in_trouble_can_be_read_and_fits(visit: Visit, tmp_path: Path, theme: str) -> None:
     served = Served(tmp_path / "nothing", None, tmp_path / "worlds")
     look = visit(served, theme=theme, size=SIZES[1], ready=False)
@@ -228,7 +228,7 @@ def test_what_is_told_in_trouble_can_be_read_and_fits(visit: Visit, tmp_path: Pa
     assert told == {"empty": [], "away": []}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_a_banner_and_a_refusal_can_be_read_and_fit(
     visit: Visit, runs: tuple[Run, Run], tmp_path: Path, theme: str
 ) -> None:

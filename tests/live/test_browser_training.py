@@ -45,6 +45,7 @@ def nobody(look: Look) -> None:
     expect(look.page.locator("main")).to_be_hidden()
 
 
+@pytest.mark.long
 def test_a_training_is_watched_from_its_beginning_to_its_end(visit: Visit, empty: Served, tmp_path: Path) -> None:
     look = visit(empty, ready=False)
     nobody(look)

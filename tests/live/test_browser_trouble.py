@@ -89,6 +89,7 @@ def test_a_page_without_a_server_waits_for_one(visit: Visit, copied: tuple[Run, 
         back.stop()
 
 
+@pytest.mark.long
 def test_a_server_that_comes_back_with_other_runs(visit: Visit, copied: tuple[Run, Run], tmp_path: Path) -> None:
     served = Served(tmp_path / "runs", copied[0].name, tmp_path / "worlds")
     look = visit(served)
@@ -121,7 +122,7 @@ def test_a_run_that_is_removed_is_told(visit: Visit, served: Served, copied: tup
     look.moves()
 
 
-@pytest.mark.parametrize("file", ["meta.json", "metrics.db"])
+@pytest.mark.parametrize("file", [pytest.param("meta.json", marks=pytest.mark.long), "metrics.db"])
 def test_a_run_that_breaks_is_told(visit: Visit, served: Served, copied: tuple[Run, Run], file: str) -> None:
     look = visit(served)
     look.moves()
@@ -140,6 +141,7 @@ def test_a_run_that_breaks_is_told(visit: Visit, served: Served, copied: tuple[R
     look.moves()
 
 
+@pytest.mark.long
 def test_checkpoints_that_vanish_are_told(visit: Visit, served: Served, copied: tuple[Run, Run]) -> None:
     look = visit(served)
     look.moves()
@@ -152,6 +154,7 @@ def test_checkpoints_that_vanish_are_told(visit: Visit, served: Served, copied: 
     look.moves()
 
 
+@pytest.mark.long
 def test_a_damaged_run_is_not_opened(visit: Visit, served: Served, copied: tuple[Run, Run]) -> None:
     shutil.rmtree(copied[1].worlds)
     copied[1].meta_file.write_text("{")

@@ -86,6 +86,7 @@ def test_a_mistake_leads_to_its_line(look: Look) -> None:
     look.moves()  # a mistake disturbs nobody who plays
 
 
+@pytest.mark.long
 def test_yaml_that_cannot_be_read_shows_its_line(look: Look) -> None:
     write(look, "description: a\nmap: {size: [8, 8\nmax_steps: 3\n", "mistake")
     assert re.match(r"line [23]", look.text(".mistakes button"))
@@ -177,6 +178,7 @@ def test_a_shipped_world_stays_as_it_is(look: Look, shown: Served) -> None:
     assert not shown.worlds.exists()
 
 
+@pytest.mark.long
 def test_a_name_that_is_none_is_not_sent(look: Look, shown: Served) -> None:
     name = look.page.get_by_label("Name", exact=True)
     for wrong in ("", "../out", "Mine", "a b"):

@@ -17,8 +17,9 @@ from PIL import Image
 from websockets.sync.client import ClientConnection
 
 from live.conftest import Page, Served
-from live.episodes import Gyms, begin, by_hand, whole
+from live.episodes import begin, by_hand, whole
 from live.test_security import SECRET, WAYS_OUT, ask
+from sharing import Runs
 from townlet.live import studio
 from townlet.live.episode import Judging, advantages
 from townlet.train.launch import start
@@ -28,7 +29,7 @@ pytest_plugins = ["live.gyms"]
 
 
 @pytest.mark.parametrize(("name", "greedy"), [("cart", True), ("cart", False), ("lake", True), ("pendulum", False)])
-def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms: Gyms, name: str, greedy: bool) -> None:
+def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms: Runs, name: str, greedy: bool) -> None:
     run = gyms[name]
     told, (rollout, trained) = whole(inspected, run.name, seed=5, greedy=greedy), by_hand(run, 5, greedy)
     moments = rollout.moments
@@ -62,7 +63,7 @@ def test_advantages_are_temporal_differences_summed_up() -> None:
     assert np.allclose(advantages(rewards, values, Judging(0.9, 0.0, 2.0, ""), terminated=True), [2.4, 4.35, 4.5])
 
 
-def test_what_cannot_be_drawn_still_has_a_table(inspected: Served, gyms: Gyms) -> None:
+def test_what_cannot_be_drawn_still_has_a_table(inspected: Served, gyms: Runs) -> None:
     told = whole(inspected, gyms["bandit"].name)
     assert (told["known"], told["drawn"], told["ended"]) == (15, 0, "truncated")
     assert told["unseen"] == "Bandit-v0 does not draw itself."
@@ -76,7 +77,7 @@ def test_what_cannot_be_drawn_still_has_a_table(inspected: Served, gyms: Gyms) -
 
 
 def test_a_package_for_drawing_that_is_missing_is_named(
-    inspected: Served, gyms: Gyms, monkeypatch: pytest.MonkeyPatch
+    inspected: Served, gyms: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)  # as where it was never installed
     told = whole(inspected, gyms["cart"].name, seed=3)
@@ -99,7 +100,7 @@ def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: 
     assert (episode.problem, episode.unseen, episode.ended) == ("", "", "truncated")
 
 
-def test_pictures_that_the_agent_sees_stand_side_by_side(inspected: Served, gyms: Gyms) -> None:
+def test_pictures_that_the_agent_sees_stand_side_by_side(inspected: Served, gyms: Runs) -> None:
     run = gyms["pixels"].name
     told = whole(inspected, run)
     assert told["about"]["pictures"] == [{"name": "obs", "looks": 2, "height": 42, "width": 42}]
@@ -124,7 +125,7 @@ def _bytes(address: str) -> bytes:
     return found
 
 
-def test_only_our_own_page_may_begin_an_episode(inspected: Served, gyms: Gyms) -> None:
+def test_only_our_own_page_may_begin_an_episode(inspected: Served, gyms: Runs) -> None:
     run = gyms["cart"].name
     for origin in ("http://evil.example", "null", f"{inspected.origin}0"):
         assert begin(inspected, run, origin)[0] == 403
@@ -141,13 +142,13 @@ def test_only_our_own_page_may_begin_an_episode(inspected: Served, gyms: Gyms) -
         {"checkpoint": "/etc/passwd"}, {"checkpoint": ".."},
     ],
 )  # fmt: skip
-def test_a_wish_that_is_wrong_is_refused(inspected: Served, gyms: Gyms, wish: dict[str, object]) -> None:
+def test_a_wish_that_is_wrong_is_refused(inspected: Served, gyms: Runs, wish: dict[str, object]) -> None:
     status, told = begin(inspected, gyms["cart"].name, **wish)
     assert status in (400, 422)
     assert "episode" not in told
 
 
-def test_no_way_leads_out_through_episodes(inspected: Served, gyms: Gyms) -> None:
+def test_no_way_leads_out_through_episodes(inspected: Served, gyms: Runs) -> None:
     (gyms["cart"].path.parent / "secret.txt").write_text(SECRET)
     run, key = gyms["cart"].name, "0" * 16
     inspected.wait()
@@ -162,7 +163,7 @@ def test_no_way_leads_out_through_episodes(inspected: Served, gyms: Gyms) -> Non
         assert ask(inspected, f"/api/runs/{run}/episodes/{path}")[0] in (404, 422)
 
 
-def test_an_episode_belongs_to_its_run_and_towns_have_none(inspected: Served, gyms: Gyms) -> None:
+def test_an_episode_belongs_to_its_run_and_towns_have_none(inspected: Served, gyms: Runs) -> None:
     status, told = begin(inspected, gyms["lake"].name)
     assert status == 200
     assert ask(inspected, f"/api/runs/{gyms['lake'].name}/episodes/{told['episode']}")[0] == 200
@@ -172,7 +173,7 @@ def test_an_episode_belongs_to_its_run_and_towns_have_none(inspected: Served, gy
     assert begin(inspected, "nobody")[0] == 404
 
 
-def test_memory_and_work_have_limits(inspected: Served, gyms: Gyms, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_and_work_have_limits(inspected: Served, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     run = gyms["lake"].name
     answers = [begin(inspected, run, seed=seed) for seed in range(40)]
     assert {status for status, _ in answers} <= {200, 429}
@@ -187,7 +188,7 @@ def test_memory_and_work_have_limits(inspected: Served, gyms: Gyms, monkeypatch:
     assert whole(inspected, gyms["cart"].name, seed=7)["known"] == 1
 
 
-def test_nothing_is_rolled_out_for_nobody(inspected: Served, gyms: Gyms, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_rolled_out_for_nobody(inspected: Served, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studio, "PATIENCE", -1.0)
     assert whole(inspected, gyms["lake"].name)["problem"] == "nobody looked at it any more; ask for it again"
 
@@ -197,7 +198,7 @@ def talk(inspected: Served) -> ClientConnection:
     return inspected.talk()
 
 
-def test_a_conversation_about_a_run_that_is_no_town(talk: ClientConnection, gyms: Gyms) -> None:
+def test_a_conversation_about_a_run_that_is_no_town(talk: ClientConnection, gyms: Runs) -> None:
     with talk:
         page = Page(talk)
         page.say("subscribe", run=gyms["cart"].name, source="none")

@@ -67,6 +67,7 @@ def visit() -> Iterator[Visit]:
         yield open_page
 
 
+@pytest.mark.long
 def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
     training: Trained, tmp_path: Path, visit: Visit
 ) -> None:

@@ -22,6 +22,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between attempts to connect
 IN_FLIGHT: Final = 32  # messages on their way; the service reads no more than twice as many ahead
+FAREWELL: Final = 1.0  # seconds in which a service may say goodbye too
 LARGEST: Final = 1 << 20  # bytes of an answer
 REFUSALS: Final = {  # of a handshake; a server that turns a socket away says 403 whatever the reason is
     401: "the token is missing or wrong",
@@ -94,8 +95,9 @@ class Client:
         while True:
             try:
                 async with connect(
-                    self.url, additional_headers=self._headers, max_size=LARGEST, compression=None, proxy=None
-                ) as socket:
+                    self.url, additional_headers=self._headers, max_size=LARGEST, close_timeout=FAREWELL,
+                    compression=None, proxy=None,
+                ) as socket:  # fmt: skip
                     self.connections, wait, self._trouble = self.connections + 1, FIRST_WAIT, ""
                     await self._converse(socket)
             except (OSError, WebSocketException, TimeoutError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -11,14 +11,18 @@ from numpy.typing import NDArray
 
 from townlet.config.model import Model
 from townlet.decide.domain import Domain, Row, Scene, Sight, Verdicts
+from townlet.decide.draws import draw_actions
 from townlet.decide.versions import Snapshot
+from townlet.sim.compiled import compiled
 
 NO_VERSION: Final = 0  # decided by the gate alone
+FEW: Final = 16  # observations, up to which a network need not be asked through torch
 
 
 class Draft(NamedTuple):
     """A decision that nobody knows of yet."""
 
+    version: int
     action: int
     propensity: float
     confidence: float
@@ -26,21 +30,31 @@ class Draft(NamedTuple):
     reason: str
     expected: float | None
     components: NDArray[np.float64]  # [C]
-    version: int
     probabilities: NDArray[np.float32]  # [K]
+    entropy: float  # of these, as a share of the largest that they could have
 
 
-def stack(rows: Sequence[Row]) -> Scene:
-    """Observations one above the other."""
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}  # np.stack takes several times as long
+class Stacked(dict[str, NDArray[Any]]):
+    """Observations one above the other: a column is put together when somebody reads it, and most read few."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def __missing__(self, name: str) -> NDArray[Any]:
+        self[name] = column = np.array([row[name] for row in self._rows])  # np.stack takes several times as long
+        return column
 
 
-@torch.inference_mode()
 def probabilities(domain: Domain, kind: str, snapshot: Snapshot, scene: Scene, time: NDArray[np.float64],
                   verdicts: Verdicts) -> NDArray[np.float64]:  # fmt: skip
     """Of all actions [B, K], by one version."""
-    inputs = domain.policies[kind].inputs(scene, time, verdicts)
-    found: NDArray[np.float64] = snapshot.network(*map(torch.from_numpy, inputs)).double().exp().numpy()
+    policy = domain.policies[kind]
+    inputs = policy.inputs(scene, time, verdicts)
+    if policy.few and len(time) <= FEW:
+        return policy.few(snapshot.network, *inputs)
+    with torch.inference_mode():
+        found: NDArray[np.float64] = snapshot.network(*map(torch.from_numpy, inputs)).double().exp().numpy()
     found /= found.sum(1, keepdims=True)
     return found
 
@@ -54,37 +68,33 @@ class Decider:
     def decide(self, sights: Sequence[Sight], gate: Model, snapshot: Snapshot | None) -> list[Draft]:
         """One decision for each observation; without a version the gate's favourite is taken."""
         domain, lines = self._domain, np.arange(len(sights))
-        scene, time = stack([sight.row for sight in sights]), np.array([sight.time for sight in sights])
+        scene, time = Stacked([sight.row for sight in sights]), np.array([sight.time for sight in sights])
         verdicts = domain.gate(scene, time, gate)
         if snapshot is None:
-            action = domain.baselines["gate_greedy"](scene, verdicts, self._generator)
             chances = np.zeros(verdicts.expected.shape)
-            chances[lines, action] = 1.0
+            chances[lines, domain.baselines["gate_greedy"](scene, verdicts, self._generator)] = 1.0
         else:
             chances = probabilities(domain, self._policy, snapshot, scene, time, verdicts)
-            action = drawn(chances, self._generator) if self._explore else chances.argmax(1)
-        sure = domain.confidence(chances)
+        action, spread = drawn(chances, self._generator)
+        if not self._explore:
+            action = chances.argmax(1)
         likely = chances[lines, action] if self._explore else np.ones(len(sights))
         version = NO_VERSION if snapshot is None else snapshot.version
-        return [
-            Draft(
-                int(a),
-                float(likely[b]),
-                float(sure[b]),
-                bool(verdicts.send[b, a]),
-                domain.reasons[verdicts.reason[b, a]],
-                float(verdicts.expected[b, a]) if verdicts.rated[b, a] else None,
-                verdicts.components[b, a],
-                version,
-                chances[b].astype(np.float32),
-            )
-            for b, a in enumerate(action)
-        ]
+        chosen = verdicts.of(action)
+        rated = zip(chosen.expected.tolist(), chosen.rated, strict=True)
+        expected = [worth if known else None for worth, known in rated]
+        parts = zip(
+            action.tolist(), likely.tolist(), domain.confidence(chances).tolist(), chosen.send.tolist(),
+            [domain.reasons[reason] for reason in chosen.reason], expected, chosen.components,
+            chances.astype(np.float32), spread.tolist(), strict=True,
+        )  # fmt: skip
+        return [Draft(version, *part) for part in parts]
 
 
-def drawn(chances: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """One action of each line [B], by its probability [B, K]; never one of probability 0."""
-    upto = chances.cumsum(1)
-    spots = generator.random((len(chances), 1)) * upto[:, -1:]
-    below: NDArray[np.int64] = np.count_nonzero(upto <= spots, axis=1)
-    return below.clip(max=chances.shape[1] - 1)
+def drawn(
+    chances: NDArray[np.float64], generator: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """One action of each line [B], by its probability [B, K], never one of probability 0; and their entropies [B]."""
+    actions, entropies = np.empty(len(chances), np.int64), np.empty(len(chances))
+    compiled(draw_actions)(np.ascontiguousarray(chances), generator.random(len(chances)), actions, entropies)
+    return actions, entropies

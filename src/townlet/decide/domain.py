@@ -64,6 +64,7 @@ class PolicyKind(NamedTuple):
     about: str
     inputs: Callable[[Scene, NDArray[np.float64], Verdicts], tuple[NDArray[np.float32], ...]]  # scene, time [B], [B, K]
     make: Callable[[Generator], nn.Module]  # inputs as tensors → logarithms of probabilities [B, K], −∞ for never
+    few: Callable[..., NDArray[np.float64]] | None = None  # network, inputs → probabilities, quicker for a few rows
 
 
 class Choice(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, NamedTuple
 
+from townlet.decide.texts import parsed, written
 from townlet.errors import TownletError
 
 
@@ -96,13 +96,13 @@ KINDS: Final[dict[str, type[Any]]] = {
 def encode(event: Event) -> bytes:
     """One record."""
     name = type(event).__name__.lower()
-    return json.dumps([name, *event], separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+    return written([name, *event])
 
 
 def decode(record: bytes) -> Event:
     """The event of a record; a checksum has shown already that it is what was written."""
     try:
-        name, *fields = json.loads(record)
+        name, *fields = parsed(record)
         event: Event = KINDS[name](*fields)
     except (ValueError, KeyError, TypeError) as error:
         what = f"a record of the log is none of this release: {record[:60]!r}"

@@ -67,10 +67,8 @@ class Figures:
         self._tell(made)
         if made.expected is not None:
             self._components.append(draft.components)
-        chances = draft.probabilities[draft.probabilities > 0]
-        entropy = float(-(chances * np.log(chances)).sum() / np.log(max(len(chances), 2)))
-        self._entropy.append(max(entropy, 0.0))
-        self._alarms.decided(made, entropy)
+        self._entropy.append(draft.entropy)
+        self._alarms.decided(made, draft.entropy)
 
     def _tell(self, made: Decided) -> None:
         if made.send:

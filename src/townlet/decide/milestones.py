@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.contract.state import State
-from townlet.decide.decider import stack
+from townlet.decide.decider import Stacked
 from townlet.decide.domain import Column, Row, Scene
 from townlet.decide.events import Decided, decode, encode
 from townlet.decide.ledger import Experience, Ledger, Tally, Territory
@@ -130,7 +130,8 @@ def _made(column: Any) -> list[Decided]:
 
 
 def _columns(rows: list[Row]) -> Scene:
-    return stack(rows) if rows else {}
+    stacked = Stacked(rows)
+    return {name: stacked[name] for name in (rows[0] if rows else ())}
 
 
 def _rows(columns: Any, count: int, names: Iterable[str] | dict[str, Column]) -> list[Row]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from townlet.decide import milestones
 from townlet.decide.clock import Steady
-from townlet.decide.decider import Decider, Draft, stack
+from townlet.decide.decider import Decider, Draft, Stacked
 from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
 from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, encode
 from townlet.decide.ledger import Ledger
@@ -154,8 +154,8 @@ class Service:
         ]
         if not waiting:
             return
-        before = stack([self.ledger.pending[number].row for number, _ in waiting])
-        values = following(before, stack([sight.row for _, sight in waiting]))
+        before = Stacked([self.ledger.pending[number].row for number, _ in waiting])
+        values = following(before, Stacked([sight.row for _, sight in waiting]))
         for (number, _), value in zip(waiting, values, strict=True):
             self._try(Outcome(number, float(value), "next"))
 

@@ -99,11 +99,16 @@ async def simulate(
         _Player(url, game, token, trouble or Trouble(), Streams(seed).numpy(f"trouble of {place}"), score, name)
         for place, (game, name) in enumerate(zip(games, territories or [""] * len(games), strict=True))
     ]
+    playing = [asyncio.create_task(player.play(observations, pause, told)) for player in players]
     try:
-        await asyncio.gather(*(player.play(observations, pause, told) for player in players))
+        await asyncio.gather(*playing)
     except Lost as error:
         fix = "see whether the service still runs and what it printed; what it acknowledged is not lost"
         raise TownletError(str(error), fix) from error
+    finally:  # nobody plays on when one has given up
+        for one in playing:
+            one.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
     score.seconds = time.monotonic() - begun
     return score
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any, Final
 
 from fastapi import WebSocket, WebSocketDisconnect
 
 from townlet.decide.desk import Desk
 from townlet.decide.service import problem
+from townlet.decide.texts import parsed, written
 
 IN_FLIGHT: Final = 64  # messages of one game that may wait for their answers; then it must wait, too
 PATIENCE: Final = 20.0  # seconds in which a game must take an answer
@@ -44,14 +44,14 @@ async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
     while True:
         reply = await (await answers.get())
         async with asyncio.timeout(PATIENCE):
-            await socket.send_text(json.dumps(reply, separators=(",", ":"), allow_nan=False))
+            await socket.send_text(written(reply).decode())
 
 
 def _heard(text: str, desk: Desk) -> Promise:
     """The answer to one message, now or later."""
     try:
-        message = json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
+        message = parsed(text)
+    except ValueError as error:
         return _at_once(problem("INVALID_JSON", f"this is not JSON: {error}"[:200]))
     if not isinstance(message, dict):
         return _at_once(problem("INVALID_MESSAGE", "a message is a JSON object with a `type`"))
@@ -71,7 +71,3 @@ def _at_once(reply: dict[str, Any]) -> Promise:
     promise: Promise = asyncio.get_running_loop().create_future()
     promise.set_result(reply)
     return promise
-
-
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is no number that JSON knows")

@@ -76,7 +76,8 @@ class Server:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again once all is closed
                 signal.signal(number, lambda *_: self.stop())
-        asyncio.run(self.serve(app, over))
+        with asyncio.Runner(loop_factory=uvicorn.Config(app).get_loop_factory()) as runner:  # uvloop where there is one
+            runner.run(self.serve(app, over))
 
     def stop(self) -> None:
         """Ask it to stop; open conversations are ended."""

@@ -97,3 +97,18 @@ def test_an_action_can_be_learned(name: str) -> None:
     kind = DOMAIN.policies[name]
     inputs = kind.inputs(scene, time, DOMAIN.gate(scene, time, GateSettings()))
     assert network(*map(torch.from_numpy, inputs))[0, action] > before
+
+
+@law
+@given(st.lists(sights, min_size=1, max_size=3), st.integers(0, 99), st.sampled_from((1.0, 30.0)))
+def test_a_few_observations_get_the_same_without_torch(seen: list[Seen], seed: int, sharp: float) -> None:
+    scene, time = scene_of(*seen), times_of(*seen)
+    kind = DOMAIN.policies["plain"]
+    assert kind.few
+    network = kind.make(Streams(seed).torch("weights"))
+    with torch.no_grad():
+        for weights in network.parameters():
+            weights.mul_(sharp)  # in place, as whoever loads weights does
+        (features,) = kind.inputs(scene, time, DOMAIN.gate(scene, time, GateSettings()))
+        expected = network(torch.from_numpy(features)).exp().numpy()
+    assert kind.few(network, features) == pytest.approx(expected, abs=1e-5)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 SIDE: Final = 20
 CHUNKS: Final = SIDE * SIDE
 TYPES: Final = ("energy", "combat")
+# Columns that hold how many of something are in each chunk.
+COUNTS: Final = ("present", "mining", "protectors", "energy_start", "energy_end", "combat_start", "combat_end")
 ENERGY, COMBAT = range(2)
 ACTIONS: Final = len(TYPES) * CHUNKS  # an action is type · 400 + chunk
 COSTS: Final = (15.0, 25.0)  # of an energy and a combat parasite

@@ -24,12 +24,11 @@ from townlet.decide.domain import (
 )
 from townlet.decide.domains.hive import gate, outcome, wire
 from townlet.decide.domains.hive.baselines import BASELINES
-from townlet.decide.domains.hive.chunks import ACTIONS, CHUNKS, NEVER, SIDE, TYPES
+from townlet.decide.domains.hive.chunks import ACTIONS, CHUNKS, COUNTS, NEVER, SIDE, TYPES
 from townlet.decide.domains.hive.game import Game
 from townlet.decide.domains.hive.networks import POLICIES
 from townlet.decide.wire import schemas
 
-COUNTS: Final = ("present", "mining", "protectors", "energy_start", "energy_end", "combat_start", "combat_end")
 AMOUNTS: Final = (
     "queen_energy", "queen_energy_max", "player_energy_start", "player_energy_end", "minerals_start", "minerals_end",
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,11 +13,14 @@ from townlet.decide.domains.hive.chunks import (
     CHUNKS,
     COMBAT,
     COSTS,
+    COUNTS,
     ENERGY,
     SIDE,
     TYPES,
 )
 from townlet.decide.domains.hive.gate import COMPONENTS
+from townlet.decide.domains.hive.sums import describe_crowds
+from townlet.sim.compiled import compiled
 
 CROWDS: Final = 5  # chunks that are described: those with most workers
 OF_CROWD: Final = 5
@@ -42,21 +45,13 @@ def rate(start: ArrayLike, end: ArrayLike) -> Numbers:
 
 def summary(scene: Scene) -> Inputs:
     """The 28 numbers of each observation [B, 28]: five for each of the five largest crowds, then three of the purse."""
-    workers, protectors = _workers(scene), scene["protectors"]
-    top = np.argsort(np.uint16(0xFFFF) - workers, 1, kind="stable")[:, :CROWDS]  # [B, 5], ties to the lowest chunk
-    line = np.arange(len(top))[:, None]
-    here = workers[line, top]
-    crowds = np.empty((*top.shape, OF_CROWD), np.float32)
-    crowds[..., 0] = top / (CHUNKS - 1)
-    crowds[..., 1] = _share(here, workers)
-    crowds[..., 2] = _share(protectors[line, top], protectors)
-    for place, kind in enumerate(TYPES, 3):
-        crowds[..., place] = rate(scene[f"{kind}_start"][line, top], scene[f"{kind}_end"][line, top])
-    crowds[here == 0] = 0.0
     energy = scene["queen_energy"]
-    purse = [np.minimum(1.0, np.floor(energy / cost) / most) for cost, most in zip(COSTS, MOST, strict=True)]
-    purse.append(rate(scene["player_energy_start"], scene["player_energy_end"]))
-    return np.concatenate((crowds.reshape(len(top), -1), np.stack(purse, 1)), 1, dtype=np.float32)
+    features = np.zeros((len(energy), FEATURES), np.float32)
+    compiled(describe_crowds)(*(np.ascontiguousarray(scene[name]) for name in COUNTS), features, CROWDS)
+    for kind, (cost, most) in enumerate(zip(COSTS, MOST, strict=True)):
+        features[:, kind - 3] = np.minimum(1.0, np.floor(energy / cost) / most)
+    features[:, -1] = rate(scene["player_energy_start"], scene["player_energy_end"])
+    return features
 
 
 def candidates(verdicts: Verdicts) -> NDArray[np.bool_]:
@@ -105,9 +100,3 @@ def _around(scene: Scene) -> Inputs:
     around = sum((beside[:, :, window] for window in windows[1:]), beside[:, :, windows[0]])
     share: Inputs = np.minimum(1.0, around / np.float32(MANY))
     return share.reshape(-1, CHUNKS, len(kinds))
-
-
-def _share(part: NDArray[Any], whole: NDArray[Any]) -> Numbers:
-    """Of everybody on the map, 0 where nobody is."""
-    share: Numbers = part / np.maximum(whole.sum(1, dtype=np.int64), 1)[:, None]
-    return share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -12,10 +13,12 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
 from townlet.decide.domain import PolicyKind, Scene, Verdicts
-from townlet.decide.domains.hive.chunks import CHUNKS
+from townlet.decide.domains.hive.chances import plain_chances
+from townlet.decide.domains.hive.chunks import CHUNKS, TYPES
 from townlet.decide.domains.hive.features import FEATURES, OF_ACTION, by_action, candidates, summary
 from townlet.nets.heads import head, initialise
 from townlet.nets.layers import Stack
+from townlet.sim.compiled import compiled
 
 NEARLY_ALIKE: Final = 0.01  # the gain of last layers, so that first policies choose nearly uniformly
 
@@ -29,6 +32,11 @@ class Plain(nn.Module):
         self.chunk_body = Stack(16, (32,), "relu", layer_norm=False)
         self.chunk = head(32, CHUNKS, NEARLY_ALIKE)
         self.combat = head(16, 1, NEARLY_ALIKE)
+
+    @cached_property
+    def numbers(self) -> tuple[NDArray[np.float32], ...]:
+        """All weights, layer by layer, as they are at any time: nothing is copied."""
+        return tuple(weights.detach().numpy() for weights in self.parameters())
 
     def forward(self, features: Tensor) -> Tensor:
         """features [B, 28] → logarithms of probabilities [B, 800]: of the chunk, times of the type."""
@@ -73,7 +81,15 @@ def _drawn(network: nn.Module, generator: Generator) -> nn.Module:
     return network
 
 
+def _few(network: nn.Module, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    """What the plain network says, without torch."""
+    assert isinstance(network, Plain)
+    chances = np.empty((len(features), len(TYPES) * CHUNKS))
+    compiled(plain_chances)(features, *network.numbers, chances)
+    return chances
+
+
 POLICIES: Final[Mapping[str, PolicyKind]] = {
-    "plain": PolicyKind("names a chunk and a type at once; small and quick", _plain_inputs, _plain),
+    "plain": PolicyKind("names a chunk and a type at once; small and quick", _plain_inputs, _plain, _few),
     "candidates": PolicyKind("scores the actions that the gate would send", _candidate_inputs, _candidates),
 }

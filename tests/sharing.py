@@ -1,0 +1,29 @@
+"""Runs that many tests read: the first process that needs them trains them, and the others take what it left."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from townlet.runs.folder import Run
+
+Runs = dict[str, Run]  # by what tests call them
+
+
+def once(factory: pytest.TempPathFactory, name: str, train: Callable[[Path], Runs]) -> Runs:
+    """The runs that `train` leaves in a folder, trained once for all processes of this session; only to be read."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"shared-{name}"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = folder / "runs.json"
+        if not known.exists():
+            found = train(folder / "runs")
+            known.write_text(json.dumps({called: run.name for called, run in found.items()}))
+    return {called: Run(folder / "runs" / run) for called, run in json.loads(known.read_text()).items()}
