@@ -19,13 +19,14 @@ from townlet.decide.domains.hive.chunks import (
     TYPES,
 )
 from townlet.decide.domains.hive.gate import COMPONENTS
-from townlet.decide.domains.hive.sums import describe_crowds
+from townlet.decide.domains.hive.sums import describe
 from townlet.sim.compiled import compiled
 
 CROWDS: Final = 5  # chunks that are described: those with most workers
 OF_CROWD: Final = 5
 FEATURES: Final = CROWDS * OF_CROWD + 3
-MOST: Final = (6, 4)  # so many parasites of a type that can be paid for count as plenty
+PURSE: Final = ("queen_energy", "player_energy_start", "player_energy_end")
+MOST: Final = (6.0, 4.0)  # so many parasites of a type that can be paid for count as plenty
 
 AROUND: Final = ("workers", "mining", "protectors", "parasites")
 STEPS: Final = 2  # so far to each side is around: all that is nearer than 3 chunks, which a parasite scares
@@ -45,12 +46,9 @@ def rate(start: ArrayLike, end: ArrayLike) -> Numbers:
 
 def summary(scene: Scene) -> Inputs:
     """The 28 numbers of each observation [B, 28]: five for each of the five largest crowds, then three of the purse."""
-    energy = scene["queen_energy"]
-    features = np.zeros((len(energy), FEATURES), np.float32)
-    compiled(describe_crowds)(*(np.ascontiguousarray(scene[name]) for name in COUNTS), features, CROWDS)
-    for kind, (cost, most) in enumerate(zip(COSTS, MOST, strict=True)):
-        features[:, kind - 3] = np.minimum(1.0, np.floor(energy / cost) / most)
-    features[:, -1] = rate(scene["player_energy_start"], scene["player_energy_end"])
+    columns = [np.ascontiguousarray(scene[name]) for name in (*COUNTS, *PURSE)]
+    features = np.zeros((len(columns[0]), FEATURES), np.float32)
+    compiled(describe)(*columns, CROWDS, COSTS, MOST, features)
     return features
 
 

@@ -20,6 +20,9 @@ from townlet.sim.compiled import compiled
 
 REASONS: Final = ("positive_reward", "negative_reward", "insufficient_energy", "gate_disabled")
 POSITIVE, NEGATIVE, INSUFFICIENT, DISABLED = range(4)
+# By whether an action can be paid for and is sent: neither, the first, both.
+REASON: Final = np.array([INSUFFICIENT, NEGATIVE, POSITIVE], np.uint8)
+REASON_DISABLED: Final = np.array([INSUFFICIENT, DISABLED, DISABLED], np.uint8)
 COMPONENTS: Final = ("survival", "disruption", "location", "exploration")
 READ: Final = ("present", "mining", "protectors", "hive", "spawned", "queen_energy")
 ALL: Final = np.empty(0, np.int64)
@@ -100,18 +103,18 @@ def gate(scene: Scene, time: Numbers, settings: GateSettings, actions: NDArray[n
     s, reach, rows = settings, _tables(settings), len(time)
     columns = ACTIONS if actions is None else 1
     expected, components = np.zeros((rows, columns)), np.zeros((rows, columns, len(COMPONENTS)))
-    rated = np.zeros((rows, columns), np.bool_)
+    rated, send = np.zeros((2, rows, columns), np.bool_)
     compiled(rate_rows)(
         *(np.ascontiguousarray(scene[name]) for name in READ), np.ascontiguousarray(time, np.float64),
         ALL if actions is None else np.ascontiguousarray(actions, np.int64),
         reach.survive, reach.workers, reach.protectors, DISTANCE,
         (s.survival_weight, s.disruption_weight, s.location_weight, s.hive_weight, s.nearest_weight, s.far,
          s.exploration, s.exploration_seconds),
-        (s.energy_cost, s.combat_cost), expected, components, rated,
+        (s.energy_cost, s.combat_cost), s.threshold + s.margin if s.enabled else -np.inf,
+        expected, components, rated, send,
     )  # fmt: skip
-    send = rated & (expected > s.threshold + s.margin) if s.enabled else rated.copy()
-    reason = np.where(rated, np.where(send, POSITIVE, NEGATIVE) if s.enabled else DISABLED, INSUFFICIENT)
-    found = Verdicts(send, reason.astype(np.uint8), rated, expected, components)
+    reason = (REASON if s.enabled else REASON_DISABLED)[rated.view(np.uint8) + send]
+    found = Verdicts(send, reason, rated, expected, components)
     return found if actions is None else found.of(np.zeros(rows, np.int64))
 
 

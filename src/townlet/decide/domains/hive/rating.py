@@ -9,11 +9,11 @@ from __future__ import annotations
 
 def rate_rows(  # type: ignore[no-untyped-def]
     present, mining, protectors, hive, spawned, energy, time, actions,
-    survive, disturbed, saved, distance, weights, costs, expected, components, rated,
+    survive, disturbed, saved, distance, weights, costs, least, expected, components, rated, send,
 ):  # fmt: skip
-    """Estimates of all actions, or where `actions` has one for each row of those, into [B, A], [B, A, C] and [B, A].
+    """Estimates of all actions, or where `actions` has one for each row of those, into [B, A] and [B, A, C].
 
-    `rated` tells what can be paid for; of the rest nothing is written.
+    `rated` [B, A] tells what can be paid for, `send` what is worth more than `least`; of the rest nothing is written.
     """
     chunks = distance.shape[1]
     w_survival, w_disruption, w_location, w_hive, w_nearest, far, bonus, seconds = weights
@@ -58,3 +58,4 @@ def rate_rows(  # type: ignore[no-untyped-def]
             worth = w_survival * survival + w_disruption * disruption
             worth += w_location * location
             expected[row, place] = worth + exploration
+            send[row, place] = worth + exploration > least

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import floor
 
-def describe_crowds(  # type: ignore[no-untyped-def]
-    present, mining, protectors, energy_start, energy_end, combat_start, combat_end, features, crowds,
+
+def describe(  # type: ignore[no-untyped-def]
+    present, mining, protectors, energy_start, energy_end, combat_start, combat_end,
+    purse, player_before, player_now, crowds, costs, most_of, features,
 ):  # fmt: skip
-    """Five numbers of each of the largest crowds, into `features` [B, 28]; `crowds` is how many are described."""
+    """Five numbers of each of the largest crowds, as many as are described, and three of the purse; into [B, 28]."""
     rows, chunks = present.shape
     for row in range(rows):
         workers, guards = 0, 0
@@ -31,15 +34,35 @@ def describe_crowds(  # type: ignore[no-untyped-def]
             features[row, place + 3] = (end - start) / max(start, end, 1.0)
             start, end = float(combat_start[row, top]), float(combat_end[row, top])
             features[row, place + 4] = (end - start) / max(start, end, 1.0)
+        for kind in range(2):
+            features[row, 5 * crowds + kind] = min(1.0, floor(purse[row] / costs[kind]) / most_of[kind])
+        start, end = player_before[row], player_now[row]
+        features[row, 5 * crowds + 2] = (end - start) / max(start, end) if max(start, end) > 0.0 else 0.0
 
 
-def compare(before_mining, after_mining, before_guards, after_guards, counts):  # type: ignore[no-untyped-def]
-    """Into `counts` [B, 5]: who mined and mines, protectors before and after, and chunks that are no longer mined."""
+def reward(  # type: ignore[no-untyped-def]
+    before_mining, after_mining, before_guards, after_guards, before_energy, after_energy,
+    weights, per_chunk, per_guard, per_nothing, small, rewards,
+):  # fmt: skip
+    """What came of decisions, into [B] in [−1, 1]: what grew with its weights, then what was won, and what was not."""
     rows, chunks = before_mining.shape
     for row in range(rows):
+        mined, mining, guards, left, cleared = 0.0, 0.0, 0.0, 0.0, 0
         for chunk in range(chunks):
-            counts[row, 0] += before_mining[row, chunk]
-            counts[row, 1] += after_mining[row, chunk]
-            counts[row, 2] += before_guards[row, chunk]
-            counts[row, 3] += after_guards[row, chunk]
-            counts[row, 4] += before_mining[row, chunk] > 0 and after_mining[row, chunk] == 0
+            mined += before_mining[row, chunk]
+            mining += after_mining[row, chunk]
+            guards += before_guards[row, chunk]
+            left += after_guards[row, chunk]
+            cleared += before_mining[row, chunk] > 0 and after_mining[row, chunk] == 0
+        total, quiet = 0.0, True
+        changes = ((mined, mining), (guards, left), (before_energy[row], after_energy[row]))
+        for kind in range(3):
+            before, after = changes[kind]
+            grown = (after - before) / max(before, after) if max(before, after) > 0.0 else 0.0
+            quiet = quiet and abs(grown) < small
+            total += weights[kind] * grown
+        total += per_chunk * cleared
+        total += per_guard * max(guards - left, 0.0)
+        if quiet:
+            total += per_nothing
+        rewards[row] = min(max(total, -1.0), 1.0)
