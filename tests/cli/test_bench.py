@@ -12,7 +12,7 @@ from townlet.sim.bench import Subject, draw_actions, interleave
 
 
 # The engine of torch is compiled for each number of rows, which takes its time.
-@pytest.mark.parametrize(("engine", "rows"), [("numba", (1, 32)), ("torch", (32,))])
+@pytest.mark.parametrize(("engine", "rows"), [("numba", (1, 32)), pytest.param("torch", (32,), marks=pytest.mark.long)])
 def test_json_has_one_entry_for_each_number_of_rows(townlet: Program, engine: str, rows: tuple[int, ...]) -> None:
     wanted = [word for count in rows for word in ("--rows", str(count))]
     arguments = [*wanted, "--threads", "1", "--seconds", ".05", "--engine", engine, "--json"]

@@ -83,7 +83,7 @@ def test_asked_to_stop_again_and_again_it_ends_with_the_same_bits(forge: Forge, 
     child = forge.begin("town:ppo", PPO, root, pause_at=2 * 4096)
     wait_for_checkpoint(root, child)
     for _ in range(6):
-        time.sleep(chance.uniform(0.0, 0.7 * took))
+        time.sleep(chance.uniform(0.0, 0.3 * took))
         child.signal(signal.SIGTERM)
         if (code := child.wait()) == 0:
             break

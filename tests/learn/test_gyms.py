@@ -41,7 +41,7 @@ SHORT = {
     "CartPole-v1:dqn": ("env_steps=4e4", "budget.threshold=150", "evaluation.every=.1", "evaluation.episodes=40"),
     "CartPole-v1:reinforce": ("env_steps=1e5", "budget.threshold=250", "evaluation.every=.1", "evaluation.episodes=40"),
     "FrozenLake-v1:qlearning": ("env_steps=2e5", "budget.threshold=.65", "evaluation.episodes=400"),
-    "Taxi-v4:qlearning": ("env_steps=3e5", "budget.threshold=4", "evaluation.episodes=200"),
+    "Taxi-v4:qlearning": ("env_steps=3e5", "budget.threshold=4", "evaluation.every=.3", "evaluation.episodes=100"),
     "Bandit-v0:ppo": ("budget.threshold=95",),
     "Bandit-v0:reinforce": ("budget.threshold=95",),
 }

@@ -178,7 +178,7 @@ def test_the_town_and_its_controls_are_seen_at_once(visit: Visit, shown: Served,
         assert box["y"] + box["height"] <= size[1]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 def test_every_text_can_be_read(visit: Visit, shown: Served, theme: str) -> None:
     look = visit(shown, theme=theme)
     look.until(lambda: look.step() >= 3)
