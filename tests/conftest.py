@@ -20,9 +20,8 @@ settings.load_profile("patient")
 @pytest.hookimpl(trylast=True)  # after those that are not wanted were taken out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, each with a short one behind it: a worker always keeps the test after the one that it runs."""
-    order = sorted(items, key=_minutes, reverse=True)
     if any(map(_minutes, items)):
-        half = (len(items) + 1) // 2
+        order, half = sorted(items, key=_minutes, reverse=True), (len(items) + 1) // 2
         items[::2], items[1::2] = order[:half], order[half:]
 
 

@@ -40,7 +40,7 @@ GOALS = {
     "town-l3:drqn": Goal(400, 500, 20),
     "town-l3:ppo": Goal(400, 500, 20),
     "town-shuffled:ppo": Goal(300, 500, 30),
-    "town-foggy:drqn": Goal(1000, 2000, 45, works=0.8),  # no time is promised for it
+    "town-foggy:drqn": Goal(1000, 2000, 30, works=0.8),
 }
 
 
