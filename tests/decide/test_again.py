@@ -16,7 +16,7 @@ from townlet.decide import log
 from townlet.decide.clock import Steady
 from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
-from townlet.decide.hearing import hear
+from townlet.decide.hearing import Hearing
 from townlet.decide.log import LogStopped
 from townlet.decide.recovery import replayed
 from townlet.decide.service import Service
@@ -242,7 +242,7 @@ def test_versions_are_judged_by_the_gate_of_today(tmp_path: Path, threshold: flo
     again, _, _ = begin(tmp_path, ["memory.expired=0", "memory.held_out=0.5", f"gate.threshold={threshold}"])
     serving = again.versions.serving
     assert serving is not None
-    found = hear(again, serving, serving, np.random.default_rng(0))
+    found = Hearing(again).hear(serving, serving, np.random.default_rng(0))
     held = again.ledger.held_out.everything()
     if counts:  # what would be sent today and waited then says nothing
         assert int(held.send.sum()) <= found.count < len(held)
@@ -258,10 +258,25 @@ def test_without_exploring_the_policy_that_serves_is_judged(tmp_path: Path) -> N
     live(service, rounds, clock, 100)
     serving = service.versions.serving
     assert serving is not None
-    found = hear(service, rounds.publish(), serving, np.random.default_rng(0))
+    found = Hearing(service).hear(rounds.publish(), serving, np.random.default_rng(0))
     assert found.entropy == found.entropy_before == 0.0
     assert found.change is not None
     held = service.ledger.held_out.everything()
     changed = found.change * len(held)
     assert changed == pytest.approx(round(changed))  # each decision changes or does not
+    service.close()
+
+
+def test_what_a_hearing_remembers_changes_nothing(tmp_path: Path) -> None:
+    """Held-out experiences come and go between two hearings, and versions as well."""
+    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5", "memory.judged_by=40"])
+    hearing, sizes = Hearing(service), set()
+    for turn in range(6):
+        live(service, rounds, clock, 40, seed=turn)
+        serving, published = service.versions.serving, rounds.publish()
+        assert serving is not None
+        found, anew = (one.hear(published, serving, np.random.default_rng(0)) for one in (hearing, Hearing(service)))
+        assert found == anew
+        sizes.add(found.count)
+    assert max(sizes) > 10
     service.close()

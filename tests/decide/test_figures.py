@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,16 +123,31 @@ def test_a_trainer_that_fails_or_is_dead_is_told_for_a_while(tmp_path: Path) -> 
         assert alarms(figures) == []
 
 
-def test_overload_is_told_and_answers_are_timed(tmp_path: Path) -> None:
-    async def crowd(figures: Figures, service: Service) -> None:
-        figures.desk = Desk(service)
-        await asyncio.gather(*(figures.desk.ask(request(1.0, f"site {place}")) for place in range(5)))
+@pytest.mark.parametrize("mode", ["gate_greedy", "refuse"])
+def test_overload_is_told_and_answers_are_timed(tmp_path: Path, mode: str) -> None:
+    """Two may wait: of five who come at once the first two do, and the others are refused. Whoever waits too long is
+    answered as it was declared, and never after a later observation of the same territory.
+    """
 
-    with watched(tmp_path, "overload.waiting=2", "overload.patience=10") as (figures, service, _, clock):
-        asyncio.run(crowd(figures, service))
+    async def crowd(figures: Figures, service: Service) -> list[list[dict[str, Any]]]:
+        desk = figures.desk = Desk(service)
+        at_once = await asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in range(5)))
+        late = asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in (7, 8)))
+        time.sleep(0.2)  # the loop has no time for them
+        return [at_once, await late, [await desk.ask(request(9.0, "site"))]]
+
+    words = ("overload.waiting=2", "overload.patience=0.1", f"overload.mode={mode}")
+    with watched(tmp_path, *words) as (figures, service, _, clock):
+        at_once, late, calm = asyncio.run(crowd(figures, service))
+        assert [answer.get("code") for answer in at_once] == [None, None, *["OVERLOADED"] * 3]
+        if mode == "refuse":
+            assert [answer.get("code") for answer in late] == ["OVERLOADED"] * 2
+        else:
+            assert [answer["modelVersion"] for answer in late] == [0, 0]
+        assert calm[0]["modelVersion"] > 0
         told = figures.whole()
         assert [alarm["name"] for alarm in told["alarms"]] == ["overload"]
-        assert told["decisions"]["overloaded"] == 3
+        assert told["decisions"]["overloaded"] == 5
         assert 0 < told["decisions"]["p50_ms"] <= told["decisions"]["p99_ms"] < 60_000
         clock.now += 61
         assert alarms(figures) == []

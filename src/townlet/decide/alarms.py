@@ -106,7 +106,7 @@ class Alarms:
     def _load(self, overloaded: int, now: float) -> Iterator[Alarm]:
         if self._overload.lately(overloaded, now):
             refused = self._service.settings.overload.mode == "refuse"
-            how = "were refused" if refused else "were decided by the gate alone"
+            how = "were refused" if refused else "were decided by the gate alone or refused"
             what = f"More is asked than can be answered: {overloaded} observations {how} since the start"
             yield Alarm("overload", False, what, "Let games ask less often, or raise overload.waiting and .patience.")
 

@@ -194,10 +194,9 @@ class Buffer:
         weight: NDArray[np.float64] = (priority / priority.min()) ** -self._beta
         return weight.astype(np.float32)
 
-    def _copy(self, places: NDArray[np.int64], weight: NDArray[np.float32]) -> Sample:
-        taken = {name: column[places] for name, column in self._columns.items()}
-        rows = {name: taken.pop(name) for name in self._names}
-        return Sample(places, weight, rows, **taken)
+    def _copy(self, places: NDArray[np.int64], weight: NDArray[np.float32], seen: bool = True) -> Sample:
+        rows = {name: self._columns[name][places] for name in self._names} if seen else {}
+        return Sample(places, weight, rows, **{name: self._columns[name][places] for name in FACTS})
 
     def outcomes(self, most: int) -> NDArray[np.float64]:
         """What came of the last ones of which that is known."""
@@ -216,6 +215,17 @@ class Buffer:
             count = min(most, self._filled)
             places = (self._head - count + np.arange(count)) % self.capacity
             return self._copy(places, np.ones(count, np.float32))
+
+    def news(self, known: NDArray[np.int64]) -> tuple[Sample, Sample]:
+        """All that is kept, as it lies and without observations; and with theirs those whose numbers are not `known`.
+
+        `known` [capacity] has the number of who was found at each place the last time.
+        """
+        with self._lock:
+            places = np.arange(self._filled)
+            new = np.flatnonzero(self._columns["number"][: self._filled] != known[: self._filled])
+            whole, some = np.ones(self._filled, np.float32), np.ones(len(new), np.float32)
+            return self._copy(places, whole, seen=False), self._copy(new, some)
 
     def reprioritize(self, places: NDArray[np.int64], number: NDArray[np.int64], error: ArrayLike) -> None:
         """Errors [B] of decisions by their numbers, which were at these places; what was written over is left alone."""

@@ -40,7 +40,7 @@ class Desk:
         self._waiting: deque[Asked] = deque()
         self._unsynced: deque[Promised] = deque()
         self._due = False
-        self.overloaded = 0  # observations that the declared mode answered
+        self.overloaded = 0  # observations that no network decided for want of time
         self.latency: deque[float] = deque(maxlen=MEASURED)  # seconds from an observation to its answer
         service.log.subscribe(self._on_disk)
 
@@ -48,12 +48,16 @@ class Desk:
         return len(self._waiting)
 
     def ask(self, message: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
-        """The answer to an observation, later."""
+        """The answer to an observation, later; at once where so many wait that it could not be decided in time.
+
+        Nobody overtakes who waits: an earlier observation of the same territory would be stale then.
+        """
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        asked = Asked(message, self._loop.time(), answer)
         if len(self._waiting) >= self._settings.waiting:
-            self._past_capacity([Asked(message, self._loop.time(), answer)])
+            self._refuse([asked])
             return answer
-        self._waiting.append(Asked(message, self._loop.time(), answer))
+        self._waiting.append(asked)
         if not self._due:
             self._due = True
             self._loop.call_soon(self._decide)  # after what else has come in this turn of the loop
@@ -71,21 +75,21 @@ class Desk:
         oldest = self._loop.time() - self._settings.patience
         late = [asked for asked in batch if asked.since < oldest]
         batch = [asked for asked in batch if asked.since >= oldest]
-        if late:
-            self._past_capacity(late)
+        if late and self._settings.mode == "refuse":
+            self._refuse(late)
+        elif late:
+            self.overloaded += len(late)
+            self._answer(late, hurried=True)
         if batch:
             self._answer(batch)
         self._due = bool(self._waiting)
         if self._due:
             self._loop.call_soon(self._decide)
 
-    def _past_capacity(self, asked: list[Asked]) -> None:
+    def _refuse(self, asked: list[Asked]) -> None:
         self.overloaded += len(asked)
-        if self._settings.mode == "refuse":
-            refusal = problem("OVERLOADED", "more is asked than can be decided now; ask again later")
-            self._give(asked, [Answer(refusal)] * len(asked))
-        else:
-            self._answer(asked, hurried=True)
+        refusal = problem("OVERLOADED", "more is asked than can be decided now; ask again later")
+        self._give(asked, [Answer(refusal)] * len(asked))
 
     def _answer(self, asked: list[Asked], hurried: bool = False) -> None:
         """Decide, whatever comes: a mistake of ours may cost these answers, and no others."""

@@ -6,6 +6,7 @@ the version that serves, beside the one that served before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -135,19 +136,22 @@ def evidence(
     candidate: Chances, before: Chances, action: NDArray[np.integer], reward: NDArray[np.floating],
     propensity: NDArray[np.floating], approved: NDArray[np.bool_], ages: Ages, settings: JudgeSettings,
     rng: np.random.Generator, *, weights_finite: bool, model: NDArray[np.floating] | None = None,
-    known: NDArray[np.bool_] | None = None, allowed: NDArray[np.bool_] | None = None, at: float = 0.0,
+    known: NDArray[np.bool_] | None = None, allowed: NDArray[np.bool_] | None = None,
+    entropies: Sequence[NDArray[np.floating]] | None = None, at: float = 0.0,
 ) -> Evidence:  # fmt: skip
     """All of it from N held-out observations: probabilities of both versions, the gate's approval and a model of
     rewards are [N, K], what was decided and came of it [N].
 
     `weights_finite` must be asked of the weights: an infinite one may hide behind a tanh. `known` [N] are those with an
-    outcome, else all; `allowed` [N, K] the actions that a policy can choose at all.
+    outcome, else all; `allowed` [N, K] the actions that a policy can choose at all; `entropies` [N] those of both
+    versions, where they are at hand.
     """
     rows = np.flatnonzero(known) if known is not None else np.arange(len(action))
     sound = weights_finite and bool(np.isfinite(candidate).all())
-    measured = _measured(candidate, approved, allowed) if sound else (None, None)
     trusted = bool(np.isfinite(before).all())
-    measured_before = _measured(before, approved, allowed) if trusted else (None, None)
+    undecided, undecided_before = entropies or (_entropy(candidate), _entropy(before))
+    measured = _measured(candidate, undecided, approved, allowed) if sound else (None, None)
+    measured_before = _measured(before, undecided_before, approved, allowed) if trusted else (None, None)
     change = float(np.abs(candidate - before).sum(1).mean() / 2) if sound and trusted and len(action) else None
     parts: dict[str, NDArray[np.floating]] = {}
     if model is not None:
@@ -186,18 +190,23 @@ def watch(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     return Verdict("keep", f"nothing speaks against it: the difference of reward is {evidence.difference}")
 
 
+def _entropy(chances: Chances) -> NDArray[np.floating]:
+    """Of each line [N]; a version that is not sound is not asked for it."""
+    with np.errstate(invalid="ignore"):
+        logs = np.log(chances, out=np.zeros_like(chances), where=chances > 0)
+        return np.asarray(-(chances * logs).sum(1))
+
+
 def _measured(
-    chances: Chances, approved: NDArray[np.bool_], allowed: NDArray[np.bool_] | None
+    chances: Chances, entropy: NDArray[np.floating], approved: NDArray[np.bool_], allowed: NDArray[np.bool_] | None
 ) -> tuple[float | None, float | None]:
     """(entropy as a share of the largest, pass rate) in the mean; None without observations."""
     if not len(chances):
         return None, None
-    logs = np.log(chances, out=np.zeros_like(chances), where=chances > 0)
-    entropy = -(chances * logs).sum(1)
     choices = np.full(len(chances), chances.shape[1]) if allowed is None else allowed.sum(1)
     free = choices > 1  # where there is no choice, there is nothing to be undecided about
     share = float((entropy[free] / np.log(choices[free])).mean()) if free.any() else None
-    return share, float((chances * approved).sum(1).mean())
+    return share, float(np.einsum("nk,nk->n", chances, approved).mean())
 
 
 def _broken(found: Evidence) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from townlet.decide import milestones
 from townlet.decide.events import Published, Returned, Serving, Stepped, Undone
-from townlet.decide.hearing import hear
+from townlet.decide.hearing import Hearing
 from townlet.decide.judge import Verdict, judge, watch
 from townlet.decide.log import LogStopped
 from townlet.decide.service import Service
@@ -46,6 +46,7 @@ class Rounds:
 
     def __init__(self, service: Service) -> None:
         self.service, self.progress = service, Progress()
+        self._hearing = Hearing(service)
         self._marked = service.log.last  # the record of the last milestone, or where this began
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -160,7 +161,7 @@ class Rounds:
         elif serving is None:
             verdict = Verdict("refuse", "its weights are not finite")
         else:
-            found = hear(service, candidate, serving, self._draws)
+            found = self._hearing.hear(candidate, serving, self._draws)
             verdict, estimate = judge(found, service.settings.judge), found.difference
             if verdict.action == "promote" and service.versions.serving is not serving:
                 verdict = Verdict("hold", "another version was put in place while it was judged")
@@ -181,7 +182,7 @@ class Rounds:
         serving, before = versions.serving, versions.before
         if serving is None or before is None or versions.pinned is not None:
             return None
-        found = hear(self.service, serving, before, self._draws)
+        found = self._hearing.hear(serving, before, self._draws)
         verdict = watch(found, self.service.settings.judge)
         if verdict.action == "roll_back":
             change = versions.roll_back(verdict.reason, found.difference, before.version)

@@ -98,13 +98,13 @@ class OverloadSettings(Model):
     """What happens when more is asked than can be answered."""
 
     mode: Literal["gate_greedy", "refuse"] = Field(
-        "gate_greedy", description="Past capacity the gate decides alone, or the observation is refused."
+        "gate_greedy", description="Who has waited for too long is decided for by the gate alone, or refused."
     )
     waiting: int = Field(
-        512, ge=1, description="Observations that may wait. Raised, longer waits before the mode answers."
+        512, ge=1, description="Observations that may wait; more are refused at once. Raised, longer waits."
     )
     batch: int = Field(64, ge=1, le=1024, description="Observations that are decided together, at most.")
-    patience: float = Field(0.05, gt=0, le=10, description="Seconds that one may wait for its decision at most.")
+    patience: float = Field(0.05, gt=0, le=10, description="Seconds after which one has waited for too long.")
 
 
 class DecideSettings(Model):

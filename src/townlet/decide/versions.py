@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -71,7 +72,8 @@ class Versions:
     def __init__(
         self, folder: Path, make: Callable[[], nn.Module], keep: int = 20, clock: Callable[[], float] = time.time
     ) -> None:
-        self.folder, self._make, self._keep, self._clock = folder, make, max(keep, 1), clock
+        self.folder, self._keep, self._clock = folder, max(keep, 1), clock
+        self._empty = make()  # to be copied: first weights, which nobody needs here, take long to draw
         self._lock = threading.RLock()  # for those who change something; readers need none
         self._known: dict[int, Snapshot] = {}  # at hand: what serves, what served before, the newest
         self._facts: dict[int, dict[str, Any]] = {}  # what the manifests of whole versions say; replaced, never changed
@@ -284,7 +286,7 @@ class Versions:
 
     def _network(self, state: Mapping[str, Tensor]) -> nn.Module:
         """A network of its own with copies of these weights, which must be all and fit."""
-        network = self._make()
+        network = deepcopy(self._empty)
         restore_weights(network, dict(state))
         return network.eval().requires_grad_(False)
 
