@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from peers import all_peers
+from townlet import __version__
 from townlet.sim.bench import Result, Subject, cores, draw_actions, engine_subject, interleave
 from townlet.sim.town import Town
 from townlet.world.load import load
@@ -117,7 +118,7 @@ def machine() -> dict[str, Any]:
     if about.exists():
         names = [line.partition(":")[2].strip() for line in about.read_text().splitlines() if "model name" in line]
         model = names[0] if names else model
-    packages = {name: version(name) for name in ("townlet", "torch", "numba", "numpy", "gymnasium")}
+    packages = {"townlet": __version__} | {name: version(name) for name in ("torch", "numba", "numpy", "gymnasium")}
     # Others on the machine: with a load above the number of cores only the CPU columns mean much.
     load_average = round(os.getloadavg()[0], 1)
     return {"cpu": model, "cores": cores(), "load": load_average, "python": platform.python_version(), **packages}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,3 +49,9 @@ def test_a_hint_comes_for_any_word(word: str, names: list[str]) -> None:
     assert did_you_mean(word, names)
     for name in names:
         assert did_you_mean(name, [name]) == f"did you mean '{name}'?"
+
+
+def test_mistakes_can_be_taken_apart_and_put_together() -> None:
+    """As processes do that send them to each other."""
+    made = Mistakes([Mistake("no such row", "take another", Mark("a.yaml", 3)), Mistake("and another")])
+    assert (copy(made).mistakes, str(copy(made))) == (made.mistakes, str(made))

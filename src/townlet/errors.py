@@ -55,6 +55,10 @@ class Mistakes(TownletError):
         self.mistakes = tuple(found)
         Exception.__init__(self, "\n".join(str(m) for m in self.mistakes))
 
+    def __reduce__(self) -> tuple[type[Mistakes], tuple[tuple[Mistake, ...]]]:
+        """From one process to another it goes by its mistakes, not by its text."""
+        return Mistakes, (self.mistakes,)
+
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
     """The name that was probably meant, if any is near."""

@@ -6,11 +6,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version as installed_version
 from typing import Annotated
 
 import typer
 
+from townlet import __version__
 from townlet.cli import bench, decide, doctor, evaluate, export, live, play, publish, recipes, runs, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.verbs import Verbs
@@ -87,7 +87,7 @@ app.command("doctor", epilog=examples("townlet doctor"))(doctor.doctor)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"townlet {installed_version('townlet')}")
+        typer.echo(f"townlet {__version__}")
         raise typer.Exit
 
 
