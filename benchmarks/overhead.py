@@ -67,6 +67,9 @@ class Silence:
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Nothing is counted."""
 
+    def lives(self, over: Episodes, extras: Any) -> None:
+        """Nothing."""
+
     def stages(self, changes: list[StageChange]) -> None:
         """Nothing is written."""
 

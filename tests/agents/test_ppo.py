@@ -229,7 +229,7 @@ def test_where_advantages_are_normalised() -> None:
         with torch.no_grad():  # advantages are rewards alone, so that their size is that of the rewards
             agent.rollout.value.zero_()
             agent.rollout.bootstrap.zero_()
-            agent._last_value.zero_()
+            agent.last_value.zero_()
         agent.learn()
         return {name: weight for name, weight in weights(agent).items() if name.startswith("actor")}
 

@@ -108,7 +108,7 @@ def test_the_last_value_knows_the_past() -> None:
         _, _, after = agent.network(seen_in(kept), kept.hidden, kept.fresh)
         over = (kept.terminated | kept.truncated)[-1]
         _, value, _ = agent.network(lived.seen.obs, after.masked_fill(over.unsqueeze(1), 0.0))
-    torch.testing.assert_close(agent._last_value, value, atol=1e-5, rtol=0)
+    torch.testing.assert_close(agent.last_value, value, atol=1e-5, rtol=0)
 
 
 def test_minibatches_are_whole_rows() -> None:

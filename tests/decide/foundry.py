@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from townlet.decide.estimate import fit_rewards, predict_rewards
 from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence
+from townlet.decide.views import views
 
 ACTIONS: Final = 60
 SIZE: Final = 8
@@ -115,8 +116,9 @@ class World:
         features = np.stack([self.opinion, np.abs(self.opinion)], 2)
         lines = np.arange(len(self.action))
         model = predict_rewards(features, fit_rewards(features[lines, self.action], self.reward))
+        chances = self.chances(candidate.network), self.chances(self.network)
         return evidence(
-            self.chances(candidate.network), self.chances(self.network), self.action, self.reward, self.propensity,
-            approved, candidate.ages, settings, self.rng, model=model if self.modelled else None,
+            views(*chances, self.action, approved, model=model if self.modelled else None), self.reward,
+            self.propensity, candidate.ages, settings, self.rng,
             weights_finite=all(bool(weight.isfinite().all()) for weight in candidate.network.parameters()),
         )  # fmt: skip

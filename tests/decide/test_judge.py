@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from decide.foundry import ACTIONS, BAD, GOOD, World
 from townlet.decide.estimate import Comparison, Estimate
 from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence, judge, watch
+from townlet.decide.views import joined, views
 
 SETTINGS = JudgeSettings()
 NEWER = Ages(step=11, parent_step=10, serving_step=10)
@@ -90,10 +91,8 @@ def test_a_version_that_serves_is_rolled_back_when_the_one_before_was_better() -
 
 def replace_before(world: World, before: torch.nn.Module) -> Evidence:
     """What is known of the serving network beside another one before it."""
-    return evidence(
-        world.chances(world.network), world.chances(before), world.action, world.reward, world.propensity,
-        np.ones(world.opinion.shape, bool), NEWER, SETTINGS, world.rng, weights_finite=True,
-    )  # fmt: skip
+    found = views(world.chances(world.network), world.chances(before), world.action, np.ones(world.opinion.shape, bool))
+    return evidence(found, world.reward, world.propensity, NEWER, SETTINGS, world.rng, weights_finite=True)
 
 
 def estimate(value: float | None, width: float = 0.01, effective: float = 400.0, count: int = 500) -> Estimate:
@@ -208,9 +207,10 @@ def test_evidence_of_known_policies() -> None:
     candidate = np.array([[1.0, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     before = np.array([[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     approved = np.array([[True, False, False, False], [True, True, False, False]])
+    seen = views(candidate, before, np.array([0, 3]), approved)
     found = evidence(
-        candidate, before, np.array([0, 3]), np.array([1.0, 0.0]), np.array([0.5, 0.25]), approved, NEWER, SETTINGS,
-        np.random.default_rng(0), weights_finite=True, at=7.0,
+        seen, np.array([1.0, 0.0]), np.array([0.5, 0.25]), NEWER, SETTINGS, np.random.default_rng(0),
+        weights_finite=True, at=7.0,
     )  # fmt: skip
     assert (found.finite, found.count, found.at) == (True, 2, 7.0)
     assert (found.entropy, found.entropy_before) == pytest.approx((0.5, 0.75))
@@ -225,8 +225,9 @@ def test_evidence_of_known_policies() -> None:
 def test_entropy_counts_only_the_actions_that_can_be_chosen() -> None:
     chances = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     allowed = np.array([[True, True, False, False], [True, False, False, False]])
-    told = (np.array([0, 0]), np.zeros(2), np.array([0.5, 1.0]), np.ones((2, 4), bool), NEWER, SETTINGS)
-    found = evidence(chances, chances, *told, np.random.default_rng(0), weights_finite=True, allowed=allowed)
+    seen = views(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
+    told = (np.zeros(2), np.array([0.5, 1.0]), NEWER, SETTINGS)
+    found = evidence(seen, *told, np.random.default_rng(0), weights_finite=True)
     assert found.entropy == pytest.approx(1.0)  # the second had no choice, and tells nothing
 
 
@@ -234,10 +235,10 @@ def test_experiences_without_an_outcome_count_for_the_policy_and_not_for_the_rew
     rng = np.random.default_rng(0)
     chances, reward = rng.dirichlet(np.ones(5), 50), rng.normal(size=50)
     reward[20:] = np.nan
-    told = (rng.integers(5, size=50), reward, np.full(50, 0.2), np.ones((50, 5), bool), NEWER, SETTINGS, rng)
-    found = evidence(
-        chances, chances, *told, weights_finite=True, model=np.zeros((50, 5)), known=np.arange(50) < 20
-    )  # fmt: skip
+    model = np.zeros((50, 5))
+    seen = views(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), model=model)
+    told = (reward, np.full(50, 0.2), NEWER, SETTINGS, rng)
+    found = evidence(seen, *told, weights_finite=True, known=np.arange(50) < 20)
     assert found.count == found.difference.count == 20
     assert found.comparison.doubly_robust is not None
     assert found.difference.value == 0.0
@@ -248,17 +249,30 @@ def test_broken_probabilities_are_evidence_and_not_an_error(broken: float) -> No
     chances = np.full((30, ACTIONS), 1 / ACTIONS)
     bad = chances.copy()
     bad[3] = broken
-    told = (np.zeros(30, int), np.zeros(30), np.full(30, 0.1), np.ones((30, ACTIONS), bool), NEWER, SETTINGS)
+    done, told = (np.zeros(30, int), np.ones((30, ACTIONS), bool)), (np.zeros(30), np.full(30, 0.1), NEWER, SETTINGS)
     rng = np.random.default_rng(0)
-    found = evidence(bad, chances, *told, rng, weights_finite=True, model=np.zeros((30, ACTIONS)))
+    seen = views(bad, chances, *done, model=np.zeros((30, ACTIONS)))
+    found = evidence(seen, *told, rng, weights_finite=True)
     assert (found.finite, found.entropy, found.change) == (False, None, None)
     assert judge(found, SETTINGS).action == "refuse"
-    beside = evidence(chances, bad, *told, rng, weights_finite=True)
+    beside = evidence(views(chances, bad, *done), *told, rng, weights_finite=True)
     assert judge(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
 
 
 def test_no_observation_at_all_is_evidence_too() -> None:
     nothing = np.empty((0, 4))
-    told = (np.empty(0, int), np.empty(0), np.empty(0), np.empty((0, 4), bool), NEWER, SETTINGS)
-    found = evidence(nothing, nothing, *told, np.random.default_rng(0), weights_finite=True)
+    seen = views(nothing, nothing, np.empty(0, int), np.empty((0, 4), bool))
+    found = evidence(seen, np.empty(0), np.empty(0), NEWER, SETTINGS, np.random.default_rng(0), weights_finite=True)
     assert judge(found, SETTINGS).action == "hold"
+
+
+def test_views_in_parts_are_the_same_views() -> None:
+    rng = np.random.default_rng(0)
+    new, old = rng.dirichlet(np.ones(6), (2, 40))
+    told = rng.integers(6, size=40), rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6))
+    whole = views(new, old, told[0], told[1], model=told[2])
+    parts = [slice(0, 1), slice(1, 30), slice(30, 40)]
+    found = joined([views(new[p], old[p], told[0][p], told[1][p], model=told[2][p]) for p in parts])
+    for name, one, other in zip(whole._fields, whole, found, strict=True):
+        assert np.allclose(np.asarray(one, float), np.asarray(other, float)), name
+    assert len(found) == 40

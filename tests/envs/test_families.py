@@ -25,9 +25,7 @@ def spec(**keys: Any) -> EnvSpec:
     return EnvSpec.model_validate({"max_episode_steps": 50, **keys})
 
 
-BOX2D = pytest.mark.skipif(
-    find_spec("Box2D") is None, reason="Box2D is not installed here"
-)
+BOX2D = pytest.mark.skipif(find_spec("Box2D") is None, reason="Box2D is not installed here")
 
 
 @pytest.mark.parametrize(

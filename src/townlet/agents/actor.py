@@ -51,13 +51,13 @@ class Actor(Learner):
             log_std=settings.log_std if self.family.kind == "numbers" else None,
         )
         super().__init__(settings, network, given)
-        self._generator = self._streams.torch("choice", env.device)
+        self.generator = self._streams.torch("choice", env.device)
 
     def _draw(self, outputs: Tensor, mask: Tensor) -> Tensor:
         """Actions by the network's outputs [N, O] and mask [N, K]: [N] int64, switches [N, A] or numbers [N, A]."""
         self._choice = self.family.of(outputs, mask)
         self.behind = self._choice.behind
-        return self._choice.sample(self._generator)
+        return self._choice.sample(self.generator)
 
     @torch.inference_mode()
     def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:

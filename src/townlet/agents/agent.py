@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from townlet.agents.policy import Policy
+    from townlet.agents.whole import Whole
 
 
 # Settings that an agent reads anew at every update, as far as it has them: they may be changed while it trains.
@@ -52,6 +53,7 @@ class Agent(Protocol):
     bonus: Bonus | None  # what novelty is, to agents that are paid for it
     outputs_are: Literal["values", "probabilities", "means"]  # what `outputs` gives
     behind: Tensor  # what stood behind the last act, as the agent has it; `outputs` reads it
+    whole: Whole | None  # its part in rounds that nobody looks into; None where it has none
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     @property

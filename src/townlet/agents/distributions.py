@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, Literal, Protocol
 
 import torch
@@ -43,7 +42,7 @@ class Distribution(Protocol):
     def entropy(self) -> Tensor:
         """Entropy [...] in nats."""
 
-    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float | Tensor) -> Tensor:
         """Of a sum, by the outputs [..., O]: of log-probabilities weighted [...], and of entropies by one number."""
 
     def openness(self, mask: Tensor) -> Tensor:
@@ -69,15 +68,21 @@ class Categorical:
         if mask is not None:  # a sum, because filling by a mask takes twice as long, and again on the way back
             logits = torch.add(logits, mask.logical_not().to(logits.dtype), alpha=INVALID)
         self.behind = self.log_probs = torch.log_softmax(logits.movedim(-1, 0).contiguous(), 0)  # [K, ...]
+        self._chances_known: Tensor | None = None  # not a cached_property: torch cannot compile its lock
+        self._entropy_known: Tensor | None = None
 
-    @cached_property
+    @property
     def _chances(self) -> Tensor:
-        """Probabilities [K, ...]."""
-        return self.log_probs.exp()
+        """Probabilities [K, ...], calculated once."""
+        if self._chances_known is None:
+            self._chances_known = self.log_probs.exp()
+        return self._chances_known
 
-    @cached_property
+    @property
     def _entropy(self) -> Tensor:
-        return -(self._chances * self.log_probs).sum(0)
+        if self._entropy_known is None:
+            self._entropy_known = -(self._chances * self.log_probs).sum(0)
+        return self._entropy_known
 
     @property
     def probs(self) -> Tensor:
@@ -110,10 +115,12 @@ class Categorical:
         """Entropy [...] in nats; an excluded action adds exactly 0."""
         return self._entropy
 
-    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float | Tensor) -> Tensor:
         """∂ log p_a / ∂ l_k = [k = a] − p_k, and ∂ H / ∂ l_k = −p_k (log p_k + H): 0 for an excluded action."""
         weight = by_log_prob
-        if by_entropy:
+        if isinstance(by_entropy, Tensor):
+            weight = by_log_prob + by_entropy * (self.log_probs + self._entropy)
+        elif by_entropy:
             weight = torch.add(by_log_prob, self.log_probs + self._entropy, alpha=by_entropy)
         slope = (self._chances * weight).neg_()
         return slope.scatter_add_(0, actions.unsqueeze(0), by_log_prob.unsqueeze(0)).movedim(0, -1)
@@ -155,11 +162,11 @@ class Bernoulli:
         """Entropy [...] in nats: −p log p − (1 − p) log (1 − p) = log (1 + eˡ) − p l, for each."""
         return (softplus(self._logits) - self._logits.sigmoid() * self._logits).sum(-1)
 
-    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float | Tensor) -> Tensor:
         """∂ log p / ∂ l = a − p, and ∂ H / ∂ l = −l p (1 − p), for each."""
         on = self._logits.sigmoid()
         slope = by_log_prob.unsqueeze(-1) * (actions - on)
-        return slope - by_entropy * self._logits * on * (1 - on) if by_entropy else slope
+        return slope - by_entropy * self._logits * on * (1 - on)
 
     def openness(self, mask: Tensor) -> Tensor:
         """Entropy [N] as a share of that of fair coins."""
@@ -200,7 +207,7 @@ class Gaussian:
         """Differential entropy [...] in nats: log σ + ½ log 2πe for each. It may be below 0."""
         return (self._log_std + 0.5 * (LOG_2PI + 1)).sum(-1)
 
-    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float) -> Tensor:
+    def slope(self, actions: Tensor, by_log_prob: Tensor, by_entropy: float | Tensor) -> Tensor:
         """With z = (a − μ) / σ: ∂ log p / ∂ μ = z / σ and ∂ log p / ∂ log σ = z² − 1; ∂ H / ∂ log σ = 1."""
         narrow, weight = (-self._log_std).exp(), by_log_prob.unsqueeze(-1)
         away = (actions - self._mean) * narrow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from townlet.errors import TownletError
 from townlet.explore.make import make_bonus, make_weight
 from townlet.nets.dead import dead_share
 from townlet.nets.optimizers import Kind, Optimizer, restore_weights, weights
+
+if TYPE_CHECKING:
+    from townlet.agents.whole import Whole
 
 LOOKED_AT: Final = 256  # observations, to tell which units never do anything
 
@@ -55,6 +58,7 @@ class Seeker:
 
     name: str
     settings: Any
+    whole: Whole | None = None
 
     def __init__(self, given: Materials) -> None:
         env, self.counters = given.env, given.counters

@@ -5,24 +5,28 @@ Where a loss begins its slope is known, so that the way back need not go through
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+Number = Any  # a float, or where a device has it, a tensor []
 
-def surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+
+def surrogate(log_ratio: Tensor, advantage: Tensor, clip: Number) -> Tensor:
     """−min(r A, clip(r, 1 − ε, 1 + ε) A) [...] with r = exp(log_ratio) (Schulman et al. 2017, eq. 7)."""
     ratio = log_ratio.exp()
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
-def surrogate_slope(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+def surrogate_slope(log_ratio: Tensor, advantage: Tensor, clip: Number) -> Tensor:
     """∂ surrogate / ∂ log_ratio [...]: −r A, and 0 where the clipped term, a constant, is the smaller one."""
     ratio = log_ratio.exp()
     free = ratio * advantage
     return -free * (free <= ratio.clamp_(1 - clip, 1 + clip) * advantage)
 
 
-def value_error(value: Tensor, before: Tensor, returns: Tensor, clip: float | None) -> Tensor:
+def value_error(value: Tensor, before: Tensor, returns: Tensor, clip: Number | None) -> Tensor:
     """(V − R)² [...]; with a clip, at least what it would be had V moved no further than that."""
     error = (value - returns).square()
     if clip is None:
@@ -30,7 +34,7 @@ def value_error(value: Tensor, before: Tensor, returns: Tensor, clip: float | No
     return torch.max(error, (before + (value - before).clamp(-clip, clip) - returns).square())
 
 
-def value_slope(value: Tensor, before: Tensor, returns: Tensor, clip: float | None) -> Tensor:
+def value_slope(value: Tensor, before: Tensor, returns: Tensor, clip: Number | None) -> Tensor:
     """∂ value_error / ∂ V [...]: 2 (V − R), and 0 where V moved too far and what it would have been is further off."""
     error = value - returns
     if clip is None:

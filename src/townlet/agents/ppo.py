@@ -19,6 +19,7 @@ from townlet.agents.agent import Materials, unasked
 from townlet.agents.learner import LOOKED_AT, at_once, refuse_voids
 from townlet.agents.losses import explained_variance, surrogate_slope, value_slope
 from townlet.agents.passes import FIGURES, Passes
+from townlet.agents.whole import Whole
 from townlet.config.model import Model
 from townlet.config.schedule import Schedule, Scheduled, value_at
 from townlet.contract.restore import copy_into, restore_generator
@@ -28,9 +29,10 @@ from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.optimizers import Kind
-from townlet.nets.ways import way
+from townlet.nets.ways import Plain, way
 
 TINY: Final = 1e-8
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
 # What an update aims at and may be scheduled, and the figure that tells its value: `entropy` tells of the policy.
 AIMS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
@@ -82,6 +84,9 @@ class PpoSettings(Model):
         description="Logarithm of the first deviation of actions that are numbers. Raised, it tries more at first.",
     )
     shared: bool = Field(True, description="One body for policy and value. Off, one each, at twice the cost.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Numbers that products are made of. bfloat16 is several times as quick on a GPU."
+    )
     optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
     reward_scale: float = Field(
         1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."
@@ -136,7 +141,8 @@ class Ppo(Actor):
         if network.hidden:
             refuse_voids("ppo", env)
         self.round, self._at_once = settings.n_steps, at_once(device)
-        self._way = way(network, network.chains(), self.optimizer)
+        dtype = DTYPES[settings.precision]
+        self.way = way(network, network.chains(), self.optimizer, dtype)
         self.rollout = Rollout(
             settings.n_steps,
             rows,
@@ -147,11 +153,15 @@ class Ppo(Actor):
             voids=env.voids,
             packing=Packing(env.layout, device),
             device=device,
+            dtype=dtype,
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
-        self._last_value, self._bootstrap, self._unvalued = (torch.zeros(rows, device=device) for _ in range(3))
+        self.last_value, self._bootstrap, self._unvalued = (torch.zeros(rows, device=device) for _ in range(3))
         self._reached = torch.zeros(rows if self.bonus else 0, size, device=device)
+        alone = self.family.kind == "logits" and not network.hidden and not network.apart and self.bonus is None
+        simple = settings.value_clip is None and isinstance(self.way, Plain)
+        self.whole = Whole(self, device) if alone and simple else None
 
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
@@ -182,7 +192,7 @@ class Ppo(Actor):
         self._fresh.copy_(step.begins)
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:
-            self._last_value.copy_(self.network(step.obs, self._hidden)[1])
+            self.last_value.copy_(self.network(step.obs, self._hidden)[1])
 
     def cut(self) -> None:
         """All rows begin: there is nothing to remember."""
@@ -196,12 +206,16 @@ class Ppo(Actor):
         if not len(self.rollout.lived(self.rollout.reward)):  # every step of a short one may be void
             self.rollout.clear(self._hidden)
             return None
-        s, aim = self.settings, self._aim()
+        s, aim = self.settings, self.aim()
         self._follow_lr()
+        if self.whole and self.whole.recorded:
+            figures = self._told(self.whole.learn(), aim)
+            self.rollout.clear()
+            return figures | self.figures()
         if self.network.apart:  # all at once takes a fraction of the time that they take step by step
             with torch.inference_mode():
                 self.rollout.revalue(self.network.values, self._at_once)
-        advantage, returns = self.rollout.advantages(self._last_value, s.gamma, s.gae_lambda, self.weight.value)
+        advantage, returns = self.rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.weight.value)
         explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns))
         if s.normalize_advantage == "rollout":
             std, mean = torch.std_mean(self.rollout.lived(advantage), correction=0)
@@ -213,19 +227,20 @@ class Ppo(Actor):
                 self._descend(pieces, aim, passes, ask)
             if s.target_kl is not None and float(passes.moved()) > s.target_kl:
                 break
-        novelty = self.bonus.learn(self.rollout.draw_obs(s.bonus_share, self._generator)) if self.bonus else {}
+        novelty = self.bonus.learn(self.rollout.draw_obs(s.bonus_share, self.generator)) if self.bonus else {}
         figures = self._summary(passes, explained, aim) | self._dead(self.rollout.some_obs(LOOKED_AT))
         self.rollout.clear(self._hidden)
         return figures | novelty | self.figures()
 
-    def _aim(self) -> Aim:
+    def aim(self) -> Aim:
+        """The scheduled settings as they are now."""
         s, now = self.settings, self.counters
         value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
         return Aim(value_at(s.clip, now), value_clip, value_at(s.entropy, now), value_at(s.value, now))
 
     def figures(self) -> dict[str, float]:
         """What is scheduled or annealed, at this moment."""
-        now = self._aim()._asdict()
+        now = self.aim()._asdict()
         scheduled = {AIMS[key]: now[key] for key in AIMS if isinstance(getattr(self.settings, key), Schedule)}
         return scheduled | super().figures()
 
@@ -233,8 +248,8 @@ class Ppo(Actor):
         """Indices of steps, or of whole rows for a recurrent policy: each once, shuffled."""
         size = self.settings.batch_steps(len(self.rollout))
         if self.network.hidden:
-            return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self._generator)
-        return self.rollout.minibatches(size, self._generator)
+            return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self.generator)
+        return self.rollout.minibatches(size, self.generator)
 
     def _epochs(self, advantage: Tensor) -> Iterator[Iterable[Iterable[Piece]]]:
         """For every epoch its minibatches, each in pieces; one that is everything is gathered only once."""
@@ -266,7 +281,7 @@ class Ppo(Actor):
         self.optimizer.forget()
         for batch, fresh, hidden, share in pieces:
             ask()
-            outputs, value = self._way.there(batch.obs, hidden, fresh)
+            outputs, value = self.way.there(batch.obs, hidden, fresh)
             value = value.view_as(batch.value)
             each = share / value.numel()  # the loss is a mean
             choice = self.family.of(outputs, batch.mask)
@@ -275,37 +290,34 @@ class Ppo(Actor):
             by_outputs = choice.slope(batch.actions, by_log_prob, -aim.entropy * each)
             by_value = value_slope(value, batch.value, batch.returns, aim.value_clip).mul_(aim.value * each)
             passes.saw(batch, log_ratio, value, choice.entropy())
-            self._way.back([by_outputs, by_value])
+            self.way.back([by_outputs, by_value])
         passes.stepped(self.optimizer.step(self.settings.max_grad_norm))
         self.counters.updates += 1
 
     def _summary(self, passes: Passes, explained: Tensor, aim: Aim) -> dict[str, float]:
-        measure = self._measure(self.rollout.lived(self.rollout.mask))
-        told = torch.cat((passes.figures(), torch.stack((explained, measure))))
-        *means, explained_share, beside = told.tolist()  # the only wait for the device
-        figures = dict(zip(FIGURES, means, strict=True))
+        *means, explained_share = torch.cat((passes.figures(), explained.view(1))).tolist()
+        figures = dict(zip(FIGURES, means, strict=True)) | {"explained_variance": explained_share}
+        return self._told(figures | {"epochs_done": float(passes.epochs), "gradient_steps": float(passes.steps)}, aim)
+
+    def _told(self, figures: dict[str, float], aim: Aim) -> dict[str, float]:
+        """Figures of an update for people: the whole loss, and how undecided the policy is."""
         entropy = figures.pop("entropy")
         loss = figures["policy_loss"] + aim.value * figures["value_loss"] - aim.entropy * entropy
-        return figures | {
-            "loss": loss,
-            "explained_variance": explained_share,
-            "epochs_done": float(passes.epochs),
-            "gradient_steps": float(passes.steps),
-            **self._openness(entropy, beside),
-        }
+        beside = float(self._measure(self.rollout.lived(self.rollout.mask)))
+        return figures | {"loss": loss, **self._openness(entropy, beside)}
 
     def _parts(self) -> dict[str, Stateful]:
         return {"rollout": self.rollout, **super()._parts()}
 
     def _rows(self) -> State:
-        return {"hidden": self._hidden, "fresh": self._fresh, "last_value": self._last_value}
+        return {"hidden": self._hidden, "fresh": self._fresh, "last_value": self.last_value}
 
     def state(self) -> State:
         """Network, optimizer, the rollout so far, exploration and the random stream."""
-        return super().state() | {"rows": self._rows(), "generator": self._generator.get_state()}
+        return super().state() | {"rows": self._rows(), "generator": self.generator.get_state()}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         super().restore(state)
         copy_into(self._rows(), state["rows"], "ppo")
-        restore_generator(self._generator, state["generator"], "ppo")
+        restore_generator(self.generator, state["generator"], "ppo")

@@ -206,10 +206,10 @@ class Reinforce(Actor):
 
     def state(self) -> State:
         """Network, optimizer, the episodes so far, exploration and the random stream."""
-        return super().state() | {"average": self._average, "generator": self._generator.get_state()}
+        return super().state() | {"average": self._average, "generator": self.generator.get_state()}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         super().restore(state)
         copy_tensor(self._average, state["average"], "reinforce: average")
-        restore_generator(self._generator, state["generator"], "reinforce")
+        restore_generator(self.generator, state["generator"], "reinforce")

@@ -138,6 +138,29 @@ class VecEnv(Protocol):
         """Give back threads, windows and memory."""
 
 
+class Swift(VecEnv, Protocol):
+    """One that can make many steps on its device before anybody looks at one, always in the same tensors."""
+
+    @property
+    def swift(self) -> bool:
+        """Whether it really can, as it was made."""
+
+    def keep_cut(self) -> None:
+        """From now on `cut_obs` can be asked for."""
+
+    def go(self, actions: Tensor) -> Step:
+        """As `step`; nothing is checked, and the host waits for nothing."""
+
+    def cut_obs(self) -> Tensor:
+        """What each row saw last in its last episode that time cut short [N, D]; anything where there was none."""
+
+    def last(self) -> Tensor:
+        """What is known of the end of episodes [N, E], as if all had ended with the last step."""
+
+    def written(self) -> list[Tensor]:
+        """All that a step writes: what must be put back by whoever tries one out."""
+
+
 class Steered(VecEnv, Protocol):
     """One whose rows can be made easier or harder from outside, by a curriculum."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,13 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.agents.agent import unasked
 from townlet.decide.buffer import Sample
 from townlet.decide.domain import Verdicts
 from townlet.decide.estimate import fit_rewards, predict_rewards
 from townlet.decide.judge import Ages, Evidence, evidence
 from townlet.decide.service import Service
 from townlet.decide.versions import Snapshot
+from townlet.decide.views import Views, joined, views
 
+AT_ONCE: Final = 64  # observations: about a millisecond
 FITTED: Final = 500  # of the newest experiences, for the model of rewards
 NOBODY: Final = -1  # the number of a decision that never was
 NEVER: Final = -1e30  # the logarithm of a probability of 0, as a number that 0 times is 0
@@ -37,16 +40,17 @@ class Kept:
         for array, found in zip(self._arrays, lines, strict=True):
             array[places] = found
 
-    def first(self, count: int) -> list[NDArray[Any]]:
-        """The lines of the first places [count, ...] of each array; they are not copied."""
-        return [array[:count] for array in self._arrays]
+    def lines(self, some: slice) -> list[NDArray[Any]]:
+        """Some lines of each array; they are not copied."""
+        return [array[some] for array in self._arrays]
 
 
 class Hearing:
     """Hears of versions again and again; what was worked out of an observation or a version serves the next time."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, rest: Callable[[], object] = unasked) -> None:
+        """`rest` is called again and again on the way: those who decide need the processor more urgently."""
+        self._service, self._rest = service, rest
         capacity = service.ledger.held_out.capacity
         self._verdicts, self._inputs = Kept(capacity), Kept(capacity)  # of the gate, which is the same for life
         self._chances: dict[int, Kept] = {}  # of the versions that were heard last
@@ -56,47 +60,64 @@ class Hearing:
 
         What is estimated is the reward of a decision: what the gate would not send earns nothing, for both.
         """
-        service = self._service
+        service, number = self._service, self._verdicts.number
         with service.lock:
-            held, new = service.ledger.held_out.news(self._verdicts.number)
+            held, new = service.ledger.held_out.news(number)
+        for first in range(0, max(len(new), 1), AT_ONCE):
+            self._meet(new, slice(first, first + AT_ONCE))
+        with service.lock:
             learned = service.ledger.buffer.newest(FITTED)
-        self._meet(new)
-        verdicts = Verdicts(*self._verdicts.first(len(held)))
-        both, entropies = zip(*(self._decided(version, held.number) for version in (candidate, before)), strict=True)
-        self._chances = {version.version: self._chances[version.version] for version in (candidate, before)}
-        allowed = (both[0] > 0) | (both[1] > 0)
-        if not service.settings.explore:
-            both, entropies = tuple(_likeliest(chances) for chances in both), tuple(map(np.zeros_like, entropies))
-        sent = verdicts.of(held.action).send  # by the gate of today, as all of it
         weights = self._model(learned)
-        model = None if weights is None else np.where(verdicts.send, predict_rewards(verdicts.components, weights), 0.0)
+        seen = [
+            self._compared(candidate, before, held, slice(first, min(first + AT_ONCE, len(held))), weights)
+            for first in range(0, max(len(held), 1), AT_ONCE)
+        ]
+        self._chances = {version.version: self._chances[version.version] for version in (candidate, before)}
+        sent = np.concatenate([sent for _, sent in seen])  # by the gate of today, as all of it
         return evidence(
-            both[0], both[1], held.action, np.where(sent & held.send, held.outcome, 0.0), held.propensity,
-            verdicts.send, Ages(candidate.step, service.versions.step_of(candidate.parent), before.step),
-            service.settings.judge, rng, model=model, known=held.send | ~sent, allowed=allowed,
-            entropies=entropies, weights_finite=candidate.finite, at=service.clock(),
+            joined([views for views, _ in seen]), np.where(sent & held.send, held.outcome, 0.0), held.propensity,
+            Ages(candidate.step, service.versions.step_of(candidate.parent), before.step), service.settings.judge, rng,
+            known=held.send | ~sent, weights_finite=candidate.finite, at=service.clock(),
         )  # fmt: skip
 
-    def _meet(self, new: Sample) -> None:
+    def _compared(
+        self, candidate: Snapshot, before: Snapshot, held: Sample, lines: slice, weights: NDArray[np.float64] | None
+    ) -> tuple[Views, NDArray[np.bool_]]:
+        """What both versions would do in some of the observations, and whether what was done would be sent today."""
+        verdicts, action = Verdicts(*self._verdicts.lines(lines)), held.action[lines]
+        (new, entropy), (old, entropy_before) = (self._decided(one, held.number, lines) for one in (candidate, before))
+        allowed, entropies = (new > 0) | (old > 0), (entropy, entropy_before)
+        if not self._service.settings.explore:
+            new, old, entropies = _likeliest(new), _likeliest(old), (np.zeros_like(entropy), np.zeros_like(entropy))
+        model = None if weights is None else np.where(verdicts.send, predict_rewards(verdicts.components, weights), 0.0)
+        found = views(new, old, action, verdicts.send, model=model, allowed=allowed, entropies=entropies)
+        sent = verdicts.of(action).send
+        self._rest()
+        return found, sent
+
+    def _meet(self, new: Sample, some: slice) -> None:
         """What the gate says of observations, and what networks are told of them."""
         domain, settings = self._service.domain, self._service.settings
-        verdicts = domain.gate(new.rows, new.time, self._service.gate)
-        self._verdicts.write(new.places, new.number, verdicts)
-        self._inputs.write(
-            new.places, new.number, domain.policies[settings.policy].inputs(new.rows, new.time, verdicts)
-        )
+        rows, time = {name: column[some] for name, column in new.rows.items()}, new.time[some]
+        verdicts = domain.gate(rows, time, self._service.gate)
+        inputs = domain.policies[settings.policy].inputs(rows, time, verdicts)
+        self._inputs.write(new.places[some], new.number[some], inputs)
+        self._verdicts.write(new.places[some], new.number[some], verdicts)
+        self._rest()
 
-    def _decided(self, version: Snapshot, number: NDArray[np.int64]) -> list[NDArray[np.float32]]:
-        """Probabilities [N, K] and entropies [N] of one version, for the experiences of these numbers [N]."""
+    def _decided(self, version: Snapshot, number: NDArray[np.int64], lines: slice) -> list[NDArray[np.float32]]:
+        """Probabilities [N, K] and entropies [N] of one version in some of the observations that have these numbers."""
         kept = self._chances.setdefault(version.version, Kept(len(self._verdicts.number)))
-        count = len(number)
-        places = np.flatnonzero(kept.number[:count] != number)
-        with torch.inference_mode():
-            logs: Tensor = version.network(*(torch.from_numpy(lines[places]) for lines in self._inputs.first(count)))
-            chances = logs.exp()
-            entropy = -chances.mul(logs.clamp_min(NEVER)).sum(1)  # a logarithm is the slower of the two
-        kept.write(places, number[places], [chances.numpy(), entropy.numpy()])
-        return kept.first(count)
+        new = np.flatnonzero(kept.number[lines] != number[lines])
+        if len(new) or not len(number):
+            with torch.inference_mode():
+                inputs = (torch.from_numpy(told[new]) for told in self._inputs.lines(lines))
+                logs: Tensor = version.network(*inputs)
+                chances = logs.exp()
+                entropy = -chances.mul(logs.clamp_min(NEVER)).sum(1)  # a logarithm is the slower of the two
+            places = lines.start + new
+            kept.write(places, number[places], [chances.numpy(), entropy.numpy()])
+        return kept.lines(lines)
 
     def _model(self, learned: Sample) -> NDArray[np.float64] | None:
         """Weights of a model of rewards, from what is learned from: what judges must not be fitted to itself."""

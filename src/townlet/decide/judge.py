@@ -6,7 +6,6 @@ the version that serves, beside the one that served before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -16,8 +15,7 @@ from pydantic import Field
 
 from townlet.config.model import Model
 from townlet.decide.estimate import Comparison, Estimate, compare
-
-Chances = NDArray[np.floating]  # [N, K], each line sums to 1
+from townlet.decide.views import Numbers, Views
 
 
 class JudgeSettings(Model):
@@ -133,33 +131,25 @@ class Verdict(NamedTuple):
 
 
 def evidence(
-    candidate: Chances, before: Chances, action: NDArray[np.integer], reward: NDArray[np.floating],
-    propensity: NDArray[np.floating], approved: NDArray[np.bool_], ages: Ages, settings: JudgeSettings,
-    rng: np.random.Generator, *, weights_finite: bool, model: NDArray[np.floating] | None = None,
-    known: NDArray[np.bool_] | None = None, allowed: NDArray[np.bool_] | None = None,
-    entropies: Sequence[NDArray[np.floating]] | None = None, at: float = 0.0,
+    found: Views, reward: Numbers, propensity: Numbers, ages: Ages, settings: JudgeSettings, rng: np.random.Generator,
+    *, weights_finite: bool, known: NDArray[np.bool_] | None = None, at: float = 0.0,
 ) -> Evidence:  # fmt: skip
-    """All of it from N held-out observations: probabilities of both versions, the gate's approval and a model of
-    rewards are [N, K], what was decided and came of it [N].
+    """All of it from N held-out observations: what both versions would do there, and what came of what was done [N].
 
     `weights_finite` must be asked of the weights: an infinite one may hide behind a tanh. `known` [N] are those with an
-    outcome, else all; `allowed` [N, K] the actions that a policy can choose at all; `entropies` [N] those of both
-    versions, where they are at hand.
+    outcome, else all.
     """
-    rows = np.flatnonzero(known) if known is not None else np.arange(len(action))
-    sound = weights_finite and bool(np.isfinite(candidate).all())
-    trusted = bool(np.isfinite(before).all())
-    undecided, undecided_before = entropies or (_entropy(candidate), _entropy(before))
-    measured = _measured(candidate, undecided, approved, allowed) if sound else (None, None)
-    measured_before = _measured(before, undecided_before, approved, allowed) if trusted else (None, None)
-    change = float(np.abs(candidate - before).sum(1).mean() / 2) if sound and trusted and len(action) else None
-    parts: dict[str, NDArray[np.floating]] = {}
-    if model is not None:
-        with np.errstate(all="ignore"):  # of a broken version
-            expected = [np.einsum("nk,nk->n", chances, model)[rows] for chances in (candidate, before)]
-        parts = {"model": model[rows, action[rows]], "expected_model": expected[0], "expected_serving": expected[1]}
+    rows = np.flatnonzero(known) if known is not None else np.arange(len(found))
+    sound, trusted = weights_finite and found.finite[0], found.finite[1]
+    measured = _measured(found, 0) if sound else (None, None)
+    measured_before = _measured(found, 1) if trusted else (None, None)
+    change = float(found.change.mean()) if sound and trusted and len(found) else None
+    parts: dict[str, Numbers] = {}
+    if found.hoped is not None and found.said is not None:
+        hoped, hoped_before = found.hoped
+        parts = {"model": found.said[rows], "expected_model": hoped[rows], "expected_serving": hoped_before[rows]}
     comparison = compare(
-        reward[rows], propensity[rows], candidate[rows, action[rows]], before[rows, action[rows]], rng,
+        reward[rows], propensity[rows], found.chosen[0][rows], found.chosen[1][rows], rng,
         **parts, clip=settings.clip, draws=settings.draws, level=settings.level,
     )  # fmt: skip
     return Evidence(
@@ -190,23 +180,13 @@ def watch(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     return Verdict("keep", f"nothing speaks against it: the difference of reward is {evidence.difference}")
 
 
-def _entropy(chances: Chances) -> NDArray[np.floating]:
-    """Of each line [N]; a version that is not sound is not asked for it."""
-    with np.errstate(invalid="ignore"):
-        logs = np.log(chances, out=np.zeros_like(chances), where=chances > 0)
-        return np.asarray(-(chances * logs).sum(1))
-
-
-def _measured(
-    chances: Chances, entropy: NDArray[np.floating], approved: NDArray[np.bool_], allowed: NDArray[np.bool_] | None
-) -> tuple[float | None, float | None]:
+def _measured(found: Views, which: int) -> tuple[float | None, float | None]:
     """(entropy as a share of the largest, pass rate) in the mean; None without observations."""
-    if not len(chances):
+    if not len(found):
         return None, None
-    choices = np.full(len(chances), chances.shape[1]) if allowed is None else allowed.sum(1)
-    free = choices > 1  # where there is no choice, there is nothing to be undecided about
-    share = float((entropy[free] / np.log(choices[free])).mean()) if free.any() else None
-    return share, float(np.einsum("nk,nk->n", chances, approved).mean())
+    free = found.choices > 1  # where there is no choice, there is nothing to be undecided about
+    share = found.entropy[which][free] / np.log(found.choices[free])
+    return float(share.mean()) if free.any() else None, float(found.passes[which].mean())
 
 
 def _broken(found: Evidence) -> str:

@@ -22,6 +22,7 @@ from townlet.errors import TownletError
 
 LOOK: Final = 20  # versions between two looks at what serves
 IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
+REST: Final = 0.005  # seconds between two pieces of work, each of which takes about one millisecond
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError)  # of a round; after others it starts anew
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Rounds:
 
     def __init__(self, service: Service) -> None:
         self.service, self.progress = service, Progress()
-        self._hearing = Hearing(service)
+        self._hearing = Hearing(service, self._rest)
         self._marked = service.log.last  # the record of the last milestone, or where this began
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -94,6 +95,11 @@ class Rounds:
             every = self.service.settings.learning.every or IDLE
             self._stop.wait(max(0.0, every - (time.monotonic() - begun)))
 
+    def _rest(self) -> None:
+        """In the thread of its own: whoever decides may need the processor now."""
+        if threading.current_thread() is self._thread:
+            self._stop.wait(REST)
+
     def _failed(self, error: Exception) -> None:
         self.progress.failed += 1
         self.progress.problem = f"{type(error).__name__}: {error}"[:300]
@@ -126,7 +132,7 @@ class Rounds:
                 raise
         begun = time.perf_counter()
         try:
-            figures = trainer.learn(sample)
+            figures = trainer.learn(sample, self._rest)
         except Exception as error:  # whatever it is, nothing may be learned that a replay would not learn
             trainer.undo()
             self.service.write(Undone(trainer.step, str(error)[:300]))

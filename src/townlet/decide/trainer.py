@@ -5,7 +5,7 @@ A step draws its batch by its own number from what the log says up to then. So t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.agents.agent import unasked
 from townlet.contract.restore import part
 from townlet.contract.state import State
 from townlet.decide.buffer import Sample
@@ -107,16 +108,22 @@ class Trainer:
         """The batch that was drawn last was never drawn."""
         self.step, self.sampled = self.step - 1, self.sampled - len(sample)
 
-    def learn(self, sample: Sample) -> StepFigures:
-        """One gradient step, with the gate as it is configured now; raises where something is not finite: undo it."""
+    def learn(self, sample: Sample, rest: Callable[[], object] = unasked) -> StepFigures:
+        """One gradient step, with the gate as it is configured now; raises where something is not finite: undo it.
+
+        `rest` is called between its parts.
+        """
         self._before = self.copy()
         self.optimizer.lr = self._learning.lr
         verdicts = self.domain.gate(sample.rows, sample.time, self.ledger.settings.gate)
         earned = worth(sample, verdicts.of(sample.action), self._learning.reward)
         inputs = self._kind.inputs(sample.rows, sample.time, verdicts)
+        rest()
         log_prob: Tensor = self.network(*map(torch.from_numpy, inputs))
         loss, entropy = self._loss(log_prob, sample, earned)
+        rest()
         self.optimizer.add(loss)
+        rest()
         norm = self.optimizer.step(self._learning.max_grad_norm)
         figures = [float(x) for x in (loss.detach(), entropy.detach(), norm)]
         if not np.isfinite(figures).all() or not bool(self.optimizer.vector.isfinite().all()):

@@ -55,12 +55,13 @@ class Rollout:
         voids: bool = False,
         packing: Packing | None = None,
         device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._storage = Storage(
             steps,
             rows,
             {
-                "obs": ((obs_size,), torch.float32),
+                "obs": ((obs_size,), dtype),
                 "mask": ((choices,), torch.bool),
                 "actions": action,
                 **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), NUMBER),
@@ -92,6 +93,24 @@ class Rollout:
     def full(self) -> bool:
         """True when it is time to learn."""
         return self._storage.filled == self._storage.slots
+
+    @property
+    def slot(self) -> dict[str, Tensor]:
+        """Where the next step is written: column → [N, …], for whoever writes it without `acted` and `observed`."""
+        return {name: column[self._storage.head] for name, column in self._storage.columns.items()}
+
+    def advance(self) -> None:
+        """The step in the slot is complete."""
+        self._storage.advance()
+
+    def fill(self) -> None:
+        """All steps are there: a recording has written them, which counts nothing."""
+        self._storage.head, self._storage.filled = 0, self._storage.slots
+
+    def part(self, first: int, last: int) -> Minibatch:
+        """All steps of some rows [T, B, …], with the advantages computed last; nothing is copied."""
+        stored = [self._storage.columns[name] for name in Minibatch._fields[:5]]
+        return Minibatch(*(column[:, first:last] for column in (*stored, self._advantage, self._returns)))
 
     def clear(self, hidden: Tensor | None = None) -> None:
         """Begin a new rollout, with the hidden state [N, H] that its first step is taken in."""

@@ -44,7 +44,7 @@ class Optimizer:
     """
 
     def __init__(self, kind: Kind, module: nn.Module, lr: float, epsilon: float = 1e-8) -> None:
-        self.kind, self.lr, self._epsilon = kind, lr, epsilon
+        self.kind, self._epsilon = kind, epsilon
         self._names = [name for name, _ in module.named_parameters()]
         self._parts = list(module.parameters())
         self.vector = as_vector(module)
@@ -53,6 +53,20 @@ class Optimizer:
         self._step = torch.zeros((), device=self.vector.device)
         self._steps = 0  # the same, known without asking the device
         self._begun = False
+        # On a device it is a tensor: a recorded step reads it anew.
+        self._lr: float | Tensor = lr if self.vector.device.type == "cpu" else torch.full_like(self._step, lr)
+
+    @property
+    def lr(self) -> float | Tensor:
+        """The learning rate."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        if isinstance(self._lr, Tensor):
+            self._lr.fill_(value)
+        else:
+            self._lr = value
 
     def add(self, outputs: Tensor | Sequence[Tensor], slopes: Sequence[Tensor] | None = None) -> None:
         """The gradient of a loss [], or of one with these slopes by some outputs; beside others since the last step."""
@@ -88,7 +102,10 @@ class Optimizer:
         if max_norm is not None:
             gradient *= (max_norm / norm).clamp_(max=1.0)  # of no gradient at all: min(∞, 1)
         if self.kind == "sgd":
-            self.vector.sub_(gradient, alpha=self.lr)
+            if isinstance(self._lr, Tensor):
+                self.vector.sub_(gradient * self._lr)
+            else:
+                self.vector.sub_(gradient, alpha=self._lr)
             return norm
         mean, square = self._moments.values()
         self._step += 1
@@ -98,9 +115,13 @@ class Optimizer:
             eps=self._epsilon, weight_decay=DECAY[self.kind], maximize=False, beta1=BETAS[0], beta2=BETAS[1],
         )  # fmt: skip
         self._steps += 1
-        if self._steps % SWEPT_EVERY == 0:
+        if self._steps % SWEPT_EVERY == 0 and self.vector.device.type == "cpu":
             self._sweep()
         return norm
+
+    def written(self) -> list[Tensor]:
+        """All that a step changes, and the gradient that it follows."""
+        return [self.vector, self._gradient, *self._moments.values(), self._step]
 
     def _sweep(self) -> None:
         for name, moment in self._moments.items():

@@ -75,8 +75,8 @@ class Recorded:
 class Plain:
     """The way through chains that read the same observation."""
 
-    def __init__(self, chains: Sequence[Chain], optimizer: Optimizer) -> None:
-        self._chains, self._optimizer = chains, optimizer
+    def __init__(self, chains: Sequence[Chain], optimizer: Optimizer, dtype: torch.dtype = torch.float32) -> None:
+        self._chains, self._optimizer, self._dtype = chains, optimizer, dtype
         self._gradients = {id(layer): optimizer.gradients_of(layer) for each in chains for layer in each.all}
         self._read: list[list[Tensor]] = []  # by the layers of each chain, and by its heads
 
@@ -86,9 +86,10 @@ class Plain:
         outputs: list[Tensor] = []
         self._read = []
         for chain in self._chains:
-            read = [obs]
+            read = [obs.to(self._dtype)]
             for layer in chain.layers:
-                read.append(bend_over(linear(read[-1], layer.weight, layer.bias), chain.bend))
+                weight, bias = layer.weight.to(self._dtype), layer.bias.to(self._dtype)
+                read.append(_bent(read[-1], weight, bias, chain.bend))
             self._read.append(read)
             outputs += _outputs(chain, read[-1])
         return outputs
@@ -103,20 +104,26 @@ class Plain:
                 slope = SLOPE[chain.bend](slope, read[place + 1])
                 self._follow(chain.layers[place], slope.t(), read[place], more)
                 if place:
-                    slope = slope.mm(chain.layers[place].weight)
+                    slope = slope.mm(chain.layers[place].weight.to(self._dtype))
 
     def _behind(self, chain: Chain, features: Tensor, slopes: Sequence[Tensor], more: bool) -> Tensor:
         """Back through the heads: slopes [B, F] by the features."""
-        across = [slope.unsqueeze(0) if slope.dim() == 1 else slope.t() for slope in slopes]
+        across = [(slope.unsqueeze(0) if slope.dim() == 1 else slope.t()).to(self._dtype) for slope in slopes]
         if chain.mix is not None:
             across = [chain.mix.t().mm(slope) for slope in across]
         for head, slope in zip(chain.heads, across, strict=True):
             self._follow(head, slope, features, more)
-        return (across[0] if len(across) == 1 else torch.cat(across)).t().mm(_joined(chain.heads)[0])
+        weight = _joined(chain.heads)[0].to(self._dtype)
+        return (across[0] if len(across) == 1 else torch.cat(across)).t().mm(weight)
 
     def _follow(self, layer: nn.Linear, slope: Tensor, read: Tensor, more: bool) -> None:
         """The gradient of one layer that read [B, I], by the slope [O, B] of what it made."""
         weight, bias = self._gradients[id(layer)]
+        if self._dtype != weight.dtype:  # sums are added up in float32 inside of a product, too
+            whole, each = slope.mm(read).float(), slope.sum(1, dtype=weight.dtype)
+            weight.copy_(weight + whole if more else whole)
+            bias.copy_(bias + each if more else each)
+            return
         weight.addmm_(slope, read, beta=int(more))
         if more:
             bias += slope.sum(1)
@@ -124,10 +131,17 @@ class Plain:
             torch.sum(slope, 1, out=bias)
 
 
+def _bent(x: Tensor, weight: Tensor, bias: Tensor, bend: Bend) -> Tensor:
+    """One layer. On a GPU a product can cut off what is below 0 as it writes it down."""
+    if bend == "relu" and x.device.type == "cuda":
+        return torch._addmm_activation(bias, x, weight.t())
+    return bend_over(linear(x, weight, bias), bend)
+
+
 def _outputs(chain: Chain, features: Tensor) -> Sequence[Tensor]:
     """Of each head [B, K], with actions first in memory: thin products and sums over few actions are slow."""
-    weight, bias = _joined(chain.heads)
-    made = torch.addmm(bias.unsqueeze(1), weight, features.t())
+    weight, bias = (part.to(features.dtype) for part in _joined(chain.heads))
+    made = torch.addmm(bias.unsqueeze(1), weight, features.t()).float()
     if chain.mix is not None:
         return [chain.mix.mm(made).t()]
     if len(chain.heads) == 1:
@@ -142,12 +156,17 @@ def _joined(heads: Sequence[nn.Linear]) -> tuple[Tensor, Tensor]:
     return torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])
 
 
-def way(network: nn.Module, chains: Sequence[Chain | None], optimizer: Optimizer) -> Way:
-    """The quickest way through the network; `chains` is all that it consists of, as far as they are plain."""
+def way(
+    network: nn.Module, chains: Sequence[Chain | None], optimizer: Optimizer, dtype: torch.dtype = torch.float32
+) -> Way:
+    """The quickest way through the network; `chains` is all that it consists of, as far as they are plain.
+
+    Products are made of numbers of this type; weights, sums and what is made of the outputs keep theirs.
+    """
     plain = [each for each in chains if each is not None]
     if not plain or len(plain) < len(chains):
         return Recorded(network, optimizer)
     told = {id(weight) for each in plain for layer in each.all for weight in layer.parameters()}
     if told != {id(weight) for weight in network.parameters()}:
         raise ValueError("these chains are not the whole network")
-    return Plain(plain, optimizer)
+    return Plain(plain, optimizer, dtype)

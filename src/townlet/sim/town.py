@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from townlet.sim.engines import make_engine
 from townlet.sim.exploring import StartsSpec
 from townlet.sim.state import array
 from townlet.world.tables import World
+
+if TYPE_CHECKING:
+    from townlet.sim.tensor.engine import TensorEngine
 
 
 class Town:
@@ -75,6 +78,37 @@ class Town:
         self.engine.step(actions)
         self._step = self._tensors()
         return self._step
+
+    @property
+    def swift(self) -> bool:
+        """The tensor engine needs nobody to look at it."""
+        return self.engine.name != "numba"
+
+    @property
+    def _tensor(self) -> TensorEngine:
+        """The engine where it is `swift`."""
+        return cast("TensorEngine", self.engine)
+
+    def keep_cut(self) -> None:
+        """From now on `cut_obs` can be asked for."""
+        self._tensor.keep_cut()
+
+    def go(self, actions: Tensor) -> Step:
+        """As `step`; nothing is checked, and the host waits for nothing."""
+        self._tensor.go(actions)
+        return self._step
+
+    def cut_obs(self) -> Tensor:
+        """What each row saw last in its last life that time cut short [N, D]; anything where there was none."""
+        return self._tensor.cut_obs()
+
+    def last(self) -> Tensor:
+        """The meters of all rows as the last step left them, before any reset [N, M]."""
+        return self._tensor.last_meters
+
+    def written(self) -> list[Tensor]:
+        """All that a step writes."""
+        return self._tensor.written()
 
     def ended(self) -> Ended:
         """What rows that ended in the last step saw before their reset."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet import IDS
@@ -43,6 +45,9 @@ class Silent:
         """Not kept."""
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
+        """Not kept."""
+
+    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
         """Not kept."""
 
     def stages(self, changes: list[StageChange]) -> None:

@@ -27,6 +27,7 @@ from townlet.train.recent import Recent
 from townlet.train.recipe import Recipe
 from townlet.train.tracker import Tracker
 from townlet.train.tuning import Tuning
+from townlet.train.whole import WholeRound, fits
 
 ENDLESS: Final = 10**6  # steps of an episode that nothing cuts short
 AGENTS: Final[dict[str, Any]] = {
@@ -52,6 +53,7 @@ class Training:
     tuning: Tuning
     recent: Recent
     curriculum: Curriculum | None = None
+    whole: WholeRound | None = None  # where rounds are made without a look on the way
 
     def _parts(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in ("agent", "counters", "tracker", "tuning", "recent")}
@@ -87,7 +89,10 @@ def build(loaded: Loaded) -> Training:
     agent: Agent = AGENTS[recipe.agent.name](recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
     tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
-    return Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
+    made = Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
+    if fits(made):
+        made.whole = WholeRound(made)
+    return made
 
 
 def set_threads(recipe: Recipe) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import unasked
@@ -25,12 +27,18 @@ class Listener(Protocol):
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step."""
 
+    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
+        """Episodes that ended in a round into which nobody looked, with what is known of their ends [k, E]."""
+
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
 
 
 def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None] = unasked) -> None:
     """That many steps of every row; `ask` is called before each and may raise."""
+    if t.whole is not None:
+        t.whole.collect(listener)
+        return
     asks_entropy = t.curriculum is not None and t.curriculum.needs_entropy
     for _ in range(steps):
         ask()

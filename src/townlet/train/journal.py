@@ -79,6 +79,10 @@ class Journal:
         self._finished.add(t.counters, self._epsilon, over, stage, extras)
         self.onlooker.episodes(over, stage, extras)
 
+    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
+        """Episodes that ended in a round into which nobody looked."""
+        self._finished.add(self._t.counters, self._epsilon, over, None, extras)
+
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
         self._store.add("stage_changes", [{**self._moment, **vars(change)} for change in changes])

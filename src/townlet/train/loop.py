@@ -92,7 +92,8 @@ def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[
     A round of an agent that replays nothing may be long and is interrupted: everything is as before it then. Others
     have short rounds, and too much to remember for a step back.
     """
-    before = copied({"training": t.state(), "log": log.state()}) if t.agent.on_policy else None
+    slow = t.agent.on_policy and t.whole is None
+    before = copied({"training": t.state(), "log": log.state()}) if slow else None
     try:
         collect(t, t.agent.round, log, ask if before else unasked)
         t.tuning.follow(log)

@@ -45,6 +45,19 @@ class Tracker:
             sums.index_fill_(0, rows, 0)
         return over
 
+    def witness(self, step: Step, lengths: Tensor, rewards: Tensor, guided: Tensor) -> None:
+        """The same without a look at it: the sums of all rows [N], as if all had ended, and those that did begin anew.
+
+        For steps that are never void, without intrinsic reward.
+        """
+        self.length += 1
+        self._add_rewards(step)
+        lengths.copy_(self.length)
+        rewards.copy_(self.reward)
+        guided.copy_(self.guidance)
+        for sums in (self.length, self.reward, self.guidance):
+            sums.masked_fill_(step.begins, 0)
+
     def _add_rewards(self, step: Step) -> None:
         """Column by column: there are few of them."""
         if not self._guiding:

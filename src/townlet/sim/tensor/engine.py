@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.contract.graph import Recorded, compiled
 from townlet.errors import TownletError
 from townlet.sim.exploring import SHARE, StartsSpec, start_table
 from townlet.sim.rules import foretell
@@ -30,7 +31,6 @@ from townlet.sim.state import (
 )
 from townlet.sim.step import live
 from townlet.sim.tensor.buffers import LAYOUT, PASSING, Row, Tensors, as_numpy, chosen_of, kinds, meter_names, write
-from townlet.sim.tensor.graph import Recorded, compiled
 from townlet.sim.tensor.observe import observe
 from townlet.sim.tensor.tables import tensor_tables, unrolled
 from townlet.sim.view import scene_of
@@ -65,6 +65,7 @@ class TensorEngine:
             self._state |= {name: made(shapes[name], dtype=torch.int32) for name in LAYOUT}
         passing = (*PASSING, *self._meters, *LAYOUT)
         self._final = {name: made(v.shape, dtype=v.dtype) for name, v in self._state.items() if name in passing}
+        self._cut: Tensors = {}  # of each row's last life that time cut short, where somebody asked for it
         self._key = made((), dtype=torch.int64)
         self._mix = torch.ones((rows, len(world.rewards)), device=device)
         self._actions = made(rows, dtype=torch.int64)
@@ -128,7 +129,9 @@ class TensorEngine:
         kinds = torch.arange(none, dtype=torch.int32, device=self.device).expand(self.rows, -1)
         return {"kind_at": kind_at.scatter(1, cell_of.to(torch.int64), kinds), "cell_of": cell_of}
 
-    def _step(self, values: Tensors, final: Tensors, shown: Tensors, mix: Tensor, actions: Tensor) -> None:
+    def _step(
+        self, values: Tensors, final: Tensors, cut: Tensors, shown: Tensors, mix: Tensor, actions: Tensor
+    ) -> None:
         """The whole step of all rows, written into the state `values`, their last moments and what is shown."""
         w, town, s = self._w, self._town, self._row(values)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
@@ -147,13 +150,37 @@ class TensorEngine:
             reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
             dead, late = torch.where(ended, shown["terminated"], dead), torch.where(ended, shown["truncated"], late)
         obs, mask = observe(self._row(after), self._kind_at(after), town, self.world, w)
+        write(chosen_of(late, last, cut), cut)
         write({name: last[name] for name in final}, final)
         write({name: after[name] for name in values if name in final or name == "episode"}, values)
         told = {"reward": reward, "components": components, "terminated": dead, "truncated": late}
         write(told | {"obs": obs, "mask": mask}, shown)
 
     def _step_here(self) -> None:
-        self._write(self._state, self._final, self._shown, self._mix, self._actions)
+        self._write(self._state, self._final, self._cut, self._shown, self._mix, self._actions)
+
+    def keep_cut(self) -> None:
+        """From now on the last moment of every life that time cuts short is kept, until the next one in its row is."""
+        self._cut = {name: values.clone() for name, values in self._final.items()}
+
+    def go(self, actions: Tensor) -> None:
+        """A step that nobody looks at: actions [N] int64 of the device, each of which exists."""
+        self._actions.copy_(actions)
+        self._step_here()
+
+    def cut_obs(self) -> Tensor:
+        """What each row saw last in its last life that time cut short [N, D]; anything where there was none."""
+        values = self._state | self._cut
+        return observe(self._row(values), self._kind_at(values), self._town, self.world, self._w)[0]
+
+    def written(self) -> list[Tensor]:
+        """All that a step writes."""
+        return [*self._state.values(), *self._final.values(), *self._cut.values(), *self._shown.values()]
+
+    @property
+    def last_meters(self) -> Tensor:
+        """The meters of all rows as the last step left them, before any reset [N, M]."""
+        return torch.stack([self._final[name] for name in self._meters], 1)
 
     def step(self, actions: Any) -> None:
         """One step of every row."""
@@ -166,8 +193,7 @@ class TensorEngine:
             self._foretell()
         if self._to_be_recorded:
             self._to_be_recorded = False
-            changed = (*self._state.values(), *self._final.values(), *self._shown.values())
-            self._advance = Recorded(self._step_here, changed)
+            self._advance = Recorded(self._step_here, self.written())
         self._advance()
 
     def watch(self, rows: int) -> None:

@@ -64,6 +64,22 @@ class TownEvaluated(Evaluated):
         return super().columns(policy, metric) | {"works": self.works, "meters": meters}
 
 
+class Afar:
+    """A policy on another device, for towns on the CPU."""
+
+    def __init__(self, policy: Acting, device: str) -> None:
+        self._policy, self._device = policy, device
+
+    def start(self, rows: int) -> None:
+        """Forget the past."""
+        self._policy.start(rows)
+
+    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+        """Actions of all rows."""
+        allowed, begin = (None if given is None else given.to(self._device) for given in (mask, fresh))
+        return self._policy.act(obs.to(self._device), allowed, begin, greedy).cpu()
+
+
 class LifeSums:
     """What is used and earned in a life, and how it ends."""
 
@@ -98,10 +114,16 @@ def evaluate(
     device: str = "cpu",
     ask: Callable[[], None] = unasked,
 ) -> TownEvaluated:
-    """So many whole lives in towns that only the seed decides; `ask` is called before every step and may raise."""
-    town = Town(world, min(SIDE_BY_SIDE, episodes), device=device, threads=1)
+    """So many whole lives in towns that only the seed decides; `ask` is called before every step and may raise.
+
+    `device` is that of the policy. The towns are few and on the CPU in any case: an engine for another device would
+    take longer to compile than they live.
+    """
+    town = Town(world, min(SIDE_BY_SIDE, episodes), threads=1)
     if isinstance(policy, Planning):
         policy.sit(town)
+    if device != "cpu":
+        policy = Afar(policy, device)
     found = play(policy, town, episodes, stream(seed), greedy=greedy, watch=lambda: LifeSums(town), ask=ask)
     town.close()
     causes = tuple(town.cause_names[code] for code in found.pop("code"))

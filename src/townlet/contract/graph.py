@@ -34,9 +34,12 @@ class Recorded:
     A small town takes a tenth of the time so: launching kernels one by one takes longer than they do.
     """
 
-    def __init__(self, function: Callable[[], None], tensors: Sequence[Tensor]) -> None:
+    def __init__(
+        self, function: Callable[[], None], tensors: Sequence[Tensor], generators: Sequence[torch.Generator] = ()
+    ) -> None:
+        """After it the `tensors` and the `generators`, all that it changes and reads again, are as before."""
         self._function = function
-        before = [tensor.clone() for tensor in tensors]
+        before, drawn = [tensor.clone() for tensor in tensors], [generator.get_state() for generator in generators]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -44,10 +47,14 @@ class Recorded:
                 function()
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            self._graph.register_generator_state(generator)
         with torch.cuda.graph(self._graph):
             function()
         for tensor, was in zip(tensors, before, strict=True):
             tensor.copy_(was)
+        for generator, state in zip(generators, drawn, strict=True):
+            generator.set_state(state)
 
     def __call__(self) -> None:
         """Do it; inside somebody else's recording it becomes a part of that."""

@@ -1,0 +1,106 @@
+"""A whole round as one launch of the device: its steps are looked at together, after the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.contract.episodes import Episodes
+from townlet.contract.graph import Recorded, compiled
+from townlet.contract.vec_env import Step, Swift
+from townlet.train.guards import check_reward
+
+if TYPE_CHECKING:
+    from townlet.train.build import Training
+    from townlet.train.collect import Listener
+
+
+def fits(t: Training) -> bool:
+    """Whether a training can go on like this.
+
+    Nobody may want to look at single steps, as a curriculum does, and a round must be no longer than a life, so that
+    no row is cut short twice in it.
+    """
+    return (
+        t.agent.whole is not None
+        and t.env.device != "cpu"
+        and getattr(t.env, "swift", False)
+        and t.curriculum is None
+        and t.agent.round <= (t.arena.limit or 0)
+    )
+
+
+class WholeRound:
+    """Rounds of one training, in tables that are there from the beginning."""
+
+    def __init__(self, t: Training) -> None:
+        assert t.agent.whole is not None
+        self._t, self._env, self._agent = t, cast(Swift, t.env), t.agent.whole
+        steps, rows, device = t.agent.round, t.env.rows, t.env.device
+        self._length = torch.zeros((steps, rows), dtype=torch.int64, device=device)
+        self._reward, self._guidance = torch.zeros((2, steps, rows), device=device)
+        self._terminated, self._over = torch.zeros((2, steps, rows), dtype=torch.bool, device=device)
+        self._env.keep_cut()
+        self._last = torch.zeros((steps, *self._env.last().shape), device=device)
+        self._play: Callable[[], None] | None = None
+        self._note = compiled(self._note_here, device) if device.startswith("cuda") else self._note_here
+
+    def collect(self, listener: Listener) -> None:
+        """All steps of a round, and what ended in it."""
+        t = self._t
+        if self._play is None:
+            self._play = self._recorded() if t.env.device.startswith("cuda") else self._steps
+        self._play()
+        self._agent.played()
+        t.counters.env_steps += self._length.numel()
+        over, extras = self._ended()
+        check_reward(over.reward, f"until env_steps {t.counters.env_steps}")
+        if len(over):
+            t.counters.episodes += len(over)
+            t.agent.finished(over)
+            t.recent.add(over)
+            listener.lives(over, extras)
+
+    def _recorded(self) -> Recorded:
+        t = self._t
+        changed = [*self._env.written(), *(sums for sums in t.tracker.state().values())]
+        return Recorded(self._steps, changed, [self._agent.generator])
+
+    @torch.no_grad()
+    def _steps(self) -> None:
+        t, seen = self._t, self._t.seen
+        self._agent.restart()
+        for k in range(t.agent.round):
+            step = self._env.go(self._agent.act(seen))
+            self._agent.witness(step)
+            tables = (self._length, self._reward, self._guidance, self._terminated, self._over, self._last)
+            self._note(*step[:-1], *(table[k] for table in tables))
+        self._agent.close(self._env.cut_obs(), seen.obs)
+
+    def _note_here(
+        self, obs: Tensor, mask: Tensor, reward: Tensor, components: Tensor, terminated: Tensor, truncated: Tensor,
+        length: Tensor, sums: Tensor, guidance: Tensor, dead: Tensor, over: Tensor, last: Tensor,
+    ) -> None:  # fmt: skip
+        """What a step brought, into a line of each table."""
+        step = Step(obs, mask, reward, components, terminated, truncated)
+        self._t.tracker.witness(step, length, sums, guidance)
+        dead.copy_(terminated)
+        over.copy_(step.begins)
+        last.copy_(self._env.last())
+
+    def _ended(self) -> tuple[Episodes, NDArray[np.float32]]:
+        """The episodes that ended, in the order in which they did, and what is known of their ends [k, E]."""
+        at, rows = self._over.nonzero(as_tuple=True)
+        columns = [column[at, rows].double() for column in (self._length, self._reward, self._guidance)]
+        found = torch.stack([rows.double(), *columns, self._terminated[at, rows].double()]).cpu()
+        row, length, reward, guidance, terminated = found
+        nothing = torch.zeros(len(row))
+        over = Episodes(
+            row.long(), length.long(), reward.float(), nothing, nothing, terminated.bool(), guidance.float()
+        )  # fmt: skip
+        return over, self._last[at, rows].cpu().numpy()
