@@ -133,10 +133,10 @@ def test_overload_is_told_and_answers_are_timed(tmp_path: Path, mode: str) -> No
         desk = figures.desk = Desk(service)
         at_once = await asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in range(5)))
         late = asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in (7, 8)))
-        time.sleep(0.2)  # the loop has no time for them
+        time.sleep(0.8)  # the loop has no time for them
         return [at_once, await late, [await desk.ask(request(9.0, "site"))]]
 
-    words = ("overload.waiting=2", "overload.patience=0.1", f"overload.mode={mode}")
+    words = ("overload.waiting=2", "overload.patience=0.6", f"overload.mode={mode}")
     with watched(tmp_path, *words) as (figures, service, _, clock):
         at_once, late, calm = asyncio.run(crowd(figures, service))
         assert [answer.get("code") for answer in at_once] == [None, None, *["OVERLOADED"] * 3]

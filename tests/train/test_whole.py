@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,10 +90,35 @@ def test_a_whole_update_is_the_same_update() -> None:
     assert (stepwise.counters.updates, whole.counters.updates) == (3, 3)
 
 
-def test_rounds_are_made_whole_only_where_they_can_be() -> None:
-    stepwise, whole = both()
-    assert not fits(stepwise)  # a CPU waits for nothing
-    del whole
+@pytest.mark.parametrize(
+    ("words", "can"),
+    [
+        ((), True),
+        (("agent.shared=false",), False),  # values have a network of their own
+        (("agent.n_steps=31",), False),  # a life of 30 steps could be cut short twice
+        (("explore={bonus: rnd, weight: {name: fixed, value: 0.1}}",), False),
+        (("curriculum=adversarial",), False),
+        (("engine=numba",), False),
+    ],
+)
+def test_rounds_are_made_whole_only_where_they_can_be(words: Sequence[str], can: bool) -> None:
+    training = build(load("town:ppo", [*WORDS, *words]))
+    assert not fits(training)  # a CPU waits for nobody, so nothing would be won
+    training.env.device = "cuda"  # as if it were there
+    assert fits(training) is can
+
+
+@pytest.mark.parametrize("network", ["{name: mlp, hidden: [16]}", "{name: mlp, hidden: [16], recurrent: {size: 8}}"])
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -> None:
+    words = (f"network={network}", f"agent.shared={shared}", "agent.batch_size=256", "agent.precision=bfloat16")
+    half, whole = (build(load("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
+    for t in (half, whole):
+        collect(t, t.agent.round, Silent())
+    figures, found = half.agent.learn(), whole.agent.learn()
+    assert figures is not None
+    assert found is not None
+    assert figures["value_loss"] == pytest.approx(found["value_loss"], rel=0.05)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch, about its own compiler

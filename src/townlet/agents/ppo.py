@@ -85,7 +85,8 @@ class PpoSettings(Model):
     )
     shared: bool = Field(True, description="One body for policy and value. Off, one each, at twice the cost.")
     precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Numbers that products are made of. bfloat16 is several times as quick on a GPU."
+        "float32",
+        description="Numbers that products of plain layers are made of. bfloat16 is several times as quick on a GPU.",
     )
     optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
     reward_scale: float = Field(
@@ -153,7 +154,7 @@ class Ppo(Actor):
             voids=env.voids,
             packing=Packing(env.layout, device),
             device=device,
-            dtype=dtype,
+            dtype=dtype if isinstance(self.way, Plain) else torch.float32,
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)

@@ -145,7 +145,7 @@ class Rollout:
         """Write down the values of what was seen, so many steps at a time, where nobody asked for them on the way."""
         flat, every = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
         for some, places in zip(torch.split(flat, at_once), torch.split(every, at_once), strict=True):
-            some.copy_(values(self._storage.take("obs", places)))
+            some.copy_(values(self._storage.take("obs", places).float()))
 
     def lived(self, column: Tensor) -> Tensor:
         """A column [T, N, …] as [R, …], without void steps; as it is where there cannot be any."""
@@ -213,13 +213,13 @@ class Rollout:
         places = self._lived_places()
         lived = len(self) if places is None else len(places)
         drawn = torch.randint(lived, (max(1, round(share * lived)),), generator=generator, device=self.reward.device)
-        return self._storage.take("obs", drawn if places is None else places.index_select(0, drawn))
+        return self._storage.take("obs", drawn if places is None else places.index_select(0, drawn)).float()
 
     def some_obs(self, most: int) -> Tensor:
         """Observations [B, D] of steps from beginning to end, about as many as asked for."""
         places = self._lived_places()
         places = torch.arange(len(self), device=self.reward.device) if places is None else places
-        return self._storage.take("obs", places[:: max(1, len(places) // most)])
+        return self._storage.take("obs", places[:: max(1, len(places) // most)]).float()
 
     def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
         # Nearly equal parts: a last batch of two or three would have an advantage normalised over nothing.
