@@ -32,8 +32,6 @@ PING = {"type": "ping"}
 def listening(handler: Any, **options: Any) -> Iterator[str]:
     """A server of its own, in a thread."""
     begun, address = threading.Event(), [""]
-    loop = asyncio.new_event_loop()
-    over = asyncio.Event()
 
     async def run() -> None:
         async with serve(handler, "127.0.0.1", 0, **options) as server:
@@ -41,13 +39,17 @@ def listening(handler: Any, **options: Any) -> Iterator[str]:
             begun.set()
             await over.wait()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    def work() -> None:
+        with runner:  # which lets links that just went close, too
+            runner.run(run())
+
+    runner, over = asyncio.Runner(), asyncio.Event()
+    thread = threading.Thread(target=work)
     thread.start()
     assert begun.wait(20)
     yield address[0]
-    loop.call_soon_threadsafe(over.set)
+    runner.get_loop().call_soon_threadsafe(over.set)
     thread.join(20)
-    loop.close()
 
 
 async def echo(link: ServerConnection) -> None:

@@ -56,6 +56,7 @@ class Whole:
         self._agent.rollout.fill()
         self.recorded = True
 
+    @torch.no_grad()
     def act(self, seen: Seen) -> Tensor:
         """Actions [N] int64, drawn from the policy and written down."""
         agent = self._agent
@@ -63,7 +64,6 @@ class Whole:
         self._choose(seen.obs, seen.mask, draws, agent.rollout.slot)
         return agent.rollout.slot["actions"]
 
-    @torch.no_grad()
     def _choose_here(self, obs: Tensor, mask: Tensor, draws: Tensor, slot: Mapping[str, Tensor]) -> None:
         agent = self._agent
         outputs, value = agent.way.there(obs, agent.network.start(0))
@@ -153,7 +153,6 @@ class Whole:
             norm = agent.optimizer.step(agent.settings.max_grad_norm)
             self._sums += torch.cat((figures[: KL - 1], norm.view(1) / self._parts, figures[KL - 1 :]))
 
-    @torch.no_grad()
     def _follow_here(
         self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, before: Tensor, advantage: Tensor,
         returns: Tensor, aim: Tensor,

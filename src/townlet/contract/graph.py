@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import signature
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 import torch
@@ -12,20 +12,28 @@ from torch import Tensor
 WARM: Final = 3  # calls before a recording: the compiler may allocate and tune in the first ones
 
 
-def compiled(function: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """The function as one compiled graph."""
+def compiled(method: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """The method as one compiled graph."""
+    assert isinstance(method, MethodType)
     # The hash of `starts` uses each value twice in a row. Left to itself the compiler walks every path through such a
     # chain, which takes minutes; told to name results early, it fuses them again and is done in seconds.
     options: dict[str, Any] = {"realize_opcount_threshold": 4}
     if device != "cpu":
         # Memory is what a GPU waits for: one kernel for all that rows become, one for all that they see.
         options |= {"max_fusion_size": 1024, "force_pointwise_cat": True}
-    # Else torch counts every further engine as a recompilation of the first one, and gives up at the ninth.
-    apart: dict[str, Any] = (
-        {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
-    )
-    found: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False, options=options, **apart)
+    found: Callable[..., Any] = torch.compile(_apart(method), fullgraph=True, dynamic=False, options=options)
     return found
+
+
+def _apart(method: MethodType) -> MethodType:
+    """The same method, of which torch knows nothing yet.
+
+    Torch remembers by its code what it compiled, counts every further engine as a recompilation of the first one, and
+    gives up at the ninth.
+    """
+    plain = method.__func__
+    own = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__)
+    return MethodType(own, method.__self__)
 
 
 class Recorded:

@@ -83,7 +83,7 @@ function showMoment(now) {
   const playback = playbacks[store.known.side];
   const { side, preview } = store.known;
   // The first moment of a life comes after its beginning was told: `target` says whether there is one to show.
-  const key = [side, preview, playback.start?.episode, playback.target, Math.floor(playback.head + 1e-6), playback.over, playbacks[1].head | 0].join();
+  const key = [side, preview, ...playbacks.flatMap((p) => [p.start?.episode, p.target, Math.floor(p.head + 1e-6), p.over])].join();
   if (key === shown || now - painted < PANEL) return;
   shown = key;
   painted = now;
