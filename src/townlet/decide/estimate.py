@@ -7,13 +7,14 @@ robust: right when the probabilities are right or the model is (Dudík, Langford
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from townlet.agents.agent import unasked
 from townlet.errors import TownletError
 
 Values = NDArray[np.float64]
@@ -94,10 +95,12 @@ def compare(
     reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, serving: ArrayLike, rng: np.random.Generator,
     *, model: ArrayLike | None = None, expected_model: ArrayLike | None = None,
     expected_serving: ArrayLike | None = None, clip: float | None = None, draws: int = DRAWS, level: float = LEVEL,
+    rest: Callable[[], object] = unasked,
 ) -> Comparison:  # fmt: skip
     """A new policy and the one that serves, by what each gives to what was decided: `chosen` and `serving`, both [N].
 
-    What both have in common falls out of the difference, so its interval is the one to decide by.
+    What both have in common falls out of the difference, so its interval is the one to decide by. `rest` is called
+    again and again on the way.
     """
     given_model = [part for part in (model, expected_model, expected_serving) if part is not None]
     if len(given_model) not in (0, 3):
@@ -109,7 +112,7 @@ def compare(
     if modelled:
         said, hopes = modelled[0], modelled[1:]
         ratios += [_robust(earned, *one, said, hoped) for one, hoped in zip(weights, hopes, strict=True)]
-    found = _resampled(ratios, draws, rng)
+    found = _resampled(ratios, draws, rng, rest)
     each = _estimates(ratios, found, level)
     between = _between(each[-2], each[-1], found[:, -2] - found[:, -1], level)
     return Comparison(each[0], each[1], each[2] if modelled else None, each[3] if modelled else None, between)
@@ -194,7 +197,9 @@ def _robust(reward: Values, weights: Values, clipped: float, model: Values, expe
     return _Ratio(rows, np.ones_like(rows), effective_size(weights), clipped)
 
 
-def _resampled(ratios: Sequence[_Ratio], draws: int, rng: np.random.Generator) -> Values:
+def _resampled(
+    ratios: Sequence[_Ratio], draws: int, rng: np.random.Generator, rest: Callable[[], object] = unasked
+) -> Values:
     """Each ratio under `draws` resamples [draws, J]; not finite where one has no weight.
 
     The Bayesian bootstrap (Rubin 1981): every decision weighs an exponential number instead of a whole one. No resample
@@ -210,6 +215,7 @@ def _resampled(ratios: Sequence[_Ratio], draws: int, rng: np.random.Generator) -
             rows = buffer[: min(part, draws - start)]
             rng.standard_exponential(out=rows)
             np.matmul(rows, columns, out=sums[start : start + len(rows)])
+            rest()
         return np.asarray(sums[:, 0::2] / sums[:, 1::2])
 
 

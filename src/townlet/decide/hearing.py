@@ -19,7 +19,7 @@ from townlet.decide.service import Service
 from townlet.decide.versions import Snapshot
 from townlet.decide.views import Views, joined, views
 
-AT_ONCE: Final = 64  # observations: about a millisecond
+AT_ONCE: Final = 32  # observations: less than a millisecond
 FITTED: Final = 500  # of the newest experiences, for the model of rewards
 NOBODY: Final = -1  # the number of a decision that never was
 NEVER: Final = -1e30  # the logarithm of a probability of 0, as a number that 0 times is 0
@@ -68,6 +68,7 @@ class Hearing:
         with service.lock:
             learned = service.ledger.buffer.newest(FITTED)
         weights = self._model(learned)
+        self._rest()
         seen = [
             self._compared(candidate, before, held, slice(first, min(first + AT_ONCE, len(held))), weights)
             for first in range(0, max(len(held), 1), AT_ONCE)
@@ -77,7 +78,7 @@ class Hearing:
         return evidence(
             joined([views for views, _ in seen]), np.where(sent & held.send, held.outcome, 0.0), held.propensity,
             Ages(candidate.step, service.versions.step_of(candidate.parent), before.step), service.settings.judge, rng,
-            known=held.send | ~sent, weights_finite=candidate.finite, at=service.clock(),
+            known=held.send | ~sent, weights_finite=candidate.finite, at=service.clock(), rest=self._rest,
         )  # fmt: skip
 
     def _compared(

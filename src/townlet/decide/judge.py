@@ -6,6 +6,7 @@ the version that serves, beside the one that served before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from townlet.agents.agent import unasked
 from townlet.config.model import Model
 from townlet.decide.estimate import Comparison, Estimate, compare
 from townlet.decide.views import Numbers, Views
@@ -133,11 +135,12 @@ class Verdict(NamedTuple):
 def evidence(
     found: Views, reward: Numbers, propensity: Numbers, ages: Ages, settings: JudgeSettings, rng: np.random.Generator,
     *, weights_finite: bool, known: NDArray[np.bool_] | None = None, at: float = 0.0,
+    rest: Callable[[], object] = unasked,
 ) -> Evidence:  # fmt: skip
     """All of it from N held-out observations: what both versions would do there, and what came of what was done [N].
 
     `weights_finite` must be asked of the weights: an infinite one may hide behind a tanh. `known` [N] are those with an
-    outcome, else all.
+    outcome, else all. `rest` is called again and again on the way.
     """
     rows = np.flatnonzero(known) if known is not None else np.arange(len(found))
     sound, trusted = weights_finite and found.finite[0], found.finite[1]
@@ -150,7 +153,7 @@ def evidence(
         parts = {"model": found.said[rows], "expected_model": hoped[rows], "expected_serving": hoped_before[rows]}
     comparison = compare(
         reward[rows], propensity[rows], found.chosen[0][rows], found.chosen[1][rows], rng,
-        **parts, clip=settings.clip, draws=settings.draws, level=settings.level,
+        **parts, clip=settings.clip, draws=settings.draws, level=settings.level, rest=rest,
     )  # fmt: skip
     return Evidence(
         sound, ages, len(rows), measured[0], measured_before[0], measured[1], measured_before[1], change, comparison, at

@@ -151,10 +151,12 @@ class Rounds:
         service, trainer = self.service, self.service.trainer
         if not service.log.wait(service.log.last, timeout=60):
             raise TownletError("the log does not come to the disk", str(service.log.problem or "look at the disk"))
+        self._rest()
         state, facts = trainer.state(), service.facts()
-        snapshot = service.versions.publish(trainer.step, trainer.weights(), state, facts, self._origin)
+        snapshot = service.versions.publish(trainer.step, trainer.weights(), state, facts, self._origin, self._rest)
         self._origin = None
         self.service.write(Published(snapshot.version, snapshot.step, snapshot.digest))
+        self._rest()
         self.judge(snapshot)
         return snapshot
 

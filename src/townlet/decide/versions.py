@@ -23,6 +23,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from townlet.agents.agent import unasked
 from townlet.contract.restore import part
 from townlet.contract.state import State
 from townlet.decide.changes import FILE, Change, Changes, Kind, listed, told
@@ -127,22 +128,25 @@ class Versions:
 
     def publish(
         self, step: int, network_state: Mapping[str, Tensor], trainer_state: State, info: Mapping[str, Any],
-        parent: int | None = None,
+        parent: int | None = None, rest: Callable[[], object] = unasked,
     ) -> Snapshot:  # fmt: skip
         """Keep weights as the next version, with what the trainer needs to go on; it does not serve yet.
 
         `info` says more of it (hash of the config, number in the log). `parent` is the version before where none is
-        named.
+        named. `rest` is called between its parts.
         """
         with self._lock:
             version, network = self._newest + 1, self._network(network_state)
+            rest()
             origin = parent if parent is not None else self._newest or None
             own, digest = weights(network), digest_of(weights(network))
             facts = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
             state = {"network": own, "trainer": trainer_state}
+            rest()
             written = checkpoint.write(self.folder, checkpoint.name_at(version), state, {**info, **facts})
             self._newest, self._facts = version, {**self._facts, version: written.info}
             snapshot = self._known[version] = Snapshot(version, step, digest, network, origin)
+            rest()
             self._prune()
             return snapshot
 
