@@ -37,9 +37,9 @@ def find_run(word: str, root: Path) -> Run | None:
 
     if word in shipped() or word.endswith(ENDINGS) or Path(word).is_file():
         return None
-    from townlet.runs.folder import LATEST, Run
+    from townlet.runs.folder import LATEST, SHIPPED, Run
 
-    names = [run.name for run in Run.list(root)]
+    names = [run.name for place in (root, SHIPPED) for run in Run.list(place)]
     if ":" in word or word == LATEST or (root / word).is_dir() or Path(word).is_dir():
         return open_run(word, root)
     if any(name.startswith(word) for name in names):

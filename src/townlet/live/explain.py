@@ -25,9 +25,10 @@ def why(world: World, r: Recording, step: int, outputs: Literal["values", "proba
     best = int(possible[given[possible].argmax()])
     need = _need(world, r, step)
     if outputs == "probabilities":
-        said = f"{name}: drawn with a probability of {given[action]:.0%}"
-        more = "" if action == best else f"; {world.actions[best]} was likelier, at {given[best]:.0%}"
-        return f"{said}{more}. {need}"
+        if action == best:
+            return f"{name}: the likeliest, with a probability of {given[action]:.0%}. {need}"
+        likelier = f"{world.actions[best]} was likelier, at {given[best]:.0%}"
+        return f"{name}: drawn with a probability of {given[action]:.0%}; {likelier}. {need}"
     if action != best:
         worth = f"{world.actions[best]} was thought better by {given[best] - given[action]:.3g}"
         return f"{name}: exploring; {worth}. {need}"

@@ -117,8 +117,9 @@ class Figures:
         )  # fmt: skip
 
     def _progress(self) -> tuple[int, int]:
-        if not self.run.metrics_file.exists():
-            return 0, 0
+        if not self.run.metrics_file.exists():  # one that was published, or has just begun
+            newest = checkpoint.newest(self.run.checkpoints)
+            return (newest.env_steps if newest else 0), 0
         with Reader(self.run.metrics_file) as store:
             last = store.read("updates", ("env_steps",), last=1)["env_steps"]
             counts = store.read("episode_intervals", ("count",))["count"]

@@ -146,7 +146,7 @@ class RunStatus(Said):
     kind: Literal["town", "gym"] = Field(
         description="What it trains in. Of a gym, a Gymnasium environment, there are figures; episodes are at /api."
     )
-    state: Literal["running", "finished", "interrupted", "diverged"]
+    state: Literal["running", "finished", "interrupted", "diverged", "published"]
     env_steps: int
     budget: int = Field(description="In env_steps; 0 where time alone limits it.")
     episodes: int

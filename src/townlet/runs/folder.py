@@ -20,6 +20,7 @@ from townlet.runs.strict_json import parse
 from townlet.runs.tree import plain
 
 LATEST: Final = "latest"
+SHIPPED: Final = Path(__file__).parents[1] / "trained"  # agents to look at before anything was trained
 MAX_META: Final = 4 << 20
 
 
@@ -146,7 +147,7 @@ class Run:
 
     @classmethod
     def open(cls, name_or_path: str | Path, root: Path = Path("runs")) -> Run:
-        """A run by path, by name below `root`, as "latest", or by a beginning that only one name has."""
+        """A run by path, by name below `root`, as "latest", by a beginning that only one name has, or a shipped one."""
         word = str(name_or_path).rstrip("/")
         runs = cls.list(root)
         if word == LATEST and not (root / LATEST / "meta.json").is_file() and runs:
@@ -160,7 +161,12 @@ class Run:
         if begin:
             shown = ", ".join(run.name for run in begin[-4:])
             raise TownletError(f"{len(begin)} runs begin with '{word}'", f"write more of the name, like {shown}")
-        hint = did_you_mean(word, [run.name for run in reversed(runs)]) if runs else "train one first"
+        shipped = {run.name: run for run in cls.list(SHIPPED)}
+        if word in shipped:
+            return shipped[word]
+        hint = did_you_mean(word, [*(run.name for run in reversed(runs)), *shipped])
+        if not runs and "did you mean" not in hint:
+            hint = f"train one first, or take one that is shipped: {', '.join(shipped)}"
         raise TownletError(f"there is no run '{word}' in {root}", hint)
 
     @classmethod

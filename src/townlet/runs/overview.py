@@ -22,7 +22,7 @@ STEPS: Final = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Overview:
-    """One run: running, finished, interrupted, diverged or damaged. Columns of evaluations go from old to new."""
+    """One run: running, finished, interrupted, diverged, published or damaged. Evaluations go from old to new."""
 
     run: Run
     state: str
@@ -122,7 +122,8 @@ def overview(run: Run) -> Overview:
     except TownletError as error:
         problems.append(error)
     try:
-        if run.metrics_file.exists() or found:  # a run that has just begun may have neither
+        # One that has just begun may have neither checkpoints nor figures, one that was published has no figures.
+        if run.metrics_file.exists() or (found and not meta.get("published")):
             measured = _measured(run, vocabulary(meta).metric)
     except TownletError as error:
         problems.append(error)
@@ -160,6 +161,8 @@ def state_of(run: Run, meta: dict[str, Any], damaged: bool = False) -> str:
         return "damaged"
     if meta.get("diverged"):
         return "diverged"
+    if meta.get("published"):
+        return "published"
     return "finished" if meta.get("finished") else "interrupted"
 
 

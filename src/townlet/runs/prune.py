@@ -32,12 +32,17 @@ class Leaving:
 def candidates(runs: Sequence[Overview], keep: int | None = None) -> list[Leaving]:
     """Runs without a checkpoint, with `keep` also all but the best few of each recipe.
 
-    None that runs, that has just been begun, that is damaged or that is only a link to a folder elsewhere.
+    None that runs, that has just been begun, that was published, that is damaged or that is only a link to a folder
+    elsewhere.
     """
     found, seen, now = [], Counter[str](), datetime.now(UTC)
     for one in by_score(runs):
         young = one.created is not None and (now - one.created).total_seconds() < YOUNG
-        if one.state in ("running", "damaged") or one.run.path.is_symlink() or (young and not one.checkpoints):
+        if (
+            one.state in ("running", "published", "damaged")
+            or one.run.path.is_symlink()
+            or (young and not one.checkpoints)
+        ):
             continue
         if not one.checkpoints:
             found.append(Leaving(one, "it has no checkpoint"))

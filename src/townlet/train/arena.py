@@ -125,8 +125,11 @@ class Arena(Protocol):
     def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> Evaluated:
         """An evaluation as the recipe wants it."""
 
-    def show(self, policy: Acting, recipe: Recipe) -> Show:
-        """Episodes of an evaluation to be watched, with pictures; refused where none are drawn."""
+    def show(self, policy: Acting, recipe: Recipe, device: str = "cpu") -> Show:
+        """Episodes of an evaluation to be watched, with pictures; refused where none are drawn.
+
+        `device` is where the policy's network is.
+        """
 
     def summarize(
         self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None

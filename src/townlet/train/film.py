@@ -17,7 +17,7 @@ def require_films(t: Training) -> None:
     """Refuse at once what could not be filmed later."""
     if t.recipe.video.episodes:
         video.require_encoder()
-        t.arena.show(t.agent.policy(), t.recipe).close()
+        t.arena.show(t.agent.policy(), t.recipe, t.recipe.device).close()
 
 
 def film(run: Run, t: Training, why: films.Why) -> None:
@@ -27,5 +27,5 @@ def film(run: Run, t: Training, why: films.Why) -> None:
         return
     run.videos.mkdir(exist_ok=True)
     path = run.videos / films.name_at(t.counters.env_steps, why)
-    with closing(t.arena.show(t.agent.policy(), t.recipe)) as show:
+    with closing(t.arena.show(t.agent.policy(), t.recipe, t.recipe.device)) as show:
         video.film([show], path, episodes=wanted.episodes, steps=wanted.steps)

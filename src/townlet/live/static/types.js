@@ -15,7 +15,7 @@
  *   limit?: number | null}} About a town has a world and its text, a gym the rest
  * @typedef {{visits: number[], novelty: (number | null)[] | null, transitions: [string, string, number][],
  *   causes: Record<string, number>}} Maps of all of training
- * @typedef {'running' | 'finished' | 'interrupted' | 'diverged' | 'damaged'} State of a run
+ * @typedef {'running' | 'finished' | 'interrupted' | 'diverged' | 'published' | 'damaged'} State of a run
  * @typedef {{name: string, recipe: string, state: State, env_steps: number, checkpoints: number, best: number | null,
  *   last: number | null, seconds: number, problem: string, scores: number[], random: number | null}} RunLine
  *

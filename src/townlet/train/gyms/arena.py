@@ -159,10 +159,10 @@ class GymArena:
         """How it can be watched."""
         return looks(self.name, self.spec)
 
-    def show(self, policy: Acting, recipe: Recipe) -> GymShow:
+    def show(self, policy: Acting, recipe: Recipe, device: str = "cpu") -> GymShow:
         """Episodes of an evaluation, drawn."""
         wanted = recipe.evaluation
-        return GymShow(self, policy, wanted.seed, "rgb_array", greedy=wanted.deterministic, device=recipe.device)
+        return GymShow(self, policy, wanted.seed, "rgb_array", greedy=wanted.deterministic, device=device)
 
     def summarize(
         self, policy: Acting, recipe: Recipe, random: Evaluated, agent: Evaluated, best: Best | None

@@ -104,10 +104,10 @@ class TownArena:
         greedy, device = wanted.deterministic, recipe.device
         return evaluate(policy, there, wanted.episodes, wanted.seed, greedy=greedy, device=device, ask=ask)
 
-    def show(self, policy: Acting, recipe: Recipe) -> TownShow:
+    def show(self, policy: Acting, recipe: Recipe, device: str = "cpu") -> TownShow:
         """Lives of an evaluation: the first is the first that it measures."""
         wanted = recipe.evaluation
-        player = TrainedPlayer(policy, wanted.deterministic, recipe.device)
+        player = TrainedPlayer(policy, wanted.deterministic, device)
         return TownShow(self.worlds.evaluation, player, Streams(stream(wanted.seed)).key("town"))
 
     def summarize(

@@ -1,0 +1,41 @@
+"""The agent that is shipped: there is somebody to look at before anything was trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli.program import Program
+from townlet.runs.folder import SHIPPED, Run
+
+
+def test_the_elder_lives_long_and_works(townlet: Program, tmp_path: Path) -> None:
+    done = townlet("eval", "elder", "--episodes", "20", "--json", "--root", str(tmp_path))
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["trained"]["mean"] >= 1900
+    assert found["trained"]["works"] == 1.0
+
+
+def test_the_elder_is_small_and_has_a_card() -> None:
+    files = [path for path in (SHIPPED / "elder").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 1_000_000
+    assert "library_name: townlet" in (SHIPPED / "elder" / "README.md").read_text(encoding="utf-8")
+    assert not [
+        path for path in files if path.suffix not in {".md", ".json", ".yaml", ".png", ".safetensors", ".sha256"}
+    ]
+
+
+def test_it_is_told_as_what_it_is_and_suggested(townlet: Program, tmp_path: Path) -> None:
+    told = townlet("runs", "show", "elder", "--root", str(tmp_path)).out
+    assert "published" in told
+    assert "problem" not in told
+    assert "did you mean 'elder'?" in townlet("play", "eldr", "--root", str(tmp_path)).err
+    assert "one that is shipped: elder" in townlet("eval", "latest", "--root", str(tmp_path)).err
+
+
+def test_a_run_of_ones_own_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "elder").mkdir()
+    (tmp_path / "elder" / "meta.json").write_text("{}", encoding="utf-8")
+    assert Run.open("elder", tmp_path).path.parent == tmp_path
+    assert Run.open("elder", tmp_path / "elsewhere").path.parent == SHIPPED
