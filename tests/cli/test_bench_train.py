@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from cli.program import Program
 from townlet.train.bench import BATCHES, STEPS, TARGET, _overrides, their_model
 from townlet.train.build import build
 from townlet.train.load import load
+from townlet.train.rounds import measure
 from townlet.world.load import load as load_world
 
 QUICK = ["--rows", "4", "--threads", "1", "--seconds", ".05"]
@@ -54,3 +56,21 @@ def test_a_world_without_an_id_is_a_mistake(townlet: Program) -> None:
     done = townlet("bench", "train", "town-l9")
     assert done.code == 2
     assert "town-l" in done.err
+
+
+def test_whole_rounds_are_measured_part_by_part() -> None:
+    found = measure(8, 2, "cpu", rounds=2, words=["agent.precision=float32", "agent.n_steps=4"])
+    assert (found.rows, found.steps, found.epochs) == (8, 4, 2)
+    assert found.first_s > 0
+    told = found.as_json()
+    assert told["median_per_wall_s"] == pytest.approx(32 / (found.played_s + found.learned_s), abs=1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_is_said_in_one_line(townlet: Program) -> None:
+    done = townlet("bench", "train", "--device", "cuda")
+    assert done.code == 2
+    assert done.err.startswith("torch has no device 'cuda' here")
+    only = townlet("bench", "train", "--device", "cuda", "--agent", "dqn")
+    assert only.code == 2
+    assert "only whole rounds of ppo are measured" in only.err

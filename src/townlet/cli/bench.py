@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = Verbs("Measure how fast this machine is.")
 
 ROUNDS = 5
+ROWS, GPU_ROWS = 128, 262144
 TRAINING_ROUNDS = 3  # fewer and longer: one pass of a peer takes seconds
 
 
@@ -99,6 +100,7 @@ def _print_table(results: list[Result]) -> None:
         "townlet bench train town-l2 --agent ppo --rows 256 --threads 1",
         "townlet bench train --seconds 60 --json",
         "townlet bench train --no-peers",
+        "townlet bench train --device cuda --rows 65536 --json",
     )
 )
 def train(
@@ -106,7 +108,13 @@ def train(
     agent: Annotated[
         list[Agent] | None, typer.Option(metavar="ppo|dqn", help="Who learns; may be given again. By default all.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=2, help="Towns side by side, for ours and theirs alike.")] = 128,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=2, help=f"Towns side by side, for ours and theirs alike; {ROWS}, on a GPU {GPU_ROWS}."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="cpu|cuda", help="cuda measures whole rounds of town:ppo-gpu, which has no peer.")
+    ] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of both; all cores by default.")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Time to measure for each agent of each library.")] = 12.0,
     peers: Annotated[bool, typer.Option(help="Measure Stable-Baselines3 as well, where it is installed.")] = True,
@@ -116,8 +124,12 @@ def train(
 
     Both have the same town and equal settings and are measured in turns; it takes about a minute.
     """
+    if device != "cpu":
+        _rounds(world, agent, rows or GPU_ROWS, device, as_json)
+        return
     from townlet.train.bench import AGENTS, compare
 
+    rows = rows or ROWS
     agents = [a.value for a in dict.fromkeys(agent)] if agent else AGENTS
     with err().status(f"{world}, {rows} rows, {', '.join(agents)}"):
         found = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, peers)
@@ -125,6 +137,30 @@ def train(
         print(json.dumps(found.as_json(), indent=2))
     else:
         _print_training(found)
+
+
+def _rounds(world: str, agent: list[Agent] | None, rows: int, device: str, as_json: bool) -> None:
+    """Whole rounds on a device, with one epoch and with several."""
+    from rich.table import Table
+
+    from townlet.train.rounds import EPOCHS, RECIPE, measure
+
+    if agent and agent != [Agent.PPO]:
+        raise TownletError(f"on '{device}' only whole rounds of ppo are measured", "leave out --agent")
+    found = []
+    for epochs in EPOCHS:
+        with err().status(f"{RECIPE}, {rows} rows, {epochs} epochs"):
+            found.append(measure(rows, epochs, device, words=[f"world={world}"]))
+    if as_json:
+        print(json.dumps([times.as_json() for times in found], indent=2))
+        return
+    table = Table(title=f"{RECIPE} in {world} · {rows:,} rows · steps of all rows/s", title_justify="left")
+    for heading in ("epochs", "playing", "learning", "steps/s, median", "ready after"):
+        table.add_column(heading, justify="right")
+    for one in found:
+        times = (f"{one.played_s * 1000:.1f} ms", f"{one.learned_s * 1000:.1f} ms", f"{one.per_second:,.0f}")
+        table.add_row(str(one.epochs), *times, f"{one.first_s:.1f} s")
+    out().print(table)
 
 
 def _print_training(found: Comparison) -> None:
