@@ -139,7 +139,8 @@ def _environment(id: str, wanted: Wanted) -> Place:
 
     _require_run(id, wanted)
     _refuse_lives(id, wanted)
-    spec = build(EnvSpec, apply(Node({}, Mark("command line")), list(wanted.changes)))
+    words = [change.removeprefix("gym.") for change in wanted.changes]  # as a recipe has them, too
+    spec = build(EnvSpec, apply(Node({}, Mark("command line")), words))
     arena = GymArena(id, spec)
     arena.look()
     return GymPlace(arena, None, wanted.seed)

@@ -55,4 +55,4 @@ def publish(
     for sentence in card.found.sentences():
         console.print(sentence, markup=False)
     if not name:
-        console.print(f"Play it: townlet play {place}", markup=False, soft_wrap=True)
+        console.print(f"Play it: townlet play {place}{card.permission}", markup=False, soft_wrap=True)

@@ -138,4 +138,7 @@ def ensure(id: str) -> None:
             if found.extra == ATARI:  # its banner would stand among what was asked for
                 module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
     if id not in gym.registry:
-        raise TownletError(f"there is no environment '{id}'", did_you_mean(id, sorted(gym.registry)))
+        hint = did_you_mean(id, sorted(gym.registry))
+        if not hint.startswith("did you mean"):
+            hint += "; one of your own is registered by its package, or by the file of a wrapper `own`"
+        raise TownletError(f"there is no environment '{id}'", hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -18,10 +18,11 @@ from townlet.envs.masks import Masks
 from townlet.envs.saving import Keeper
 from townlet.envs.spaces import Floats, Observations, actions_of, encoder
 from townlet.envs.wrappers.stage import Scaling, Stage
-from townlet.errors import TownletError
+from townlet.errors import EnvironmentFailed, TownletError
 from townlet.rng import Streams
 
 SEEDS = 2**31  # what every family of environments takes
+LOOKED_AT: Final = 4096  # numbers of an observation that are asked whether they are some; pictures always are
 Bools = NDArray[np.bool_]
 
 
@@ -84,7 +85,7 @@ class GymVec:
 
     def _begin(self, seed: int) -> Seen:
         seeds = Streams(seed).numpy("environments").integers(SEEDS, size=self.rows).tolist()
-        seen, info = self.vec.reset(seed=seeds[0] if self._one_seed else seeds)
+        seen, info = self._call("a reset", self.vec.reset, seed=seeds[0] if self._one_seed else seeds)
         self._sight.write(seen, self._raw)
         self._masks.read(info)
         self._over[:] = False
@@ -105,13 +106,16 @@ class GymVec:
 
     def step(self, actions: Tensor) -> Step:
         """Act in every row. Where rows need a step to begin anew, those that ended before are `void`."""
-        seen, reward, terminated, truncated, info = self.vec.step(self._encode(actions.cpu().numpy()))
+        wished = self._encode(actions.cpu().numpy())
+        seen, reward, terminated, truncated, info = self._call("a step", self.vec.step, wished)
         self._reward[:, 0] = reward
         self._terminated[:] = terminated
         np.greater(truncated, terminated, out=self._truncated)  # where both are said, it terminated
         begins = self._pass_over() if self._mode is AutoresetMode.NEXT_STEP else self._over
         np.logical_or(self._terminated, self._truncated, out=self._over)
         self._sight.write(seen, self._raw)
+        if self._raw.shape[1] <= LOOKED_AT and not np.isfinite(self._raw).all():
+            self._refuse_no_numbers()
         self._masks.read(info)
         rows = np.flatnonzero(self._over)
         last, mask = self._raw[:0], self._masks.now[:0]
@@ -130,6 +134,21 @@ class GymVec:
             self._ended = self._of(rows, last, mask)
         return self._step
 
+    def _call(self, doing: str, do: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """What the environment gives back; what it raises is its own, not the run's."""
+        try:
+            return do(*given, **named)
+        except TownletError:
+            raise
+        except Exception as error:
+            raise EnvironmentFailed(self.name, doing, error) from error
+
+    def _refuse_no_numbers(self) -> None:
+        """What is no number would make all weights none."""
+        row, place = np.argwhere(~np.isfinite(self._raw))[0].tolist()
+        found = ValueError(f"number {place} of what row {row} sees is {self._raw[row, place]}")
+        raise EnvironmentFailed(self.name, "a step", found)
+
     def _pass_over(self) -> Bools:
         """Rows that ended in the step before: nothing happened to them but their new beginning."""
         void = self._void
@@ -146,7 +165,7 @@ class GymVec:
         if self._mode is AutoresetMode.DISABLED:
             last[:] = self._raw[rows]
             mask = self._masks.now[rows]
-            seen, begun = self.vec.reset(options={"reset_mask": self._over.copy()})
+            seen, begun = self._call("a reset", self.vec.reset, options={"reset_mask": self._over.copy()})
             self._sight.write(seen, self._raw)
             self._masks.read(begun, only=self._over)
             return last, mask

@@ -17,7 +17,6 @@ from townlet.envs.saving import Keeper, RowsKeeper, WholeKeeper
 from townlet.envs.single import Single, action_names, making
 from townlet.envs.spec import EnvSpec
 from townlet.envs.wrappers.normalize import Running, Static
-from townlet.envs.wrappers.spec import OwnSpec
 from townlet.envs.wrappers.stack import Stack
 from townlet.envs.wrappers.stage import Stage
 from townlet.errors import TownletError
@@ -59,11 +58,15 @@ def looks(id: str, spec: EnvSpec) -> Looks:
 
 def _single(id: str, spec: EnvSpec, render_mode: str | None) -> Single:
     """What makes a row, once all that it needs is there and allowed."""
+    _run_own(spec)
     extras.ensure(id)
-    for wrapper in spec.wrappers:
-        if isinstance(wrapper, OwnSpec) and wrapper.file is not None:
-            own.run(wrapper.file)
     return Single(id, spec, render_mode, own.allowed())
+
+
+def _run_own(spec: EnvSpec) -> None:
+    """Run the files of wrappers of one's own, where that is allowed; they may register environments, too."""
+    for file in spec.own_files:
+        own.run(file)
 
 
 def make_vec(
@@ -116,6 +119,7 @@ def _native(id: str, spec: EnvSpec, render_mode: str | None) -> bool:
 
 def without_voids(id: str, spec: EnvSpec) -> EnvSpec:
     """The same, less steps in which rows only begin anew, where nobody asked for a vectorization that has them."""
+    _run_own(spec)
     extras.ensure(id)
     owned = spec.vectorization == "auto" and _native(id, spec, None)
     return spec.model_copy(update={"vectorization": "sync"}) if owned else spec

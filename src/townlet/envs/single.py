@@ -18,7 +18,7 @@ from townlet.envs.wrappers.features import Features
 from townlet.envs.wrappers.frame_skip import FrameSkip
 from townlet.envs.wrappers.picture import Picture
 from townlet.envs.wrappers.remap import Remap
-from townlet.errors import TownletError
+from townlet.errors import EnvironmentFailed, TownletError
 
 # What people call the actions of environments that do not say it themselves.
 NAMES: Final = {
@@ -109,11 +109,21 @@ def making(name: str, make: Any) -> Any:
     """What `make` gives; what an environment does not understand is told as the recipe's mistake."""
     try:
         return make()
-    except gym.error.DependencyNotInstalled as missing:
-        raise TownletError(f"{name} cannot be made: {missing}", extras.install(name)) from None
+    except EnvironmentFailed as failed:
+        raise _unmade(name, failed.__cause__) from None
     except TROUBLE as wrong:
-        said = f"{type(wrong).__name__}: {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-        raise TownletError(f"{name} cannot be made: {said}", "look at its kwargs and max_episode_steps") from None
+        raise _unmade(name, wrong) from None
+
+
+def _unmade(name: str, wrong: BaseException | None) -> TownletError:
+    """Why there is none, and what helps."""
+    said = f"{type(wrong).__name__}: {wrong}" if isinstance(wrong, KeyError) else str(wrong)
+    fix = "look at its kwargs and max_episode_steps"
+    if isinstance(wrong, gym.error.DependencyNotInstalled):
+        fix = extras.install(name)
+    elif isinstance(wrong, ImportError):
+        fix = f"{f'pip install {wrong.name}' if wrong.name else 'install what it asks for'}, or take another version"
+    return TownletError(f"{name} cannot be made: {said}", fix)
 
 
 def wrap_pixels(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

@@ -143,9 +143,9 @@ def _axes(space: spaces.Box) -> tuple[int, ...] | None:
         return None
     if sides == 4:  # frames of pictures, as stacks in colour come
         return (0, 3, 1, 2) if space.shape[3] in CHANNELS else None
-    if sides == 3 and space.shape[2] not in CHANNELS:
+    if sides == 3 and space.shape[2] not in CHANNELS and space.shape[2] >= space.shape[0]:
         return (0, 1, 2)  # channels first, as stacks of gray frames come
-    return (2, 0, 1)
+    return (2, 0, 1)  # last, also those of stacks in colour, which are fewer than lines
 
 
 def actions_of(space: Space, names: Sequence[str] | None, where: str) -> Actions:
@@ -160,8 +160,10 @@ def actions_of(space: Space, names: Sequence[str] | None, where: str) -> Actions
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise TownletError(
                 f"the actions of {where} have no bounds",
-                "write a wrapper that gives its action_space bounds, such as gymnasium.wrappers.RescaleAction",
+                "write a wrapper that gives its action_space bounds, such as gymnasium.wrappers.TransformAction",
             )
+        if np.issubdtype(space.dtype, np.integer):  # what is nearest to a whole number stands for it
+            low, high = low - 0.5, high + 0.5
         return Continuous(tuple(map(str, range(len(low)))), tuple(low.tolist()), tuple(high.tolist()))
     raise TownletError(
         f"{where} takes actions from {type(space).__name__}, which no agent here can choose from",
@@ -181,4 +183,6 @@ def encoder(space: Space, rows: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
     if not isinstance(space, spaces.Box):
         return lambda actions: actions.reshape(shape).astype(kind)
     low, high = (np.broadcast_to(b, shape) for b in (space.low, space.high))
+    if np.issubdtype(kind, np.integer):
+        return lambda actions: np.clip(np.rint(actions.reshape(shape)), low, high).astype(kind)
     return lambda actions: np.clip(actions.reshape(shape), low, high).astype(kind, copy=False)

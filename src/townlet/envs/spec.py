@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from townlet.config.model import Model
-from townlet.envs.wrappers.spec import SHAPING, MaskSpec, WrapperSpec
+from townlet.envs.wrappers.spec import SHAPING, MaskSpec, OwnSpec, WrapperSpec
 
 Side = Annotated[int, Field(ge=1, le=4096)]
 
@@ -70,6 +70,11 @@ class EnvSpec(Model):
     def mask(self) -> MaskSpec | None:
         """Where the mask comes from, if anything says so."""
         return next((w for w in self.wrappers if isinstance(w, MaskSpec)), None)
+
+    @property
+    def own_files(self) -> list[str]:
+        """The files of wrappers of one's own."""
+        return [wrapper.file for wrapper in self.wrappers if isinstance(wrapper, OwnSpec) and wrapper.file is not None]
 
     def unshaped(self) -> EnvSpec:
         """The same without wrappers that change rewards: what an agent is measured by."""

@@ -26,6 +26,12 @@ FILES: Final = {
 }
 
 
+def own_files(trained: TrainedPolicy) -> list[str]:
+    """Files of the user's own that an agent needs wherever it plays."""
+    gym = trained.loaded.recipe.gym
+    return gym.own_files if gym else []
+
+
 @dataclass(frozen=True)
 class Card:
     """README.md of a published run, as the Hugging Face Hub reads it."""
@@ -77,11 +83,16 @@ class Card:
             "\n".join(fenced(words.repeat(meta), "sh")) + "\n",
             "## Play and measure it\n",
             "In the folder of these files, where Townlet is installed:\n",
-            "\n".join(fenced("townlet play .\ntownlet eval .", "sh")) + "\n",
+            "\n".join(fenced(f"townlet play .{self.permission}\ntownlet eval .{self.permission}", "sh")) + "\n",
             "## Files\n",
             "\n".join(f"- [{name}]({name}): {FILES[name]}" for name in self.files) + "\n",
         ]
         return "\n".join(parts)
+
+    @property
+    def permission(self) -> str:
+        """What must be added to a command that plays it: it may bring code that its reader should read first."""
+        return " --allow-code" if own_files(self.trained) else ""
 
     def _pictures(self) -> list[str]:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []

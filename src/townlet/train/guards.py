@@ -16,14 +16,16 @@ FIX: Final = (
     "or begin anew with a lower agent.reward_scale"
 )
 
+ITS_OWN: Final = "it comes from the environment: look at its rewards, and at what shapes them"
+
 
 class Diverged(TownletError):
     """Training met NaN or Inf; `tensor` names where."""
 
     exit_code = 3
 
-    def __init__(self, tensor: str, value: float, when: str) -> None:
-        super().__init__(f"training diverged: {tensor} is {value} {when}", FIX)
+    def __init__(self, tensor: str, value: float, when: str, fix: str = FIX) -> None:
+        super().__init__(f"training diverged: {tensor} is {value} {when}", fix)
         self.tensor = tensor
 
 
@@ -34,7 +36,7 @@ def check_reward(reward: Tensor, when: str) -> None:
     wrong = torch.isfinite(reward).logical_not().nonzero()
     if len(wrong):
         row = int(wrong[0])
-        raise Diverged(f"reward of row {row}", float(reward[row]), when)
+        raise Diverged(f"reward of row {row}", float(reward[row]), when, ITS_OWN)
 
 
 def check_figures(figures: Mapping[str, float], when: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from townlet.agents.agent import unasked
 from townlet.contract.state import Stateful
-from townlet.errors import Mark, TownletError
+from townlet.errors import EnvironmentFailed, Mark, TownletError
 from townlet.rng import Streams
 from townlet.runs import checkpoint, disk, films, report
 from townlet.runs.checkpoint import Checkpoint
@@ -213,11 +215,26 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
             journal.alert("diverged", error.mistakes[0].what, tip=error.mistakes[0].fix)
             run.note(ended="diverged", diverged=error.mistakes[0].what)
             raise
+        except EnvironmentFailed as error:
+            raise _failed(begun, error, journal) from error.__cause__
         except OSError as error:
             then = "then go on from the last checkpoint"
             raise disk.explained(error, f"cannot write in {run.path}", then) from error
         finally:
             t.env.close()
+
+
+def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> TownletError:
+    """The environment's own mistake for people; all that is known of it stands in the log."""
+    run, what = begun.run, error.mistakes[0].what
+    journal.alert("environment", what)
+    with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
+        log.writelines(traceback.format_exception(error.__cause__))
+    run.note(ended=what)
+    last = checkpoint.newest(run.checkpoints)
+    since = f" from step {last.env_steps:,}" if last else ""
+    fix = f"mend it ({run.log_file} tells where), then go on{since}: townlet train --resume {run.path}"
+    return TownletError(what, fix)
 
 
 def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:

@@ -13,12 +13,13 @@ from townlet.config.check import build, mend
 from townlet.config.json_schema import json_schema
 from townlet.config.overrides import apply
 from townlet.config.yaml import Node
+from townlet.envs.spec import EnvSpec
 from townlet.errors import Mark, Mistake, Mistakes, TownletError, nearest
 from townlet.train.arena import Arena
 from townlet.train.overlay import overlay
 from townlet.train.recipe import Budget, Checkpoints, Evaluation, Metrics, Recipe
 from townlet.train.recipes import ANY, STRUCTURE, choose, from_command_line
-from townlet.train.sense import check
+from townlet.train.sense import check, unused
 from townlet.train.towns.arena import TownArena
 from townlet.train.towns.change import Worlds, load_worlds
 from townlet.world.schema import WorldSpec
@@ -32,7 +33,9 @@ HOMES: Final[dict[str, type[BaseModel]]] = {
     "checkpoints": Checkpoints,
     "metrics": Metrics,
     "change": WorldSpec,
+    "gym": EnvSpec,
 }
+ELSEWHERE: Final = {"n_envs": "rows", "num_envs": "rows"}  # what others call a key of the recipe itself
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) 
     more, arena = _check(recipe, node, kept)
     if found or more or arena is None:
         raise Mistakes([*found, *more])
-    return Loaded(asked, tuple(overrides), with_threshold(recipe, arena, node), node, arena)
+    settled, notes = with_threshold(recipe, arena, node), tuple(unused(recipe, node))
+    return Loaded(asked, tuple(overrides), settled, node, arena, notes)
 
 
 def _changed_parts(node: Node, mended: Node) -> set[str]:
@@ -143,7 +147,8 @@ def _made_of(mistake: Mistake, node: Node) -> Mark:
     """Where what cannot be made was written: at the key of `gym` that is spoken of, else at the environment's id."""
     gym, told = node.child("gym"), f"{mistake.what} {mistake.fix}"
     keys = gym.value if gym is not None and isinstance(gym.value, dict) else ()
-    key = next((key for key in keys if key.removesuffix("s") in told), None)
+    typed = (key for key in keys if node.where("gym", key).source.startswith("command line"))
+    key = next((key for key in keys if key.removesuffix("s") in told), next(typed, None))
     return node.where("gym", key) if key else node.where("env")
 
 
@@ -152,6 +157,9 @@ def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe
+    if recipe.metric != "return":
+        what, fix = f"true stands for a return, and evaluation.metric is {recipe.metric}", "write the number to reach"
+        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
     if (number := arena.threshold) is None:
         what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
         raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
@@ -166,6 +174,10 @@ def _without_strays(node: Node) -> tuple[Node, list[Mistake]]:
     homes = {home: list(model.model_fields) for home, model in HOMES.items()} | {"agent": _agent_keys(node)}
     for key in node.value if isinstance(node.value, dict) else ():
         if key in own:
+            continue
+        if key in ELSEWHERE:
+            found.append(Mistake(f"unknown key '{key}'", f"did you mean '{ELSEWHERE[key]}'?", node.where(key)))
+            node = node.without(key)
             continue
         exact = next((home for home, keys in homes.items() if key in keys), None)
         words = [(home, k) for home, keys in homes.items() for k in keys if key in k.split("_")]

@@ -19,7 +19,7 @@ from townlet.envs.video import film
 from townlet.errors import Mark, TownletError
 from townlet.runs import checkpoint, disk, report
 from townlet.runs.folder import Run
-from townlet.train.card import LIBRARY, Card
+from townlet.train.card import LIBRARY, Card, own_files
 from townlet.train.export import export
 from townlet.train.measured import Measured, acts_greedily
 from townlet.train.policies import TrainedPolicy
@@ -29,10 +29,10 @@ CURVE: Final = "curve.png"
 FILM: Final = "replay.mp4"  # the name that the Hub shows beside a card
 RESULTS: Final = "results.json"
 POLICY: Final = "policy.safetensors"
+CODE: Final = "code"  # files of wrappers of one's own
 STEPS: Final = 1000  # of the film
-OWN: Final = frozenset(  # all that is ever written into such a folder
-    ("README.md", CURVE, FILM, RESULTS, POLICY, "recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
-)
+RUN: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
+OWN: Final = frozenset(("README.md", CURVE, FILM, RESULTS, POLICY, CODE, *RUN))  # all that is ever written there
 
 
 def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -> Card:
@@ -118,8 +118,14 @@ def _require_room(folder: Path, run: Run) -> None:
 def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     """The run's own papers, and one checkpoint with the part that acts."""
     run, new = trained.run, Run(folder)
-    for file in (run.recipe_file, run.resolved_file):
-        disk.replace_file(folder / file.name, file.read_bytes())
+    disk.replace_file(folder / run.recipe_file.name, run.recipe_file.read_bytes())
+    settled = run.resolved_file.read_text(encoding="utf-8")
+    for place, file in enumerate(own_files(trained)):
+        own = Path(CODE) / f"{place}-{Path(file).name}"
+        (folder / CODE).mkdir(exist_ok=True)
+        disk.replace_file(folder / own, Path(file).read_bytes())
+        settled = settled.replace(file, str(own))  # as seen from there
+    disk.replace_file(folder / run.resolved_file.name, settled.encode())
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     new.write_meta(run.meta() | {"command": None, "published": True})

@@ -20,6 +20,7 @@ from townlet.train.towns.arena import TownArena
 from townlet.train.tuning import tunable
 from townlet.world.tables import World
 
+BY_VALUES: Final = ("dqn", "drqn", "qlearning")  # agents that take the highest value
 TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
 
 
@@ -35,12 +36,25 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _shares(recipe, node)),
         (("agent", "plateau"), _plateaus(recipe, node)),
         (("metrics",), _loggers(recipe, node)),
+        (("agent", "evaluation"), _drawn(recipe, node)),
     ]
     if recipe.gym is not None:
         said.append((TOWN, _of_towns(recipe, node)))
     elif isinstance(arena, TownArena):
         said.append((("curriculum", "potential", "change"), _curriculum(recipe, node, arena.worlds.training)))
     return [mistake for parts, found in said if not {*parts} & {*mended} for mistake in found]
+
+
+def unused(recipe: Recipe, node: Node) -> Iterator[str]:
+    """Sentences on what was typed and changes nothing: no mistake, since words may be meant for several agents."""
+    name, explore = recipe.agent.name, node.child("explore")
+    parts = [] if name in BY_VALUES or explore is None else [("explore.choose", explore.child("choose"))]
+    if name == "qlearning":
+        parts.append(("network", node.child("network")))
+    for path, part in parts:
+        keys = part.value if part is not None and isinstance(part.value, dict) else {}
+        if any((below.key_mark or below.mark).source.startswith("command line") for below in keys.values()):
+            yield f"{name} makes no use of {path}: what was said of it changes nothing."
 
 
 def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
@@ -52,6 +66,12 @@ def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     if instead and recurrent:
         what, fix = f"{name} cannot train a recurrent network", f"take agent {instead}, or leave network.recurrent out"
         yield Mistake(what, fix, node.where("network", "recurrent"))
+
+
+def _drawn(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    if recipe.agent.name in BY_VALUES and not recipe.evaluation.deterministic:
+        what = f"{recipe.agent.name} learns values and has no probabilities to draw from"
+        yield Mistake(what, "leave out evaluation.deterministic", node.where("evaluation", "deterministic"))
 
 
 def _loggers(recipe: Recipe, node: Node) -> Iterator[Mistake]:

@@ -18,6 +18,7 @@ from townlet.errors import TownletError
 
 LIMIT: Final = 10.0  # standard deviations beyond which a number says no more
 LEAST: Final = 1e-8
+ENDLESS: Final = 1e30  # bounds from here on only say that there are none
 
 
 def _values(layout: Layout) -> NDArray[np.bool_]:
@@ -33,7 +34,7 @@ class Static:
     def fit(self, layout: Layout, rows: int, sight: Observations) -> tuple[Layout, Floats]:
         """Centre and half the width of each number's range; 0 and 1 where it has no bounds."""
         low, high = sight.low.astype(np.float64), sight.high.astype(np.float64)
-        bounded = _values(layout) & np.isfinite(low) & np.isfinite(high) & (high > low)
+        bounded = _values(layout) & (low > -ENDLESS) & (high < ENDLESS) & (high > low)
         self._centre, self._half = np.zeros(len(low), np.float32), np.ones(len(low), np.float32)
         self._centre[bounded] = (low[bounded] + high[bounded]) / 2
         self._half[bounded] = (high[bounded] - low[bounded]) / 2

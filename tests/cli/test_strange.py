@@ -1,0 +1,185 @@
+"""Environments that fail, that are unusual, or that are one's own; and settings that do nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from cli.program import Program
+from townlet.contract.vec_env import Continuous
+from townlet.envs.make import make_vec
+from townlet.envs.spec import EnvSpec
+from townlet.rng import Streams
+from townlet.train.evaluate import Uniform
+
+ENDLESS = float(np.finfo(np.float32).max)
+QUICK = ["rows=2", "agent.n_steps=16", "--steps", "200", "evaluation.episodes=2"]
+
+
+class Strange(gym.Env[Any, Any]):
+    """Short episodes that go wrong after some steps, as asked for."""
+
+    def __init__(self, wrong: str = "", seen: str = "endless", done: str = "choice") -> None:
+        boxes = {"endless": spaces.Box(-ENDLESS, ENDLESS, (3,)), "stack": spaces.Box(0, 255, (20, 18, 12), np.uint8)}
+        self.observation_space = boxes[seen]
+        whole = spaces.Box(-1, 1, (1,), np.int64)
+        self.action_space = spaces.Discrete(2) if done == "choice" else whole
+        self._wrong, self._steps = wrong, 0
+        self.taken: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        self.taken.append(int(np.asarray(action).reshape(-1)[0]))
+        late = self._steps > 40
+        if late and self._wrong == "link":
+            raise ConnectionResetError("the simulator hung up")
+        if late and self._wrong == "bug":
+            raise ZeroDivisionError("nothing to divide by")
+        seen = self._seen() * np.nan if late and self._wrong == "blind" else self._seen()
+        return seen, np.nan if late and self._wrong == "pay" else 1.0, self._steps % 7 == 0, False, {}
+
+    def _seen(self) -> Any:
+        return np.full(self.observation_space.shape or (), 3, self.observation_space.dtype)
+
+
+gym.register("Strange-v0", Strange)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("link", "Strange-v0 failed in a step: ConnectionResetError: the simulator hung up"),
+        ("bug", "Strange-v0 failed in a step: ZeroDivisionError: nothing to divide by"),
+        ("blind", "Strange-v0 failed in a step: ValueError: number 0 of what row 0 sees is nan"),
+    ],
+)
+def test_an_environment_that_fails_is_named_and_the_run_can_go_on(
+    townlet: Program, tmp_path: Path, wrong: str, told: str
+) -> None:
+    done = townlet("train", "Strange-v0:ppo", f"gym.kwargs.wrong={wrong}", *QUICK, "--root", str(tmp_path))
+    assert done.code == 2
+    last = done.err[done.err.rindex(told) :]
+    (run,) = [path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink()]
+    assert f"townlet train --resume {run}" in last
+    assert "Traceback" not in done.err
+    if wrong == "bug":
+        assert 'raise ZeroDivisionError("nothing to divide by")' in (run / "log.txt").read_text()
+
+
+def test_a_reward_that_is_no_number_is_the_environments(townlet: Program, tmp_path: Path) -> None:
+    done = townlet("train", "Strange-v0:ppo", "gym.kwargs.wrong=pay", *QUICK, "--root", str(tmp_path))
+    assert done.code == 3
+    assert "it comes from the environment" in done.err
+    assert "agent.lr" not in done.err
+
+
+def test_whole_numbers_are_all_reached_alike() -> None:
+    env = make_vec("Strange-v0", EnvSpec(kwargs={"done": "whole"}), 1)
+    assert isinstance(env.actions, Continuous)
+    chance = Uniform(env.actions, Streams(0).torch("whole"))
+    seen = env.reset(0)
+    for _ in range(600):
+        env.step(chance.act(seen.obs, seen.mask))
+    taken = env.vec.envs[0].unwrapped.taken  # type: ignore[attr-defined]
+    counts = {value: taken.count(value) for value in sorted(set(taken))}
+    assert set(counts) == {-1, 0, 1}
+    assert min(counts.values()) > 150
+    beyond = env.step(torch.tensor([[7.0]]))
+    assert taken[-1] == 1
+    assert bool(beyond.reward.isfinite().all())
+
+
+def test_a_bound_that_is_none_is_not_scaled_by() -> None:
+    env = make_vec("Strange-v0", EnvSpec(normalize_obs="static"), 1)
+    assert env.reset(0).obs.tolist() == [[3.0, 3.0, 3.0]]
+
+
+def test_stacks_in_colour_have_their_channels_last() -> None:
+    (block,) = make_vec("Strange-v0", EnvSpec(kwargs={"seen": "stack"}), 1).layout
+    assert block.shape == (12, 20, 18)
+
+
+OWN = """
+import gymnasium as gym
+from townlet.envs.own import wrapper
+gym.register("OfMyOwn-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=50)
+wrapper("as-it-is")(lambda env: env)
+"""
+RECIPE = """
+env: OfMyOwn-v0
+gym: {wrappers: [{name: own, wrapper: as-it-is, file: mine.py}]}
+variants:
+  ppo: {extends: "gym:ppo", env: OfMyOwn-v0}
+"""
+
+
+def test_a_file_that_is_allowed_may_register_an_environment(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("townlet.envs.own._permitted", False)
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    refused = townlet("train", "mine.yaml:ppo", *QUICK)
+    assert refused.code == 2
+    assert "--allow-code" in refused.err
+    assert townlet("train", "mine.yaml:ppo", *QUICK, "--allow-code").code == 0
+    unknown = townlet("train", "Qqxz-v0:ppo")
+    assert "one of your own is registered by its package, or by the file of a wrapper `own`" in unknown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["CartPole-v1:ppo", "explore.choose.end=.05", *QUICK], "ppo makes no use of explore.choose"),
+        (["FrozenLake-v1:qlearning", "network.hidden=[3]", "--steps", "200"], "qlearning makes no use of network"),
+    ],
+)
+def test_what_changes_nothing_is_told(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:
+    done = townlet("train", *words, "--root", str(tmp_path))
+    assert done.code == 0
+    assert told in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["MountainCar-v0:ppo", "evaluation.metric=length", "budget.threshold=true"], "true stands for a return"),
+        (["CartPole-v1:dqn", "evaluation.deterministic=false"], "dqn learns values and has no probabilities"),
+        (["CartPole-v1:ppo", "n_envs=4"], "did you mean 'rows'?"),
+        (["CartPole-v1:ppo", "normalize_obs=running"], "did you mean gym.normalize_obs=running?"),
+        (["CartPole-v1:ppo", "gym.wrappers=[{name: action_mask, valid: [5]}]"], "command line: gym.wrappers="),
+    ],
+)
+def test_what_cannot_be_meant_is_a_mistake(townlet: Program, words: list[str], told: str) -> None:
+    done = townlet("train", *words)
+    assert done.code == 2
+    assert told in done.err
+
+
+def test_an_agent_with_code_of_its_own_is_published_with_it(
+    townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "half.py").write_text(OWN.replace("as-it-is", "half").replace("OfMyOwn-v0", "Elsewhere-v7"))
+    recipe = RECIPE.replace("as-it-is", "half").replace("mine.py", "half.py").replace("OfMyOwn-v0", "Elsewhere-v7")
+    (tmp_path / "half.yaml").write_text(recipe)
+    assert townlet("train", "half.yaml:ppo", *QUICK, "--allow-code").code == 0
+    told = townlet("publish", "latest", "--to", "given", "--episodes", "2", "--allow-code")
+    assert told.code == 0, told.err
+    assert "Play it: townlet play given --allow-code" in told.out
+    assert "townlet play . --allow-code" in (tmp_path / "given" / "README.md").read_text()
+    (tmp_path / "half.py").unlink()
+    del gym.registry["Elsewhere-v7"]  # as in another process
+    assert str(tmp_path) not in (tmp_path / "given" / "resolved.yaml").read_text()
+    assert townlet("eval", "given", "--episodes", "2", "--allow-code").code == 0
