@@ -259,11 +259,27 @@ def test_without_exploring_the_policy_that_serves_is_judged(tmp_path: Path) -> N
     serving = service.versions.serving
     assert serving is not None
     found = Hearing(service).hear(rounds.publish(), serving, np.random.default_rng(0))
-    assert found.entropy == found.entropy_before == 0.0
+    assert found.entropy == pytest.approx(found.entropy_before, abs=0.1)  # of the networks themselves
+    assert found.entropy is not None
+    assert 0.5 < found.entropy < 1.0
     assert found.change is not None
     held = service.ledger.held_out.everything()
     changed = found.change * len(held)
     assert changed == pytest.approx(round(changed))  # each decision changes or does not
+    service.close()
+
+
+def test_without_exploring_versions_are_promoted_and_a_collapse_is_refused(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["explore=false", "memory.held_out=0.5"])
+    live(service, rounds, clock, 600)
+    serving = service.versions.serving
+    assert serving is not None
+    assert serving.version > 20
+    assert rounds.progress.verdicts["promote"] > 5
+    service.trainer.weights()["score.bias"].data[3] += 50.0
+    live(service, rounds, clock, 20, seed=2)
+    assert "refuse: it has collapsed: its entropy is 0.000" in service.versions.history[-1].reason
+    assert service.versions.serving is serving
     service.close()
 
 

@@ -87,11 +87,12 @@ class Hearing:
         """What both versions would do in some of the observations, and whether what was done would be sent today."""
         verdicts, action = Verdicts(*self._verdicts.lines(lines)), held.action[lines]
         (new, entropy), (old, entropy_before) = (self._decided(one, held.number, lines) for one in (candidate, before))
-        allowed, entropies = (new > 0) | (old > 0), (entropy, entropy_before)
-        if not self._service.settings.explore:
-            new, old, entropies = _likeliest(new), _likeliest(old), (np.zeros_like(entropy), np.zeros_like(entropy))
+        allowed = (new > 0) | (old > 0)
+        if not self._service.settings.explore:  # entropies stay the networks' own, in which a collapse shows
+            new, old = _likeliest(new), _likeliest(old)
         model = None if weights is None else np.where(verdicts.send, predict_rewards(verdicts.components, weights), 0.0)
-        found = views(new, old, action, verdicts.send, model=model, allowed=allowed, entropies=entropies)
+        both = (entropy, entropy_before)
+        found = views(new, old, action, verdicts.send, model=model, allowed=allowed, entropies=both)
         sent = verdicts.of(action).send
         self._rest()
         return found, sent
