@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from townlet.contract.state import State
 from townlet.decide.decider import Stacked
-from townlet.decide.domain import Column, Row, Scene
+from townlet.decide.domain import Column, Domain, Row, Scene
 from townlet.decide.events import Decided, decode, encode
 from townlet.decide.ledger import Experience, Ledger, Tally, Territory
 from townlet.decide.settings import DecideSettings, settings_of
@@ -31,6 +31,10 @@ class Milestone(NamedTuple):
     name: str  # of the service
     record: int  # the last of the log that is in it
     state: State
+
+    def settings(self, domain: Domain) -> DecideSettings:
+        """Those that held then."""
+        return _settings(domain, self.state["ledger"])
 
     def restore(self, ledger: Ledger, trainer: Trainer) -> None:
         """Bring both there."""
@@ -97,8 +101,7 @@ def state_of(taken: Taken) -> State:
 
 def into(ledger: Ledger, state: State) -> None:
     """Let a new ledger go on where a state was taken."""
-    settings = settings_of(ledger.domain).model_validate_json(bytes(_numbers(state["settings"])))
-    ledger.follow(settings)
+    ledger.follow(_settings(ledger.domain, state))
     ledger.gates = dict(state["gates"])
     ledger.tally = Tally(**state["tally"], reasons=dict(state["reasons"]))
     ledger.inserted = int(state["inserted"])
@@ -113,6 +116,10 @@ def into(ledger: Ledger, state: State) -> None:
     waiting = _made(state["pending"]["made"])
     rows = _rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
     ledger.pending = {one.number: Experience(row, one) for one, row in zip(waiting, rows, strict=True)}
+
+
+def _settings(domain: Domain, state: State) -> DecideSettings:
+    return settings_of(domain).model_validate_json(bytes(_numbers(state["settings"])))
 
 
 def as_bytes(value: Any) -> NDArray[np.uint8]:

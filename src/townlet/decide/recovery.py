@@ -17,7 +17,8 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Begun, Event, Published, Returned, Stepped, Undone, decode
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import read
-from townlet.decide.settings import settings_of
+from townlet.decide.milestones import Milestone
+from townlet.decide.settings import LearningSettings, settings_of
 from townlet.decide.trainer import Trainer
 from townlet.decide.versions import Versions, digest_of
 from townlet.errors import TownletError
@@ -47,6 +48,14 @@ class Checked(NamedTuple):
         return self.digest == self.found
 
 
+class Ways(NamedTuple):
+    """How one comes to the end of a log."""
+
+    begun: Milestone | None  # None: from its beginning
+    turns: list[Event]  # from there on
+    anchor: Published | None  # steps before it need not be made again
+
+
 def events(folder: Path, after: int = 0) -> Iterator[Event]:
     """All that was written after a record, oldest first."""
     return (decode(payload) for _, payload in read(folder, after))
@@ -60,14 +69,10 @@ def beginning(folder: Path) -> Begun | None:
 
 def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> Recovered:
     """Bring ledger and trainer to where the log ends, which is at the record `last`."""
-    begun = milestones.newest(folder.parent / milestones.FOLDER, last)
-    turns = turns_of(folder, begun.record if begun else 0)
-    if begun and not _openable(turns, versions):
-        begun, turns = None, turns_of(folder)  # whoever goes back to a version that is gone must make it again
+    begun, turns, anchor = _ways(folder, last, ledger, versions)
     if begun:
         begun.restore(ledger, trainer)
     name, start = (begun.name, begun.record) if begun else ("", 0)
-    anchor = _newest_whole(turns, versions, ledger.settings.learning.prioritized)
     again, past = 0, Past(trainer, _returned(turns), lambda version: versions.open(version)[1])
     for event in events(folder, start):
         if isinstance(event, Begun):
@@ -80,6 +85,21 @@ def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions:
             again += isinstance(event, Stepped)
             past.go_on(event)
     return Recovered(name, again)
+
+
+def _ways(folder: Path, last: int, ledger: Ledger, versions: Versions) -> Ways:
+    """The shortest way: a milestone is of use unless a version must be made again that is older than it, and gone."""
+    begun = milestones.newest(folder.parent / milestones.FOLDER, last)
+    if begun:
+        turns, learning = turns_of(folder, begun.record), begun.settings(ledger.domain).learning
+        anchor = None if _prioritized(turns, learning) else _newest_whole(turns, versions)
+        if anchor or _openable(turns, versions):  # what was gone back to before the anchor need not be there
+            return Ways(begun, turns, anchor)
+    turns = turns_of(folder)
+    anchor = None if _prioritized(turns, ledger.settings.learning) else _newest_whole(turns, versions)
+    if anchor is None and not _openable(turns, versions):
+        anchor = _newest_whole(turns, versions)  # whoever cannot go all the way goes on with other priorities
+    return Ways(None, turns, anchor)
 
 
 def turns_of(folder: Path, start: int = 0) -> list[Event]:
@@ -98,11 +118,15 @@ def _openable(turns: Sequence[Event], versions: Versions) -> bool:
     return True
 
 
-def _newest_whole(turns: Sequence[Event], versions: Versions, prioritized: bool) -> Published | None:
-    """The last version that is still there and whole, from which on all that is gone back to can be had; None where
-    priorities count, since these follow from every step."""
-    if prioritized or any(isinstance(event, Begun) and event.settings["learning"]["prioritized"] for event in turns):
-        return None
+def _prioritized(turns: Sequence[Event], first: LearningSettings) -> bool:
+    """Whether priorities counted at any time; these follow from every step, so that all must be made again."""
+    return first.prioritized or any(
+        isinstance(event, Begun) and event.settings["learning"]["prioritized"] for event in turns
+    )
+
+
+def _newest_whole(turns: Sequence[Event], versions: Versions) -> Published | None:
+    """The last version that is still there and whole, from which on all that is gone back to can be had."""
     there = set(versions.listing())
     for place, event in reversed(list(enumerate(turns))):
         if not isinstance(event, Published) or event.version not in there:

@@ -1,0 +1,74 @@
+"""What serves and what is learned from it go together: through lost records, gone versions and an operator's wishes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from decide.sites import begin, live
+from townlet.decide.events import Published, decode
+from townlet.decide.segments import HEADER, RECORD, listing, walk
+from townlet.decide.service import Service
+
+
+def learned(service: Service) -> dict[str, list[float]]:
+    return {name: weight.tolist() for name, weight in service.trainer.weights().items()}
+
+
+def cut_before_a_publication(folder: Path) -> None:
+    """As if the machine had stopped before the first `Published` came to the disk."""
+    segment = listing(folder / "log")[0].path
+    data, end = segment.read_bytes(), HEADER.size
+    for _, payload in walk(data, 1):
+        if isinstance(decode(payload), Published):
+            break
+        end += RECORD.size + len(payload)
+    segment.write_bytes(data[:end])
+
+
+def test_a_milestone_is_of_use_although_what_was_gone_back_to_is_gone(tmp_path: Path) -> None:
+    """A newer version is whole, so that nobody has to make the old one again from all that was ever written."""
+    words = ["versions=2", "segment=16384"]
+    service, rounds, clock = begin(tmp_path, words)
+    live(service, rounds, clock, 200)
+    back = service.versions.serving
+    service.milestone()
+    assert back is not None
+    rounds._go_back(back)
+    live(service, rounds, clock, 100, seed=2)
+    rounds.step()
+    before = learned(service), service.trainer.step, service.ledger.join.counts
+    assert back.version not in service.versions.listing()
+    service.close()
+    early = listing(tmp_path / "log")[1].path
+    early.write_bytes(early.read_bytes()[:-1] + b"?")  # whoever reads all of it cannot start
+    again, _, _ = begin(tmp_path, words)
+    assert (learned(again), again.trainer.step, again.ledger.join.counts) == before
+    again.close()
+
+
+@pytest.mark.parametrize("prioritized", ["false", "true"])
+def test_what_was_gone_back_to_without_a_record_of_it_keeps_nobody_from_starting(
+    tmp_path: Path, prioritized: str
+) -> None:
+    service, _, _ = begin(tmp_path)
+    service.close()
+    cut_before_a_publication(tmp_path)
+    service, rounds, clock = begin(tmp_path, ["versions=2"])
+    back = service.versions.serving
+    assert back is not None
+    live(service, rounds, clock, 15)
+    rounds._go_back(back)
+    live(service, rounds, clock, 100, seed=2)
+    assert back.version not in service.versions.listing()
+    service.close()
+    for seed in (3, 4):  # the second time priorities have counted
+        service, rounds, clock = begin(tmp_path, ["versions=2", f"learning.prioritized={prioritized}"])
+        clock.now = 1000.0 * seed
+        live(service, rounds, clock, 40, seed)
+        before = learned(service), service.trainer.step
+        service.close()
+    again, _, _ = begin(tmp_path)
+    assert (learned(again), again.trainer.step) == before
+    again.close()
