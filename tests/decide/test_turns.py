@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from decide.sites import begin, live
+from townlet.decide import rounds as learning
 from townlet.decide.events import Published, decode
+from townlet.decide.recovery import replayed
 from townlet.decide.segments import HEADER, RECORD, listing, walk
 from townlet.decide.service import Service
+from townlet.errors import TownletError
 
 
 def learned(service: Service) -> dict[str, list[float]]:
@@ -72,3 +76,30 @@ def test_what_was_gone_back_to_without_a_record_of_it_keeps_nobody_from_starting
     again, _, _ = begin(tmp_path)
     assert (learned(again), again.trainer.step) == before
     again.close()
+
+
+def test_nothing_serves_that_the_log_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk takes the version and not the record of it: the round fails, and what served goes on."""
+    service, rounds, clock = begin(tmp_path, ["learning.samples_per_insert=100"])
+    live(service, rounds, clock, 60)
+    assert rounds.step()
+    assert service.log.wait(service.log.last, 20)
+    serving = service.versions.serving
+    assert serving is not None
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", failing)
+        broken.setattr(learning, "PATIENCE", 0.3)
+        with pytest.raises(TownletError, match="the log does not come to the disk"):
+            rounds.publish()
+        assert service.versions.serving is serving
+    assert service.log.wait(service.log.last, 20)  # there is room again
+    live(service, rounds, clock, 20, seed=2)
+    assert service.versions.serving is not None
+    assert service.versions.serving.version == serving.version + 2  # the one between was never judged
+    service.close()
+    assert [one.version for one in replayed(tmp_path)] == list(range(1, serving.version + 3))
+    assert all(one.same for one in replayed(tmp_path))
+
+
+def failing(descriptor: int) -> None:
+    raise OSError(28, "no space")

@@ -23,6 +23,7 @@ from townlet.errors import TownletError
 LOOK: Final = 20  # versions between two looks at what serves
 IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
 REST: Final = 0.005  # seconds between two pieces of work, each of which takes about one millisecond
+PATIENCE: Final = 60.0  # seconds that the disk may take for the log
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError)  # of a round; after others it starts anew
 logger = logging.getLogger(__name__)
 
@@ -149,16 +150,22 @@ class Rounds:
     def publish(self) -> Snapshot:
         """Write what was learned as a version, once the log has all that it was learned from; and judge it."""
         service, trainer = self.service, self.service.trainer
-        if not service.log.wait(service.log.last, timeout=60):
-            raise TownletError("the log does not come to the disk", str(service.log.problem or "look at the disk"))
+        self._await_log()
         self._rest()
         state, facts = trainer.state(), service.facts()
         snapshot = service.versions.publish(trainer.step, trainer.weights(), state, facts, self._origin, self._rest)
+        service.write(Published(snapshot.version, snapshot.step, snapshot.digest))
         self._origin = None
-        self.service.write(Published(snapshot.version, snapshot.step, snapshot.digest))
+        self._await_log()  # nothing may serve that the log would not know after a crash
         self._rest()
         self.judge(snapshot)
         return snapshot
+
+    def _await_log(self) -> None:
+        """Until the disk has all that was written down."""
+        log = self.service.log
+        if not log.wait(log.last, timeout=PATIENCE):
+            raise TownletError("the log does not come to the disk", str(log.problem or "look at the disk"))
 
     def judge(self, candidate: Snapshot) -> Verdict:
         """Whether it may serve."""
