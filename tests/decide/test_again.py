@@ -94,10 +94,10 @@ def test_nothing_is_gone_back_to_that_the_log_does_not_know(tmp_path: Path) -> N
     serving = service.versions.serving
     assert serving is not None
     with pytest.raises(LogStopped):
-        rounds._go_back(serving)
+        rounds._go_back()
     assert all(bool((learned["network"][name] == now).all()) for name, now in service.trainer.weights().items())
     service.log.problem = None
-    rounds._go_back(serving)
+    rounds._go_back()
     rounds.step()
     assert rounds.publish().parent == serving.version  # and not the newest one
     service.close()

@@ -39,7 +39,7 @@ def test_a_milestone_is_of_use_although_what_was_gone_back_to_is_gone(tmp_path: 
     back = service.versions.serving
     service.milestone()
     assert back is not None
-    rounds._go_back(back)
+    rounds._go_back()
     live(service, rounds, clock, 100, seed=2)
     rounds.step()
     before = learned(service), service.trainer.step, service.ledger.join.counts
@@ -63,7 +63,7 @@ def test_what_was_gone_back_to_without_a_record_of_it_keeps_nobody_from_starting
     back = service.versions.serving
     assert back is not None
     live(service, rounds, clock, 15)
-    rounds._go_back(back)
+    rounds._go_back()
     live(service, rounds, clock, 100, seed=2)
     assert back.version not in service.versions.listing()
     service.close()
@@ -99,6 +99,57 @@ def test_nothing_serves_that_the_log_does_not_know(tmp_path: Path, monkeypatch: 
     service.close()
     assert [one.version for one in replayed(tmp_path)] == list(range(1, serving.version + 3))
     assert all(one.same for one in replayed(tmp_path))
+
+
+class Operator:
+    """Puts a version in place while another one is judged: as soon as somebody asks the network that is heard."""
+
+    def __init__(self, service: Service, heard: int, to: int) -> None:
+        network = service.versions._snapshot(heard).network
+        self._act = lambda: service.versions.roll_back("by hand", to=to)
+        self._hook = network.register_forward_hook(self)
+
+    def __call__(self, *_: object) -> None:
+        self._hook.remove()
+        self._act()
+
+
+def test_a_verdict_comes_too_late_for_what_an_operator_has_replaced(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5"])
+    live(service, rounds, clock, 100)
+    state = {name: weight.clone() for name, weight in service.trainer.weights().items()}
+    state["score.bias"][3] += 50.0
+    bad = service.versions.publish(service.trainer.step, state, service.trainer.copy(), {}).version
+    service.versions.promote(bad, "by mistake")
+    Operator(service, bad, to=2)
+    verdict = rounds.watch()
+    assert verdict is not None
+    assert (verdict.action, verdict.reason) == ("keep", "another version was put in place while it was judged")
+    serving = service.versions.serving
+    assert serving is not None
+    assert serving.version == 2
+    service.versions.promote(bad, "once more")
+    verdict = rounds.watch()
+    assert verdict is not None
+    assert verdict.action == "roll_back"  # nobody is in the way
+    service.close()
+
+
+def test_what_is_refused_gives_way_to_what_serves_by_then(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5"])
+    live(service, rounds, clock, 100)
+    serving = service.versions.serving
+    assert serving is not None
+    service.trainer.weights()["score.bias"].data[3] += 50.0
+    live(service, rounds, clock, 19, seed=2)
+    Operator(service, serving.version, to=2)
+    rounds.publish()
+    assert "refuse: it has collapsed" in service.versions.history[-1].reason
+    assert service.versions.serving is not None
+    assert service.versions.serving.version == 2
+    kept = service.versions.open(2)[0]
+    assert learned(service) == {name: weight.tolist() for name, weight in kept.items()}
+    service.close()
 
 
 def failing(descriptor: int) -> None:

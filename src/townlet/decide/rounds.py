@@ -25,6 +25,7 @@ IDLE: Final = 0.02  # seconds between looks for new experience, where rounds fol
 REST: Final = 0.005  # seconds between two pieces of work, each of which takes about one millisecond
 PATIENCE: Final = 60.0  # seconds that the disk may take for the log
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError)  # of a round; after others it starts anew
+REPLACED: Final = "another version was put in place while it was judged"
 logger = logging.getLogger(__name__)
 
 
@@ -178,17 +179,21 @@ class Rounds:
         else:
             found = self._hearing.hear(candidate, serving, self._draws)
             verdict, estimate = judge(found, service.settings.judge), found.difference
+        change = None
+        with service.versions.lock:  # an operator comes before this look at what serves, or after the promotion
             if verdict.action == "promote" and service.versions.serving is not serving:
-                verdict = Verdict("hold", "another version was put in place while it was judged")
+                verdict = Verdict("hold", REPLACED)
+            elif verdict.action == "promote":
+                change = service.versions.promote(candidate.version, verdict.reason, estimate)
         progress.verdicts[verdict.action] = progress.verdicts.get(verdict.action, 0) + 1
         progress.held = progress.held + 1 if verdict.action == "hold" else 0
-        if verdict.action == "promote":
-            if service.versions.promote(candidate.version, verdict.reason, estimate).served:
-                self.service.write(Serving(candidate.version, verdict.reason, service.clock()))
+        if change is not None:
+            if change.served:
+                service.write(Serving(candidate.version, verdict.reason, service.clock()))
             return verdict
         service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
         if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.judge.patience):
-            self._go_back(serving)
+            self._go_back()
         return verdict
 
     def watch(self) -> Verdict | None:
@@ -199,16 +204,22 @@ class Rounds:
             return None
         found = self._hearing.hear(serving, before, self._draws)
         verdict = watch(found, self.service.settings.judge)
-        if verdict.action == "roll_back":
+        if verdict.action != "roll_back":
+            return verdict
+        with versions.lock:
+            if versions.serving is not serving:  # an operator was quicker, and knows better
+                return Verdict("keep", REPLACED)
             change = versions.roll_back(verdict.reason, found.difference, before.version)
-            if change.served:  # else somebody has pinned another one meanwhile
-                self.service.write(Serving(before.version, verdict.reason, self.service.clock()))
-                self._go_back(before)
+        if change.served:  # else somebody has pinned it meanwhile
+            self.service.write(Serving(before.version, verdict.reason, self.service.clock()))
+            self._go_back()
         return verdict
 
-    def _go_back(self, serving: Snapshot) -> None:
-        """What was refused, or held for too long, is not learned on from."""
+    def _go_back(self) -> None:
+        """What was refused, or held for too long, is not learned on from, but what serves by now."""
         self.progress.held = 0
+        if (serving := self.service.versions.serving) is None:
+            return
         state = self.service.versions.open(serving.version)[1]
         self.service.write(Returned(serving.version))  # first: what the log does not know is not done
         self.service.trainer.go_back(state)

@@ -75,7 +75,7 @@ class Versions:
     ) -> None:
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
         self._empty = make()  # to be copied: first weights, which nobody needs here, take long to draw
-        self._lock = threading.RLock()  # for those who change something; readers need none
+        self.lock = threading.RLock()  # for those who change something; readers need none
         self._known: dict[int, Snapshot] = {}  # at hand: what serves, what served before, the newest
         self._facts: dict[int, dict[str, Any]] = {}  # what the manifests of whole versions say; replaced, never changed
         self.damaged: dict[int, TownletError] = {}  # versions that were found to be so; replaced, never changed
@@ -135,7 +135,7 @@ class Versions:
         `info` says more of it (hash of the config, number in the log). `parent` is the version before where none is
         named. `rest` is called between its parts.
         """
-        with self._lock:
+        with self.lock:
             version, network = self._newest + 1, self._network(network_state)
             rest()
             origin = parent if parent is not None else self._newest or None
@@ -165,7 +165,7 @@ class Versions:
 
     def promote(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
         """Let a version serve. While another is pinned this is only noted."""
-        with self._lock:
+        with self.lock:
             snapshot, before = self._snapshot(version), self._notes.changes
             change = self._changed("promote", version, reason, estimate, self.pinned, noted=self.pinned is not None)
             try:
@@ -177,7 +177,7 @@ class Versions:
 
     def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> Change:
         """Let a version serve that served before, the last one or `to`. While one is pinned this is only noted."""
-        with self._lock:
+        with self.lock:
             snapshot = next(self._sound(self._trail()[-2::-1]), None) if to is None else self._snapshot(to)
             if snapshot is None:
                 raise TownletError("there is no version to go back to", "promote another one, or let the gate decide")
@@ -189,7 +189,7 @@ class Versions:
 
     def pin(self, version: int, reason: str = "pinned by hand") -> Change:
         """Let a version serve until `unpin`, whatever is promoted or rolled back."""
-        with self._lock:
+        with self.lock:
             snapshot = self._snapshot(version)
             change = self._changed("pin", version, reason, held=version)
             self._serve(snapshot, change)
@@ -198,7 +198,7 @@ class Versions:
 
     def unpin(self, reason: str = "unpinned by hand") -> Change | None:
         """Go on: the same version serves until the next promotion. None where nothing was pinned."""
-        with self._lock:
+        with self.lock:
             if self.pinned is None:
                 return None
             change = self._changed("unpin", self.pinned, reason)
@@ -207,7 +207,7 @@ class Versions:
 
     def switch(self, gate_only: bool, reason: str) -> Change | None:
         """Let the gate decide alone, or not any more; None where that is so already."""
-        with self._lock:
+        with self.lock:
             if gate_only == self.gate_only:
                 return None
             kind: Kind = "gate_only" if gate_only else "gate_and_network"
@@ -218,7 +218,7 @@ class Versions:
 
     def note(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
         """Keep what was said of a version that does not serve: that it was held or refused."""
-        with self._lock:
+        with self.lock:
             change = self._changed("note", version, reason, estimate, self.pinned, noted=True)
             self._notes.add(change)
             return change
