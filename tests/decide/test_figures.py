@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from townlet.decide.desk import Desk
 from townlet.decide.figures import Figures, as_prometheus
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
+from townlet.runs import checkpoint
 
 COLLAPSED = 3  # the action that a planted version always takes
 
@@ -90,6 +92,41 @@ def test_one_action_alone_is_a_collapse_however_undecided_the_policy_says_it_is(
             ask(service, request(second))
         (alarm,) = figures.whole()["alarms"]
         assert "200 of its last 200 decisions are action" in alarm["what"]
+
+
+def test_a_pinned_version_that_is_not_there_any_more_is_told_until_an_operator_has_seen_it(tmp_path: Path) -> None:
+    with watched(tmp_path) as (_, service, rounds, clock):
+        live(service, rounds, clock, 60)
+        service.versions.pin(2, "a calm night")
+    rmtree(service.versions.folder / checkpoint.name_at(2))
+    with watched(tmp_path) as (figures, service, rounds, clock):
+        (alarm,) = figures.whole()["alarms"]
+        assert (alarm["name"], alarm["grave"]) == ("pin", True)
+        assert alarm["what"] == "Version 2 is pinned and was not whole at the start: version 4 is held in its place"
+        live(service, rounds, clock, 40, seed=2)
+        assert service.versions.serving is not None
+        assert service.versions.serving.version == 4
+        service.versions.unpin()
+        assert alarms(figures) == []
+
+
+def test_with_nothing_whole_a_pin_leaves_it_to_the_gate(tmp_path: Path) -> None:
+    with watched(tmp_path) as (_, service, _, _):
+        service.versions.pin(1, "a calm night")
+    rmtree(service.versions.folder / checkpoint.name_at(1))
+    service = Service(tmp_path, service.domain, service.settings)
+    rounds = Rounds(service)
+    rounds.begin()
+    rounds.stop()
+    figures = Figures(service, rounds)
+    assert (service.versions.serving, service.versions.pinned, service.versions.listing()) == (None, 1, [])
+    told = [alarm["what"] for alarm in figures.whole()["alarms"] if alarm["name"] == "pin"]
+    assert told == ["Version 1 is pinned and was not whole at the start: the gate decides alone"]
+    assert ask(service, request(1.0))[0]["modelVersion"] == 0
+    service.versions.unpin()
+    rounds.round()
+    assert service.versions.serving is not None
+    service.close()
 
 
 def test_outcomes_that_do_not_come_are_missed(tmp_path: Path) -> None:

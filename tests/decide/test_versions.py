@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -216,11 +217,22 @@ def test_a_damaged_version_in_between_is_passed_when_rolling_back(tmp_path: Path
     del versions
 
 
-def test_a_pinned_version_that_is_damaged_holds_nothing(tmp_path: Path) -> None:
-    filled(tmp_path, 3).pin(2)
+def test_in_place_of_a_pinned_version_that_is_damaged_another_is_held(tmp_path: Path) -> None:
+    filled(tmp_path, 4).pin(2)
     damage(tmp_path, 2)
     versions = Versions(tmp_path, Twin)
-    assert (serves(versions), versions.pinned) == (3, None)
+    assert (serves(versions), versions.pinned, versions.instead_of) == (4, 4, 2)
+    assert re.search("at a start, and held, .*step-000000000002 is damaged", versions.history[-1].reason)
+    versions.publish(50, twin_state(5), {}, {})
+    assert not versions.promote(5, "better").served
+    damage(tmp_path, 4)
+    again = Versions(tmp_path, Twin)
+    assert (serves(again), again.pinned, again.instead_of) == (3, 3, 2)  # an operator asked for the second
+    again.unpin()
+    assert (serves(again), again.pinned, again.instead_of) == (3, None, None)
+    assert again.promote(5, "better").served
+    again.pin(1)
+    assert (again.pinned, again.instead_of, Versions(tmp_path, Twin).instead_of) == (1, None, None)
 
 
 def test_nothing_whole_is_left_to_the_gate(tmp_path: Path) -> None:

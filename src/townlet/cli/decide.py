@@ -189,10 +189,9 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
 
     Many alike in a row are one line; --json has each.
     """
-    from townlet.decide.changes import FILE, listed
+    from townlet.decide.changes import FILE, listed, told_of
     from townlet.decide.chapters import chapters
     from townlet.decide.recovery import VERSIONS
-    from townlet.decide.versions import told_of
 
     found = told_of(folder / VERSIONS)
     if as_json:

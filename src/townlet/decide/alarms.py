@@ -111,7 +111,12 @@ class Alarms:
             yield Alarm("overload", False, what, "Let games ask less often, or raise overload.waiting and .patience.")
 
     def _damage(self) -> Iterator[Alarm]:
-        if damaged := self._service.versions.damaged:
+        versions = self._service.versions
+        if wanted := versions.instead_of or (versions.pinned if versions.serving is None else None):
+            now = f"version {versions.pinned} is held in its place" if versions.serving else "the gate decides alone"
+            what = f"Version {wanted} is pinned and was not whole at the start: {now}"
+            yield Alarm("pin", True, what, "Pin a version that is whole, or unpin.")
+        if damaged := versions.damaged:
             version, error = max(damaged.items())
             what = f"Version {version} is damaged: {error}"
             yield Alarm("damaged", False, what, "It never serves. Look at the disk, and remove its folder.")

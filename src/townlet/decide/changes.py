@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from townlet.config.model import Model
 from townlet.decide.estimate import Estimate
-from townlet.runs import disk
+from townlet.errors import TownletError
+from townlet.runs import checkpoint, disk
 
 FILE: Final = "serving.jsonl"
 REMEMBERED: Final = 1000  # changes; the file holds up to twice as many before it is written anew
@@ -31,6 +32,7 @@ class Change(Model):
     estimate: Estimate | None = None
     serving: int | None = None
     pinned: int | None = None
+    instead_of: int | None = None  # what an operator had pinned, where that was not whole at a start
     gate_only: bool = False  # no network is asked
     trail: tuple[int, ...] = ()  # versions that served, the one that does at the end
 
@@ -83,10 +85,20 @@ def told(changes: Sequence[Change]) -> dict[str, Any]:
     return {
         "serving": last.serving if last else None,
         "pinned": last.pinned if last else None,
+        "instead_of": last.instead_of if last else None,
         "gate_only": last.gate_only if last else False,
         "before": last.trail[-2] if last and len(last.trail) > 1 else None,
         "history": [change.model_dump(mode="json", exclude={"trail"}) for change in changes[-SHOWN:]],
     }
+
+
+def told_of(folder: Path) -> dict[str, Any]:
+    """The same and all versions, for a folder that somebody else may be writing to: it is only read."""
+    if not folder.is_dir():
+        raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
+    whole, damaged = checkpoint.survey(folder)
+    found = {str(checkpoint.order(path)[0]): str(error) for path, error in damaged.items()}
+    return told(listed(folder / FILE)) | {"versions": [one.info for one in whole], "damaged": found}
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -65,7 +65,8 @@ class Rounds:
         self.ensure()
 
     def _serve_something(self) -> None:
-        if self.service.versions.serving is None:
+        versions = self.service.versions
+        if versions.serving is None and versions.pinned is None:  # else it would only be noted, again and again
             self.publish()
 
     def ensure(self) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from townlet.agents.agent import unasked
 from townlet.contract.restore import part
 from townlet.contract.state import State
-from townlet.decide.changes import FILE, Change, Changes, Kind, listed, told
+from townlet.decide.changes import FILE, Change, Changes, Kind, told
 from townlet.decide.estimate import Estimate
 from townlet.errors import Mark, TownletError, did_you_mean
 from townlet.nets.optimizers import restore_weights, weights
@@ -98,6 +98,11 @@ class Versions:
     def pinned(self) -> int | None:
         """The version that an operator holds in place."""
         return self._notes.last.pinned if self._notes.last else None
+
+    @property
+    def instead_of(self) -> int | None:
+        """The version in whose place another is held, since it is not whole; until an operator pins or unpins."""
+        return self._notes.last.instead_of if self._notes.last else None
 
     @property
     def gate_only(self) -> bool:
@@ -243,6 +248,7 @@ class Versions:
             kind=kind, version=version, reason=reason[:LONGEST], at=float(self._clock()), served=not noted,
             estimate=estimate, serving=trail[-1] if trail else None, pinned=held, trail=trail,
             gate_only=self.gate_only if gate_only is None else gate_only,
+            instead_of=self.instead_of if held is not None and kind != "pin" else None,
         )  # fmt: skip
 
     def _trail(self) -> tuple[int, ...]:
@@ -261,9 +267,17 @@ class Versions:
         older = [version for version in reversed(self.listing()) if version < last.serving]
         self.serving = next(self._sound(dict.fromkeys([*reversed(last.trail), *older])), None)
         if self.serving is not None and self.serving.version != last.serving:
-            why = self.damaged.get(last.serving, f"version {last.serving} is not there")
-            with suppress(TownletError):  # on a full disk one can still decide
-                self._notes.add(self._changed("roll_back", self.serving.version, f"at a start: {why}"))
+            self._replace(last, self.serving.version)
+
+    def _replace(self, last: Change, version: int) -> None:
+        """Another version serves after a start; where one was pinned this one is held, as somebody wanted no change."""
+        why = str(self.damaged.get(last.serving or 0, f"version {last.serving} is not there"))
+        held = None if last.pinned is None else version
+        reason = f"at a start: {why}" if held is None else f"at a start, and held, as what it replaces was: {why}"
+        change = self._changed("roll_back", version, reason, held=held)
+        wanted = None if held is None else last.instead_of or last.pinned
+        with suppress(TownletError):  # on a full disk one can still decide
+            self._notes.add(change.model_copy(update={"instead_of": wanted}))
 
     def _sound(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[Snapshot]:
         """Those of these versions that are there and whole; one of another network is the user's mistake."""
@@ -312,12 +326,3 @@ class Versions:
                 aside = path.with_name(f"{checkpoint.GONE}{secrets.token_hex(8)}")
                 os.rename(path, aside)
                 shutil.rmtree(aside)
-
-
-def told_of(folder: Path) -> dict[str, Any]:
-    """The same for a folder that somebody else may be writing to: it is only read."""
-    if not folder.is_dir():
-        raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
-    whole, damaged = checkpoint.survey(folder)
-    found = {str(checkpoint.order(path)[0]): str(error) for path, error in damaged.items()}
-    return told(listed(folder / FILE)) | {"versions": [one.info for one in whole], "damaged": found}
