@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from decide.sites import ask, begin, click, live, request
 from townlet.decide import log
@@ -53,6 +55,32 @@ def test_territories_that_come_and_go_are_learned_from_as_they_were_kept(tmp_pat
     ask(again, request(100.0, "another"))
     assert len(again.ledger.territories) == 2
     again.close()
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    words = ["learning.batch=256", "learning.samples_per_insert=1000", "policy=candidates", "gate.enabled=false"]
+    service, rounds, clock = begin(tmp_path, words, "hive")
+    games = [service.domain.game(seed, f"hive {seed}", 0) for seed in range(20)]
+    for _ in range(40):
+        for game, reply in zip(games, ask(service, *(game.message() for game in games)), strict=True):
+            game.obey(reply)
+            game.go_on()
+        clock.now += 1
+    for _ in range(4):
+        assert rounds.step()
+        rounds.publish()
+    service.close()
+    torch.set_num_threads(4)  # what torch takes by itself follows from the machine
+    assert all_the_same(tmp_path) == 5
 
 
 @pytest.mark.parametrize("milestone", [False, True])

@@ -87,11 +87,8 @@ def serve(
     server = Server(host, port, token, origins=origin or (), programs=True)
     if port not in (0, server.port):
         err().print(f"Port {port} is taken; listening at {server.port}.")
-    import torch
-
     from townlet.decide.app import open_app
 
-    torch.set_num_threads(1)  # networks this small gain nothing by more, and games wait for the cores
     sys.setswitchinterval(SWITCH)
     application = open_app(folder, settings)
     page, _, secret = server.link.replace("http", "ws", 1).partition("?")

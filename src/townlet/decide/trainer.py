@@ -27,6 +27,8 @@ from townlet.nets.optimizers import Optimizer, restore_weights, weights
 from townlet.rng import Streams
 
 FADING: Final = 0.05  # of the mean reward, in each step
+# Networks this small gain nothing by more, games wait for the cores, and sums in parts are others to the last bit.
+THREADS: Final = 1
 
 
 class Worth(NamedTuple):
@@ -68,6 +70,7 @@ class Trainer:
     def __init__(self, domain: Domain, ledger: Ledger) -> None:
         self.domain, self.ledger, settings = domain, ledger, ledger.settings
         choose_kernels(convolves=False)
+        torch.set_num_threads(THREADS)  # here, so that whoever learns it again adds up in the same order
         self._kind = domain.policies[settings.policy]
         self._streams = Streams(settings.seed).child("trainer")
         self.network = self._kind.make(self._streams.torch("network"))
