@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from decide.sites import ask, begin, click, live, request
+from townlet.decide.ledger import is_held_out
 from townlet.decide.recovery import replayed
 from townlet.decide.service import Service
 from townlet.errors import TownletError
@@ -207,6 +209,17 @@ def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:
     assert later.progress.last.agreement < 0.9
     again.close()
     assert all(one.same for one in replayed(tmp_path))
+
+
+@pytest.mark.parametrize("games", [20, 144, 233])
+def test_of_games_that_ask_in_turn_as_many_are_held_out_as_by_chance(games: int) -> None:
+    held = [number for number in range(1, 60_000) if is_held_out(number, 0.1)]
+    assert len(held) == pytest.approx(6000, abs=300)  # four standard deviations
+    chance = games * (1 - (1 - 1 / games) ** 500)
+    for first in range(0, 5500, 500):
+        met = Counter(number % games for number in held[first : first + 500])
+        assert abs(len(met) - chance) < 0.15 * games
+        assert max(met.values()) < 500 / games + 6 * (500 / games) ** 0.5
 
 
 def test_what_is_refused_is_not_learned_on_from_and_the_log_tells_it(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.
 EARLIER: Final = 3  # answers of a territory that are remembered beside the last: games ask again after a lost link
 FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
+WORD: Final = 2**64 - 1  # whole numbers of 64 bits
 
 
 @dataclass(frozen=True)
@@ -197,5 +198,12 @@ class Ledger:
 
 
 def is_held_out(number: int, share: float) -> bool:
-    """Whether a decision is kept aside, the same for ever and as if by chance."""
-    return (number * GOLDEN % 2**64) / 2**64 < share
+    """Whether a decision is kept aside, the same for ever and as if by chance.
+
+    The bits are mixed as SplitMix64 does it: multiples alone are so regular that of games that ask in turn only some
+    would ever be kept aside.
+    """
+    bits = number * GOLDEN & WORD
+    bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & WORD
+    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & WORD
+    return (bits ^ bits >> 31) / 2**64 < share
