@@ -23,6 +23,7 @@ from townlet.decide.log import LogStopped
 from townlet.decide.recovery import replayed
 from townlet.decide.service import Service
 from townlet.decide.settings import load
+from townlet.decide.talk import IN_FLIGHT
 from townlet.errors import TownletError
 
 
@@ -203,11 +204,21 @@ def test_what_failed_was_never_shown(tmp_path: Path) -> None:
     again.close()
 
 
-def test_answers_before_the_last_are_remembered_and_older_ones_explained(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restart", ["none", "log", "milestone"])
+def test_answers_of_a_lost_link_are_remembered_and_older_ones_explained(tmp_path: Path, restart: str) -> None:
     service, _, _ = begin(tmp_path)
-    replies = [ask(service, request(float(second)))[0] for second in range(1, 9)]
-    assert [ask(service, request(float(second)))[0] for second in (6, 7, 8)] == replies[5:]
-    assert service.ledger.decisions == 8
+    seconds = [float(second) for second in range(1, 101)]
+    replies = [ask(service, *(request(second, site) for second in seconds)) for site in ("a", "b")]
+    ask(service, request(1.0, "c"))
+    if restart == "milestone":
+        service.milestone()
+    if restart != "none":
+        service.close()
+        service, _, _ = begin(tmp_path)
+    lost = seconds[-IN_FLIGHT - 2 :]  # with one that was just being told and one that was just being read
+    for site, said in zip(("a", "b"), replies, strict=True):
+        assert ask(service, *(request(second, site) for second in lost)) == said[-len(lost) :]
+    assert service.ledger.decisions == 201
     (stale,) = ask(service, request(1.0))
     assert stale["code"] == "STALE_OBSERVATION"
     assert "another territoryId" in stale["message"]

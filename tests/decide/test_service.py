@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from decide.sites import ask, begin, click, live, request
-from townlet.decide.ledger import is_held_out
+from townlet.decide import milestones
+from townlet.decide.ledger import Ledger, is_held_out
 from townlet.decide.recovery import replayed
 from townlet.decide.service import Service
 from townlet.errors import TownletError
@@ -195,6 +196,18 @@ def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, mileston
         service.ledger.territories["site 2"].last.reply  # type: ignore[union-attr]
     )
     again.close()
+
+
+def test_a_milestone_that_knows_the_last_answers_only_is_gone_on_from(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    replies = ask(service, *(request(second) for second in (1.0, 2.0)))
+    state = milestones.state_of(milestones.take(service.ledger))
+    service.close()
+    del state["territories"]["earlier"]  # as releases before this one wrote it
+    ledger = Ledger(service.domain, service.settings)
+    milestones.into(ledger, state)
+    assert ledger.territory("a").answered(2.0) == replies[1]
+    assert ledger.territory("a").answered(1.0) is None
 
 
 def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:

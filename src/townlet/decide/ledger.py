@@ -19,11 +19,14 @@ from townlet.decide.domain import Domain, Row, Sight
 from townlet.decide.events import Begun, Decided, Event, Expired, Outcome
 from townlet.decide.join import Fate, Join
 from townlet.decide.settings import DecideSettings, hash_of, settings_of
+from townlet.decide.texts import parsed, written
 from townlet.errors import TownletError
 
 # What is kept, and the shape of what is learned.
 FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
-EARLIER: Final = 3  # answers of a territory that are remembered beside the last: games ask again after a lost link
+# Answers of a territory that are remembered beside the last, since games ask again after a lost link: as many as a
+# conversation lets wait, and those that were just being read and told.
+EARLIER: Final = 66
 FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
 WORD: Final = 2**64 - 1  # whole numbers of 64 bits
@@ -36,13 +39,17 @@ class Territory:
     known: Row  # what the domain carries over
     time: float  # of the last observation
     last: Decided | None = None  # the answer to it, for whoever asks again
-    earlier: tuple[tuple[float, dict[str, Any]], ...] = ()  # times and answers before it, the last few
+    earlier: tuple[
+        tuple[float, bytes], ...
+    ] = ()  # times and answers before it, the last EARLIER, as JSON: they are many
 
     def answered(self, time: float) -> dict[str, Any] | None:
         """What was said to an observation of this time, where that is remembered."""
+        if time > self.time:
+            return None
         if self.last and time == self.time:
             return self.last.reply
-        return next((reply for then, reply in self.earlier if then == time), None)
+        return next((parsed(reply) for then, reply in self.earlier if then == time), None)
 
 
 class Experience(NamedTuple):
@@ -133,7 +140,7 @@ class Ledger:
             self.pending[made.number] = experience
         elif self.settings.learning.train_on_wait or self._judges(made):
             self._keep(experience, None)
-        before = (*place.earlier, (place.time, place.last.reply)) if place.last else ()
+        before = (*place.earlier, (place.time, written(place.last.reply))) if place.last else ()
         self._see(made.territory, Territory(known, made.time, made, before[-EARLIER:]))
 
     def _see(self, name: str, place: Territory) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,8 @@ from townlet.runs import checkpoint
 
 FOLDER: Final = "milestones"  # in that of a service
 EVERY: Final = 20_000  # records between two of them
+
+Answers = tuple[tuple[float, bytes], ...]  # as a territory remembers them
 
 
 class Milestone(NamedTuple):
@@ -94,6 +97,7 @@ def state_of(taken: Taken) -> State:
             "names": as_bytes(list(places)),
             "last": _events(place.last for place in places.values()),
             "known": _columns([place.known for place in places.values()]),
+            "earlier": _answers([place.earlier for place in places.values()]),
         },
         "pending": {"made": _events(one.made for one in waiting), "rows": _columns([one.row for one in waiting])},
     }
@@ -110,9 +114,11 @@ def into(ledger: Ledger, state: State) -> None:
     ledger.held_out.restore(state["held_out"])
     places = state["territories"]
     names, last = json.loads(bytes(_numbers(places["names"]))), _made(places["last"])
-    fresh = ledger.domain.fresh()
-    for name, made, known in zip(names, last, _rows(places["known"], len(names), fresh), strict=True):
-        ledger.territories[name] = Territory(known, made.time, made)
+    known = _rows(places["known"], len(names), ledger.domain.fresh())
+    # Milestones of an earlier release lack them, which costs those who ask again after this start an answer.
+    earlier = _answered(places["earlier"]) if "earlier" in places else [()] * len(names)
+    for name, made, row, answers in zip(names, last, known, earlier, strict=True):
+        ledger.territories[name] = Territory(row, made.time, made, answers)
     waiting = _made(state["pending"]["made"])
     rows = _rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
     ledger.pending = {one.number: Experience(row, one) for one, row in zip(waiting, rows, strict=True)}
@@ -134,6 +140,21 @@ def _events(made: Iterable[Decided | None]) -> NDArray[np.uint8]:
 def _made(column: Any) -> list[Decided]:
     found = [decode(line) for line in bytes(_numbers(column)).split(b"\n") if line]
     return [one for one in found if isinstance(one, Decided)]
+
+
+def _answers(earlier: list[Answers]) -> State:
+    """Of all territories one after the other, and how many are of each."""
+    every = [answer for answers in earlier for answer in answers]
+    return {
+        "counts": np.array([len(answers) for answers in earlier], np.int64),
+        "times": np.array([time for time, _ in every], np.float64),
+        "replies": np.frombuffer(b"\n".join(reply for _, reply in every), np.uint8),
+    }
+
+
+def _answered(state: Any) -> list[Answers]:
+    every = zip(_numbers(state["times"]).tolist(), bytes(_numbers(state["replies"])).split(b"\n"), strict=False)
+    return [tuple(islice(every, count)) for count in _numbers(state["counts"]).tolist()]
 
 
 def _columns(rows: list[Row]) -> Scene:

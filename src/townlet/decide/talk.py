@@ -11,7 +11,8 @@ from townlet.decide.desk import Desk
 from townlet.decide.service import problem
 from townlet.decide.texts import parsed, written
 
-IN_FLIGHT: Final = 64  # messages of one game that may wait for their answers; then it must wait, too
+# Messages of one game that may wait for their answers; then it must wait, too. A territory remembers as many.
+IN_FLIGHT: Final = 64
 PATIENCE: Final = 20.0  # seconds in which a game must take an answer
 # How a conversation ends: the game left, sent bytes where text belongs, or took nothing for too long.
 LEFT: Final = (WebSocketDisconnect, KeyError, RuntimeError, TimeoutError)
