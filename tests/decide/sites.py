@@ -45,6 +45,12 @@ def ask(service: Service, *messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [answer.reply for answer in service.answer(messages)]
 
 
+def stop(service: Service) -> None:
+    """The disk takes nothing more."""
+    assert service.log.wait(service.log.last, 20)
+    service.log.problem = "no room"
+
+
 def live(service: Service, rounds: Rounds, clock: Clock, visits: int, seed: int = 1) -> Any:
     """Some visitors, with a step for every fourth and a version for every twentieth; the simulated site."""
     site = service.domain.game(seed, f"site {seed}", 0)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from decide.sites import ask, begin, click, live, request
+from decide.sites import ask, begin, click, live, request, stop
 from townlet.decide import log
 from townlet.decide.clock import Steady
 from townlet.decide.desk import Desk
@@ -31,12 +31,6 @@ def all_the_same(folder: Path) -> int:
     found = list(replayed(folder))
     assert [one.version for one in found if not one.same] == []
     return len(found)
-
-
-def stop(service: Service) -> None:
-    """The disk takes nothing more."""
-    assert service.log.wait(service.log.last, 20)
-    service.log.problem = "no room"
 
 
 def test_territories_that_come_and_go_are_learned_from_as_they_were_kept(tmp_path: Path) -> None:
@@ -239,25 +233,6 @@ def test_a_clock_that_was_set_back_still_lets_things_expire(tmp_path: Path, monk
     again.expire()
     assert again.ledger.join.counts.expired == 1
     again.close()
-
-
-def test_what_is_seen_after_a_gap_is_not_what_came_next(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path, ["policy=candidates"], "hive")
-    game = service.domain.game(3, "a", 2)
-    for _ in range(100):
-        reply = ask(service, game.message())[0]
-        game.obey(reply)
-        game.go_on()
-        if reply["type"] == "spawn_decision":
-            break
-    assert service.ledger.join.counts.pending == 1
-    stop(service)
-    ask(service, game.message())
-    service.log.problem = None
-    game.go_on()
-    ask(service, game.message())
-    assert service.ledger.join.counts.joined == 0
-    service.close()
 
 
 def test_what_lies_in_a_folder_already_is_not_written_over(tmp_path: Path) -> None:

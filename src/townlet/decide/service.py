@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -47,7 +46,7 @@ class Service:
         self.clock = clock or Steady()
         self.lock = threading.RLock()
         self.gate, self.gate_hash = settings.gate, hash_of(settings.gate)
-        self._missed: dict[str, float] = {}  # territories, and when they were last seen without being written down
+        self._missed = set[int]()  # decisions that wait, and of what came next nobody has written anything down
         self.ears: list[Callable[[Decided, Draft], None]] = []
         _refuse_others(folder)
         self.log = Log(folder / LOG, segment_bytes=settings.segment)
@@ -68,6 +67,8 @@ class Service:
         self.versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")), keep=settings.versions)
         found = recover(folder / LOG, self.log.last, self.ledger, self.trainer, self.versions)
         self.name = found.name or secrets.token_hex(3)
+        # Nobody knows what was to be seen while no service ran, or before it ended without a disk.
+        self._missed.update(self.ledger.pending)
         if isinstance(self.clock, Steady):
             self.clock.pass_by(self.ledger.join.clock)
         # Another stream after each start: what was drawn before is written down, and must not come again.
@@ -147,17 +148,18 @@ class Service:
             ]
 
     def _join_next(self, seen: Sequence[Sight], following: Following) -> None:
-        """What is seen now tells what came of everything that waits there."""
-        due = [(n, sight) for sight in seen for n in self.ledger.join.due(sight.territory, sight.time)]
-        waiting = [
-            (n, sight) for n, sight in due if self.ledger.pending[n].made.time > self._missed.get(sight.territory, -inf)
-        ]
+        """What is seen now tells what came of everything that waits there and has missed nothing."""
+        waiting = [(n, sight) for sight in seen for n in self._due(sight) if n not in self._missed]
         if not waiting:
             return
         before = Stacked([self.ledger.pending[number].row for number, _ in waiting])
         values = following(before, Stacked([sight.row for _, sight in waiting]))
         for (number, _), value in zip(waiting, values, strict=True):
-            self._try(Outcome(number, float(value), "next"))
+            if self._try(Outcome(number, float(value), "next")) is None:
+                self._missed.add(number)  # what is seen later is not what came next: it will expire
+
+    def _due(self, sight: Sight) -> list[int]:
+        return self.ledger.join.due(sight.territory, sight.time)
 
     def _settle(self, sight: Sight, draft: Draft, message: dict[str, Any]) -> Answer:
         """Give a decision its number and write it down; where that is impossible it is made nevertheless."""
@@ -165,10 +167,7 @@ class Service:
         made = self._made(number, sight, draft, message)
         record = self._try(made, sight)
         if record is None:
-            # What is seen later is not what came next: decisions before this have no outcome and will expire.
-            self._missed[sight.territory] = sight.time
-            if len(self._missed) > self.settings.memory.territories:
-                del self._missed[next(iter(self._missed))]
+            self._missed.update(self._due(sight))
             return Answer(self.unkept(made.reply))
         for ear in self.ears:
             ear(made, draft)
@@ -221,6 +220,7 @@ class Service:
         with self.lock:
             if join.ages(now).oldest > memory.expire_after or join.counts.pending > memory.pending:
                 self._try(Expired(now, memory.expire_after, memory.pending))
+            self._missed &= self.ledger.pending.keys()
 
     def facts(self) -> dict[str, Any]:
         """What is written down with a version."""

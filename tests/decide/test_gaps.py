@@ -1,0 +1,100 @@
+"""What came of a decision shows in the very next observation, or in none: around a disk that fails, and a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decide.sites import ask, begin, stop
+from townlet.decide.domain import Game
+from townlet.decide.service import Service
+
+WORDS = ("policy=candidates", "gate.enabled=false")
+
+
+def seen(game: Game) -> dict[str, Any]:
+    """Where the queen can pay for whatever is decided."""
+    return game.message() | {"queenEnergy": {"current": 100.0, "max": 100.0}}
+
+
+def start(folder: Path) -> tuple[Service, Game]:
+    """A service that waits for what comes of its first decision."""
+    service, _, _ = begin(folder, WORDS, "hive")
+    game = service.domain.game(3, "a", 2)
+    assert ask(service, seen(game))[0]["type"] == "spawn_decision"
+    game.go_on()
+    assert service.ledger.join.counts.pending == 1
+    return service, game
+
+
+def next_outcomes(service: Service, game: Game) -> list[int]:
+    """Decisions that the observation after this one tells of."""
+    told: list[int] = []
+    service.ledger.heard.append(lambda experience, value, how: told.append(experience.made.number))
+    ask(service, seen(game))
+    return told
+
+
+def test_what_is_seen_at_once_is_what_came_next(tmp_path: Path) -> None:
+    service, game = start(tmp_path)
+    assert next_outcomes(service, game) == [1]
+    service.close()
+
+
+def unseen(service: Service, game: Game) -> None:
+    """The disk is full for one observation."""
+    stop(service)
+    ask(service, seen(game))
+    service.log.problem = None
+
+
+def half_seen(service: Service, game: Game) -> None:
+    """The disk takes what was decided, and not the outcome just before."""
+    append = service.log.append
+
+    def refuse_once(payload: bytes) -> int:
+        service.log.problem, service.log.append = "no room", back  # type: ignore[method-assign]
+        return append(payload)
+
+    def back(payload: bytes) -> int:
+        service.log.problem = None
+        return append(payload)
+
+    service.log.wait(service.log.last, 20)
+    service.log.append = refuse_once  # type: ignore[method-assign]
+    ask(service, seen(game))
+
+
+@pytest.mark.parametrize(("gap", "told"), [(unseen, []), (half_seen, [2])])
+def test_what_is_seen_after_a_gap_is_not_what_came_next(
+    tmp_path: Path, gap: Callable[[Service, Game], None], told: list[int]
+) -> None:
+    service, game = start(tmp_path)
+    gap(service, game)
+    assert service.ledger.join.counts.joined == 0
+    game.go_on()
+    assert next_outcomes(service, game) == told
+    assert 1 in service.ledger.pending  # until it expires
+    service.close()
+
+
+def test_what_was_not_seen_before_a_restart_is_not_made_up_after_it(tmp_path: Path) -> None:
+    service, game = start(tmp_path)
+    stop(service)
+    for _ in range(30):
+        ask(service, seen(game))
+        game.go_on()
+    service.log.problem = None
+    service.close()
+    again, _, clock = begin(tmp_path, WORDS, "hive")
+    assert next_outcomes(again, game) == []
+    game.go_on()
+    assert next_outcomes(again, game) == [2]
+    clock.now += 30
+    again.expire()
+    counts = again.ledger.join.counts
+    assert (counts.joined, counts.expired, counts.pending, counts.balanced) == (1, 2, 0, True)
+    again.close()
