@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from websockets.sync.client import connect
 
 from cli.program import Program, program
 from decide.served import START, Process
-from decide.sites import begin, live
+from decide.sites import begin, live, request
 from townlet.decide.changes import FILE, Change, Changes
 from townlet.decide.events import Published
 from townlet.decide.recovery import VERSIONS
@@ -103,6 +104,25 @@ def test_a_start_and_an_end_are_told(tmp_path: Path, townlet: Program) -> None:
     assert played.code == 0, played.err
     service.end(signal.SIGINT)
     assert re.search(rf"Saved\. Version \d+ served, 7 decisions are kept in {tmp_path / 'ads'}\.", service.words)
+
+
+def test_an_end_with_a_full_disk_is_a_failure_in_one_line(tmp_path: Path) -> None:
+    service = Process(tmp_path / "ads", "bandit-ads")
+    command = [sys.executable, "-m", "townlet", "decide", "serve", *service._words]
+    service.process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "NO_COLOR": "1"})
+    service.wait()
+    with connect(service.url, proxy=None) as link:
+        link.send(json.dumps(request(1.0)))
+        assert not json.loads(link.recv(20))["decisionId"].endswith("-0")
+        _, hard = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, hard))
+        link.send(json.dumps(request(2.0)))
+        assert json.loads(link.recv(20))["decisionId"].endswith("-0")
+    service.process.send_signal(signal.SIGINT)
+    told = service.process.communicate(timeout=30)[1].decode().splitlines()
+    assert service.process.returncode == 1
+    assert [line for line in told if not line.startswith(("Opening", "a round of learning failed"))] == [told[-1]]
+    assert told[-1].startswith("Saved, but for the last moments: cannot write the log in")
 
 
 def test_an_option_among_the_settings_is_named(townlet: Program) -> None:

@@ -216,6 +216,8 @@ def test_a_full_disk_stops_learning_and_not_deciding(tmp_path: Path) -> None:
             found = [await client.say(request(2.0 + turn)) for turn in range(3)]
             assert {reply["type"] for reply in found} <= {"ad_decision", "no_ad"}
             assert {reply["decisionId"].rpartition("-")[2] for reply in found} == {"0"}
+            useless = await client.say(click(found[-1]["decisionId"]))
+            assert useless["code"] == "UNKEPT_DECISION"
             refused = await client.say(click(kept["decisionId"]))
             assert refused["code"] == "LOG_STOPPED"
             stats = await asyncio.to_thread(server.get, "/api/decide/stats")

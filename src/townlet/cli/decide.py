@@ -110,6 +110,8 @@ def _take_leave(application: FastAPI, folder: Path) -> None:
     served = f"Version {serving.version} served" if serving else "No version served"
     told = f"{saved} {served}, {service.ledger.decisions:,} decisions are kept in {folder}."
     err().print(told, markup=False, soft_wrap=True)
+    if problem:
+        raise typer.Exit(1)
 
 
 @app.command(

@@ -82,7 +82,8 @@ def make_app(service: Service, rounds: Rounds) -> FastAPI:
         with suppress(asyncio.CancelledError):
             await ticking
         rounds.stop()
-        service.close()
+        with suppress(LogStopped):  # `log.problem` tells it to whoever takes leave
+            service.close()
 
     app = FastAPI(
         title="Townlet decides", version=townlet.__version__, lifespan=lifespan, docs_url=None, redoc_url=None

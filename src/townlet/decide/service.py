@@ -201,9 +201,12 @@ class Service:
             return Answer(_unknown(told.id))
         if int(digits) > self.ledger.decisions:
             return Answer(_unknown(told.id))
+        if int(digits) == UNLOGGED:
+            what = "that decision could not be written down, and nothing can be learned from it; leave the report out"
+            return Answer(problem("UNKEPT_DECISION", what))
         done = {"type": "outcome_ack", "decisionId": told.id}
-        if (told.value is None and not told.failed) or int(digits) == UNLOGGED:
-            return Answer(done)  # it was carried out, and what came of it shows later; or nothing is known of it
+        if told.value is None and not told.failed:
+            return Answer(done)  # it was carried out, and what came of it shows later
         value = self.domain.failed if told.value is None else told.value
         record = self._try(Outcome(int(digits), value, "failed" if told.failed else "report"))
         return Answer(self.unkept(done)) if record is None else Answer(done, record)
