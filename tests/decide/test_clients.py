@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from websockets.asyncio.server import ServerConnection, serve
 
+import townlet.decide.app
 import townlet.decide.client
 from townlet.decide.client import Client, Lost
 from townlet.decide.domains import DOMAINS
+from townlet.decide.settings import load
 from townlet.decide.simulate import simulate
 from townlet.errors import TownletError
 
@@ -115,6 +118,37 @@ def test_who_was_let_in_before_comes_back() -> None:
     assert seen == 3
 
 
+def test_whom_a_full_service_lets_go_waits_and_is_let_in_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(townlet.decide.app, "CONVERSATIONS", 1)
+    monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
+    full = "no answer from .* s: too many games are connected"
+
+    async def play() -> None:
+        app = townlet.decide.app.open_app(tmp_path, load("bandit-ads", (), DOMAINS))
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.05)
+        url = f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/ws"
+        async with Client(url, patience=20) as first:
+            await first.say(PING)
+            async with Client(url, patience=2) as second:
+                with pytest.raises(Lost, match=full):
+                    await second.say(PING)
+                assert not second.refused
+                assert 2 < second.connections < 12  # its waits grow
+            with pytest.raises(TownletError, match=full):
+                await simulate(url, [], 1)
+            third = asyncio.create_task(said(url, 20))
+            await asyncio.sleep(0.3)
+            assert not third.done()
+        assert await third == {"type": "pong"}
+        server.should_exit = True
+        await serving
+
+    asyncio.run(play())
+
+
 async def only_pongs(link: ServerConnection) -> None:
     async for text in link:
         if json.loads(text) == PING:
@@ -171,6 +205,21 @@ def test_a_link_that_went_mute_is_left_and_what_was_given_up_is_not_said_again(t
         found = run_js(tmp_path, MUTE, url)
     assert found == {"first": f"{url} has not answered for 0.4 s", "second": {"n": 2}, "connections": 2}
     assert heard == [(1, 1), (2, 2)]
+
+
+FULL = """
+const service = new Client(url, { patience: 2000 });
+await service.say({ n: 1 }).catch(() => {});
+console.log(JSON.stringify(service.connections));
+"""
+
+
+def test_in_a_browser_waits_for_a_full_service_grow(tmp_path: Path) -> None:
+    async def full(link: ServerConnection) -> None:
+        await link.close(1013, "too many games are connected")
+
+    with listening(full) as url:
+        assert 2 < run_js(tmp_path, FULL, url) < 12
 
 
 FLOOD = """

@@ -16,6 +16,7 @@ from townlet.cli.console import err, examples, out
 from townlet.cli.options import AsJson
 from townlet.cli.page import open_page
 from townlet.cli.verbs import Verbs
+from townlet.decide import CONVERSATIONS
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def simulate(
     domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="What is played: hive or bandit-ads.")] = "hive",
     url: Annotated[str, typer.Option(help="Where the service listens.")] = f"ws://127.0.0.1:{PORT}/ws",
     token: Annotated[str | None, typer.Option(help="The token that the service asks for.")] = None,
-    games: Annotated[int, typer.Option(min=1, max=5000, help="Territories, with a connection each.")] = 4,
+    games: Annotated[int, typer.Option(min=1, max=CONVERSATIONS, help="Territories, with a connection each.")] = 4,
     observations: Annotated[int, typer.Option(min=1, help="Of each game.")] = 200,
     stage: Annotated[int, typer.Option(min=0, help="How hard the game is, from 0 on.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of the games and of what goes wrong.")] = 0,

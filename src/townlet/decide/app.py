@@ -15,6 +15,7 @@ from fastapi.staticfiles import StaticFiles
 
 import townlet
 from townlet.config.model import Model
+from townlet.decide import CONVERSATIONS
 from townlet.decide.changes import Change
 from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
@@ -31,7 +32,6 @@ from townlet.web.shared import Shared
 STATIC: Final = Path(townlet.__file__).parent / "live" / "static"  # the dashboard lies with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
 TICK: Final = 1.0  # seconds between looks at what waits, at the trainer, and between two pushes to a dashboard
-CONVERSATIONS: Final = 4096  # games at once
 AWAY: Final = 1013  # of a WebSocket: try again later
 
 
@@ -93,7 +93,9 @@ def make_app(service: Service, rounds: Rounds) -> FastAPI:
     @app.websocket("/ws")
     async def game(socket: WebSocket) -> None:
         if len(present) >= CONVERSATIONS:
-            await socket.close(AWAY, "too many games are connected")
+            with suppress(WebSocketDisconnect, RuntimeError):  # who is gone already need not be told
+                await socket.accept()  # else all that is told is 403, as if the token were wrong
+                await socket.close(AWAY, "too many games are connected")
             return
         present.add(socket)
         try:

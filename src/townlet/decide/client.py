@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between attempts to connect
 IN_FLIGHT: Final = 32  # messages on their way; the service reads no more than twice as many ahead
@@ -30,6 +30,7 @@ REFUSALS: Final = {  # of a handshake; a server that turns a socket away says 40
     404: "nothing listens under this path; the usual one is /ws",
 }
 FOR_GOOD: Final = (401, 403)  # which asking again does not mend
+FULL: Final = 1013  # of a link that is closed: too many games, try again later
 
 
 class Lost(ConnectionError):
@@ -91,17 +92,19 @@ class Client:
                 raise Lost(self._why(f"no answer from {self._address} for {self._patience:g} s")) from None
 
     async def _stay_connected(self) -> None:
-        wait = FIRST_WAIT
+        wait, full = FIRST_WAIT, False
         while True:
             try:
                 async with connect(
                     self.url, additional_headers=self._headers, max_size=LARGEST, close_timeout=FAREWELL,
                     compression=None, proxy=None,
                 ) as socket:  # fmt: skip
-                    self.connections, wait, self._trouble = self.connections + 1, FIRST_WAIT, ""
+                    self.connections += 1
+                    if not full:  # else it may be so still, and waits go on growing
+                        wait, self._trouble = FIRST_WAIT, ""
                     await self._converse(socket)
             except (OSError, WebSocketException, TimeoutError) as error:
-                self._trouble = _told(error)
+                self._trouble, full = _told(error), _closed_with(error) == FULL
                 # Whom it let in before, it turns away for a while only.
                 if isinstance(error, InvalidStatus) and error.response.status_code in FOR_GOOD and not self.connections:
                     self._give_up()
@@ -157,4 +160,11 @@ def _told(error: Exception) -> str:
         return f"{status}, {REFUSALS[status]}" if status in REFUSALS else f"the server says {status}"
     if isinstance(error, OSError):
         return error.strerror or str(error)
+    if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.reason:
+        return error.rcvd.reason
     return str(error)
+
+
+def _closed_with(error: Exception) -> int | None:
+    """The code with which the service has ended a connection; None where it has not."""
+    return error.rcvd.code if isinstance(error, ConnectionClosed) and error.rcvd else None

@@ -119,6 +119,10 @@ async def _greet(url: str, token: str | None) -> None:
         try:
             await client.say({"type": "ping"})
         except Lost as error:
+            if client.connections:
+                raise TownletError(
+                    str(error), "see what the service printed, and how many games play with it"
+                ) from error
             fix = "start one with `townlet decide serve`, name its address with --url, and its token if it asks for one"
             raise TownletError(
                 str(error) if client.refused else f"no service answers at {url.partition('?')[0]}", fix

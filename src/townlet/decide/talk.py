@@ -14,8 +14,8 @@ from townlet.decide.texts import parsed, written
 # Messages of one game that may wait for their answers; then it must wait, too. A territory remembers as many.
 IN_FLIGHT: Final = 64
 PATIENCE: Final = 20.0  # seconds in which a game must take an answer
-# How a conversation ends: the game left, sent bytes where text belongs, or took nothing for too long.
-LEFT: Final = (WebSocketDisconnect, KeyError, RuntimeError, TimeoutError)
+# How a conversation ends: the game left, or took nothing for too long.
+LEFT: Final = (WebSocketDisconnect, RuntimeError, TimeoutError)
 
 Promise = asyncio.Future[dict[str, Any]]
 
@@ -38,7 +38,12 @@ async def talk(socket: WebSocket, desk: Desk) -> None:
 
 async def _listen(socket: WebSocket, answers: asyncio.Queue[Promise], desk: Desk) -> None:
     while True:
-        await answers.put(_heard(await socket.receive_text(), desk))
+        frame = await socket.receive()
+        if frame["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(frame.get("code", 1005))
+        text = frame.get("text")
+        wrong = problem("INVALID_MESSAGE", "a message is text, and this one is bytes")
+        await answers.put(_at_once(wrong) if text is None else _heard(text, desk))
 
 
 async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:

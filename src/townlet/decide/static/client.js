@@ -11,6 +11,7 @@
 const FIRST_WAIT = 50; // milliseconds between attempts to connect
 const LONGEST_WAIT = 5000;
 const IN_FLIGHT = 32; // messages on their way
+const FULL = 1013; // of a link that is closed: too many games, try again later
 const WAITING = 1000; // messages that may wait for their turn; more are turned away at once
 
 export class Client {
@@ -30,6 +31,7 @@ export class Client {
     this.wait = FIRST_WAIT;
     this.closed = false;
     this.away = false; // between two links
+    this.full = false; // too many games were there before us
     this.connect();
   }
 
@@ -85,7 +87,7 @@ export class Client {
     this.away = false;
     link.onopen = () => {
       this.connections += 1;
-      this.wait = FIRST_WAIT;
+      if (!this.full) this.wait = FIRST_WAIT; // else waits go on growing
       // What was sent and not answered goes first, in its order.
       this.waiting = [...this.sent.filter((said) => !said.done), ...this.waiting];
       this.sent = [];
@@ -95,7 +97,10 @@ export class Client {
       this.sent.shift()?.answer(JSON.parse(event.data));
       this.speak();
     };
-    link.onclose = () => this.leave(link);
+    link.onclose = (event) => {
+      this.full = event.code === FULL;
+      this.leave(link);
+    };
     link.onerror = () => {}; // onclose follows
   }
 
