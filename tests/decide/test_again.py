@@ -299,7 +299,7 @@ def test_without_exploring_versions_are_promoted_and_a_collapse_is_refused(tmp_p
 
 def test_what_a_hearing_remembers_changes_nothing(tmp_path: Path) -> None:
     """Held-out experiences come and go between two hearings, and versions as well."""
-    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5", "memory.judged_by=40"])
+    service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5", "memory.judged_by=40", "judge.least_count=40"])
     hearing, sizes = Hearing(service), set()
     for turn in range(6):
         live(service, rounds, clock, 40, seed=turn)

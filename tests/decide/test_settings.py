@@ -18,6 +18,9 @@ learning:
   least: 8
   evry: 2
   reward: {actual: 0.9, gate: 0.3}
+memory:
+  capacity: 7
+  judged_by: 99
 gate:
   threshold: high
 """
@@ -29,12 +32,18 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(Mistakes) as found:
         load(file, (), DOMAINS)
     told = {(m.where.line if m.where else 0): str(m) for m in found.value.mistakes}
-    assert sorted(told) == [2, 5, 6, 7, 9]
+    assert sorted(told) == [2, 5, 6, 7, 9, 10, 12]
     assert "plain" in told[2]
     assert "least is 8 and learning.batch only 4" in told[5]
     assert "every" in told[6]
     assert "sum to 1.2" in told[7]
-    assert "threshold" in told[9]
+    assert "capacity is 7, and learning.least 8" in told[9]
+    assert "judged_by is 99, and judge.least_count 100" in told[10]
+    assert "threshold" in told[12]
+
+
+def test_what_is_kept_may_just_be_enough() -> None:
+    load("hive", ["memory.capacity=8", "memory.judged_by=100"], DOMAINS)
 
 
 @pytest.mark.parametrize(("actual", "gate", "right"), [(0.7, 0.3, True), (0.7, 0.309, True), (0.7, 0.32, False)])

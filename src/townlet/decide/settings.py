@@ -163,6 +163,15 @@ def _senseless(settings: DecideSettings, node: Node) -> list[Mistake]:
     if learning.least > learning.batch:
         what = f"learning.least is {learning.least} and learning.batch only {learning.batch}"
         wrong.append(Mistake(what, "lower least or raise batch", _place(node, "learning", "least")))
+    memory, judge = settings.memory, settings.judge
+    if learning.least > memory.capacity:
+        what = f"memory.capacity is {memory.capacity}, and learning.least {learning.least}: nothing would be learned"
+        wrong.append(Mistake(what, "raise capacity or lower least", _place(node, "memory", "capacity")))
+    if judge.least_count > memory.judged_by:
+        what = (
+            f"memory.judged_by is {memory.judged_by}, and judge.least_count {judge.least_count}: no verdict by reward"
+        )
+        wrong.append(Mistake(what, "raise judged_by or lower least_count", _place(node, "memory", "judged_by")))
     return wrong
 
 
