@@ -171,6 +171,7 @@ def test_an_agent_with_code_of_its_own_is_published_with_it(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("townlet.envs.own._permitted", False)  # and so again after it
     (tmp_path / "half.py").write_text(OWN.replace("as-it-is", "half").replace("OfMyOwn-v0", "Elsewhere-v7"))
     recipe = RECIPE.replace("as-it-is", "half").replace("mine.py", "half.py").replace("OfMyOwn-v0", "Elsewhere-v7")
     (tmp_path / "half.yaml").write_text(recipe)

@@ -41,6 +41,8 @@ def listening(handler: Any, **options: Any) -> Iterator[str]:
             address[0] = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
             begun.set()
             await over.wait()
+            for link in list(server.handlers):  # of clients that left without a word
+                link.transport.abort()
 
     def work() -> None:
         with runner:  # which lets links that just went close, too

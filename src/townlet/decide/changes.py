@@ -72,6 +72,14 @@ class Changes:
             raise disk.explained(error, f"cannot write {self._path}") from error
         self._lines = lines + 1
 
+    def hold(self, change: Change) -> None:
+        """One change more that is in force whatever the disk says: where that fails, the error tells both."""
+        try:
+            self.add(change)
+        except TownletError as error:
+            (mistake,) = error.mistakes
+            raise TownletError(f"it is done, but forgotten at a restart: {mistake.what}", mistake.fix) from error
+
 
 def listed(path: Path) -> tuple[Change, ...]:
     """The last changes, oldest first; lines that a crash tore are left out."""

@@ -189,7 +189,7 @@ class Versions:
             noted = self.pinned is not None
             change = self._changed("roll_back", snapshot.version, reason, estimate, self.pinned, noted=noted)
             self._serve(snapshot, change)  # first: what is bad must go even where the disk is full
-            self._notes.add(change)
+            self._notes.hold(change)
             return change
 
     def pin(self, version: int, reason: str = "pinned by hand") -> Change:
@@ -198,7 +198,7 @@ class Versions:
             snapshot = self._snapshot(version)
             change = self._changed("pin", version, reason, held=version)
             self._serve(snapshot, change)
-            self._notes.add(change)
+            self._notes.hold(change)
             return change
 
     def unpin(self, reason: str = "unpinned by hand") -> Change | None:
@@ -207,7 +207,7 @@ class Versions:
             if self.pinned is None:
                 return None
             change = self._changed("unpin", self.pinned, reason)
-            self._notes.add(change)
+            self._notes.hold(change)
             return change
 
     def switch(self, gate_only: bool, reason: str) -> Change | None:
@@ -218,7 +218,7 @@ class Versions:
             kind: Kind = "gate_only" if gate_only else "gate_and_network"
             serving = self.serving.version if self.serving else 0
             change = self._changed(kind, serving, reason, held=self.pinned, gate_only=gate_only)
-            self._notes.add(change)
+            self._notes.hold(change)
             return change
 
     def note(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:

@@ -16,7 +16,10 @@ FIX: Final = (
     "or begin anew with a lower agent.reward_scale"
 )
 
-ITS_OWN: Final = "it comes from the environment: look at its rewards, and at what shapes them"
+ITS_OWN: Final = (
+    "it comes from the environment: look at its rewards and at what shapes them, and resume, "
+    "since the last checkpoint is from before this"
+)
 
 
 class Diverged(TownletError):

@@ -157,11 +157,11 @@ def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe
-    if recipe.metric != "return":
-        what, fix = f"true stands for a return, and evaluation.metric is {recipe.metric}", "write the number to reach"
-        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
     if (number := arena.threshold) is None:
         what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
+        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
+    if recipe.metric != "return":
+        what, fix = f"true stands for a return, and evaluation.metric is {recipe.metric}", "write the number to reach"
         raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
     budget = recipe.budget.model_copy(update=dict.fromkeys(keys, number))
     return recipe.model_copy(update={"budget": budget})
