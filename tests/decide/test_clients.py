@@ -41,7 +41,7 @@ def listening(handler: Any, **options: Any) -> Iterator[str]:
             address[0] = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
             begun.set()
             await over.wait()
-            for link in list(server.handlers):  # of clients that left without a word
+            for link in list(server.all_connections):  # of clients that left without a word
                 link.transport.abort()
 
     def work() -> None:
