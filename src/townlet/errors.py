@@ -50,10 +50,6 @@ class TownletError(Exception):
 class EnvironmentFailed(TownletError):
     """An environment of others raised something, which is its cause."""
 
-    def __init__(self, name: str, doing: str, error: Exception) -> None:
-        super().__init__(f"{name} failed in {doing}: {type(error).__name__}: {error}", "mend the environment")
-        self.__cause__ = error
-
 
 class Mistakes(TownletError):
     """All mistakes of one input at once, in the order of their lines."""

@@ -134,6 +134,7 @@ class Client:
         speaking = asyncio.create_task(self._speak(socket))
         try:
             async for text in socket:
+                self._trouble = ""  # also where it was full before
                 answer = self._sent.popleft().answer
                 if not answer.done():  # else nobody waits for it any more
                     answer.set_result(json.loads(text))

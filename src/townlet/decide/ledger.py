@@ -29,6 +29,7 @@ FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.
 EARLIER: Final = 66
 FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
+Answers = tuple[tuple[float, bytes], ...]  # times and answers as JSON: they are many
 WORD: Final = 2**64 - 1  # whole numbers of 64 bits
 
 
@@ -39,9 +40,7 @@ class Territory:
     known: Row  # what the domain carries over
     time: float  # of the last observation
     last: Decided | None = None  # the answer to it, for whoever asks again
-    earlier: tuple[
-        tuple[float, bytes], ...
-    ] = ()  # times and answers before it, the last EARLIER, as JSON: they are many
+    earlier: Answers = ()  # before it, the last EARLIER
 
     def answered(self, time: float) -> dict[str, Any] | None:
         """What was said to an observation of this time, where that is remembered."""

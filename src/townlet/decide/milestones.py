@@ -16,7 +16,7 @@ from townlet.contract.state import State
 from townlet.decide.decider import Stacked
 from townlet.decide.domain import Column, Domain, Row, Scene
 from townlet.decide.events import Decided, decode, encode
-from townlet.decide.ledger import Experience, Ledger, Tally, Territory
+from townlet.decide.ledger import Answers, Experience, Ledger, Tally, Territory
 from townlet.decide.settings import DecideSettings, settings_of
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
@@ -24,8 +24,6 @@ from townlet.runs import checkpoint
 
 FOLDER: Final = "milestones"  # in that of a service
 EVERY: Final = 20_000  # records between two of them
-
-Answers = tuple[tuple[float, bytes], ...]  # as a territory remembers them
 
 
 class Milestone(NamedTuple):

@@ -141,13 +141,17 @@ class GymVec:
         except TownletError:
             raise
         except Exception as error:
-            raise EnvironmentFailed(self.name, doing, error) from error
+            raise self._failed(doing, error) from error
 
     def _refuse_no_numbers(self) -> None:
         """What is no number would make all weights none."""
         row, place = np.argwhere(~np.isfinite(self._raw))[0].tolist()
         found = ValueError(f"number {place} of what row {row} sees is {self._raw[row, place]}")
-        raise EnvironmentFailed(self.name, "a step", found)
+        raise self._failed("a step", found) from found
+
+    def _failed(self, doing: str, error: Exception) -> EnvironmentFailed:
+        what = f"{self.name} failed in {doing}: {type(error).__name__}: {error}"
+        return EnvironmentFailed(what, "mend the environment")
 
     def _pass_over(self) -> Bools:
         """Rows that ended in the step before: nothing happened to them but their new beginning."""
