@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http
 import json
 import shutil
@@ -165,6 +166,21 @@ def test_a_simulation_tells_of_a_service_that_went_mute(monkeypatch: pytest.Monk
         pytest.raises(TownletError, match=f"no answer from {url} for 0.5 s; see whether"),
     ):
         asyncio.run(simulate(url, games, 3))
+
+
+def test_who_is_hurried_while_it_leaves_leaves_nothing_open() -> None:
+    async def busy(link: ServerConnection) -> None:
+        await link.send(await link.recv())
+        time.sleep(0.5)  # the whole server hears nothing meanwhile
+
+    async def hurry(url: str) -> None:
+        leaving = asyncio.create_task(said(url, 20))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(leaving, 0.3)
+
+    with listening(busy) as url:
+        asyncio.run(hurry(url))
+        gc.collect()  # what is open still is told now
 
 
 def run_js(tmp_path: Path, body: str, url: str) -> Any:

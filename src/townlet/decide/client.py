@@ -95,14 +95,17 @@ class Client:
         wait, full = FIRST_WAIT, False
         while True:
             try:
-                async with connect(
+                socket = await connect(
                     self.url, additional_headers=self._headers, max_size=LARGEST, close_timeout=FAREWELL,
                     compression=None, proxy=None,
-                ) as socket:  # fmt: skip
-                    self.connections += 1
-                    if not full:  # else it may be so still, and waits go on growing
-                        wait, self._trouble = FIRST_WAIT, ""
+                )  # fmt: skip
+                self.connections += 1
+                if not full:  # else it may be so still, and waits go on growing
+                    wait, self._trouble = FIRST_WAIT, ""
+                try:
                     await self._converse(socket)
+                finally:
+                    await _leave(socket)
             except (OSError, WebSocketException, TimeoutError) as error:
                 self._trouble, full = _told(error), _closed_with(error) == FULL
                 # Whom it let in before, it turns away for a while only.
@@ -152,6 +155,13 @@ class Client:
                     continue
                 self._sent.append(said)
                 await socket.send(said.text)
+
+
+async def _leave(socket: ClientConnection) -> None:
+    try:
+        await socket.close()
+    finally:  # who is not given the time for a farewell leaves without it, and leaves nothing open
+        socket.transport.abort()
 
 
 def _told(error: Exception) -> str:
