@@ -100,13 +100,13 @@ def test_minibatches_take_every_step_once(size: int) -> None:
     script = Script([[0, 1, 0], [0, 0, 0], [2, 0, 0], [0, 0, 0]])
     rollout = feed(make(script), script)
     advantage, returns = rollout.advantages(torch.zeros(3), 0.9, 0.9)
-    parts = list(rollout.minibatches(size, generator()))
+    parts = [part.places for part in rollout.minibatches(size, generator())]
     assert all(len(part) <= size for part in parts)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1, "no tiny batch at the end"
     together = torch.cat(parts)
     assert sorted(together.tolist()) == list(range(12))
     assert together.tolist() != list(range(12))
-    assert torch.equal(together, torch.cat(list(rollout.minibatches(size, generator()))))
+    assert torch.equal(together, torch.cat([part.places for part in rollout.minibatches(size, generator())]))
     for part in parts:
         batch = rollout.gather(part)
         t, row = part // 3, part % 3
@@ -124,7 +124,7 @@ def test_row_batches_are_whole_rows_in_order() -> None:
     rollout.clear(torch.arange(20.0).view(5, 4))
     feed(rollout, script)
     advantage, returns = rollout.advantages(torch.zeros(5), 0.9, 0.9)
-    parts = list(rollout.row_batches(2, generator()))
+    parts = [part.places for part in rollout.row_batches(2, generator())]
     assert sorted(torch.cat(parts).tolist()) == list(range(5))
     for rows in parts:
         steps, fresh, hidden = rollout.gather_rows(rows)
@@ -140,7 +140,7 @@ def test_a_part_of_a_rollout_can_be_learned_from() -> None:
     whole, part = feed(make(script), script), feed(make(script, steps=8), script)
     last = torch.tensor([1.0, 2.0])
     assert same(whole.advantages(last, 0.9, 0.9), part.advantages(last, 0.9, 0.9))
-    assert sorted(torch.cat(list(part.minibatches(4, generator()))).tolist()) == list(range(6))
+    assert sorted(torch.cat([some.places for some in part.minibatches(4, generator())]).tolist()) == list(range(6))
     assert part.gather_rows(torch.tensor([1])).fresh.shape == (3, 1)
 
 

@@ -57,7 +57,7 @@ class Actor(Learner):
         """Actions by the network's outputs [N, O] and mask [N, K]: [N] int64, switches [N, A] or numbers [N, A]."""
         self._choice = self.family.of(outputs, mask)
         self.behind = self._choice.behind
-        return self._choice.sample(self.generator)
+        return self._choice.sample(self.generator, self.crew)
 
     @torch.inference_mode()
     def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:

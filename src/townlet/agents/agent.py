@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 from townlet.config.model import Model
 from townlet.contract.counters import Counters
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
@@ -38,6 +39,7 @@ class Materials:
     counters: Counters  # of the whole run; the agent counts its updates there
     streams: Streams
     max_steps: int  # the longest life
+    crew: Crew = SOLO  # who else trains the same, with other rows
 
 
 def unasked() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.vec_env import Actions, Continuous, Discrete
 from townlet.explore.choose import normalized_entropy
 
@@ -30,8 +31,8 @@ class Distribution(Protocol):
 
     behind: Tensor  # the part that `shown` needs, as it lies in memory
 
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """Random actions."""
+    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
+        """Random actions; with a crew, of its rows here [N, …]."""
 
     def mode(self) -> Tensor:
         """The most likely actions; the first of equals."""
@@ -89,10 +90,10 @@ class Categorical:
         """Probabilities [..., K]."""
         return self._chances.movedim(0, -1)
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
         """Actions [...] int64, one draw for each."""
         one = self.log_probs[0]
-        return self.at(torch.rand(one.shape, generator=generator, device=one.device))
+        return self.at(crew.mine(torch.rand(crew.all(one.shape), generator=generator, device=one.device)))
 
     def at(self, draws: Tensor) -> Tensor:
         """Actions [...] int64 at these points [...] of the cumulative distribution, each in [0, 1).
@@ -145,10 +146,10 @@ class Bernoulli:
     def __init__(self, logits: Tensor) -> None:
         self.behind = self._logits = logits
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
         """Switches [..., A] int64, 0 or 1, one draw for each."""
-        draws = torch.rand(self._logits.shape, generator=generator, device=self._logits.device)
-        return (draws < self._logits.sigmoid()).long()
+        draws = torch.rand(crew.all(self._logits.shape), generator=generator, device=self._logits.device)
+        return (crew.mine(draws) < self._logits.sigmoid()).long()
 
     def mode(self) -> Tensor:
         """On [..., A] int64 what is more likely on than off."""
@@ -189,10 +190,10 @@ class Gaussian:
         self._mean, self._log_std = outputs.chunk(2, -1)
         self.behind = self._mean
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
         """Numbers [..., A], one draw for each."""
-        draws = torch.randn(self._mean.shape, generator=generator, device=self._mean.device)
-        return torch.addcmul(self._mean, draws, self._log_std.exp())
+        draws = torch.randn(crew.all(self._mean.shape), generator=generator, device=self._mean.device)
+        return torch.addcmul(self._mean, crew.mine(draws), self._log_std.exp())
 
     def mode(self) -> Tensor:
         """The means [..., A]."""

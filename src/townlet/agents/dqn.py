@@ -59,6 +59,7 @@ class Dqn(QAgent):
             env.rows,
             env.layout.size,
             env.actions.n,
+            crew=given.crew,
             n_step=settings.n_step,
             gamma=settings.gamma,
             generator=given.streams.torch("memory", env.device),
@@ -112,9 +113,9 @@ class Dqn(QAgent):
             count = min(at_once, left)
             if s.polyak is None:
                 count = min(count, s.target_every - self.counters.updates % s.target_every)
-            drawn = self.memory.sample(count * s.batch_size, weight)
-            values = [None] * count if s.polyak is not None else torch.split(self._lag(drawn.next_obs), s.batch_size)
-            parts = zip(*(torch.split(part, s.batch_size) for part in drawn), strict=True)
+            drawn, sizes = self.memory.samples(count, s.batch_size, weight)
+            values = [None] * count if s.polyak is not None else torch.split(self._lag(drawn.next_obs), sizes)
+            parts = zip(*(torch.split(part, sizes) for part in drawn), strict=True)
             yield from zip(map(Batch._make, parts), values, strict=True)
             left -= count
 
@@ -130,6 +131,7 @@ class Dqn(QAgent):
             slope = batch.importance * pointwise_slope(error, s.loss) / s.batch_size
             self._way.back([torch.zeros_like(values).scatter_(1, actions, slope.unsqueeze(1))])
             norm = self._descend()
-            loss, off = (batch.importance * pointwise_loss(error, s.loss)).mean(), error.abs()
+            loss, off = batch.importance * pointwise_loss(error, s.loss), error.abs()
             self.memory.reprioritize(batch.index, off)
-            yield torch.stack((loss, off.mean(), chosen.mean(), norm)), batch.next_obs
+            means = [column.sum() / s.batch_size for column in (loss, off, chosen)]
+            yield torch.stack((*means, norm / self.crew.size)), batch.next_obs

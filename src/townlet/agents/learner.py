@@ -61,7 +61,7 @@ class Seeker:
     whole: Whole | None = None
 
     def __init__(self, given: Materials) -> None:
-        env, self.counters = given.env, given.counters
+        env, self.counters, self.crew = given.env, given.counters, given.crew
         self.bonus = make_bonus(given.explore.bonus, env.layout, given.streams.child("bonus"), env.device)
         self.weight = make_weight(given.explore.weight, given.counters, given.max_steps)
         self.intrinsic = torch.zeros(env.rows, device=env.device)
@@ -122,7 +122,7 @@ class Learner(Seeker):
     def __init__(self, settings: Descent, network: nn.Module, given: Materials) -> None:
         super().__init__(given)
         self.settings, self.network = settings, network
-        self.optimizer = Optimizer(settings.optimizer, network, self._lr)
+        self.optimizer = Optimizer(settings.optimizer, network, self._lr, crew=given.crew)
 
     @property
     def _lr(self) -> float:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from townlet.contract.crew import SOLO, Crew
+
 Number = Any  # a float, or where a device has it, a tensor []
 
 
@@ -49,7 +51,7 @@ def divergence(log_ratio: Tensor) -> Tensor:
     return torch.expm1(log_ratio) - log_ratio
 
 
-def explained_variance(error: Tensor, returns: Tensor) -> Tensor:
+def explained_variance(error: Tensor, returns: Tensor, crew: Crew = SOLO) -> Tensor:
     """1 − Var(R − V) / Var R, a scalar: 1 for perfect values, 0 for constant ones; 0 where all returns are equal."""
-    spread = returns.var(correction=0)
-    return torch.where(spread > 0, 1 - error.var(correction=0) / spread, 0.0)
+    spread = crew.var(returns)
+    return torch.where(spread > 0, 1 - crew.var(error) / spread, 0.0)

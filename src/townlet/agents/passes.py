@@ -9,16 +9,21 @@ import torch
 from torch import Tensor
 
 from townlet.agents.losses import divergence, surrogate, value_error
+from townlet.contract.crew import SOLO, Crew
 from townlet.memory.rollout import Minibatch
 
 FIGURES: Final = ("policy_loss", "value_loss", "entropy", "clip_fraction", "grad_norm", "approx_kl")
 
 
 class Passes:
-    """Steps that gradients were taken on, epoch after epoch; the clips are those of the update."""
+    """Steps that gradients were taken on, epoch after epoch; the clips are those of the update.
 
-    def __init__(self, clip: float, value_clip: float | None) -> None:
+    Figures are those of all who train together.
+    """
+
+    def __init__(self, clip: float, value_clip: float | None, crew: Crew = SOLO) -> None:
         self.epochs = 0
+        self._mean = crew.mean
         self._clip, self._value_clip = clip, value_clip
         self._first = 0  # the place of the first piece of this epoch
         self._beside: list[tuple[Tensor, ...]] = []  # advantage, value before and return of the steps
@@ -49,7 +54,7 @@ class Passes:
 
     def moved(self) -> Tensor:
         """The mean divergence of this epoch's policies from the one that acted, a scalar."""
-        return divergence(_joined(self._log_ratio[self._first :])).mean()
+        return self._mean(divergence(_joined(self._log_ratio[self._first :])))
 
     def figures(self) -> Tensor:
         """FIGURES [6]: means over all epochs; the divergence is that of the last."""
@@ -57,10 +62,10 @@ class Passes:
         advantage, before, returns = (_joined(parts) for parts in zip(*self._beside, strict=True))
         return torch.stack(
             (
-                surrogate(log_ratio, advantage, self._clip).mean(),
-                value_error(_joined(self._value), before, returns, self._value_clip).mean(),
-                _joined(self._entropy).mean(),
-                (log_ratio.expm1().abs_() > self._clip).float().mean(),
+                self._mean(surrogate(log_ratio, advantage, self._clip)),
+                self._mean(value_error(_joined(self._value), before, returns, self._value_clip)),
+                self._mean(_joined(self._entropy)),
+                self._mean((log_ratio.expm1().abs_() > self._clip).float()),
                 torch.stack(self._norms).mean(),
                 self.moved(),
             )

@@ -27,7 +27,7 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
-from townlet.memory.rollout import Minibatch, Rollout
+from townlet.memory.rollout import Minibatch, Rollout, Share
 from townlet.nets.optimizers import Kind
 from townlet.nets.ways import Plain, way
 
@@ -120,12 +120,12 @@ class Aim(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Steps that go through the network at once, a `share` of their minibatch; `fresh` only where it remembers."""
+    """Steps of a minibatch that go through the network at once; `fresh` only where it remembers."""
 
     steps: Minibatch
     fresh: Tensor | None
     hidden: Tensor
-    share: float
+    each: float  # the share of one step in the minibatch
 
 
 class Ppo(Actor):
@@ -155,6 +155,7 @@ class Ppo(Actor):
             packing=Packing(env.layout, device),
             device=device,
             dtype=dtype if isinstance(self.way, Plain) else torch.float32,
+            crew=given.crew,
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
@@ -217,11 +218,11 @@ class Ppo(Actor):
             with torch.inference_mode():
                 self.rollout.revalue(self.network.values, self._at_once)
         advantage, returns = self.rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.weight.value)
-        explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns))
+        explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns), self.crew)
         if s.normalize_advantage == "rollout":
-            std, mean = torch.std_mean(self.rollout.lived(advantage), correction=0)
+            std, mean = self.crew.std_mean(self.rollout.lived(advantage))
             advantage.sub_(mean).div_(std + TINY)
-        passes = Passes(aim.clip, aim.value_clip)
+        passes = Passes(aim.clip, aim.value_clip, self.crew)
         for minibatches in self._epochs(advantage):
             passes.begin()
             for pieces in minibatches:
@@ -245,46 +246,53 @@ class Ppo(Actor):
         scheduled = {AIMS[key]: now[key] for key in AIMS if isinstance(getattr(self.settings, key), Schedule)}
         return scheduled | super().figures()
 
-    def _minibatches(self) -> Iterator[Tensor]:
+    def _minibatches(self) -> Iterator[Share]:
         """Indices of steps, or of whole rows for a recurrent policy: each once, shuffled."""
-        size = self.settings.batch_steps(len(self.rollout))
+        size = self.settings.batch_steps(len(self.rollout) * self.crew.size)
         if self.network.hidden:
             return self.rollout.row_batches(max(1, round(size / self.settings.n_steps)), self.generator)
         return self.rollout.minibatches(size, self.generator)
 
     def _epochs(self, advantage: Tensor) -> Iterator[Iterable[Iterable[Piece]]]:
         """For every epoch its minibatches, each in pieces; one that is everything is gathered only once."""
-        indices = list(self._minibatches())
-        if len(indices) == 1 and len(once := list(self._pieces(indices[0], advantage))) == 1:
+        shares = list(self._minibatches())
+        if len(shares) == 1 and shares[0].of <= self._most:
+            once = list(self._pieces(shares[0], advantage))
             yield from repeat([once], self.settings.epochs)
             return
         for _ in range(self.settings.epochs):
-            yield (self._pieces(index, advantage) for index in indices)
-            indices = list(self._minibatches())
+            yield (self._pieces(share, advantage) for share in shares)
+            shares = list(self._minibatches())
 
-    def _pieces(self, index: Tensor, advantage: Tensor) -> Iterator[Piece]:
-        """The minibatch at `index` in pieces; advantages are normalised over all of it."""
-        recurrent, s = self.network.hidden > 0, self.settings
-        chosen = advantage.index_select(1, index) if recurrent else advantage.view(-1).index_select(0, index)
-        std, mean = torch.std_mean(chosen, correction=0)
-        for part in torch.split(index, max(ROWS_AT_ONCE, self._at_once // s.n_steps) if recurrent else self._at_once):
+    @property
+    def _most(self) -> int:
+        """How many steps, or rows of a recurrent policy, go through the network at once."""
+        return max(ROWS_AT_ONCE, self._at_once // self.settings.n_steps) if self.network.hidden else self._at_once
+
+    def _pieces(self, share: Share, advantage: Tensor) -> Iterator[Piece]:
+        """What is here of a minibatch in pieces; advantages are normalised over all of it."""
+        recurrent, s, index = self.network.hidden > 0, self.settings, share.places
+        each = 1 / (share.of * s.n_steps if recurrent else share.of)
+        if normal := s.normalize_advantage == "batch":
+            chosen = advantage.index_select(1, index) if recurrent else advantage.view(-1).index_select(0, index)
+            std, mean = self.crew.std_mean(chosen)
+        for part in torch.split(index, self._most) if len(index) else ():
             if recurrent:
                 batch, fresh, hidden = self.rollout.gather_rows(part)
             else:
                 batch, fresh, hidden = self.rollout.gather(part), None, self.network.start(len(part))
-            if s.normalize_advantage == "batch":
+            if normal:
                 batch = batch._replace(advantage=(batch.advantage - mean) / (std + TINY))
-            yield Piece(batch, fresh, hidden, len(part) / len(index))
+            yield Piece(batch, fresh, hidden, each)
 
     @torch.no_grad()
     def _descend(self, pieces: Iterable[Piece], aim: Aim, passes: Passes, ask: Callable[[], None]) -> None:
         """One gradient step on a minibatch; its pieces add up to the gradient of the whole."""
         self.optimizer.forget()
-        for batch, fresh, hidden, share in pieces:
+        for batch, fresh, hidden, each in pieces:
             ask()
             outputs, value = self.way.there(batch.obs, hidden, fresh)
             value = value.view_as(batch.value)
-            each = share / value.numel()  # the loss is a mean
             choice = self.family.of(outputs, batch.mask)
             log_ratio = choice.log_prob(batch.actions) - batch.log_prob
             by_log_prob = surrogate_slope(log_ratio, batch.advantage, aim.clip).mul_(each)

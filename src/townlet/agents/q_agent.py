@@ -113,7 +113,8 @@ class QAgent(Choosing, Learner, ABC):
         self.round = settings.update_every
         self.target = deepcopy(self.network).requires_grad_(False)
         self._lagging = as_vector(self.target)
-        self.chooser = make_chooser(given.explore.choose, rows, given.counters, streams.torch("choice", device), device)
+        chance = streams.torch("choice", device)
+        self.chooser = make_chooser(given.explore.choose, rows, given.counters, chance, device, given.crew)
         self._obs, self._next_obs = (torch.zeros(rows, env.layout.size, device=device) for _ in range(2))
         self._mask, self._next_mask = (torch.ones(rows, actions, dtype=torch.bool, device=device) for _ in range(2))
         self._reward = torch.zeros(rows, device=device)
@@ -130,7 +131,7 @@ class QAgent(Choosing, Learner, ABC):
     def _updates(self, weight: float) -> Iterator[tuple[Tensor, Tensor]]:
         """A round of gradient steps with this weight of the intrinsic reward.
 
-        Of each: FIGURES as a tensor, what was reached [B, D].
+        Of each: FIGURES as a tensor, this process's share of them, and what was reached [B, D].
         """
 
     @torch.inference_mode()
@@ -155,7 +156,8 @@ class QAgent(Choosing, Learner, ABC):
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
         after = next_obs, next_mask, step.terminated, step.truncated, self._before
         self.memory.add(Transition(*before, *after, void=step.void))
-        self._observed += self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
+        lived = self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
+        self._observed += lived * self.crew.size
 
     def cut(self) -> None:
         """Returns end where episodes were broken off; values of what was seen last tell the rest."""
@@ -171,8 +173,9 @@ class QAgent(Choosing, Learner, ABC):
             rounds.append(figures)
             if self.bonus:
                 novelty = self.bonus.learn(reached)
-        means = torch.stack(rounds).mean(0).tolist()  # the only wait for the device
-        dead = self._dead(reached) if self.counters.updates // LOOK > before // LOOK else {}
+        means = self.crew.add_up(torch.stack(rounds).mean(0)).tolist()  # the only wait for the device
+        look = len(reached) and self.counters.updates // LOOK > before // LOOK
+        dead = self._dead(reached) if look else {}
         return dict(zip(FIGURES, means, strict=True)) | dead | novelty | self.figures()
 
     def _descend(self) -> Tensor:

@@ -85,6 +85,8 @@ def train(
         from townlet.train.wandb import sweep_words
 
         words += sweep_words()
+    if _follows(seeds):
+        return
     place = Place(port, show) if live or show else None
     if place and seeds > 1:
         raise TownletError(
@@ -103,6 +105,22 @@ def train(
         _several(asked or DEFAULT, words, root, seeds)
     else:
         _start(asked or DEFAULT, words, root, pause_at, place)
+
+
+def _follows(seeds: int) -> bool:
+    """Whether this process only trains along with another one, as torchrun starts them; that is done then."""
+    from townlet.train.crew.team import LEADER, team
+
+    if (here := team()) is None:
+        return False
+    if seeds > 1:
+        raise TownletError("--seeds trains one run after the other", "leave it out, or start it without torchrun")
+    if here.rank == LEADER:
+        return False
+    from townlet.train.crew.follow import follow
+
+    follow(here)
+    return True
 
 
 def _start(asked: str, words: list[str], root: Path, pause_at: int | None, place: Place | None) -> None:

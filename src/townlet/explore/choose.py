@@ -9,6 +9,7 @@ from torch import Tensor
 
 from townlet.config.schedule import value_at
 from townlet.contract.counters import Counters
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.episodes import Episodes
 from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State
@@ -54,9 +55,10 @@ class Epsilon:
     """ε-greedy. Each row's ε falls with its own episodes, or all by one schedule. Of equal values the first is best."""
 
     def __init__(
-        self, spec: EpsilonSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu"
-    ) -> None:
-        self.spec, self._counters, self._generator = spec, counters, generator
+        self, spec: EpsilonSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
+        crew: Crew = SOLO,
+    ) -> None:  # fmt: skip
+        self.spec, self._counters, self._generator, self._crew = spec, counters, generator, crew
         self.epsilon = torch.full((rows,), spec.start, device=device)
         self._follow_schedule()
 
@@ -69,7 +71,8 @@ class Epsilon:
         self._follow_schedule()
         rows, actions = values.shape
         # The first column decides whether to look; the largest of the others is a fair draw.
-        chance = torch.rand((rows, actions + 1), generator=self._generator, device=values.device)
+        drawn = torch.rand(self._crew.all((rows, actions + 1)), generator=self._generator, device=values.device)
+        chance = self._crew.mine(drawn)
         blind = chance[:, :1] < self.epsilon.unsqueeze(1)
         return torch.where(blind, chance[:, 1:], values).masked_fill_(~mask, -torch.inf).argmax(1)
 
@@ -105,9 +108,10 @@ class Boltzmann:
     """Draws by softmax(values / temperature)."""
 
     def __init__(
-        self, spec: BoltzmannSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu"
-    ) -> None:
-        self.spec, self._counters, self._generator = spec, counters, generator
+        self, spec: BoltzmannSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
+        crew: Crew = SOLO,
+    ) -> None:  # fmt: skip
+        self.spec, self._counters, self._generator, self._crew = spec, counters, generator, crew
         self.epsilon = torch.zeros(rows, device=device)
 
     @property
@@ -120,8 +124,8 @@ class Boltzmann:
 
     def choose(self, values: Tensor, mask: Tensor) -> Tensor:
         """Actions [N] int64: the largest of the logits with Gumbel noise is a draw from their softmax."""
-        waits = torch.empty_like(values).exponential_(generator=self._generator)
-        return self._logits(values, mask).sub_(waits.log_()).argmax(1)
+        waits = values.new_empty(self._crew.all(values.shape)).exponential_(generator=self._generator)
+        return self._logits(values, mask).sub_(self._crew.mine(waits).log()).argmax(1)
 
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:
         """[N, K]: the softmax over valid actions."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from townlet.contract.counters import Counters
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.layout import Layout
 from townlet.explore.bonus import Bonus
 from townlet.explore.choose import Boltzmann, Chooser, Epsilon
@@ -21,11 +22,12 @@ def make_chooser(
     counters: Counters,
     generator: torch.Generator,
     device: str = "cpu",
+    crew: Crew = SOLO,
 ) -> Chooser:
     """The way to choose for N rows. The generator lives on the device and is kept with the chooser's state."""
     if isinstance(spec, EpsilonSpec):
-        return Epsilon(spec, rows, counters, generator, device)
-    return Boltzmann(spec, rows, counters, generator, device)
+        return Epsilon(spec, rows, counters, generator, device, crew)
+    return Boltzmann(spec, rows, counters, generator, device, crew)
 
 
 def make_bonus(

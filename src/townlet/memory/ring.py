@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.restore import SAME, part, restore_generator
 from townlet.contract.state import State
 from townlet.errors import TownletError
@@ -31,6 +32,7 @@ class Batch(NamedTuple):
 class Ring:
     """The newest `capacity` transitions, in whole steps of all rows: slots = capacity // rows, at least n_step + 1.
 
+    With a crew each keeps those of its own rows, and a batch is drawn from those of all: here is what is here of it.
     Where an environment has void steps they take their places and are never drawn.
     """
 
@@ -48,9 +50,10 @@ class Ring:
         voids: bool = False,
         packing: Packing | None = None,
         device: str = "cpu",
+        crew: Crew = SOLO,
     ) -> None:
-        slots = max(capacity // rows, n_step + 1)
-        self.n_step, self._generator, self._device = n_step, generator, device
+        slots = max(capacity // (rows * crew.size), n_step + 1)
+        self.n_step, self._generator, self._device, self._crew = n_step, generator, device, crew
         self._storage = Storage(slots, rows, transition_columns(obs_size, actions, voids), device, packing)
         self._priorities = Priorities(priority, slots * rows, device) if priority else None
         self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
@@ -78,13 +81,18 @@ class Ring:
 
         `weight` is that of the intrinsic reward now; `beta` that of the correction for priorities.
         """
-        if not len(self):
-            raise TownletError("nothing can be drawn from an empty memory", "let agents act before they learn")
+        self._refuse_nothing()
         if self._priorities:
             index, importance = self._priorities.draw(batch, beta, self._generator)
-        else:
-            index = self._uniform(batch)
-            importance = torch.ones(batch, device=self._device)
+            return self._at(index, weight, importance)
+        return self.samples(1, batch, weight)[0]
+
+    def _refuse_nothing(self) -> None:
+        if not len(self):
+            raise TownletError("nothing can be drawn from an empty memory", "let agents act before they learn")
+
+    def _at(self, index: Tensor, weight: float, importance: Tensor | None = None) -> Batch:
+        """What is stored at these places [B]."""
         store = self._storage
         reward, last, discount = self._returns(index, weight)
         return Batch(
@@ -95,15 +103,26 @@ class Ring:
             next_mask=store.take("next_mask", last),
             discount=discount.masked_fill_(store.take("terminated", last), 0.0),
             index=index,
-            importance=importance,
+            importance=torch.ones(len(index), device=self._device) if importance is None else importance,
         )
 
+    def samples(self, many: int, batch: int, weight: float = 0.0) -> tuple[Batch, list[int]]:
+        """So many batches at once, drawn uniformly, one after the other; how much of each there is here."""
+        self._refuse_nothing()
+        index = self._uniform(many * batch)
+        if self._crew.size == 1:
+            return self._at(index, weight), [batch] * many
+        rows = self._storage.rows
+        sizes = self._crew.here(index, rows).view(many, batch).sum(1).tolist()
+        return self._at(self._crew.places(index, rows), weight), sizes
+
     def _uniform(self, batch: int) -> Tensor:
-        """Places [B], each transition as likely as every other. Whoever meets a void step draws again.
+        """Places [B] among the rows of all, each transition as likely as another. Who meets a void step draws again.
 
         This ends: a row is never void twice in a row, nor in its first step, so half of what is stored was lived.
         """
-        index = torch.randint(len(self), (batch,), generator=self._generator, device=self._device)
+        many = len(self) * self._crew.size
+        index = torch.randint(many, (batch,), generator=self._generator, device=self._device)
         if (void := self._storage.flat.get("void")) is None:
             return index
         while len(again := void.take(index).nonzero().squeeze(1)):

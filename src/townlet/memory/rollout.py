@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
 from townlet.memory.packing import Column, Packing
@@ -34,6 +35,13 @@ class RowBatch(NamedTuple):
     hidden: Tensor  # [B, H] before the first step
 
 
+class Share(NamedTuple):
+    """What is here of a minibatch that all who train together share."""
+
+    places: Tensor  # [b] int64
+    of: int  # how many there are in all
+
+
 class Rollout:
     """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
 
@@ -56,7 +64,9 @@ class Rollout:
         packing: Packing | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        crew: Crew = SOLO,
     ) -> None:
+        self._crew = crew
         self._storage = Storage(
             steps,
             rows,
@@ -183,15 +193,16 @@ class Rollout:
         torch.add(advantage, value, out=returns)
         return advantage, returns
 
-    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Tensor]:
-        """Every stored transition once, shuffled: indices [B ≤ size] for `gather`, of nearly equal length."""
+    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Share]:
+        """Every transition of all once, shuffled: indices of `size` at most for `gather`, of nearly equal length."""
         places = self._lived_places()
         if places is None:
             return self._shuffled(len(self), size, generator)
-        return (places.index_select(0, part) for part in self._shuffled(len(places), size, generator))
+        parts = self._shuffled(len(places), size, generator)
+        return (Share(places.index_select(0, part.places), part.of) for part in parts)
 
-    def row_batches(self, rows_per_batch: int, generator: torch.Generator) -> Iterator[Tensor]:
-        """Every row once, shuffled: indices [B ≤ rows_per_batch] for `gather_rows`, of nearly equal length."""
+    def row_batches(self, rows_per_batch: int, generator: torch.Generator) -> Iterator[Share]:
+        """Every row of all once, shuffled: indices for `gather_rows`, of nearly equal length."""
         return self._shuffled(self._storage.rows, rows_per_batch, generator)
 
     def gather(self, index: Tensor) -> Minibatch:
@@ -221,10 +232,11 @@ class Rollout:
         places = torch.arange(len(self), device=self.reward.device) if places is None else places
         return self._storage.take("obs", places[:: max(1, len(places) // most)]).float()
 
-    def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[Share]:
         # Nearly equal parts: a last batch of two or three would have an advantage normalised over nothing.
-        order = torch.randperm(count, generator=generator, device=self.reward.device)
-        return iter(order.tensor_split(-(-count // size)))
+        many, rows = count * self._crew.size, self._storage.rows
+        order = torch.randperm(many, generator=generator, device=self.reward.device)
+        return (Share(self._crew.places(part, rows), len(part)) for part in order.tensor_split(-(-many // size)))
 
     def state(self) -> State:
         """The steps so far, and the hidden state before them."""

@@ -8,6 +8,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.restore import copy_into
 from townlet.contract.state import State
 
@@ -40,11 +41,11 @@ class Optimizer:
     """Steps down the gradient of a module's weights, which become views of one `vector`.
 
     A step costs a handful of calls however many layers there are: half of the time of a small network's update was
-    spent on calls for single weights.
+    spent on calls for single weights. Those of a crew add up their gradients, so that all make the same step.
     """
 
-    def __init__(self, kind: Kind, module: nn.Module, lr: float, epsilon: float = 1e-8) -> None:
-        self.kind, self._epsilon = kind, epsilon
+    def __init__(self, kind: Kind, module: nn.Module, lr: float, epsilon: float = 1e-8, crew: Crew = SOLO) -> None:
+        self.kind, self._epsilon, self._crew = kind, epsilon, crew
         self._names = [name for name, _ in module.named_parameters()]
         self._parts = list(module.parameters())
         self.vector = as_vector(module)
@@ -97,7 +98,12 @@ class Optimizer:
     @torch.no_grad()
     def step(self, max_norm: float | None = None) -> Tensor:
         """Down what was added, which is scaled to `max_norm` where it is longer. Its norm before that, a scalar."""
-        gradient, self._begun = self._gradient, False
+        gradient = self._gradient
+        if self._crew.size > 1:
+            if not self._begun:  # it fell to others alone
+                gradient.zero_()
+            self._crew.add_up(gradient)
+        self._begun = False
         norm: Tensor = torch.linalg.vector_norm(gradient)
         if max_norm is not None:
             gradient *= (max_norm / norm).clamp_(max=1.0)  # of no gradient at all: min(∞, 1)

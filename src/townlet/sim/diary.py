@@ -121,9 +121,12 @@ class Diary:
         return {name: kept.copy() for name, kept in self._kept.items()}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
-        for name, kept in self._kept.items():
-            take_over(kept, state, name)
+        """Go on exactly where `state` was taken. Where other rows were watched, they count as just begun."""
+        for name in COUNTS:
+            take_over(self._kept[name], state, name)
+        for name in self._kept.keys() - set(COUNTS):
+            given = array(state[name])[: self.watched]
+            self._kept[name][: len(given)] = given
 
 
 class Lived(NamedTuple):

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Town:
-    """N rows of one world as tensors. On the CPU they share memory with the engine and are reused."""
+    """N rows of one world as tensors. On the CPU they share memory with the engine and are reused.
+
+    They are rows `first` and following of a larger town: what happens to a row does not depend on the others.
+    """
 
     exact = True
     voids = False
@@ -37,9 +40,12 @@ class Town:
         device: str = "cpu",
         threads: int | None = None,
         starts: StartsSpec | None = None,
+        first: int = 0,
     ) -> None:
         self.world, self.rows, self.device = world, rows, device
         self.engine = make_engine(world, rows, engine, device=device, threads=threads, starts=starts)
+        if first:
+            self.engine.restore({"row": np.arange(first, first + rows, dtype=np.int32)})
         self.layout = world.layout
         self.actions = Discrete(world.actions)
         self.components = world.rewards

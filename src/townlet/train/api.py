@@ -10,7 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
+from townlet.errors import TownletError
 from townlet.runs.folder import Run
+from townlet.train.crew.team import several
 from townlet.train.launch import Outcome, start
 from townlet.train.load import load as load_recipe
 from townlet.train.policies import TrainedPolicy, Which, load_policy
@@ -52,6 +54,9 @@ def train(
     progress: bool = False,
 ) -> TrainedRun:
     """Train a recipe from nothing. Ctrl-C saves the run and then interrupts the program as usual."""
+    if several():
+        what = "a program of one's own trains in one process"
+        raise TownletError(what, "start it without torchrun, or type torchrun … -m townlet train")
     words = as_words(overrides)
     if seed is not None:
         words.append(f"seed={seed}")

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.episodes import Episodes
 from townlet.contract.layout import Layout
 from townlet.contract.show import Show
 from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Actions, VecEnv
+from townlet.contract.vec_env import Actions, Ended, VecEnv
 from townlet.curriculum.curriculum import Curriculum, StageChange
 from townlet.runs.store import Store
 from townlet.train.evaluate import Acting, Evaluated
@@ -107,8 +108,15 @@ class Arena(Protocol):
     def raw(self) -> Raw:
         """What another program sees there, and has to do with it before it shows it to an agent."""
 
-    def make(self, recipe: Recipe, threads: int) -> VecEnv:
-        """The environment to train in, before its reset."""
+    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> VecEnv:
+        """The environment to train in, before its reset; of a crew, its rows that are here."""
+
+    @property
+    def extra_count(self) -> int:
+        """How many numbers are known of the end of an episode."""
+
+    def extras(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+        """Those of episodes that ended in the last step [k, E]."""
 
     def recall(self, state: State) -> None:
         """See as the environment did whose state a checkpoint holds, from the next step on."""

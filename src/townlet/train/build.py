@@ -14,6 +14,8 @@ from townlet.agents.ppo import Ppo
 from townlet.agents.qlearning import QLearning
 from townlet.agents.reinforce import Reinforce
 from townlet.contract.counters import Counters
+from townlet.contract.crew import SOLO, Crew
+from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Seen, Steered, VecEnv
 from townlet.curriculum.curriculum import Curriculum
@@ -21,6 +23,8 @@ from townlet.nets.kernels import choose_kernels
 from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 from townlet.train.arena import Arena
+from townlet.train.crew.team import Team
+from townlet.train.crew.together import Together
 from townlet.train.load import Loaded
 from townlet.train.plateau import Plateau
 from townlet.train.recent import Recent
@@ -54,6 +58,18 @@ class Training:
     recent: Recent
     curriculum: Curriculum | None = None
     whole: WholeRound | None = None  # where rounds are made without a look on the way
+    crew: Crew = SOLO
+    together: Together | None = None  # where others train along
+
+    @property
+    def rows(self) -> int:
+        """Of all who train together."""
+        return self.env.rows * self.crew.size
+
+    def count(self, over: Episodes) -> None:
+        """These episodes were lived."""
+        self.counters.episodes += len(over)
+        self.recent.add(over)
 
     def _parts(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in ("agent", "counters", "tracker", "tuning", "recent")}
@@ -61,10 +77,12 @@ class Training:
 
     def state(self) -> State:
         """Everything that decides what happens next, part by part."""
-        return {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
+        own = {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
+        return self.together.join(own) if self.together else own
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
+        state = self.together.portion(state) if self.together else state
         self.seen = self.env.restore(state["env"])
         for name, part in self._parts().items():
             part.restore(state[name])
@@ -73,29 +91,36 @@ class Training:
             self.agent.cut()
 
 
-def build(loaded: Loaded) -> Training:
-    """A run at its beginning: the same recipe and seed give the same bits."""
-    recipe, arena = loaded.recipe, loaded.arena
-    threads = set_threads(recipe)
+def build(loaded: Loaded, team: Team | None = None) -> Training:
+    """A run at its beginning: the same recipe and seed give the same bits. With a team, the part of this process."""
+    recipe, arena, crew = loaded.recipe, loaded.arena, team or SOLO
+    threads = set_threads(recipe, team.beside if team else 1)
     choose_kernels(isinstance(recipe.network, CnnSpec))
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
-    env = arena.make(recipe, threads)
+    env = arena.make(recipe, threads, crew)
     seen = env.reset(streams.key("env"))
     curriculum = arena.curriculum(recipe)
     if curriculum:
         seen = cast(Steered, env).set(**curriculum.settings())
-    given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), arena.limit or ENDLESS)
+    limit = arena.limit or ENDLESS
+    given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, crew)
     agent: Agent = AGENTS[recipe.agent.name](recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
     tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
     made = Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
-    if fits(made):
+    if team:
+        made.crew, made.together = team, Together(team, made)
+    elif fits(made):
         made.whole = WholeRound(made)
     return made
 
 
-def set_threads(recipe: Recipe) -> int:
-    """Give torch the threads that the recipe asks for; sums over several may differ in their last bits."""
-    torch.set_num_threads(recipe.thread_count)
-    return recipe.thread_count
+def set_threads(recipe: Recipe, processes: int = 1) -> int:
+    """Give torch the threads that the recipe asks for; sums over several may differ in their last bits.
+
+    Processes that train together on one machine share them.
+    """
+    threads = max(1, recipe.thread_count // processes)
+    torch.set_num_threads(threads)
+    return threads

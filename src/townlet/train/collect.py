@@ -44,7 +44,7 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         ask()
         actions = t.agent.act(t.seen)
         step = t.env.step(actions)
-        t.counters.env_steps += t.env.rows
+        t.counters.env_steps += t.rows
         check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
         ended = t.env.ended()
         t.agent.observe(step, ended)
@@ -52,11 +52,17 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if asks_entropy else None)
         t.seen = Seen(step.obs, step.mask)
         if len(over):
-            t.counters.episodes += len(over)
+            if t.together:
+                t.together.note(over, ended)
+            else:
+                t.count(over)
             t.agent.finished(over)
-            t.recent.add(over)
             listener.episodes(over, ended)
             if t.curriculum and (changes := t.curriculum.finished(over)):
                 rows = torch.tensor([change.row for change in changes])
                 t.seen = cast(Steered, t.env).set(rows, **t.curriculum.settings(rows))
                 listener.stages(changes)
+        if t.together:
+            t.together.stepped()
+    if t.together:
+        t.together.meet(listener)

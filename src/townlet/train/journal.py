@@ -49,7 +49,7 @@ class Journal:
     def __init__(self, t: Training, every: int, whole: int, store: Store, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
         self.onlooker = t.arena.onlooker(t, store)
-        self._finished = Finished(self.onlooker, t.env.rows)
+        self._finished = Finished(self.onlooker, t.rows)
         self._monitors = Monitors(f"episode_{t.recipe.metric}", _goal(t))
         self._updates: list[Mapping[str, float]] = []  # not yet added up
         self._sums: dict[str, Sum] = {}

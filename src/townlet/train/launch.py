@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from townlet.agents.agent import unasked
 from townlet.contract.state import Stateful
@@ -20,6 +20,8 @@ from townlet.runs.lock import Lock
 from townlet.runs.store import Store
 from townlet.train.arena import Best, Summary
 from townlet.train.build import Training, build
+from townlet.train.crew.shared import require_shared
+from townlet.train.crew.team import team
 from townlet.train.evaluate import Acting, Evaluated, Uniform
 from townlet.train.facts import describe, facts
 from townlet.train.film import film, require_films
@@ -35,6 +37,8 @@ from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
 from townlet.train.tuning import tune_text
 from townlet.train.wandb import Wandb, require_login
 from townlet.train.weights import warm_start
+
+ECHO: Final = 2.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -135,17 +139,25 @@ def resume(
             run.note(init_from=begun_with)
         else:
             _require(run, last, loaded)
-            training = build(loaded)
+            training = _build(loaded)
             require_films(training)
         return Begun(loaded, training, run, last, changes).train(sinks, pause_at)
 
 
 def _before_first_step(loaded: Loaded, root: Path) -> tuple[Training, dict[str, Any] | None]:
     """All that lives while it trains, and whose weights it begins with."""
-    training, source = build(loaded), loaded.recipe.init_from
+    training, source = _build(loaded), loaded.recipe.init_from
     require_films(training)
     require_login(loaded.recipe)
     return training, warm_start(training, Run.open(source, root)) if source else None
+
+
+def _build(loaded: Loaded) -> Training:
+    """All that lives here, with or without others that train along."""
+    here = team()
+    if here:
+        require_shared(loaded.recipe, here.size)
+    return build(loaded, here)
 
 
 def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
@@ -169,7 +181,7 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
 def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None, stop: Callable[[], str | None]) -> Outcome:
     """Loop, then say what came of it."""
     loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
-    with Signals() as signals:
+    with Signals(ECHO if begun.training.together else 0.0) as signals:
         limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked, stop)
         ending = _loop(begun, sinks, limits)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
@@ -203,6 +215,8 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
         all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
         keeper = Saver(run, t, journal, store, limits, facts(loaded))
         t.tuning.file = run.tune_file
+        if t.together:
+            t.together.begin(run, last, begun.changes)
         for note in loaded.notes:
             journal.note(note)
         try:
@@ -222,6 +236,8 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
             raise disk.explained(error, f"cannot write in {run.path}", then) from error
         finally:
             t.env.close()
+            if t.together:
+                t.together.end()
 
 
 def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> TownletError:

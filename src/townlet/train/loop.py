@@ -14,6 +14,7 @@ from townlet.contract.restore import copied
 from townlet.contract.state import State, Stateful
 from townlet.train.build import Training
 from townlet.train.collect import Listener, collect
+from townlet.train.crew.together import ROUND
 from townlet.train.evaluate import Evaluated
 from townlet.train.guards import check_figures, check_weights
 from townlet.train.limits import Limits
@@ -90,13 +91,17 @@ def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[
     """Collect and learn; nothing that is not a number goes on.
 
     A round of an agent that replays nothing may be long and is interrupted: everything is as before it then. Others
-    have short rounds, and too much to remember for a step back.
+    have short rounds, and too much to remember for a step back; nor do several processes go back together.
     """
-    slow = t.agent.on_policy and t.whole is None
+    slow = t.agent.on_policy and t.whole is None and t.together is None
     before = copied({"training": t.state(), "log": log.state()}) if slow else None
     try:
+        if t.together:
+            t.together.say(ROUND)
         collect(t, t.agent.round, log, ask if before else unasked)
         t.tuning.follow(log)
+        if t.together:
+            t.together.agree()
         figures = t.agent.learn(ask if before else unasked)
     except Interrupted:
         assert before is not None

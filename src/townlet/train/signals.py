@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Final
 
@@ -20,11 +21,13 @@ class Interrupted(KeyboardInterrupt):
 class Signals:
     """While this context lasts, `asked` tells whether somebody wants the run to stop.
 
-    Once it is `urgent`, nothing is left to save: asking then interrupts at once.
+    Once it is `urgent`, nothing is left to save: asking then interrupts at once. Who asks again within `echo` seconds
+    asks once: torchrun hands on what a terminal has told everybody already.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, echo: float = 0.0) -> None:
         self.asked = self.urgent = False
+        self._echo, self._when = echo, 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -34,8 +37,10 @@ class Signals:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
+            if time.monotonic() - self._when < self._echo:
+                return
             os._exit(INTERRUPTED)
-        self.asked = True
+        self.asked, self._when = True, time.monotonic()
         if self.urgent:
             raise KeyboardInterrupt
 

@@ -11,10 +11,14 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from townlet.agents.agent import unasked
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.layout import Layout
 from townlet.contract.state import State
-from townlet.contract.vec_env import Actions
+from townlet.contract.vec_env import Actions, Ended, VecEnv
 from townlet.curriculum.curriculum import Curriculum
 from townlet.envs.extras import is_atari
 from townlet.envs.gym_vec import GymVec
@@ -100,10 +104,19 @@ class GymArena:
         plain.close()
         return Raw(plain.layout, self._eyes.scaling)
 
-    def make(self, recipe: Recipe, threads: int) -> GymVec:
-        """The environment to train in."""
+    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> GymVec:
+        """The environment to train in, whole: processes do not share it."""
         self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
         return self._training
+
+    @property
+    def extra_count(self) -> int:
+        """Nothing more is known of the end of an episode."""
+        return 0
+
+    def extras(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+        """None [k, 0]."""
+        return np.zeros((len(ended.rows), 0), np.float32)
 
     def recall(self, state: State) -> None:
         """Bring observations to one size as a training did."""

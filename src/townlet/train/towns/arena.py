@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.contract.crew import SOLO, Crew
 from townlet.contract.layout import Layout
 from townlet.contract.state import State
-from townlet.contract.vec_env import Discrete
+from townlet.contract.vec_env import Discrete, Ended, VecEnv
 from townlet.curriculum.curriculum import Curriculum
 from townlet.curriculum.make import make_curriculum
 from townlet.envs.show import TownShow
@@ -70,10 +74,22 @@ class TownArena:
         """The same: a town is seen as it is."""
         return Raw(self.layout, None)
 
-    def make(self, recipe: Recipe, threads: int) -> Town:
+    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> Town:
         """The town to train in."""
-        world, rows, starts = self.worlds.training, recipe.row_count, recipe.starts
-        return Town(world, rows, engine=recipe.engine, device=recipe.device, threads=threads, starts=starts)
+        world, rows, starts = self.worlds.training, recipe.row_count // crew.size, recipe.starts
+        first, engine, device = crew.rank * rows, recipe.engine, recipe.device
+        return Town(world, rows, engine=engine, device=device, threads=threads, starts=starts, first=first)
+
+    @property
+    def extra_count(self) -> int:
+        """The meters at the end of a life."""
+        return len(self.worlds.training.meters)
+
+    def extras(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+        """The meters [k, M] at the end of lives."""
+        assert isinstance(env, Town)
+        meters: NDArray[np.float32] = env.final_meters(ended).numpy()
+        return meters
 
     def recall(self, state: State) -> None:
         """A town is seen as it is."""

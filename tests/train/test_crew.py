@@ -1,0 +1,213 @@
+"""Several processes that train one run: real ones, which talk over real sockets, and are really killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.tree import flatten
+from townlet.train.api import train
+from townlet.train.crew.shared import require_shared
+from townlet.train.launch import Outcome, resume, start
+from townlet.train.load import load
+from train.tiny import tiny
+
+SMALL = ("rows=24", "metrics.every=240", "evaluation.every=1e4")
+SETTINGS = {
+    "town:ppo": ("agent.n_steps=8", "agent.batch_size=48", "agent.entropy=.01", "agent.target_kl=1"),
+    "town:dqn": ("agent.replay=480", "agent.warmup=96", "agent.batch_size=16", "agent.updates=2"),
+}
+STEPS, MIDDLE = 2880, 960
+TOLERANCE = 1e-5
+WAIT = 120.0
+
+Launch = Callable[..., "Processes"]
+
+
+class Processes:
+    """So many processes of one training, as torchrun would start them."""
+
+    def __init__(self, count: int, words: tuple[str, ...]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+        self.all = [
+            subprocess.Popen(
+                [sys.executable, "-m", "townlet", "train", *words],
+                env=os.environ | shared | {"RANK": str(rank)},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for rank in range(count)
+        ]  # fmt: skip
+
+    def ends(self) -> list[tuple[int, str]]:
+        """How each ended, and what it said."""
+        said = [process.communicate(timeout=WAIT)[0] for process in self.all]
+        return [(process.returncode, words) for process, words in zip(self.all, said, strict=True)]
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """`launch(2, words)`; none of them outlives the test."""
+    begun: list[Processes] = []
+
+    def go(count: int, *words: str) -> Processes:
+        begun.append(Processes(count, words))
+        return begun[-1]
+
+    yield go
+    for processes in begun:
+        for process in processes.all:
+            process.kill()
+            process.communicate()
+
+
+def words_of(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
+    """A training that is over in a moment, of a size that two and three can share."""
+    return (*SMALL, *SETTINGS[recipe], f"budget={{env_steps: {steps}}}")
+
+
+def alone(recipe: str, root: Path, pause_at: int | None = None) -> Outcome:
+    return start(tiny(recipe, *words_of(recipe)), root, pause_at=pause_at)
+
+
+def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
+    """The newest checkpoint: what it holds, and what it says."""
+    found = checkpoint.newest(run.checkpoints)
+    assert found is not None
+    state, info = checkpoint.read(found.path)
+    return flatten(state), info
+
+
+def the_same(one: Run, other: Run) -> None:
+    """Weights, rows, memory and counters are equal, but for the order in which numbers were added up."""
+    (state, info), (found, told) = last(one), last(other)
+    for name in ("env_steps", "updates", "episodes"):
+        assert info[name] == told[name], name
+    assert int(str(info["updates"])) >= 50
+    for name, value in state.items():
+        if not name.startswith("training/"):
+            continue
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            torch.testing.assert_close(found[name], value, atol=TOLERANCE, rtol=TOLERANCE, msg=name)
+        elif isinstance(value, torch.Tensor):
+            assert torch.equal(torch.as_tensor(found[name]), value), name
+
+
+def test_two_ppo_equal_one_and_one_goes_on_where_two_stopped(tmp_path: Path, launch: Launch) -> None:
+    words = tiny_words("town:ppo")
+    asked = ("town:ppo", *words, "--root", str(tmp_path / "two"), "--pause-at", str(MIDDLE))
+    (code, said), (followed, nothing) = launch(2, *asked).ends()
+    assert (code, followed, nothing) == (0, 0, ""), said
+    run = Run.open("latest", tmp_path / "two")
+    assert last(run)[1]["env_steps"] == MIDDLE
+    resume(run)
+    the_same(alone("town:ppo", tmp_path / "one").run, run)
+
+
+def test_three_dqn_go_on_where_one_stopped(tmp_path: Path, launch: Launch) -> None:
+    run = alone("town:dqn", tmp_path / "three", MIDDLE).run
+    (code, said), *others = launch(3, "--resume", str(run.path)).ends()
+    assert (code, others) == (0, [(0, ""), (0, "")]), said
+    the_same(alone("town:dqn", tmp_path / "one").run, run)
+    assert "all steps of the budget are spent" in said
+
+
+def tiny_words(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
+    """The same as `alone` trains, for another process."""
+    from train.tiny import DQN, PPO
+
+    return (*(PPO if recipe.endswith("ppo") else DQN), *words_of(recipe, steps))
+
+
+def begun(root: Path, steps: int) -> Run:
+    """A run below it that has saved so many steps."""
+    until = time.monotonic() + WAIT
+    while time.monotonic() < until:
+        for path in root.glob("*/checkpoints"):
+            found = checkpoint.newest(path)
+            if found is not None and found.env_steps >= steps:
+                return Run(path.parent)
+        time.sleep(0.05)
+    raise AssertionError("nothing was saved")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_one_is_killed_the_other_says_so_and_the_run_goes_on(tmp_path: Path, launch: Launch, victim: int) -> None:
+    words = (*tiny_words("town:ppo", 10**9), "checkpoints.minutes=0.001", "--root", str(tmp_path))
+    processes = launch(2, "town:ppo", *words)
+    run = begun(tmp_path, 2 * 192)
+    os.kill(processes.all[victim].pid, signal.SIGKILL)
+    code, said = processes.ends()[1 - victim]
+    assert code == 1
+    assert "another process of the 2 that train together is gone" in said
+    assert "Traceback" not in said
+    if victim:
+        assert f"go on from the last checkpoint: townlet train --resume {run.path.resolve()}" in said
+    before = int(str(last(run)[1]["env_steps"]))
+    resume(run, [f"budget.env_steps={before + 192}"])
+    assert last(run)[1]["env_steps"] == before + 192
+
+
+@pytest.mark.long(minutes=1)
+def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
+    words = (*tiny_words("town:ppo", 10**9), "--root", str(tmp_path))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    process = subprocess.Popen(
+        [*torchrun, "-m", "townlet", "train", "town:ppo", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    run = begun(tmp_path, 0)
+    time.sleep(3)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    said = process.communicate(timeout=WAIT)[0]
+    assert "Go on with:" in said
+    before = int(str(last(run)[1]["env_steps"]))
+    assert before > 0
+    resume(run, [f"budget.env_steps={before + 192}"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "what"),
+    [
+        (
+            "town:ppo",
+            ["rows=30", "agent.batch_size=.5"],
+            "30 rows cannot be split evenly over 4 processes; write rows=32",
+        ),
+        (
+            "town:ppo",
+            ["rows=8", "agent.batch_size=.5"],
+            "8 rows cannot be split evenly over 4 processes; write rows=16",
+        ),
+        ("town-foggy:drqn", [], "several processes train ppo and dqn together, not drqn; start it without torchrun"),
+        ("town:dqn-curriculum", [], "several processes cannot follow one curriculum; write curriculum=null"),
+        ("town:dqn-rnd", [], "several processes cannot follow one explore.bonus; write explore.bonus=null"),
+        ("town:dqn", ["agent.prioritized={}"], "several processes cannot follow one agent.prioritized"),
+        ("CartPole-v1:ppo", [], "several processes train towns together, not environments of Gymnasium"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(recipe: str, words: list[str], what: str) -> None:
+    with pytest.raises(TownletError) as found:
+        require_shared(load(recipe, words).recipe, 4)
+    assert what in str(found.value)
+
+
+def test_a_program_of_ones_own_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(TownletError, match=r"start it without torchrun, or type torchrun … -m townlet train"):
+        train("town:dqn")
