@@ -193,7 +193,11 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
             ["rows=8", "agent.batch_size=.5"],
             "8 rows cannot be split evenly over 4 processes; write rows=16",
         ),
-        ("town-foggy:drqn", [], "several processes train ppo and dqn together, not drqn; start it without torchrun"),
+        (
+            "town-foggy:drqn",
+            [],
+            "several processes train ppo, pqn and dqn together, not drqn",
+        ),
         ("town:dqn-curriculum", [], "several processes cannot follow one curriculum; write curriculum=null"),
         ("town:dqn-rnd", [], "several processes cannot follow one explore.bonus; write explore.bonus=null"),
         ("town:dqn", ["agent.prioritized={}"], "several processes cannot follow one agent.prioritized"),

@@ -5,10 +5,9 @@ Advantages are GAE(λ) (Schulman et al. 2016). The policy is recurrent where the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import torch
 from pydantic import Field, field_validator
@@ -16,11 +15,11 @@ from torch import Tensor
 
 from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
+from townlet.agents.batches import TINY, BatchSettings
 from townlet.agents.learner import LOOKED_AT, at_once, refuse_voids
 from townlet.agents.losses import explained_variance, surrogate_slope, value_slope
 from townlet.agents.passes import FIGURES, Passes
 from townlet.agents.whole import Whole
-from townlet.config.model import Model
 from townlet.config.schedule import Schedule, Scheduled, value_at
 from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
@@ -31,14 +30,13 @@ from townlet.memory.rollout import Minibatch, Rollout, Share
 from townlet.nets.optimizers import Kind
 from townlet.nets.ways import Plain, way
 
-TINY: Final = 1e-8
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
 # What an update aims at and may be scheduled, and the figure that tells its value: `entropy` tells of the policy.
 AIMS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
 
 
-class PpoSettings(Model):
+class PpoSettings(BatchSettings):
     """Settings of `ppo`."""
 
     name: Literal["ppo"] = "ppo"
@@ -46,13 +44,6 @@ class PpoSettings(Model):
     gamma: float = Field(0.99, ge=0, le=1, description="Discount. Raised, it looks further ahead and learns slower.")
     gae_lambda: float = Field(
         0.95, ge=0, le=1, description="How far rewards are trusted over values. Raised, less bias and more noise."
-    )
-    n_steps: int = Field(128, ge=1, description="Steps of every row between updates. Raised, rarer and steadier ones.")
-    epochs: int = Field(4, ge=1, description="Passes over these steps. Raised, more is learned from each, less safely.")
-    batch_size: Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)] = Field(
-        0.25,
-        description="Steps in a gradient step: a whole number, or up to 1 the share of all steps (1 is all). "
-        "Raised, fewer and steadier gradient steps. A recurrent policy takes whole rows, as near to it as they come.",
     )
     clip: Scheduled = Field(
         0.2, description="How far probabilities may move from those that acted. Raised, faster and less safe."
@@ -98,14 +89,6 @@ class PpoSettings(Model):
         le=1,
         description="Share of steps that a bonus gets used to. Raised, novelty fades sooner at a cost.",
     )
-
-    def batch_steps(self, steps: int) -> int:
-        """The size of a minibatch where an update has so many steps.
-
-        Rounded down; a product like .29 × 100 that falls short of a whole number only by its last bits is that one.
-        """
-        share = self.batch_size
-        return share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + TINY)))
 
     _from_0_on = field_validator("lr", *AIMS)(not_negative)
 

@@ -11,6 +11,7 @@ from townlet.agents.agent import Agent, Materials
 from townlet.agents.dqn import Dqn
 from townlet.agents.drqn import Drqn
 from townlet.agents.ppo import Ppo
+from townlet.agents.pqn import Pqn
 from townlet.agents.qlearning import QLearning
 from townlet.agents.reinforce import Reinforce
 from townlet.contract.counters import Counters
@@ -38,6 +39,7 @@ AGENTS: Final[dict[str, Any]] = {
     "dqn": Dqn,
     "drqn": Drqn,
     "ppo": Ppo,
+    "pqn": Pqn,
     "reinforce": Reinforce,
     "qlearning": QLearning,
 }

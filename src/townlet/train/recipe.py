@@ -8,9 +8,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from townlet.agents.batches import BatchSettings
 from townlet.agents.dqn import DqnSettings
 from townlet.agents.drqn import DrqnSettings
 from townlet.agents.ppo import PpoSettings
+from townlet.agents.pqn import PqnSettings
 from townlet.agents.qlearning import QLearningSettings
 from townlet.agents.reinforce import ReinforceSettings
 from townlet.config.model import Model
@@ -25,7 +27,7 @@ from townlet.train.sweeps.spec import Searched
 
 # Rows where a recipe leaves the number to us: enough for smooth updates, few enough for two cores. The same on
 # every machine, since another number of rows is another experiment.
-AUTO_ROWS: Final = {"dqn": 64, "drqn": 32, "ppo": 1024, "reinforce": 16, "qlearning": 16}
+AUTO_ROWS: Final = {"dqn": 64, "drqn": 32, "ppo": 1024, "pqn": 128, "reinforce": 16, "qlearning": 16}
 
 # Numbers in the widest layer of an update, up to which torch's threads wait for each other longer than they work: on
 # an idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
@@ -35,7 +37,8 @@ DEVICE: Final = r"^(cpu|cuda(:\d+)?)$"
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Every = Annotated[float, Field(gt=0)]
 AgentSettings = Annotated[
-    DqnSettings | DrqnSettings | PpoSettings | ReinforceSettings | QLearningSettings, Field(discriminator="name")
+    DqnSettings | DrqnSettings | PpoSettings | PqnSettings | ReinforceSettings | QLearningSettings,
+    Field(discriminator="name"),
 ]
 
 
@@ -270,7 +273,7 @@ class Recipe(Model):
     def settled(self) -> Recipe:
         """The same with numbers for all that `auto` or a share leaves open: for the run's own file."""
         agent: AgentSettings = self.agent
-        if isinstance(agent, PpoSettings) and (size := agent.batch_steps(self.row_count * agent.n_steps)) > 1:
+        if isinstance(agent, BatchSettings) and (size := agent.batch_steps(self.row_count * agent.n_steps)) > 1:
             agent = agent.model_copy(update={"batch_size": size})  # a 1 would be the share of all
         return self.model_copy(update={"rows": self.row_count, "threads": self.thread_count, "agent": agent})
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from townlet.agents.batches import BatchSettings
 from townlet.agents.dqn import DqnSettings
 from townlet.agents.drqn import DrqnSettings
 from townlet.agents.ppo import PpoSettings
@@ -20,7 +21,7 @@ from townlet.train.towns.arena import TownArena
 from townlet.train.tuning import tunable
 from townlet.world.tables import World
 
-BY_VALUES: Final = ("dqn", "drqn", "qlearning")  # agents that take the highest value
+BY_VALUES: Final = ("dqn", "drqn", "pqn", "qlearning")  # agents that take the highest value
 TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
 
 
@@ -62,7 +63,7 @@ def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     if name == "drqn" and not recurrent:
         what = f"drqn needs a network that remembers, and {recipe.network.name} does not"
         yield Mistake(what, "take network spatial_recurrent, or add network.recurrent", node.where("agent", "name"))
-    instead = {"dqn": "drqn", "reinforce": "ppo"}.get(name)
+    instead = {"dqn": "drqn", "pqn": "drqn", "reinforce": "ppo"}.get(name)
     if instead and recurrent:
         what, fix = f"{name} cannot train a recurrent network", f"take agent {instead}, or leave network.recurrent out"
         yield Mistake(what, fix, node.where("network", "recurrent"))
@@ -82,14 +83,18 @@ def _loggers(recipe: Recipe, node: Node) -> Iterator[Mistake]:
 
 def _rows(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     agent, rows = recipe.agent, recipe.row_count
-    if isinstance(agent, PpoSettings):
+    if isinstance(agent, BatchSettings):
         most = rows * agent.n_steps
         if agent.batch_size > most:
             what = (
                 f"agent.batch_size is {agent.batch_size} and a rollout has {most} steps ({rows} rows × {agent.n_steps})"
             )
             yield Mistake(what, "lower it, or write a share in (0, 1]", node.where("agent", "batch_size"))
-        elif agent.batch_steps(most) < 2 <= most and agent.normalize_advantage == "batch":
+        elif (
+            isinstance(agent, PpoSettings)
+            and agent.batch_steps(most) < 2 <= most
+            and agent.normalize_advantage == "batch"
+        ):
             what = f"agent.batch_size gives minibatches of one step ({rows} rows × {agent.n_steps})"
             fix = "raise it: an advantage that is normalised by itself alone is always 0"
             yield Mistake(what, fix, node.where("agent", "batch_size"))

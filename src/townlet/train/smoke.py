@@ -24,6 +24,7 @@ MOMENT: Final = (
 )  # fmt: skip
 OF_AGENTS: Final = {
     "ppo": ("agent.n_steps=32", "agent.batch_size=32", "agent.epochs=1"),
+    "pqn": ("agent.n_steps=32", "agent.batch_size=32", "agent.epochs=1"),
     "dqn": ("agent.warmup=64", "agent.batch_size=8", "agent.replay=1000", "agent.update_every=32"),
     "drqn": ("agent.warmup=64", "agent.batch_size=2", "agent.replay=1000", "agent.update_every=32"),
     "reinforce": ("agent.episodes=1",),

@@ -6,6 +6,7 @@ from typing import Final
 
 from townlet.agents.dqn import DqnSettings
 from townlet.agents.ppo import PpoSettings
+from townlet.agents.pqn import PqnSettings
 from townlet.errors import TownletError
 from townlet.sim.tape import WATCHED
 from townlet.train.recipe import Recipe
@@ -19,8 +20,8 @@ def require_shared(recipe: Recipe, size: int) -> None:
     if recipe.gym is not None:
         what = "several processes train towns together, not environments of Gymnasium"
         raise TownletError(what, f"{ALONE}, and let its rows live in processes with gym.vectorization=async")
-    if not isinstance(agent, PpoSettings | DqnSettings):
-        raise TownletError(f"several processes train ppo and dqn together, not {agent.name}", ALONE)
+    if not isinstance(agent, PpoSettings | PqnSettings | DqnSettings):
+        raise TownletError(f"several processes train ppo, pqn and dqn together, not {agent.name}", ALONE)
     kept = {
         "curriculum": recipe.curriculum,
         "explore.bonus": recipe.explore.bonus,

@@ -49,6 +49,12 @@ KNOWN: Final[dict[str, Space]] = {
     },
     "dqn": {**Q_LEARNING, "agent.batch_size": _one_of(32, 64, 128, 256)},
     "drqn": {**Q_LEARNING},
+    "pqn": {
+        "agent.lr": _stretch(1e-5, 1e-2),
+        "agent.gamma": GAMMA,
+        "agent.trace": _one_of(0.3, 0.65, 0.9, 0.95),
+        "agent.epochs": _one_of(1, 2, 4),
+    },
     "reinforce": {"agent.lr": _stretch(1e-4, 1e-1), "agent.gamma": GAMMA, "agent.entropy": _stretch(1e-5, 0.1)},
     "qlearning": {"agent.lr": _stretch(0.005, 1.0), "agent.gamma": GAMMA},
 }

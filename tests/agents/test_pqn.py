@@ -1,0 +1,110 @@
+"""pqn learns a chain from λ-returns, goes on to the bit from its state, and says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from agents.lives import Life, differences, seen_in, success
+from agents.toys import Chain
+from townlet.agents.agent import Materials
+from townlet.agents.pqn import Pqn, PqnSettings
+from townlet.config.schedule import Schedule
+from townlet.contract.counters import Counters
+from townlet.errors import TownletError
+from townlet.explore.spec import AdaptiveWeight, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
+from townlet.nets.spec import MlpSpec, RecurrentSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+QUICK = {"lr": 3e-3, "gamma": 0.9, "n_steps": 8, "batch_size": 0.5}
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(episodes=2, mean=1.0))
+
+
+def life(seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | None = None, **settings: Any) -> Life:
+    explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
+    env, counters = Chain(8), Counters(budget=10_000)
+    network = network or MlpSpec(hidden=(32,), layer_norm=True)
+    agent = Pqn(PqnSettings(**(QUICK | settings)), Materials(network, explore, env, counters, Streams(seed), 20))
+    return Life(agent, env, counters)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"loss": "mse", "dueling": True, "trace": 0.0}, {"trace": 1.0, "epochs": 1, "batch_size": 1.0}],
+    ids=["default", "one step", "whole returns"],
+)
+def test_chain_is_learned(settings: dict[str, Any]) -> None:
+    trained = life(**settings)
+    assert success(trained.agent.policy(), Chain(16)) < 0.9
+    trained.go_on(800)
+    assert success(trained.agent.policy(), Chain(16)) == 1.0
+    at_goal = trained.agent.policy().outputs(torch.eye(8)[6:7])["values"]
+    assert at_goal[0, 1].item() == pytest.approx(1.0, abs=0.1)  # it ends there and pays 1
+
+
+@torch.no_grad()
+def best_of(agent: Pqn, obs: Tensor, mask: Tensor) -> Tensor:
+    values: Tensor = agent.network(obs, agent.network.start(0))[0]
+    return values.masked_fill(~mask, -torch.inf).max(1).values
+
+
+def test_what_is_learned_are_lambda_returns() -> None:
+    """By their definition, backwards: G = r + γ [(1 − λ) max Q(s′) + λ G′], and r alone at an end."""
+    trained = life(epochs=1)
+    agent = trained.agent
+    assert isinstance(agent, Pqn)
+    rollout, trace, gamma = agent.rollout, agent.settings.trace, agent.settings.gamma
+    learn, kept = agent.learn, []
+    agent.learn = lambda ask=None: kept.append(1)  # type: ignore[method-assign,assignment]
+    trained.go_on(8)
+    assert kept
+    obs, mask, rewards = seen_in(rollout), rollout.mask.clone(), rollout.reward.clone()
+    over, cut, bootstrap = rollout.terminated.clone(), rollout.truncated.clone(), rollout.bootstrap.clone()
+    best, follow = best_of(agent, obs.flatten(0, 1), mask.flatten(0, 1)).view(8, 8), best_of(agent, *trained.seen)
+    wanted = torch.zeros(8, 8)
+    later = follow
+    for step in reversed(range(8)):
+        value = best[step + 1] if step < 7 else follow
+        reached = torch.where(cut[step], bootstrap[step], (1 - trace) * value + trace * later)
+        later = wanted[step] = rewards[step] + gamma * torch.where(over[step], torch.zeros(8), reached)
+    learn()
+    torch.testing.assert_close(rollout._returns, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("explore", "settings"),
+    [
+        (None, {}),
+        (RND, {"lr": Schedule(start=1e-2, end=1e-4), "optimizer": "adamw"}),
+        (ExploreSpec(choose=BoltzmannSpec(temperature=0.2)), {"loss": "mse"}),
+    ],
+    ids=["default", "rnd", "boltzmann"],
+)
+def test_train_stop_and_resume_gives_the_same_bits(explore: ExploreSpec | None, settings: dict[str, Any]) -> None:
+    whole = life(explore=explore, **settings)
+    whole.go_on(61)  # in the middle of a rollout
+    saved = whole.state()
+    figures = whole.go_on(61)
+    resumed = life(seed=99, explore=explore, **settings)
+    resumed.go_on(7)
+    resumed.restore(saved)
+    assert resumed.go_on(61) == figures
+    assert figures
+    assert differences(whole.state(), resumed.state()) == []
+
+
+def test_figures_of_an_update() -> None:
+    figures = life(explore=RND).go_on(40)[-1]
+    assert figures.keys() == {
+        "loss", "td_error", "mean_q", "grad_norm", "dead_units", "epsilon", "intrinsic_weight", "lr", "rnd_loss",
+        "novelty",
+    }  # fmt: skip
+
+
+def test_a_memory_is_refused() -> None:
+    with pytest.raises(TownletError, match="pqn cannot train a recurrent network; take drqn"):
+        life(network=MlpSpec(hidden=(8,), recurrent=RecurrentSpec(size=8)))
