@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
+from townlet.agents.learner import Learner
 from townlet.config.model import Model
+from townlet.contract.vec_env import Ended, Step, VecEnv
+from townlet.memory.rollout import Rollout
+from townlet.nets.optimizers import Kind
 
 TINY: Final = 1e-8
 
@@ -22,6 +29,16 @@ class BatchSettings(Model):
         description="Steps in a gradient step: a whole number, or up to 1 the share of all steps (1 is all). "
         "Raised, fewer and steadier gradient steps. A recurrent policy takes whole rows, as near to it as they come.",
     )
+    optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
+    reward_scale: float = Field(
+        1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."
+    )
+    bonus_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="Share of steps that a bonus gets used to. Raised, novelty fades sooner at a cost.",
+    )
 
     def batch_steps(self, steps: int) -> int:
         """The size of a minibatch where an update has so many steps.
@@ -30,3 +47,30 @@ class BatchSettings(Model):
         """
         share = self.batch_size
         return share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + TINY)))
+
+
+class Batched(Learner):
+    """Who keeps the last steps of all rows in a rollout."""
+
+    settings: Any
+    rollout: Rollout
+
+    def _make_room(self, env: VecEnv) -> None:
+        """For what is known only between two steps."""
+        self.last_value, self._bootstrap = (torch.zeros(env.rows, device=env.device) for _ in range(2))
+        self._reached = torch.zeros(env.rows if self.bonus else 0, env.layout.size, device=env.device)
+
+    def _keep(self, step: Step, ended: Ended, worth: Callable[[Tensor], Tensor]) -> None:
+        """Store what came of the last actions.
+
+        Episodes that time cut short go on in the value of what they saw last: `worth` tells it of some of the ended
+        rows, by their places [k] among them.
+        """
+        self._bootstrap.zero_()
+        cut = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
+        if len(cut):
+            self._bootstrap.index_copy_(0, ended.rows.index_select(0, cut), worth(cut))
+        if self.bonus:
+            self._see(self._reached.copy_(step.obs).index_copy_(0, ended.rows, ended.obs), step.void)
+        reward = step.reward * self.settings.reward_scale
+        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap, step.void)

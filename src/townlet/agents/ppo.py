@@ -15,7 +15,7 @@ from torch import Tensor
 
 from townlet.agents.actor import Actor
 from townlet.agents.agent import Materials, unasked
-from townlet.agents.batches import TINY, BatchSettings
+from townlet.agents.batches import TINY, Batched, BatchSettings
 from townlet.agents.learner import LOOKED_AT, at_once, refuse_voids
 from townlet.agents.losses import explained_variance, surrogate_slope, value_slope
 from townlet.agents.passes import FIGURES, Passes
@@ -27,7 +27,6 @@ from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.rollout import Minibatch, Rollout, Share
-from townlet.nets.optimizers import Kind
 from townlet.nets.ways import Plain, way
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -79,17 +78,6 @@ class PpoSettings(BatchSettings):
         "float32",
         description="Numbers that products of plain layers are made of. bfloat16 is several times as quick on a GPU.",
     )
-    optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
-    reward_scale: float = Field(
-        1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."
-    )
-    bonus_share: float = Field(
-        0.25,
-        gt=0,
-        le=1,
-        description="Share of steps that a bonus gets used to. Raised, novelty fades sooner at a cost.",
-    )
-
     _from_0_on = field_validator("lr", *AIMS)(not_negative)
 
 
@@ -111,7 +99,7 @@ class Piece(NamedTuple):
     each: float  # the share of one step in the minibatch
 
 
-class Ppo(Actor):
+class Ppo(Actor, Batched):
     """Acts in N rows by drawing from its policy; learns from the last `n_steps` steps of all of them."""
 
     name = "ppo"
@@ -142,8 +130,8 @@ class Ppo(Actor):
         )
         self._hidden = network.start(rows)  # before the next step; zero for rows that begin
         self._fresh = torch.ones(rows, dtype=torch.bool, device=device)
-        self.last_value, self._bootstrap, self._unvalued = (torch.zeros(rows, device=device) for _ in range(3))
-        self._reached = torch.zeros(rows if self.bonus else 0, size, device=device)
+        self._make_room(env)
+        self._unvalued = torch.zeros(rows, device=device)
         alone = self.family.kind == "logits" and not network.hidden and not network.apart and self.bonus is None
         simple = settings.value_clip is None and isinstance(self.way, Plain)
         self.whole = Whole(self, device) if alone and simple else None
@@ -163,17 +151,13 @@ class Ppo(Actor):
     @torch.inference_mode()
     def observe(self, step: Step, ended: Ended) -> None:
         """Store what came of it. Episodes that time cut short go on in the value of what they saw last."""
-        self._bootstrap.zero_()
-        cut = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
-        if len(cut):
-            rows = ended.rows.index_select(0, cut)
-            _, value, _ = self.network(ended.obs.index_select(0, cut), self._hidden.index_select(0, rows))
-            self._bootstrap.index_copy_(0, rows, value)
-        if self.bonus:
-            reached = self._reached.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
-            self._see(reached, step.void)
-        reward = step.reward * self.settings.reward_scale
-        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap, step.void)
+
+        def worth(cut: Tensor) -> Tensor:
+            hidden = self._hidden.index_select(0, ended.rows.index_select(0, cut))
+            value: Tensor = self.network(ended.obs.index_select(0, cut), hidden)[1]
+            return value
+
+        self._keep(step, ended, worth)
         self._fresh.copy_(step.begins)
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:

@@ -14,9 +14,9 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.agent import Materials, unasked
-from townlet.agents.batches import BatchSettings
+from townlet.agents.batches import Batched, BatchSettings
 from townlet.agents.choosing import Choosing
-from townlet.agents.learner import LOOKED_AT, Learner, at_once
+from townlet.agents.learner import LOOKED_AT, at_once
 from townlet.agents.policy import Policy
 from townlet.agents.q_agent import FIGURES
 from townlet.agents.q_network import QNetwork, make_q_network
@@ -30,7 +30,6 @@ from townlet.explore.make import make_chooser
 from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.rollout import Rollout, Share
-from townlet.nets.optimizers import Kind
 from townlet.nets.ways import way
 
 
@@ -52,21 +51,11 @@ class PqnSettings(BatchSettings):
         gt=0,
         description="Longer gradients are scaled to this. Lowered, steadier and slower; null leaves them.",
     )
-    optimizer: Kind = Field("adam", description="How gradients become steps. sgd wants a much higher lr.")
-    reward_scale: float = Field(
-        1.0, gt=0, description="Factor on the reward inside the agent. Lowered, values and their gradients shrink."
-    )
-    bonus_share: float = Field(
-        0.25,
-        gt=0,
-        le=1,
-        description="Share of steps that a bonus gets used to. Raised, novelty fades sooner at a cost.",
-    )
 
     _from_0_on = field_validator("lr")(not_negative)
 
 
-class Pqn(Choosing, Learner):
+class Pqn(Choosing, Batched):
     """Acts in N rows by the values of a network, and learns them from the last `n_steps` steps of all of them."""
 
     name = "pqn"
@@ -98,8 +87,7 @@ class Pqn(Choosing, Learner):
         self.behind = torch.zeros(rows, actions, device=device)
         self._unsaid = torch.zeros(rows, device=device)  # probabilities, which nobody asks for
         self._first = torch.zeros(rows, dtype=torch.bool, device=device)  # likewise
-        self.last_value, self._bootstrap = (torch.zeros(rows, device=device) for _ in range(2))
-        self._reached = torch.zeros(rows if self.bonus else 0, size, device=device)
+        self._make_room(env)
 
     def _value(self, obs: Tensor, mask: Tensor) -> Tensor:
         """The value [B] of the best valid action."""
@@ -122,15 +110,11 @@ class Pqn(Choosing, Learner):
     @torch.inference_mode()
     def observe(self, step: Step, ended: Ended) -> None:
         """Store what came of it. Episodes that time cut short go on in the value of what they saw last."""
-        self._bootstrap.zero_()
-        cut = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
-        if len(cut):
-            value = self._value(ended.obs.index_select(0, cut), ended.mask.index_select(0, cut))
-            self._bootstrap.index_copy_(0, ended.rows.index_select(0, cut), value)
-        if self.bonus:
-            self._see(self._reached.copy_(step.obs).index_copy_(0, ended.rows, ended.obs), step.void)
-        reward = step.reward * self.settings.reward_scale
-        self.rollout.observed(reward, self.intrinsic, step.terminated, step.truncated, self._bootstrap, step.void)
+
+        def worth(cut: Tensor) -> Tensor:
+            return self._value(ended.obs.index_select(0, cut), ended.mask.index_select(0, cut))
+
+        self._keep(step, ended, worth)
         if self.rollout.full:
             self.last_value.copy_(self._value(step.obs, step.mask))
 
