@@ -67,7 +67,7 @@ class Silence:
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Nothing is counted."""
 
-    def lives(self, over: Episodes, extras: Any) -> None:
+    def lives(self, over: Episodes, extras: Any, ago: Any = None) -> None:
         """Nothing."""
 
     def stages(self, changes: list[StageChange]) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from townlet.runs.folder import Run
 from townlet.runs.tree import flatten
 from townlet.train.api import train
 from townlet.train.crew.shared import require_shared
+from townlet.train.crew.team import Team
 from townlet.train.launch import Outcome, resume, start
 from townlet.train.load import load
 from train.tiny import tiny
@@ -32,6 +34,14 @@ SETTINGS = {
 STEPS, MIDDLE = 2880, 960
 TOLERANCE = 1e-5
 WAIT = 120.0
+LONG = pytest.mark.long(minutes=1)
+
+
+class Four:
+    """What is asked of a team before it is there."""
+
+    size = beside = 4
+
 
 Launch = Callable[..., "Processes"]
 
@@ -39,14 +49,14 @@ Launch = Callable[..., "Processes"]
 class Processes:
     """So many processes of one training, as torchrun would start them."""
 
-    def __init__(self, count: int, words: tuple[str, ...]) -> None:
+    def __init__(self, count: int, words: tuple[str, ...], program: tuple[str, ...]) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
         self.all = [
             subprocess.Popen(
-                [sys.executable, "-m", "townlet", "train", *words],
+                [sys.executable, *program, "train", *words],
                 env=os.environ | shared | {"RANK": str(rank)},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
@@ -64,8 +74,8 @@ def launch() -> Iterator[Launch]:
     """`launch(2, words)`; none of them outlives the test."""
     begun: list[Processes] = []
 
-    def go(count: int, *words: str) -> Processes:
-        begun.append(Processes(count, words))
+    def go(count: int, *words: str, program: tuple[str, ...] = ("-m", "townlet")) -> Processes:
+        begun.append(Processes(count, words, program))
         return begun[-1]
 
     yield go
@@ -145,7 +155,7 @@ def begun(root: Path, steps: int) -> Run:
     raise AssertionError("nothing was saved")
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=LONG), 1])
 def test_when_one_is_killed_the_other_says_so_and_the_run_goes_on(tmp_path: Path, launch: Launch, victim: int) -> None:
     words = (*tiny_words("town:ppo", 10**9), "checkpoints.minutes=0.001", "--root", str(tmp_path))
     processes = launch(2, "town:ppo", *words)
@@ -153,7 +163,7 @@ def test_when_one_is_killed_the_other_says_so_and_the_run_goes_on(tmp_path: Path
     os.kill(processes.all[victim].pid, signal.SIGKILL)
     code, said = processes.ends()[1 - victim]
     assert code == 1
-    assert "another process of the 2 that train together is gone" in said
+    assert "one of the 2 processes that train together is gone" in said
     assert "Traceback" not in said
     if victim:
         assert f"go on from the last checkpoint: townlet train --resume {run.path.resolve()}" in said
@@ -162,7 +172,63 @@ def test_when_one_is_killed_the_other_says_so_and_the_run_goes_on(tmp_path: Path
     assert last(run)[1]["env_steps"] == before + 192
 
 
-@pytest.mark.long(minutes=1)
+BREAK = """
+import os, sys
+from townlet.agents.ppo import Ppo
+from townlet.cli.app import main
+from townlet.sim.town import Town
+
+step, learn, here, steps = Town.step, Ppo.learn, os.environ["RANK"] == "{rank}", 0
+
+def wrong_step(self, actions):
+    global steps
+    steps, made = steps + (self.rows == 12), step(self, actions)  # others are only measured
+    if "{what}" == "reward" and here and steps == 20:
+        made.reward[2] = float("nan")
+    return made
+
+def wrong_learn(self, ask=None):
+    if "{what}" == "learn" and here:
+        raise MemoryError("too much")
+    return learn(self)
+
+Town.step, Ppo.learn = wrong_step, wrong_learn
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("rank", "what", "codes", "told"),
+    [
+        pytest.param(0, "reward", [3, 3], "reward of row 2 is nan at env_steps 576", marks=LONG),
+        (1, "reward", [3, 3], "reward of row 14 is nan at env_steps 576"),
+        pytest.param(0, "learn", [1, 1], "too much", marks=LONG),
+    ],
+)
+def test_what_one_meets_in_the_midst_of_a_round_leaves_nobody_waiting(
+    tmp_path: Path, launch: Launch, rank: int, what: str, codes: list[int], told: str
+) -> None:
+    words = ("town:ppo", *tiny_words("town:ppo"), "--root", str(tmp_path))
+    ends = launch(2, *words, program=("-c", BREAK.format(rank=rank, what=what))).ends()
+    assert [code for code, _ in ends] == codes, ends
+    assert told in ends[0][1]
+    if what == "reward":
+        assert Run.open("latest", tmp_path).meta()["ended"] == "diverged"
+
+
+@LONG
+def test_all_begin_with_the_weights_of_another_run(tmp_path: Path, launch: Launch) -> None:
+    source = alone("town:ppo", tmp_path).run
+    words = ("town:ppo", *tiny_words("town:ppo", 192), "init_from=latest", "agent.lr=0", "--root", str(tmp_path))
+    assert [code for code, _ in launch(2, *words).ends()] == [0, 0]
+    (before, _), (after, _) = last(source), last(Run.open("latest", tmp_path))
+    names = [name for name in before if name.startswith("training/agent/network/")]
+    assert names
+    for name in names:
+        assert torch.equal(torch.as_tensor(before[name]), torch.as_tensor(after[name])), name
+
+
+@LONG
 def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
     words = (*tiny_words("town:ppo", 10**9), "--root", str(tmp_path))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -186,12 +252,12 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
         (
             "town:ppo",
             ["rows=30", "agent.batch_size=.5"],
-            "30 rows cannot be split evenly over 4 processes; write rows=32",
+            "30 rows cannot be split evenly over 4 processes; start 1, 2, 3, 5 or 6, or begin a run with rows=32",
         ),
         (
             "town:ppo",
             ["rows=8", "agent.batch_size=.5"],
-            "8 rows cannot be split evenly over 4 processes; write rows=16",
+            "8 rows cannot be split evenly over 4 processes; start 1 or 2, or begin a run with rows=16",
         ),
         (
             "town-foggy:drqn",
@@ -206,7 +272,7 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_shared_is_refused(recipe: str, words: list[str], what: str) -> None:
     with pytest.raises(TownletError) as found:
-        require_shared(load(recipe, words).recipe, 4)
+        require_shared(load(recipe, words).recipe, cast(Team, Four()))
     assert what in str(found.value)
 
 

@@ -14,9 +14,11 @@ from townlet.cli.opening import command, resume_command
 from townlet.cli.options import ROOT, AllowCode, Root
 from townlet.cli.page import PORT, open_page, page
 from townlet.errors import INTERRUPTED, TownletError
+from townlet.train.crew.started import LEADER, several
 
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
+    from townlet.train.crew.team import Team
     from townlet.train.launch import Outcome
     from townlet.train.recipe import Recipe
     from townlet.train.sinks import Sink
@@ -85,7 +87,9 @@ def train(
         from townlet.train.wandb import sweep_words
 
         words += sweep_words()
-    if _follows(seeds):
+    team = _team(seeds)
+    if team and team.rank != LEADER:
+        _follow(team)
         return
     place = Place(port, show) if live or show else None
     if place and seeds > 1:
@@ -98,44 +102,49 @@ def train(
             raise TownletError(f"--resume {resume} knows its recipe", f"leave out '{asked}'")
         if seeds > 1:
             raise TownletError("--resume goes on with one run, and --seeds starts several", "leave one of them out")
-        _resume(resume, words, root, pause_at, place)
+        _resume(resume, words, root, pause_at, place, team)
     elif seeds > 1:
         if pause_at is not None:
             raise TownletError("--seeds trains each seed to its end", "leave out --pause-at, or pause one --seed")
         _several(asked or DEFAULT, words, root, seeds)
     else:
-        _start(asked or DEFAULT, words, root, pause_at, place)
+        _start(asked or DEFAULT, words, root, pause_at, place, team)
 
 
-def _follows(seeds: int) -> bool:
-    """Whether this process only trains along with another one, as torchrun starts them; that is done then."""
-    from townlet.train.crew.team import LEADER, team
-
-    if (here := team()) is None:
-        return False
+def _team(seeds: int) -> Team | None:
+    """Those who train one run together, as torchrun has started them; None for one that trains alone."""
+    if not several():
+        return None
     if seeds > 1:
         raise TownletError("--seeds trains one run after the other", "leave it out, or start it without torchrun")
-    if here.rank == LEADER:
-        return False
+    from townlet.train.crew.team import Team
+
+    return Team()
+
+
+def _follow(team: Team) -> None:
     from townlet.train.crew.follow import follow
 
-    follow(here)
-    return True
+    follow(team)
 
 
-def _start(asked: str, words: list[str], root: Path, pause_at: int | None, place: Place | None) -> None:
+def _start(
+    asked: str, words: list[str], root: Path, pause_at: int | None, place: Place | None, team: Team | None
+) -> None:
     from townlet.runs.lock import Lock
     from townlet.train.launch import begin
     from townlet.train.load import load
 
     loaded = load(asked, words)
-    begun = begin(loaded, root)
+    begun = begin(loaded, root, team)
     with Lock(begun.run.path), _shown(begun.run, place):
         outcome = begun.train([console_sink(loaded.recipe)], pause_at)
         _finish(outcome)
 
 
-def _resume(name: str, words: list[str], root: Path, pause_at: int | None, place: Place | None) -> None:
+def _resume(
+    name: str, words: list[str], root: Path, pause_at: int | None, place: Place | None, team: Team | None
+) -> None:
     from townlet.runs.folder import Run
     from townlet.train.launch import resume
     from townlet.train.reopen import reopen
@@ -143,7 +152,7 @@ def _resume(name: str, words: list[str], root: Path, pause_at: int | None, place
     run = Run.open(name, root)
     sink = console_sink(reopen(run, words).recipe)
     with _shown(run, place):
-        _finish(resume(run, words, sinks=[sink], pause_at=pause_at))
+        _finish(resume(run, words, sinks=[sink], pause_at=pause_at, team=team))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.agents.ppo import PpoSettings
+from townlet.agents.pqn import PqnSettings
 from townlet.agents.reinforce import ReinforceSettings
 from townlet.contract.layout import Block, Layout
 from townlet.contract.vec_env import Actions, Continuous, Discrete
@@ -50,6 +51,9 @@ def judging(recipe: Recipe) -> Judging:
     if isinstance(agent, PpoSettings):
         words = f"Generalized advantage estimation (GAE) with λ = {agent.gae_lambda:g}, from the values beside it.{end}"
         return Judging(gamma, float(agent.gae_lambda), scale, words)
+    if isinstance(agent, PqnSettings):
+        words = f"The λ-return from here on with λ = {agent.trace:g}, less the value.{end}"
+        return Judging(gamma, float(agent.trace), scale, words)
     return Judging(gamma, 0.0, scale, f"Temporal difference: reward + γ · next value − value.{end}")
 
 

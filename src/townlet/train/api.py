@@ -12,7 +12,7 @@ from rich.console import Console
 
 from townlet.errors import TownletError
 from townlet.runs.folder import Run
-from townlet.train.crew.team import several
+from townlet.train.crew.started import several
 from townlet.train.launch import Outcome, start
 from townlet.train.load import load as load_recipe
 from townlet.train.policies import TrainedPolicy, Which, load_policy

@@ -47,7 +47,7 @@ class Silent:
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Not kept."""
 
-    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
+    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
         """Not kept."""
 
     def stages(self, changes: list[StageChange]) -> None:

@@ -27,8 +27,11 @@ class Listener(Protocol):
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step."""
 
-    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
-        """Episodes that ended in a round into which nobody looked, with what is known of their ends [k, E]."""
+    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
+        """Episodes that ended in a round into which nobody looked, with what is known of their ends [k, E].
+
+        They ended so many env_steps `ago` [k], where that is known.
+        """
 
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
@@ -45,7 +48,10 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         actions = t.agent.act(t.seen)
         step = t.env.step(actions)
         t.counters.env_steps += t.rows
-        check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
+        if t.together:
+            t.together.check(step.reward)
+        else:
+            check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
         ended = t.env.ended()
         t.agent.observe(step, ended)
         listener.stepped(actions)

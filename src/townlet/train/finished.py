@@ -40,11 +40,17 @@ class Finished:
         self._lines: Table = np.zeros((LINES, EXTRAS + len(onlooker.extras)))
 
     def add(
-        self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, extras: NDArray[np.float32]
-    ) -> None:
-        """Take in k episodes that ended now, with the stage [k] each was lived in and its extras [k, E]."""
+        self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, extras: NDArray[np.float32],
+        ago: NDArray[np.float64] | None = None,
+    ) -> None:  # fmt: skip
+        """Take in k episodes that ended now, with the stage [k] each was lived in and its extras [k, E].
+
+        Or they ended so many env_steps `ago` [k].
+        """
         lines = self._room(len(extras))
         lines[:, : len(MOMENT)] = now.env_steps, now.updates, epsilon
+        if ago is not None:
+            lines[:, 0] -= ago
         lines[:, ROW], lines[:, LENGTH], lines[:, RETURN] = over.rows.numpy(), over.length.numpy(), over.reward.numpy()
         lines[:, INTRINSIC], lines[:, GUIDANCE] = over.intrinsic.numpy(), over.guidance.numpy()
         lines[:, TERMINATED] = over.terminated.numpy()

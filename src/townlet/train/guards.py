@@ -33,13 +33,21 @@ class Diverged(TownletError):
 
 
 def check_reward(reward: Tensor, when: str) -> None:
-    """Refuse a reward [N] that is not finite. Their sum tells it in one look, unless finite ones overflow it."""
+    """Refuse a reward [N] that is not finite."""
+    if found := wrong_reward(reward):
+        row, value = found
+        raise Diverged(f"reward of row {row}", value, when, ITS_OWN)
+
+
+def wrong_reward(reward: Tensor) -> tuple[int, float] | None:
+    """The first row whose reward [N] is not finite, and that reward; None where all are.
+
+    Their sum tells it in one look, unless finite ones overflow it.
+    """
     if math.isfinite(float(reward.sum())):
-        return
+        return None
     wrong = torch.isfinite(reward).logical_not().nonzero()
-    if len(wrong):
-        row = int(wrong[0])
-        raise Diverged(f"reward of row {row}", float(reward[row]), when, ITS_OWN)
+    return (int(wrong[0]), float(reward[wrong[0]])) if len(wrong) else None
 
 
 def check_figures(figures: Mapping[str, float], when: str) -> None:

@@ -79,9 +79,9 @@ class Journal:
         self._finished.add(t.counters, self._epsilon, over, stage, extras)
         self.onlooker.episodes(over, stage, extras)
 
-    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
+    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
         """Episodes that ended in a round into which nobody looked."""
-        self._finished.add(self._t.counters, self._epsilon, over, None, extras)
+        self._finished.add(self._t.counters, self._epsilon, over, None, extras, ago)
 
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""

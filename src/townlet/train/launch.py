@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from townlet.agents.agent import unasked
 from townlet.contract.state import Stateful
@@ -21,7 +21,7 @@ from townlet.runs.store import Store
 from townlet.train.arena import Best, Summary
 from townlet.train.build import Training, build
 from townlet.train.crew.shared import require_shared
-from townlet.train.crew.team import team
+from townlet.train.crew.team import Team
 from townlet.train.evaluate import Acting, Evaluated, Uniform
 from townlet.train.facts import describe, facts
 from townlet.train.film import film, require_films
@@ -37,8 +37,6 @@ from townlet.train.sinks import LogFile, Sink, TensorBoard, closing
 from townlet.train.tuning import tune_text
 from townlet.train.wandb import Wandb, require_login
 from townlet.train.weights import warm_start
-
-ECHO: Final = 2.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -111,11 +109,11 @@ def start(
         return begun.train(sinks, pause_at)
 
 
-def begin(loaded: Loaded, root: Path) -> Begun:
-    """A new run below `root`, before its first step; a mistake leaves nothing behind."""
+def begin(loaded: Loaded, root: Path, team: Team | None = None) -> Begun:
+    """A new run below `root`, before its first step; a mistake leaves nothing behind. A `team` trains it together."""
     loaded = replace(loaded, recipe=loaded.recipe.settled())
     recipe = loaded.recipe
-    training, begun_with = _before_first_step(loaded, root)
+    training, begun_with = _before_first_step(loaded, root, team)
     texts = (asked_text(loaded), resolved_text(loaded))
     meta = describe(loaded, begun_with)
     worlds, tune = loaded.arena.texts(), tune_text(recipe.agent)
@@ -124,8 +122,9 @@ def begin(loaded: Loaded, root: Path) -> Begun:
 
 
 def resume(
-    run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None
-) -> Outcome:
+    run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
+    team: Team | None = None,
+) -> Outcome:  # fmt: skip
     """Go on with a run from its last checkpoint, to the bit; `overrides` may give it a larger budget.
 
     A run that was killed before its first checkpoint begins anew.
@@ -135,29 +134,28 @@ def resume(
     with Lock(run.path):  # before looking: whoever writes still may write another one
         last = checkpoint.newest(run.checkpoints)
         if last is None:
-            training, begun_with = _before_first_step(loaded, run.path.parent)
+            training, begun_with = _before_first_step(loaded, run.path.parent, team)
             run.note(init_from=begun_with)
         else:
             _require(run, last, loaded)
-            training = _build(loaded)
+            training = _build(loaded, team)
             require_films(training)
         return Begun(loaded, training, run, last, changes).train(sinks, pause_at)
 
 
-def _before_first_step(loaded: Loaded, root: Path) -> tuple[Training, dict[str, Any] | None]:
+def _before_first_step(loaded: Loaded, root: Path, team: Team | None) -> tuple[Training, dict[str, Any] | None]:
     """All that lives while it trains, and whose weights it begins with."""
-    training, source = _build(loaded), loaded.recipe.init_from
+    training, source = _build(loaded, team), loaded.recipe.init_from
     require_films(training)
     require_login(loaded.recipe)
     return training, warm_start(training, Run.open(source, root)) if source else None
 
 
-def _build(loaded: Loaded) -> Training:
+def _build(loaded: Loaded, team: Team | None) -> Training:
     """All that lives here, with or without others that train along."""
-    here = team()
-    if here:
-        require_shared(loaded.recipe, here.size)
-    return build(loaded, here)
+    if team:
+        require_shared(loaded.recipe, team)
+    return build(loaded, team)
 
 
 def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
@@ -181,7 +179,8 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
 def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None, stop: Callable[[], str | None]) -> Outcome:
     """Loop, then say what came of it."""
     loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
-    with Signals(ECHO if begun.training.together else 0.0) as signals:
+    # torchrun hands on what a terminal has told everybody already.
+    with Signals(echoes=1 if begun.training.together else 0) as signals:
         limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked, stop)
         ending = _loop(begun, sinks, limits)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
@@ -216,7 +215,7 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
         keeper = Saver(run, t, journal, store, limits, facts(loaded))
         t.tuning.file = run.tune_file
         if t.together:
-            t.together.begin(run, last, begun.changes)
+            t.together.begin(run, begun.changes)
         for note in loaded.notes:
             journal.note(note)
         try:
@@ -263,6 +262,8 @@ def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keepe
     film(begun.run, begun.training, "start")
     keeper.save()
     limits.note_kept(begun.training)
+    if begun.training.together:  # others begin with the same weights, wherever these come from
+        begun.training.together.restore(checkpoint.name_at(begun.training.counters.env_steps))
 
 
 def _go_on(begun: Begun, last: Checkpoint, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
@@ -311,6 +312,8 @@ def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: R
     """Everything as it was at the checkpoint; what came after it never happened. True when its metrics are gone."""
     state, info = checkpoint.read(last.path)
     t.restore(state["training"])
+    if t.together:
+        t.together.restore(last.path.name)
     journal.restore(state["journal"])
     position = info.get("metrics") or {}
     lost = store.empty and any(position.values())  # somebody moved the file away

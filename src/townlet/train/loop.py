@@ -14,7 +14,6 @@ from townlet.contract.restore import copied
 from townlet.contract.state import State, Stateful
 from townlet.train.build import Training
 from townlet.train.collect import Listener, collect
-from townlet.train.crew.together import ROUND
 from townlet.train.evaluate import Evaluated
 from townlet.train.guards import check_figures, check_weights
 from townlet.train.limits import Limits
@@ -97,12 +96,14 @@ def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[
     before = copied({"training": t.state(), "log": log.state()}) if slow else None
     try:
         if t.together:
-            t.together.say(ROUND)
+            t.together.begin_round()
         collect(t, t.agent.round, log, ask if before else unasked)
         t.tuning.follow(log)
         if t.together:
             t.together.agree()
         figures = t.agent.learn(ask if before else unasked)
+        if t.together:
+            t.together.end_round()
     except Interrupted:
         assert before is not None
         t.restore(before["training"])

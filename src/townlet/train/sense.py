@@ -47,7 +47,12 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
 
 
 def unused(recipe: Recipe, node: Node) -> Iterator[str]:
-    """Sentences on what was typed and changes nothing: no mistake, since words may be meant for several agents."""
+    """Sentences on what was typed and changes nothing: no mistake, since words may be meant for several agents.
+
+    And on what is missing where it is nearly always wanted.
+    """
+    if recipe.agent.name == "pqn" and not recipe.network.layer_norm:
+        yield "pqn is steady by normalised layers, and network.layer_norm is false."
     name, explore = recipe.agent.name, node.child("explore")
     parts = [] if name in BY_VALUES or explore is None else [("explore.choose", explore.child("choose"))]
     if name == "qlearning":

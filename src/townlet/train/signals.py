@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from types import FrameType, TracebackType
 from typing import Any, Final
 
@@ -21,13 +20,13 @@ class Interrupted(KeyboardInterrupt):
 class Signals:
     """While this context lasts, `asked` tells whether somebody wants the run to stop.
 
-    Once it is `urgent`, nothing is left to save: asking then interrupts at once. Who asks again within `echo` seconds
-    asks once: torchrun hands on what a terminal has told everybody already.
+    Once it is `urgent`, nothing is left to save: asking then interrupts at once. So many `echoes` of the first do not
+    count.
     """
 
-    def __init__(self, echo: float = 0.0) -> None:
+    def __init__(self, echoes: int = 0) -> None:
         self.asked = self.urgent = False
-        self._echo, self._when = echo, 0.0
+        self._echoes = echoes
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -36,11 +35,12 @@ class Signals:
         return self
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and self._echoes:
+            self._echoes -= 1
+            return
         if self.asked:
-            if time.monotonic() - self._when < self._echo:
-                return
             os._exit(INTERRUPTED)
-        self.asked, self._when = True, time.monotonic()
+        self.asked = True
         if self.urgent:
             raise KeyboardInterrupt
 

@@ -17,10 +17,10 @@ from townlet.runs.folder import Run
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
 from townlet.train.crew.team import Team
-from townlet.train.crew.together import END, ROUND
+from townlet.train.crew.together import END, RESTORE, RUN, STATE
+from townlet.train.guards import Diverged
 from townlet.train.reopen import reopen
 from townlet.train.signals import ASKING
-from townlet.train.weights import warm_start
 
 
 class Unheard:
@@ -32,7 +32,7 @@ class Unheard:
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Nothing is written."""
 
-    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
+    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
         """Nothing is written."""
 
     def stages(self, changes: list[StageChange]) -> None:
@@ -43,25 +43,29 @@ def follow(team: Team) -> None:
     """Train along until the leader lets us go. Whoever wants to stop asks the leader."""
     for number in ASKING:
         signal.signal(number, signal.SIG_IGN)
-    told = team.hear()
-    run = Run(Path(told["run"]))
-    loaded = reopen(run, told["changes"])
-    t = build(loaded, team)
-    if told["last"] is not None:
-        t.restore(checkpoint.read(run.checkpoints / told["last"])[0]["training"])
-    elif source := loaded.recipe.init_from:
-        warm_start(t, Run.open(source, run.path.parent))
-    try:
-        while (word := team.hear()) != END:
-            _round(t) if word == ROUND else t.state()
-    finally:
+    (word, *told), t = team.hear(), None
+    while word != END:
+        if word == RUN:
+            run = Run(Path(told[0]))
+            t = build(reopen(run, told[1]), team)
+        elif t and word == RESTORE:
+            t.restore(checkpoint.read(run.checkpoints / told[0])[0]["training"])
+        elif t and word == STATE:
+            t.state()
+        elif t:
+            _round(t)
+        word, *told = team.hear()
+    if t:
         t.env.close()
-        team.end()
+    team.end()
 
 
 def _round(t: Training) -> None:
     """As in the leader's loop."""
     assert t.together is not None
-    collect(t, t.agent.round, Unheard())
+    try:
+        collect(t, t.agent.round, Unheard())
+    except Diverged as error:  # the leader says so
+        raise SystemExit(error.exit_code) from None
     t.together.agree()
     t.agent.learn()

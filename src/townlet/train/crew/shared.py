@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
+import torch
+
 from townlet.agents.dqn import DqnSettings
 from townlet.agents.ppo import PpoSettings
 from townlet.agents.pqn import PqnSettings
 from townlet.errors import TownletError
 from townlet.sim.tape import WATCHED
+from townlet.train.crew.team import Team
 from townlet.train.recipe import Recipe
 
 ALONE: Final = "start it without torchrun"
 
 
-def require_shared(recipe: Recipe, size: int) -> None:
-    """Refuse what cannot be split over so many processes."""
-    agent = recipe.agent
+def require_shared(recipe: Recipe, team: Team) -> None:
+    """Refuse what cannot be split over these processes."""
+    agent, size = recipe.agent, team.size
     if recipe.gym is not None:
         what = "several processes train towns together, not environments of Gymnasium"
         raise TownletError(what, f"{ALONE}, and let its rows live in processes with gym.vectorization=async")
@@ -32,5 +35,13 @@ def require_shared(recipe: Recipe, size: int) -> None:
             raise TownletError(f"several processes cannot follow one {key}", f"write {key}=null, or {ALONE}")
     rows = recipe.row_count
     if rows % size or rows < WATCHED * size:
-        even = max(WATCHED, round(rows / size)) * size
-        raise TownletError(f"{rows} rows cannot be split evenly over {size} processes", f"write rows={even}")
+        fitting = [str(count) for count in range(1, rows // WATCHED + 1) if rows % count == 0]
+        fix = f"start {_or(fitting[:6])}, or begin a run with rows={max(WATCHED, round(rows / size)) * size}"
+        raise TownletError(f"{rows} rows cannot be split evenly over {size} processes", fix)
+    if recipe.device.startswith("cuda") and (recipe.device != "cuda" or team.beside > torch.cuda.device_count()):
+        what = f"device {recipe.device} cannot be shared by {team.beside} processes"
+        raise TownletError(what, f"write device=cuda and start one process for each GPU: {torch.cuda.device_count()}")
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words) or "1"

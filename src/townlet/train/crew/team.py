@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from datetime import timedelta
 from typing import Any, Final
 
 import torch
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from townlet.contract.crew import Crew
 from townlet.errors import TownletError
+from townlet.train.crew.started import LEADER
 
-LEADER: Final = 0
+PATIENCE: Final = timedelta(hours=12)  # longer than any evaluation; who is dead is noticed at once
 
 
 class Gone(TownletError):
@@ -36,7 +37,7 @@ class Team(Crew):
         if cuda:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)) % torch.cuda.device_count())
         with self._together():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
 
     @contextmanager
     def _together(self) -> Iterator[None]:
@@ -45,7 +46,8 @@ class Team(Crew):
             yield
         except RuntimeError as error:
             why = str(error).strip().partition("\n")[0]
-            raise Gone(f"another process of the {self.size} that train together is gone ({why})", self.fix) from None
+            what = f"one of the {self.size} processes that train together is gone or cannot be reached ({why})"
+            raise Gone(what, self.fix) from None
 
     def add_up(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in the same tensor."""
@@ -93,14 +95,3 @@ class Team(Crew):
         """Leave, without waiting for anybody."""
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def several() -> bool:
-    """Whether this process is one of several that were started together."""
-    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
-
-
-@cache
-def team() -> Team | None:
-    """The crew that this process belongs to; None for one that trains alone."""
-    return Team() if several() else None

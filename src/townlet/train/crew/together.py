@@ -13,16 +13,19 @@ from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended
 from townlet.train.crew.rows import joined, portion
-from townlet.train.crew.team import LEADER, Gone, Team
+from townlet.train.crew.started import LEADER
+from townlet.train.crew.team import Gone, Team
+from townlet.train.guards import ITS_OWN, Diverged, wrong_reward
 from townlet.train.tuning import dumped
 
 if TYPE_CHECKING:
-    from townlet.runs.checkpoint import Checkpoint
     from townlet.runs.folder import Run
     from townlet.train.build import Training
     from townlet.train.collect import Listener
 
-# What the leader says.
+# What the leader says, alone or before what belongs to it.
+RUN: Final = "run"
+RESTORE: Final = "restore"
 ROUND: Final = "round"
 STATE: Final = "state"
 END: Final = "end"
@@ -39,21 +42,41 @@ class Together:
         self._steps = 0  # since the last meeting
         self._lives: list[Tensor] = []
         self._told: dict[str, Any] | None = None  # the settings that all have
+        self._wrong: list[list[float]] = []  # rows and rewards that are no numbers
+        self._amid = False  # in a round: nobody listens to what the leader says
 
     @property
     def leads(self) -> bool:
         """Whether this process writes, measures and decides."""
         return self._team.rank == LEADER
 
-    def begin(self, run: Run, last: Checkpoint | None, changes: Sequence[str]) -> None:
+    def begin(self, run: Run, changes: Sequence[str]) -> None:
         """As the leader: say which run it is."""
         self._team.fix = f"see what it printed, then go on from the last checkpoint: townlet train --resume {run.path}"
-        self._team.say({"run": str(run.path), "last": last.path.name if last else None, "changes": list(changes)})
+        self._say(RUN, str(run.path), list(changes))
 
-    def say(self, word: str) -> None:
-        """As the leader: let all others do something; they do it with us."""
+    def restore(self, name: str) -> None:
+        """As the leader: let all others go on from this checkpoint, as we do."""
+        self._say(RESTORE, name)
+
+    def begin_round(self) -> None:
+        """As the leader: let all others play and learn with us."""
+        self._say(ROUND)
+        self._amid = True
+
+    def end_round(self) -> None:
+        """All have learned, and the others listen."""
+        self._amid = False
+
+    def _say(self, word: str, *more: Any) -> None:
         if self.leads:
-            self._team.say(word)
+            self._team.say([word, *more])
+
+    def check(self, reward: Tensor) -> None:
+        """As `check_reward`; what is found is told when all meet: who raises alone leaves the others waiting."""
+        if found := wrong_reward(reward):
+            row, value = found
+            self._wrong.append([row + self._team.rank * self._t.env.rows, value])
 
     def note(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step of our rows."""
@@ -70,13 +93,22 @@ class Together:
         """After the steps of a round: all hear of the episodes of all."""
         none = torch.zeros((0, len(KINDS) + 1 + self._t.arena.extra_count), dtype=torch.float64)
         tables = self._team.gather_lines(torch.cat((none, *self._lives)))
-        self._steps, self._lives = 0, []
-        lines = torch.cat(tables)
+        lines, others = torch.cat(tables), torch.cat(tables[1:])
         order = (lines[:, STEP] * self._t.rows + lines[:, ROW]).argsort()
         if len(order):
             self._t.count(_episodes(lines[order]))
-        if self.leads and len(others := torch.cat(tables[1:])):
-            listener.lives(_episodes(others), others[:, len(KINDS) + 1 :].float().numpy())
+        if self.leads and len(others):
+            ago = (self._steps - 1 - others[:, STEP]) * self._t.rows
+            listener.lives(_episodes(others), others[:, len(KINDS) + 1 :].float().numpy(), ago.numpy())
+        self._steps, self._lives = 0, []
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Somebody's reward was no number: all raise."""
+        wrong = torch.cat(self._team.gather_lines(torch.tensor(self._wrong[:1], dtype=torch.float64).view(-1, 2)))
+        if len(wrong):
+            row, value = wrong[0].tolist()
+            raise Diverged(f"reward of row {row:.0f}", value, f"at env_steps {self._t.counters.env_steps}", ITS_OWN)
 
     def agree(self) -> None:
         """The settings of the agent as the leader has them now: somebody may have changed them."""
@@ -90,7 +122,7 @@ class Together:
 
     def join(self, own: State) -> State:
         """The state of all rows, to the leader; the others get their own back."""
-        self.say(STATE)
+        self._say(STATE)
         return joined(own, self._t.env.rows, self._team.gather)
 
     def portion(self, state: State) -> State:
@@ -98,9 +130,10 @@ class Together:
         return portion(state, self._t.env.rows, self._team.rank, self._team.size)
 
     def end(self) -> None:
-        """Leave; the leader lets the others go."""
-        with suppress(Gone):
-            self.say(END)
+        """Leave; the leader lets the others go, who in the midst of a round find that it is gone."""
+        if not self._amid:
+            with suppress(Gone):
+                self._say(END)
         self._team.end()
 
 
