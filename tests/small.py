@@ -44,6 +44,10 @@ SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "reinforce": (
         "CartPole-v1:ppo", (*GYM, "network.hidden=[16]", "agent={name: reinforce}", "rows=4", "env_steps=800"),
     ),
+    "pqn": (
+        "CartPole-v1:ppo",
+        (*GYM, "network={hidden: [16], layer_norm: true}", "agent={name: pqn}", "rows=4", "env_steps=1024"),
+    ),
     "qlearning": ("FrozenLake-v1:qlearning", (*GYM, "env_steps=2000", "gym.max_episode_steps=60")),
     "numbers": ("Pendulum-v1:ppo", (*PPO, "gym.normalize_obs=running", "gym.max_episode_steps=60")),
     "scaled": ("Acrobot-v1:ppo", (*PPO, "gym.max_episode_steps=80")),
