@@ -9,6 +9,7 @@ import re
 import time
 from dataclasses import dataclass, field
 
+PING, PONG = 0x89, b"\x8a"
 SENT = re.compile(rb'"sent":([0-9.]+)\}$')
 
 
@@ -72,17 +73,19 @@ class Client(asyncio.Protocol):
                 break
             if found[begin : begin + 15] == b'{"type":"frame"' and (sent := SENT.search(found, begin, begin + size)):
                 self._ages.frames.append(time.time() - float(sent[1]))
+            elif found[at] == PING:  # whoever does not answer it counts as gone
+                self.transport.write(masked(bytes(found[begin : begin + size]), PONG))
             elif found[begin : begin + 14] == b'{"type":"wall"':
                 self._ages.counts[self._number] = self._ages.counts.get(self._number, 0) + 1
             at = begin + size
         del found[:at]
 
 
-def masked(text: bytes) -> bytes:
+def masked(text: bytes, kind: bytes = b"\x81") -> bytes:
     """A message as clients must send it."""
     key = os.urandom(4)
     size = bytes([0x80 | len(text)]) if len(text) < 126 else bytes([0x80 | 126]) + len(text).to_bytes(2)
-    return b"\x81" + size + key + bytes(byte ^ key[k % 4] for k, byte in enumerate(text))
+    return kind + size + key + bytes(byte ^ key[k % 4] for k, byte in enumerate(text))
 
 
 async def crowd(port: int, ask: dict[str, object], many: int, stuck: int, seconds: float) -> tuple[Ages, list[Client]]:
