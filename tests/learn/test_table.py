@@ -34,6 +34,7 @@ GOALS = {
     "town-l0-dual:dqn": Goal(480, 500, 3),
     "town:dqn": Goal(480, 500, 10),
     "town:ppo": Goal(480, 500, 4),
+    "town:pqn": Goal(480, 500, 4),
     "town:life": Goal(1500, 2000, 30, works=1.0),
     "town-l2:drqn": Goal(450, 500, 20),
     "town-l2:ppo": Goal(450, 500, 20),

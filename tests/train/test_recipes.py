@@ -19,7 +19,7 @@ from train.conftest import Write, is_here
 
 SHIPPED = (
     "town-l0:dqn", "town-l0-dual:dqn", "town:dqn", "town:ppo", "town:life", "town:ppo-gpu", "town:dqn-curriculum",
-    "town:dqn-rnd",
+    "town:dqn-rnd", "town:pqn",
     "town-l2:drqn", "town-l2:ppo", "town-l3:drqn", "town-l3:ppo", "town-shuffled:ppo", "town-foggy:drqn",
 )  # fmt: skip
 

@@ -48,22 +48,25 @@ class Crew:
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of the values of all, a scalar."""
-        if self.size == 1:
-            return values.mean()
-        count = values.new_tensor(values.numel(), dtype=torch.float64)
-        total, count = self.add_up(torch.stack((values.sum(dtype=torch.float64), count)))
-        mean: Tensor = total / count
-        return mean.to(values.dtype)
+        return values.mean() if self.size == 1 else self._moments(values)[0]
 
     def var(self, values: Tensor) -> Tensor:
         """Their variance, a scalar."""
-        return values.var(correction=0) if self.size == 1 else self.mean((values - self.mean(values)).square())
+        return values.var(correction=0) if self.size == 1 else self._moments(values)[1]
 
     def std_mean(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Their deviation and mean, scalars."""
         if self.size == 1:
             return torch.std_mean(values, correction=0)
-        return self.var(values).sqrt(), self.mean(values)
+        mean, var = self._moments(values)
+        return var.sqrt(), mean
+
+    def _moments(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance, by one sum over all processes: to wait for each other takes longer than to calculate."""
+        wide = values.double()
+        sums = self.add_up(torch.stack((wide.new_tensor(wide.numel()), wide.sum(), wide.square().sum())))
+        mean = sums[1] / sums[0]
+        return mean.to(values.dtype), (sums[2] / sums[0] - mean.square()).clamp_(min=0.0).to(values.dtype)
 
 
 SOLO = Crew()
