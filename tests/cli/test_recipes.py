@@ -19,7 +19,7 @@ from townlet.train.keys import sections
 from townlet.train.listing import Line, table
 from townlet.train.recipes import FOLDER, titles
 
-AGENTS = ("dqn", "drqn", "ppo", "reinforce", "qlearning")
+AGENTS = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")
 
 
 def test_all_are_listed_with_agent_and_budget(townlet: Program) -> None:

@@ -284,8 +284,14 @@ def test_restored_diaries_go_on_as_if_nothing_had_happened(kind: str) -> None:
     for a, b in zip((*diary.take(), *flat(ahead)), (*again.take(), *flat(behind)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert sum(len(lived.rows) for lived in ahead if lived) >= 16
-    with pytest.raises(TownletError, match="'last' has shape"):
-        Diary(two, 4).restore(diary_state)
+    for watched in (4, 12):  # other processes may train it, and others be watched
+        fewer_or_more = Diary(two, watched)
+        fewer_or_more.restore(diary_state)
+        same = min(watched, 8)
+        np.testing.assert_array_equal(fewer_or_more.state()["last"][:same], diary_state["last"][:same])
+        np.testing.assert_array_equal(fewer_or_more.state()["uses"], diary_state["uses"])
+    with pytest.raises(TownletError, match="'uses' has shape"):
+        Diary(Town(load("town-l0"), 16, engine=kind), 8).restore(diary_state)
 
 
 def flat(results: list[Any]) -> list[np.ndarray]:
