@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +18,7 @@ from townlet.contract.crew import Crew
 from townlet.errors import TownletError
 from townlet.train.crew.started import LEADER
 
+PLACE: Final = re.compile(r"^\[.*?\] ")  # in gloo's own files
 PATIENCE: Final = timedelta(hours=12)  # longer than any evaluation; who is dead is noticed at once
 
 
@@ -45,7 +47,7 @@ class Team(Crew):
         try:
             yield
         except RuntimeError as error:
-            why = str(error).strip().partition("\n")[0]
+            why = PLACE.sub("", str(error).strip()).partition("\n")[0].partition(". ")[0]
             what = f"one of the {self.size} processes that train together is gone or cannot be reached ({why})"
             raise Gone(what, self.fix) from None
 
