@@ -32,16 +32,12 @@ if TYPE_CHECKING:
 
 
 class Onlooker(Stateful, Protocol):
-    """Listens to one training for the journal. `extras` are numbers known of the end of every episode."""
+    """Listens to one training for the journal."""
 
-    extras: tuple[str, ...]
     causes: tuple[str, ...]  # why episodes end, by code
 
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
-
-    def last(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The extras [k, E] of the episodes of these rows, which ended in the last step."""
 
     def codes(self, terminated: NDArray[np.bool_], extras: NDArray[Any]) -> NDArray[np.int64]:
         """Why episodes ended [k]: places in `causes`."""
@@ -112,11 +108,11 @@ class Arena(Protocol):
         """The environment to train in, before its reset; of a crew, its rows that are here."""
 
     @property
-    def extra_count(self) -> int:
-        """How many numbers are known of the end of an episode."""
+    def extras(self) -> tuple[str, ...]:
+        """Numbers that are known of the end of every episode, by name."""
 
-    def extras(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
-        """Those of episodes that ended in the last step [k, E]."""
+    def last(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+        """The extras [k, E] of the episodes that ended in the last step."""
 
     def recall(self, state: State) -> None:
         """See as the environment did whose state a checkpoint holds, from the next step on."""

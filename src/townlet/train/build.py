@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import torch
@@ -15,7 +15,7 @@ from townlet.agents.pqn import Pqn
 from townlet.agents.qlearning import QLearning
 from townlet.agents.reinforce import Reinforce
 from townlet.contract.counters import Counters
-from townlet.contract.crew import SOLO, Crew
+from townlet.contract.crew import SOLO
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Seen, Steered, VecEnv
@@ -24,6 +24,7 @@ from townlet.nets.kernels import choose_kernels
 from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 from townlet.train.arena import Arena
+from townlet.train.crew.alone import Alone
 from townlet.train.crew.team import Team
 from townlet.train.crew.together import Together
 from townlet.train.load import Loaded
@@ -60,13 +61,15 @@ class Training:
     recent: Recent
     curriculum: Curriculum | None = None
     whole: WholeRound | None = None  # where rounds are made without a look on the way
-    crew: Crew = SOLO
-    together: Together | None = None  # where others train along
+    company: Alone = field(init=False)  # those who train along
+
+    def __post_init__(self) -> None:
+        self.company = Alone(self)
 
     @property
     def rows(self) -> int:
         """Of all who train together."""
-        return self.env.rows * self.crew.size
+        return self.env.rows * self.company.size
 
     def count(self, over: Episodes) -> None:
         """These episodes were lived."""
@@ -80,11 +83,11 @@ class Training:
     def state(self) -> State:
         """Everything that decides what happens next, part by part."""
         own = {name: part.state() for name, part in self._parts().items()} | {"env": dict(self.env.state())}
-        return self.together.join(own) if self.together else own
+        return self.company.join(own)
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
-        state = self.together.portion(state) if self.together else state
+        state = self.company.portion(state)
         self.seen = self.env.restore(state["env"])
         for name, part in self._parts().items():
             part.restore(state[name])
@@ -112,7 +115,7 @@ def build(loaded: Loaded, team: Team | None = None) -> Training:
     tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
     made = Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
     if team:
-        made.crew, made.together = team, Together(team, made)
+        made.company = Together(team, made)
     elif fits(made):
         made.whole = WholeRound(made)
     return made

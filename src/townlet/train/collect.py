@@ -15,7 +15,6 @@ from townlet.contract.episodes import Episodes
 from townlet.contract.vec_env import Ended, Seen, Steered
 from townlet.curriculum.curriculum import StageChange
 from townlet.train.build import Training
-from townlet.train.guards import check_reward
 
 
 class Listener(Protocol):
@@ -48,27 +47,19 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         actions = t.agent.act(t.seen)
         step = t.env.step(actions)
         t.counters.env_steps += t.rows
-        if t.together:
-            t.together.check(step.reward)
-        else:
-            check_reward(step.reward, f"at env_steps {t.counters.env_steps}")
+        t.company.check(step.reward)
         ended = t.env.ended()
         t.agent.observe(step, ended)
         listener.stepped(actions)
         over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if asks_entropy else None)
         t.seen = Seen(step.obs, step.mask)
         if len(over):
-            if t.together:
-                t.together.note(over, ended)
-            else:
-                t.count(over)
+            t.company.note(over, ended)
             t.agent.finished(over)
             listener.episodes(over, ended)
             if t.curriculum and (changes := t.curriculum.finished(over)):
                 rows = torch.tensor([change.row for change in changes])
                 t.seen = cast(Steered, t.env).set(rows, **t.curriculum.settings(rows))
                 listener.stages(changes)
-        if t.together:
-            t.together.stepped()
-    if t.together:
-        t.together.meet(listener)
+        t.company.stepped()
+    t.company.meet(listener)

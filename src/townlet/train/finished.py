@@ -6,6 +6,7 @@ pieces that outlive the large ones beside them keep the memory of those from bei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -35,9 +36,9 @@ Table = NDArray[np.float64]
 class Finished:
     """The episodes of one interval."""
 
-    def __init__(self, onlooker: Onlooker, rows: int) -> None:
+    def __init__(self, onlooker: Onlooker, extras: Sequence[str], rows: int) -> None:
         self._onlooker, self._rows, self._count = onlooker, rows, 0
-        self._lines: Table = np.zeros((LINES, EXTRAS + len(onlooker.extras)))
+        self._lines: Table = np.zeros((LINES, EXTRAS + len(extras)))
 
     def add(
         self, now: Counters, epsilon: float, over: Episodes, stage: Tensor | None, extras: NDArray[np.float32],

@@ -49,7 +49,7 @@ class Journal:
     def __init__(self, t: Training, every: int, whole: int, store: Store, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
         self.onlooker = t.arena.onlooker(t, store)
-        self._finished = Finished(self.onlooker, t.rows)
+        self._finished = Finished(self.onlooker, t.arena.extras, t.rows)
         self._monitors = Monitors(f"episode_{t.recipe.metric}", _goal(t))
         self._updates: list[Mapping[str, float]] = []  # not yet added up
         self._sums: dict[str, Sum] = {}
@@ -75,7 +75,7 @@ class Journal:
         """Episodes that ended in the last step."""
         t = self._t
         stage = t.curriculum.stage[over.rows] if t.curriculum else None
-        extras = self.onlooker.last(over.rows.numpy())
+        extras = t.arena.last(t.env, ended)
         self._finished.add(t.counters, self._epsilon, over, stage, extras)
         self.onlooker.episodes(over, stage, extras)
 
@@ -173,7 +173,7 @@ class Journal:
         table = self._finished.table()
         if not len(table):
             return {}
-        meters, causes = self.onlooker.extras, self.onlooker.causes
+        meters, causes = self._t.arena.extras, self.onlooker.causes
         by_name = {name: table[:, place] for place, name in enumerate(COLUMNS)}
         final = table[:, len(COLUMNS) :]
         kept = slice(0, self._whole)

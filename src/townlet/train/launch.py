@@ -180,7 +180,7 @@ def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None, stop: Call
     """Loop, then say what came of it."""
     loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
     # torchrun hands on what a terminal has told everybody already.
-    with Signals(echoes=1 if begun.training.together else 0) as signals:
+    with Signals(echoes=0 if begun.training.company.size == 1 else 1) as signals:
         limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked, stop)
         ending = _loop(begun, sinks, limits)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
@@ -214,8 +214,7 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
         all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
         keeper = Saver(run, t, journal, store, limits, facts(loaded))
         t.tuning.file = run.tune_file
-        if t.together:
-            t.together.begin(run, begun.changes)
+        t.company.begin(run, begun.changes)
         for note in loaded.notes:
             journal.note(note)
         try:
@@ -235,8 +234,7 @@ def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
             raise disk.explained(error, f"cannot write in {run.path}", then) from error
         finally:
             t.env.close()
-            if t.together:
-                t.together.end()
+            t.company.end()
 
 
 def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> TownletError:
@@ -262,8 +260,8 @@ def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keepe
     film(begun.run, begun.training, "start")
     keeper.save()
     limits.note_kept(begun.training)
-    if begun.training.together:  # others begin with the same weights, wherever these come from
-        begun.training.together.restore(checkpoint.name_at(begun.training.counters.env_steps))
+    # Others begin with the same weights, wherever these come from.
+    begun.training.company.restore(checkpoint.name_at(begun.training.counters.env_steps))
 
 
 def _go_on(begun: Begun, last: Checkpoint, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
@@ -312,8 +310,7 @@ def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: R
     """Everything as it was at the checkpoint; what came after it never happened. True when its metrics are gone."""
     state, info = checkpoint.read(last.path)
     t.restore(state["training"])
-    if t.together:
-        t.together.restore(last.path.name)
+    t.company.restore(last.path.name)
     journal.restore(state["journal"])
     position = info.get("metrics") or {}
     lost = store.empty and any(position.values())  # somebody moved the file away

@@ -92,18 +92,15 @@ def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[
     A round of an agent that replays nothing may be long and is interrupted: everything is as before it then. Others
     have short rounds, and too much to remember for a step back; nor do several processes go back together.
     """
-    slow = t.agent.on_policy and t.whole is None and t.together is None
+    slow = t.agent.on_policy and t.whole is None and t.company.size == 1
     before = copied({"training": t.state(), "log": log.state()}) if slow else None
     try:
-        if t.together:
-            t.together.begin_round()
+        t.company.begin_round()
         collect(t, t.agent.round, log, ask if before else unasked)
         t.tuning.follow(log)
-        if t.together:
-            t.together.agree()
+        t.company.agree()
         figures = t.agent.learn(ask if before else unasked)
-        if t.together:
-            t.together.end_round()
+        t.company.end_round()
     except Interrupted:
         assert before is not None
         t.restore(before["training"])

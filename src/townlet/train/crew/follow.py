@@ -62,10 +62,9 @@ def follow(team: Team) -> None:
 
 def _round(t: Training) -> None:
     """As in the leader's loop."""
-    assert t.together is not None
     try:
         collect(t, t.agent.round, Unheard())
     except Diverged as error:  # the leader says so
         raise SystemExit(error.exit_code) from None
-    t.together.agree()
+    t.company.agree()
     t.agent.learn()

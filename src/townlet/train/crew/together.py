@@ -12,6 +12,7 @@ from torch import Tensor
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended
+from townlet.train.crew.alone import Alone
 from townlet.train.crew.rows import joined, portion
 from townlet.train.crew.started import LEADER
 from townlet.train.crew.team import Gone, Team
@@ -34,11 +35,12 @@ STEP, ROW = 0, 1  # the first columns of what is told of an episode; the others 
 KINDS: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.float32, torch.bool, torch.float32)
 
 
-class Together:
+class Together(Alone):
     """One process of a crew with its training."""
 
     def __init__(self, team: Team, t: Training) -> None:
-        self._team, self._t = team, t
+        super().__init__(t)
+        self._team, self.size = team, team.size
         self._steps = 0  # since the last meeting
         self._lives: list[Tensor] = []
         self._told: dict[str, Any] | None = None  # the settings that all have
@@ -83,7 +85,7 @@ class Together:
         rows = over.rows + self._team.rank * self._t.env.rows
         moment = torch.full((len(over),), self._steps)
         told = torch.stack([column.double() for column in (moment, rows, *over[1:])], 1)
-        self._lives.append(torch.cat((told, torch.from_numpy(self._t.arena.extras(self._t.env, ended)).double()), 1))
+        self._lives.append(torch.cat((told, torch.from_numpy(self._t.arena.last(self._t.env, ended)).double()), 1))
 
     def stepped(self) -> None:
         """A step of all rows was made."""
@@ -91,7 +93,7 @@ class Together:
 
     def meet(self, listener: Listener) -> None:
         """After the steps of a round: all hear of the episodes of all."""
-        none = torch.zeros((0, len(KINDS) + 1 + self._t.arena.extra_count), dtype=torch.float64)
+        none = torch.zeros((0, len(KINDS) + 1 + len(self._t.arena.extras)), dtype=torch.float64)
         tables = self._team.gather_lines(torch.cat((none, *self._lives)))
         lines, others = torch.cat(tables), torch.cat(tables[1:])
         order = (lines[:, STEP] * self._t.rows + lines[:, ROW]).argsort()

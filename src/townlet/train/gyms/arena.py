@@ -109,12 +109,9 @@ class GymArena:
         self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
         return self._training
 
-    @property
-    def extra_count(self) -> int:
-        """Nothing more is known of the end of an episode."""
-        return 0
+    extras: tuple[str, ...] = ()
 
-    def extras(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+    def last(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
         """None [k, 0]."""
         return np.zeros((len(ended.rows), 0), np.float32)
 

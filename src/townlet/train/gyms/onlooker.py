@@ -21,15 +21,10 @@ OVER: Final = "the end"  # won or lost: only the environment knows
 class GymOnlooker:
     """Listens to a training in a Gymnasium environment."""
 
-    extras: tuple[str, ...] = ()
     causes: tuple[str, ...] = (OVER, TIME)
 
     def stepped(self, actions: Tensor) -> None:
         """Nothing is known of a step but its reward, and that is counted elsewhere."""
-
-    def last(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """No extras [k, 0]."""
-        return np.zeros((len(rows), 0), np.float32)
 
     def codes(self, terminated: NDArray[np.bool_], extras: NDArray[Any]) -> NDArray[np.int64]:
         """Over, or out of time."""

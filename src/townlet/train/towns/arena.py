@@ -81,11 +81,11 @@ class TownArena:
         return Town(world, rows, engine=engine, device=device, threads=threads, starts=starts, first=first)
 
     @property
-    def extra_count(self) -> int:
-        """The meters at the end of a life."""
-        return len(self.worlds.training.meters)
+    def extras(self) -> tuple[str, ...]:
+        """The meters."""
+        return tuple(self.worlds.training.meters)
 
-    def extras(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+    def last(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
         """The meters [k, M] at the end of lives."""
         assert isinstance(env, Town)
         meters: NDArray[np.float32] = env.final_meters(ended).numpy()

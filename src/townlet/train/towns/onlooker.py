@@ -29,7 +29,7 @@ class TownOnlooker:
 
     def __init__(self, t: Training, town: Town, store: Store) -> None:
         self._town, self._world = town, town.world
-        self.extras, self.causes = tuple(town.world.meters), town.cause_names
+        self.causes = town.cause_names
         self._diary, self._novelty = Diary(town), NoveltyMap(town, t.agent)
         every = t.recipe.in_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED
         self.album = Album(t, town, store, every)
@@ -38,10 +38,6 @@ class TownOnlooker:
         """A step of all rows was made by these actions."""
         self._diary.note()
         self.album.stepped(actions)
-
-    def last(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The meters [k, M] at the end of lives."""
-        return self._town.engine.final_meters(rows)
 
     def codes(self, terminated: NDArray[np.bool_], extras: NDArray[Any]) -> NDArray[np.int64]:
         """Which meter ended each life, or that time did."""
