@@ -1,6 +1,6 @@
-"""What a step costs by rows and by the size of the world: `python benchmarks/curves.py measure` and `… plot`.
+"""What a step costs by rows and by the size of the world: `python benchmarks/curves.py`.
 
-`measure` appends one line of JSON for each size, so that machines can be measured one after the other; `plot` draws
+Appends one line of JSON for each size, so that machines can be measured one after the other; `benchmarks/draw.py` draws
 all that is there. A town is varied in one thing at a time: more meters, more affordances or a larger map.
 """
 
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 
 from sim import machine
-from townlet.runs.plots import COLOURS, SETTINGS
 from townlet.sim.bench import engine_subject, interleave
 from townlet.world.load import load
 from townlet.world.tables import World
@@ -31,10 +28,8 @@ SIZES: Final = {"meters": (8, 16, 24, 31), "affordances": (15, 30, 60), "grid": 
 USUAL: Final = 16384  # rows where the world is varied, on a CPU
 USUAL_GPU: Final = 1 << 18
 KEPT: Final = Path(__file__).with_name("curves.jsonl")
-DOCS: Final = Path(__file__).parents[1] / "docs"
+FEW: Final = 64  # rows, to load everything
 ROUNDS: Final = 3
-WHITE: Final[Any] = {"figure.facecolor": "white", "axes.facecolor": "white", **dict.fromkeys(
-    ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#222222")}  # fmt: skip
 
 
 def grown(what: str, size: int) -> World:
@@ -68,75 +63,40 @@ def sizes(device: str) -> Iterator[tuple[str, int, World, int]]:
             yield what, size, grown(what, size), USUAL if device == "cpu" else USUAL_GPU
 
 
-def measure(engine: str, device: str, seconds: float, file: Path) -> None:
-    about = machine()
-    for what, size, world, rows in sizes(device):
-        subject = engine_subject(world, rows, engine, 1 if device == "cpu" else None, device)
-        found = interleave([subject], seconds, ROUNDS)[0].as_json()
-        held = torch.cuda.max_memory_allocated() if device != "cpu" else None
-        if device != "cpu":
-            torch.cuda.reset_peak_memory_stats()
-        line = {"varied": what, "size": size, "seen": world.layout.size, "bytes": held, **found, "machine": about}
-        with file.open("a", encoding="utf-8") as kept:
-            kept.write(json.dumps(line) + "\n")
-        print(f"{engine} on {device}, {what} {size}: {found['median_per_wall_s']:,.0f} steps/s", flush=True)
-        del subject
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def plot(file: Path) -> None:
-    """`docs/cost-rows.svg`, and `docs/cost-world.svg` as ns for each step."""
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    found: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines:
-        name = f"{line['engine']} on {'a GPU' if line['device'] != 'cpu' else 'one core'}"
-        found[line["varied"]][name].append((line["size"], line["median_per_wall_s"]))
-    with matplotlib.rc_context({**SETTINGS, **WHITE}):
-        figure = Figure((8, 4), layout="constrained")
-        _rates(figure.subplots(), found["rows"])
-        figure.savefig(DOCS / "cost-rows.svg")
-        figure = Figure((9.6, 3.4), layout="constrained")
-        for axes, what in zip(figure.subplots(1, len(SIZES)), SIZES, strict=True):
-            _costs(axes, what, found[what])
-        figure.savefig(DOCS / "cost-world.svg")
+def measure(engine: str, device: str, seconds: float, place: int) -> dict[str, Any]:
+    """One of the `sizes`; in a process of its own, so that nothing that was freed hides what is held."""
+    what, size, world, rows = list(sizes(device))[place]
+    on_gpu = device != "cpu"
+    if not on_gpu:
+        engine_subject(world, FEW, engine, 1)  # whatever is loaded once
+    before = resident()
+    subject = engine_subject(world, rows, engine, None if on_gpu else 1, device)
+    found = interleave([subject], seconds, ROUNDS)[0].as_json()
+    held = torch.cuda.max_memory_allocated() if on_gpu else resident() - before
+    return {"varied": what, "size": size, "seen": world.layout.size, "bytes": held, **found, "machine": machine()}
 
 
-def _rates(axes: Axes, engines: dict[str, list[tuple[int, float]]]) -> None:
-    for colour, (name, points) in zip(COLOURS, engines.items(), strict=False):
-        x, y = zip(*sorted(points), strict=True)
-        axes.loglog(x, y, "o-", color=colour, label=name)
-    axes.set(xlabel="rows", ylabel="agent-steps in a second")
-    axes.yaxis.set_major_formatter(EngFormatter())
-    axes.set_xscale("log", base=2)
-    axes.legend(frameon=False)
-
-
-def _costs(axes: Axes, what: str, engines: dict[str, list[tuple[int, float]]]) -> None:
-    """Beside the smallest world: how many times as long a step takes."""
-    for colour, (name, points) in zip(COLOURS, engines.items(), strict=False):
-        x, y = zip(*sorted(points), strict=True)
-        axes.plot(x, [y[0] / rate for rate in y], "o-", color=colour, label=name)
-    axes.set(xlabel={"grid": "side of the map"}.get(what, what), ylim=(0, None))
-    if what == "meters":
-        axes.set_ylabel("times the time of a step")
-        axes.legend(frameon=False, fontsize=8)
-
-
-def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("measure", "plot"))
     parser.add_argument("--engine", default="numba", choices=("numba", "torch", "compiled"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each size")
     parser.add_argument("--file", type=Path, default=KEPT)
-    return parser.parse_args(words)
-
-
-def main() -> None:
-    o = parse()
-    if o.what == "plot":
-        plot(o.file)
-    else:
-        measure(o.engine, o.device, o.seconds, o.file)
+    o = parser.parse_args()
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as fresh:
+        for place in range(len(list(sizes(o.device)))):
+            line = fresh.submit(measure, o.engine, o.device, o.seconds, place).result()
+            with o.file.open("a", encoding="utf-8") as kept:
+                kept.write(json.dumps(line) + "\n")
+            rate = f"{line['median_per_wall_s']:,.0f} steps/s"
+            print(f"{o.engine} on {o.device}, {line['varied']} {line['size']}: {rate}", flush=True)
 
 
 if __name__ == "__main__":

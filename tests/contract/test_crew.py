@@ -47,7 +47,8 @@ def test_moments_of_two_are_those_of_one(values: list[float], cut: int) -> None:
     whole = torch.tensor(values)
     mine, theirs = whole[:cut], whole[cut:].double()
     others = torch.tensor([len(theirs), theirs.sum(), theirs.square().sum()], dtype=torch.float64)
-    std, mean = One(0, 2, others).std_mean(mine)
-    wanted_std, wanted_mean = SOLO.std_mean(whole.double())
-    torch.testing.assert_close(mean.double(), wanted_mean, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(std.double(), wanted_std, atol=1e-3, rtol=1e-3)
+    crew = One(0, 2, torch.stack((others, 4 * others)))  # of the other part they have each value four times
+    found, wanted = crew.std_means([mine, mine]), SOLO.std_means([whole.double(), torch.cat((mine, *[theirs] * 4))])
+    for (std, mean), (wanted_std, wanted_mean) in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mean.double(), wanted_mean.double(), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(std.double(), wanted_std.double(), atol=1e-3, rtol=1e-3)

@@ -5,7 +5,7 @@ Advantages are GAE(λ) (Schulman et al. 2016). The policy is recurrent where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Final, Literal, NamedTuple
 
@@ -31,6 +31,7 @@ from townlet.nets.ways import Plain, way
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS_AT_ONCE: Final = 64  # at least, of a recurrent network: fewer make its small products inefficient
+Scale = tuple[Tensor, Tensor]  # deviation and mean
 # What an update aims at and may be scheduled, and the figure that tells its value: `entropy` tells of the policy.
 AIMS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
 
@@ -187,7 +188,7 @@ class Ppo(Actor, Batched):
         advantage, returns = self.rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.weight.value)
         explained = explained_variance(self.rollout.lived(advantage), self.rollout.lived(returns), self.crew)
         if s.normalize_advantage == "rollout":
-            std, mean = self.crew.std_mean(self.rollout.lived(advantage))
+            ((std, mean),) = self.crew.std_means([self.rollout.lived(advantage)])
             advantage.sub_(mean).div_(std + TINY)
         passes = Passes(aim.clip, aim.value_clip, self.crew)
         for minibatches in self._epochs(advantage):
@@ -224,31 +225,36 @@ class Ppo(Actor, Batched):
         """For every epoch its minibatches, each in pieces; one that is everything is gathered only once."""
         shares = list(self._minibatches())
         if len(shares) == 1 and shares[0].of <= self._most:
-            once = list(self._pieces(shares[0], advantage))
-            yield from repeat([once], self.settings.epochs)
+            (scale,) = self._scales(shares, advantage)
+            yield from repeat([list(self._pieces(shares[0], scale))], self.settings.epochs)
             return
         for _ in range(self.settings.epochs):
-            yield (self._pieces(share, advantage) for share in shares)
+            yield map(self._pieces, shares, self._scales(shares, advantage))
             shares = list(self._minibatches())
+
+    def _scales(self, shares: Sequence[Share], advantage: Tensor) -> Sequence[Scale | None]:
+        """By what the advantages of each minibatch are brought to mean 0 and deviation 1, where they are."""
+        if self.settings.normalize_advantage != "batch":
+            return [None] * len(shares)
+        steps, axis = (advantage, 1) if self.network.hidden else (advantage.view(-1), 0)
+        return self.crew.std_means([steps.index_select(axis, share.places) for share in shares])
 
     @property
     def _most(self) -> int:
         """How many steps, or rows of a recurrent policy, go through the network at once."""
         return max(ROWS_AT_ONCE, self._at_once // self.settings.n_steps) if self.network.hidden else self._at_once
 
-    def _pieces(self, share: Share, advantage: Tensor) -> Iterator[Piece]:
+    def _pieces(self, share: Share, scale: Scale | None) -> Iterator[Piece]:
         """What is here of a minibatch in pieces; advantages are normalised over all of it."""
-        recurrent, s, index = self.network.hidden > 0, self.settings, share.places
-        each = 1 / (share.of * s.n_steps if recurrent else share.of)
-        if normal := s.normalize_advantage == "batch":
-            chosen = advantage.index_select(1, index) if recurrent else advantage.view(-1).index_select(0, index)
-            std, mean = self.crew.std_mean(chosen)
+        recurrent, index = self.network.hidden > 0, share.places
+        each = 1 / (share.of * self.settings.n_steps if recurrent else share.of)
         for part in torch.split(index, self._most) if len(index) else ():
             if recurrent:
                 batch, fresh, hidden = self.rollout.gather_rows(part)
             else:
                 batch, fresh, hidden = self.rollout.gather(part), None, self.network.start(len(part))
-            if normal:
+            if scale:
+                std, mean = scale
                 batch = batch._replace(advantage=(batch.advantage - mean) / (std + TINY))
             yield Piece(batch, fresh, hidden, each)
 

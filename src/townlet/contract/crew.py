@@ -35,12 +35,18 @@ class Crew:
         """Of places slot × rows of all + row [B] those that are here [b], as slot × `rows` + row."""
         if self.size == 1:
             return places
-        row = places % (rows * self.size) - self.rank * rows
-        return (places // (rows * self.size) * rows + row)[self.here(places, rows)]
+        slot, row = self._split(places, rows)
+        return (slot * rows + row)[(row >= 0) & (row < rows)]
 
     def here(self, places: Tensor, rows: int) -> Tensor:
         """Which of such places [B] are here, bool [B]."""
-        return places % (rows * self.size) // rows == self.rank
+        row = self._split(places, rows)[1]
+        return (row >= 0) & (row < rows)
+
+    def _split(self, places: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """Slots and rows [B], these counted from the first one here. Whole numbers are slow to divide: only once."""
+        slot = places // (rows * self.size)
+        return slot, places - slot * (rows * self.size) - self.rank * rows
 
     def add_up(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in the same tensor."""
@@ -48,25 +54,30 @@ class Crew:
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of the values of all, a scalar."""
-        return values.mean() if self.size == 1 else self._moments(values)[0]
+        return values.mean() if self.size == 1 else self._moments([values])[0][0]
 
     def var(self, values: Tensor) -> Tensor:
         """Their variance, a scalar."""
-        return values.var(correction=0) if self.size == 1 else self._moments(values)[1]
+        return values.var(correction=0) if self.size == 1 else self._moments([values])[0][1]
 
-    def std_mean(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Their deviation and mean, scalars."""
+    def std_means(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Deviation and mean of each part, scalars."""
         if self.size == 1:
-            return torch.std_mean(values, correction=0)
-        mean, var = self._moments(values)
-        return var.sqrt(), mean
+            return [torch.std_mean(values, correction=0) for values in parts]
+        return [(var.sqrt(), mean) for mean, var in self._moments(parts)]
 
-    def _moments(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance, by one sum over all processes: to wait for each other takes longer than to calculate."""
-        wide = values.double()
-        sums = self.add_up(torch.stack((wide.new_tensor(wide.numel()), wide.sum(), wide.square().sum())))
-        mean = sums[1] / sums[0]
-        return mean.to(values.dtype), (sums[2] / sums[0] - mean.square()).clamp_(min=0.0).to(values.dtype)
+    def _moments(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Means and variances, by one sum over all processes: to wait for each other takes longer than to calculate."""
+        sums = self.add_up(torch.stack([_sums(values.double()) for values in parts]))
+        count, total, squares = sums.unbind(1)
+        mean = total / count
+        var = (squares / count - mean.square()).clamp_(min=0.0)
+        return list(zip(mean.to(parts[0].dtype), var.to(parts[0].dtype), strict=True))
+
+
+def _sums(values: Tensor) -> Tensor:
+    """Their number, their sum and that of their squares [3]."""
+    return torch.stack((values.new_tensor(values.numel()), values.sum(), values.square().sum()))
 
 
 SOLO = Crew()

@@ -1,0 +1,93 @@
+"""Plots of what a step costs, for the docs: `python benchmarks/draw.py`, from what `benchmarks/curves.py` measured."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from curves import KEPT, SIZES
+from townlet.runs.plots import COLOURS, SETTINGS
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+WHITE: Final[Any] = {"figure.facecolor": "white", "axes.facecolor": "white", **dict.fromkeys(
+    ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#222222")}  # fmt: skip
+LEAST: Final = 1 << 18  # rows: with fewer, what a process holds anyway is most of it
+Curves = dict[str, list[tuple[int, float]]]
+
+
+def read(file: Path) -> tuple[dict[str, Curves], Curves]:
+    """Agent-steps in a second by what is varied, and bytes for each row.
+
+    The quickest round counts of all that were ever made with a size: processors change their pace.
+    """
+    best: dict[tuple[str, str, int], float] = defaultdict(float)
+    memory: dict[str, dict[int, float]] = defaultdict(dict)
+    for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+        name = f"{line['engine']} on {'one core' if line['device'] == 'cpu' else 'a GPU'}"
+        place = line["varied"], name, line["size"]
+        best[place] = max(best[place], line["best_per_wall_s"])
+        if line["varied"] == "rows" and line["size"] >= LEAST:
+            memory[name][line["size"]] = line["bytes"] / line["size"]
+    rates: dict[str, Curves] = defaultdict(lambda: defaultdict(list))
+    for (varied, name, size), rate in best.items():
+        rates[varied][name].append((size, rate))
+    return rates, {name: list(points.items()) for name, points in memory.items()}
+
+
+def plot(file: Path) -> None:
+    """`docs/cost-rows.svg`: steps in a second and memory. `docs/cost-world.svg`: times the time of the least world."""
+    rates, memory = read(file)
+    with matplotlib.rc_context({**SETTINGS, **WHITE, "svg.hashsalt": "townlet"}):
+        figure = Figure((9.6, 3.8), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+        _by_rows(left, rates["rows"], "agent-steps in a second")
+        left.set_yscale("log")
+        left.legend(frameon=False)
+        _by_rows(right, memory, "bytes for each row")
+        right.set_ylim(0)
+        _save(figure, "cost-rows")
+        figure = Figure((9.6, 3.4), layout="constrained")
+        for axes, what in zip(figure.subplots(1, len(SIZES), sharey=True), SIZES, strict=True):
+            _by_size(axes, what, rates[what])
+        _save(figure, "cost-world")
+
+
+def _curves(axes: Axes, curves: Curves) -> None:
+    for colour, (name, points) in zip(COLOURS, curves.items(), strict=False):
+        axes.plot(*zip(*sorted(points), strict=True), "o-", color=colour, label=name)
+
+
+def _by_rows(axes: Axes, curves: Curves, what: str) -> None:
+    _curves(axes, curves)
+    axes.set_xscale("log", base=2)
+    axes.set(xlabel="rows", ylabel=what)
+    axes.yaxis.set_major_formatter(EngFormatter())
+
+
+def _relative(curves: Curves) -> Curves:
+    """The time of a step beside that of the smallest size."""
+    return {name: [(x, min(points)[1] / rate) for x, rate in points] for name, points in curves.items()}
+
+
+def _by_size(axes: Axes, what: str, curves: Curves) -> None:
+    """How many times as long a step takes as in the smallest world."""
+    _curves(axes, _relative(curves))
+    axes.set(xlabel={"grid": "side of the map"}.get(what, what), ylim=(0, None))
+    if what == "meters":
+        axes.set_ylabel("times the time of a step")
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _save(figure: Figure, name: str) -> None:
+    figure.savefig(DOCS / f"{name}.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    plot(KEPT)
