@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator
 
 from curves import KEPT, SIZES
 from townlet.runs.plots import COLOURS, SETTINGS
@@ -19,6 +20,7 @@ DOCS: Final = Path(__file__).parents[1] / "docs"
 WHITE: Final[Any] = {"figure.facecolor": "white", "axes.facecolor": "white", **dict.fromkeys(
     ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), "#222222")}  # fmt: skip
 LEAST: Final = 1 << 18  # rows: with fewer, what a process holds anyway is most of it
+RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 Curves = dict[str, list[tuple[int, float]]]
 
 
@@ -47,14 +49,14 @@ def plot(file: Path) -> None:
     with matplotlib.rc_context({**SETTINGS, **WHITE, "svg.hashsalt": "townlet"}):
         figure = Figure((9.6, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-        _by_rows(left, rates["rows"], "agent-steps in a second")
         left.set_yscale("log")
+        _by_rows(left, rates["rows"], "agent-steps in a second")
         left.legend(frameon=False)
         _by_rows(right, memory, "bytes for each row")
         right.set_ylim(0)
         _save(figure, "cost-rows")
         figure = Figure((9.6, 3.4), layout="constrained")
-        for axes, what in zip(figure.subplots(1, len(SIZES), sharey=True), SIZES, strict=True):
+        for axes, what in zip(figure.subplots(1, len(SIZES)), SIZES, strict=True):
             _by_size(axes, what, rates[what])
         _save(figure, "cost-world")
 
@@ -68,6 +70,8 @@ def _by_rows(axes: Axes, curves: Curves, what: str) -> None:
     _curves(axes, curves)
     axes.set_xscale("log", base=2)
     axes.set(xlabel="rows", ylabel=what)
+    axes.xaxis.set_major_locator(LogLocator(base=4))
+    axes.xaxis.set_major_formatter(lambda rows, _: f"2{str(round(math.log2(rows))).translate(RAISED)}")
     axes.yaxis.set_major_formatter(EngFormatter())
 
 
