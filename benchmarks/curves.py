@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from sim import machine
+from sim import device, machine
 from townlet.sim.bench import engine_subject, interleave
 from townlet.world.load import load
 from townlet.world.tables import World
@@ -33,7 +33,9 @@ ROUNDS: Final = 3
 
 
 def grown(what: str, size: int) -> World:
-    """The standard town with more of one thing."""
+    """The standard town, with more of one thing unless that is rows."""
+    if what == "rows":
+        return load("town")
     lines = ["extends: town"]
     if what == "grid":
         lines.append(f"map: {{size: [{size}, {size}]}}")
@@ -53,14 +55,13 @@ def grown(what: str, size: int) -> World:
         return load(str(file))
 
 
-def sizes(device: str) -> Iterator[tuple[str, int, World, int]]:
-    """(what is varied, how much of it, the world, rows)."""
-    town = load("town")
+def sizes(on_gpu: bool) -> Iterator[tuple[str, int, int]]:
+    """(what is varied, how much of it, rows)."""
     for rows in ROWS:
-        yield "rows", rows, town, rows
+        yield "rows", rows, rows
     for what, some in SIZES.items():
         for size in some:
-            yield what, size, grown(what, size), USUAL if device == "cpu" else USUAL_GPU
+            yield what, size, USUAL_GPU if on_gpu else USUAL
 
 
 def resident() -> int:
@@ -69,10 +70,9 @@ def resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def measure(engine: str, device: str, seconds: float, place: int) -> dict[str, Any]:
+def measure(engine: str, device: str, seconds: float, what: str, size: int, rows: int) -> dict[str, Any]:
     """One of the `sizes`; in a process of its own, so that nothing that was freed hides what is held."""
-    what, size, world, rows = list(sizes(device))[place]
-    on_gpu = device != "cpu"
+    world, on_gpu = grown(what, size), device != "cpu"
     if not on_gpu:
         engine_subject(world, FEW, engine, 1)  # whatever is loaded once
     before = resident()
@@ -85,14 +85,14 @@ def measure(engine: str, device: str, seconds: float, place: int) -> dict[str, A
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--engine", default="numba", choices=("numba", "torch", "compiled"))
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", type=device, default="cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each size")
     parser.add_argument("--file", type=Path, default=KEPT)
     o = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, max_tasks_per_child=1) as fresh:
-        for place in range(len(list(sizes(o.device)))):
-            line = fresh.submit(measure, o.engine, o.device, o.seconds, place).result()
+        for size in sizes(o.device != "cpu"):
+            line = fresh.submit(measure, o.engine, o.device, o.seconds, *size).result()
             with o.file.open("a", encoding="utf-8") as kept:
                 kept.write(json.dumps(line) + "\n")
             rate = f"{line['median_per_wall_s']:,.0f} steps/s"

@@ -24,7 +24,9 @@ import torch
 
 from peers import all_peers
 from townlet import __version__
+from townlet.errors import TownletError
 from townlet.sim.bench import Result, Subject, cores, draw_actions, engine_subject, interleave
+from townlet.sim.engines import check_device
 from townlet.sim.town import Town
 from townlet.world.load import load
 from townlet.world.tables import World
@@ -109,6 +111,15 @@ def measure(options: argparse.Namespace) -> Iterable[tuple[list[Result], list[st
             print(f"{name}, {rows} rows: {len(subjects)} subjects", file=sys.stderr, flush=True)
             results += interleave(subjects, options.seconds, options.rounds)
             yield results, skipped
+
+
+def device(name: str) -> str:
+    """For a command line: a device that torch has here."""
+    try:
+        check_device(name)
+    except TownletError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
 
 
 def machine() -> dict[str, Any]:

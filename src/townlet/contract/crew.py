@@ -35,18 +35,18 @@ class Crew:
         """Of places slot × rows of all + row [B] those that are here [b], as slot × `rows` + row."""
         if self.size == 1:
             return places
-        slot, row = self._split(places, rows)
-        return (slot * rows + row)[(row >= 0) & (row < rows)]
+        slot, row, here = self._split(places, rows)
+        return (slot * rows + row)[here]
 
     def here(self, places: Tensor, rows: int) -> Tensor:
         """Which of such places [B] are here, bool [B]."""
-        row = self._split(places, rows)[1]
-        return (row >= 0) & (row < rows)
+        return self._split(places, rows)[2]
 
-    def _split(self, places: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """Slots and rows [B], these counted from the first one here. Whole numbers are slow to divide: only once."""
+    def _split(self, places: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Slots, rows counted from the first one here, and which are here [B]. Whole numbers are slow to divide."""
         slot = places // (rows * self.size)
-        return slot, places - slot * (rows * self.size) - self.rank * rows
+        row = places - slot * (rows * self.size) - self.rank * rows
+        return slot, row, (row >= 0) & (row < rows)
 
     def add_up(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in the same tensor."""
