@@ -14,8 +14,9 @@ from typing import Final
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 
+REPORT: Final = "metrics.report=true"  # drawing it takes longer than such a training, so few tests do
 SHARED: Final = (
-    "rows=8", "threads=1", "evaluation.episodes=8", "metrics.tensorboard=false",
+    "rows=8", "threads=1", "evaluation.episodes=8", "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
 SMALL: Final[dict[str, tuple[str, ...]]] = {
     "town-l0:dqn": (
@@ -33,7 +34,7 @@ SMALL: Final[dict[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 # The same in other environments: every kind of action, of network and of observation once.
-GYM: Final = ("threads=1", "evaluation.episodes=5", "metrics.tensorboard=false")
+GYM: Final = ("threads=1", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
 PPO: Final = (*GYM, "rows=4", "network.hidden=[16]", "agent.n_steps=64", "agent.epochs=2", "budget.env_steps=1024")
 SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ppo": ("CartPole-v1:ppo", (*PPO, "evaluation.every=512")),

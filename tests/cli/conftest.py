@@ -10,7 +10,7 @@ import torch
 
 from cli.program import Program, program
 from sharing import Runs, once
-from small import SMALL, SMALL_GYM, train_gym
+from small import REPORT, SMALL, SMALL_GYM, train_gym
 
 
 @pytest.fixture
@@ -28,7 +28,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     kinds = ("town-l0:dqn", "town:ppo", "town-l2:drqn")
     found = once(
-        tmp_path_factory, "towns", lambda root: {kind: start(load(kind, SMALL[kind]), root).run for kind in kinds}
+        tmp_path_factory,
+        "towns",
+        lambda root: {kind: start(load(kind, [*SMALL[kind], REPORT]), root).run for kind in kinds},
     )
     return found[kinds[0]].path.parent
 
@@ -37,7 +39,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gym_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """A finished run of each kind outside towns, by `small.SMALL_GYM`; only to be read."""
     torch.set_num_threads(1)
-    return once(tmp_path_factory, "gyms", lambda root: {kind: train_gym(kind, root) for kind in SMALL_GYM})
+    return once(
+        tmp_path_factory,
+        "gyms",
+        lambda root: {kind: train_gym(kind, root, *([REPORT] if kind == "ppo" else [])) for kind in SMALL_GYM},
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")

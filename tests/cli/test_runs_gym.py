@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import Program
-from small import SMALL_GYM, train_gym
+from small import REPORT, SMALL_GYM, train_gym
 from townlet.runs.folder import Run
 from townlet.train.several import iqm
 
@@ -31,7 +31,7 @@ def test_the_report_says_whether_it_is_solved_and_what_it_took(gym_runs: dict[st
 
 
 def test_a_threshold_of_the_recipes_own_is_reached(tmp_path: Path) -> None:
-    run = train_gym("ppo", tmp_path, "reward_threshold=2")
+    run = train_gym("ppo", tmp_path, "reward_threshold=2", REPORT)
     told = run.report_md.read_text()
     assert "| yes, from 2 |" in told
     assert "That is solved: from 2.00 on it counts as solved." in told

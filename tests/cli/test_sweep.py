@@ -21,7 +21,7 @@ from townlet.train.sweeps.spec import Searched
 
 SMALL = (
     "rows=2", "threads=1", "agent.n_steps=16", "evaluation.episodes=2", "evaluation.every=64",
-    "metrics.tensorboard=false",
+    "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
 SPACE = ("agent.lr=1e-4..1e-1", "agent.epochs=1..8", "agent.gamma=0.9,0.99", "network.hidden=[8],[16]")
 SWEEP = ("sweep", "Bandit-v0:ppo", *SPACE, *SMALL, "--steps", "128")

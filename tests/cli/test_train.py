@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import Program
-from small import SMALL, ctrl_c_once_training
+from small import REPORT, SMALL, ctrl_c_once_training
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 
@@ -17,7 +17,7 @@ WORDS = SMALL["town-l0:dqn"]
 
 
 def test_training_ends_with_what_was_learned_and_where_it_lies(townlet: Program, tmp_path: Path) -> None:
-    done = townlet("train", "town-l0:dqn", *WORDS, "--seed", "5", "--steps", "800", "--root", str(tmp_path))
+    done = townlet("train", "town-l0:dqn", *WORDS, REPORT, "--seed", "5", "--steps", "800", "--root", str(tmp_path))
     assert done.code == 0
     run = Run.open("latest", tmp_path)
     assert run.meta()["seed"] == 5
@@ -34,7 +34,7 @@ def test_the_last_lines_can_be_copied_and_work(
 ) -> None:
     root = tmp_path / "a folder whose name alone is longer than a narrow terminal, and has blanks"
     monkeypatch.setenv("COLUMNS", "80")
-    done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "8e2", "--root", str(root))
+    done = townlet("train", "town-l0:dqn", *WORDS, REPORT, "--steps", "8e2", "--root", str(root))
     lines = {line.split(":")[0]: line.partition(":")[2].strip() for line in done.out.splitlines()[-4:]}
     assert list(lines) == ["Run", "Report", "Watch", "Measure"]
     assert Path(lines["Run"]).is_dir()
@@ -56,6 +56,18 @@ def test_a_finished_run_says_so_and_how_to_go_on(townlet: Program, tmp_path: Pat
         assert checkpoint.newest(run.checkpoints).env_steps == 320  # type: ignore[union-attr]
     assert townlet("train", "--resume", "latest", "budget.env_steps=384", *root).code == 0
     assert checkpoint.newest(run.checkpoints).env_steps == 384  # type: ignore[union-attr]
+
+
+def test_a_report_that_was_not_asked_for_can_be_had_later(townlet: Program, tmp_path: Path) -> None:
+    root = ["--root", str(tmp_path)]
+    done = townlet("train", "town-l0:dqn", *WORDS, "--steps", "320", *root)
+    (run,) = Run.list(tmp_path)
+    assert "Report:" not in done.out
+    assert not run.report_html.exists()
+    assert "Report: none yet" in townlet("runs", "show", run.name, *root).out
+    done = townlet("train", "--resume", run.name, REPORT, *root)
+    assert f"Report:  {run.report_html}" in done.out
+    assert run.report_html.is_file()
 
 
 def test_several_seeds_are_summed_up(townlet: Program, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ SCRIPT = Path(__file__).with_name("forge.py")
 # Small towns with short lives, so that a second holds many episodes, updates, marks, evaluations and checkpoints.
 TINY = (
     "rows=4", "threads=1", "network.hidden=[16]", "change.max_steps=40", "evaluation.episodes=2",
-    "evaluation.every=400", "metrics.every=100", "metrics.tensorboard=false", "checkpoints.every_episodes=6",
-    "budget={env_steps: 1600}",
+    "evaluation.every=400", "metrics.every=100", "metrics.tensorboard=false", "metrics.report=false",
+    "checkpoints.every_episodes=6", "budget={env_steps: 1600}",
 )  # fmt: skip
 DQN = (*TINY, "agent.replay=400", "agent.warmup=100", "agent.batch_size=8")
 

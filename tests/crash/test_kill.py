@@ -96,7 +96,7 @@ def kill_at_random(forge: Forge, folder: Path, times: int) -> None:
 
 
 def test_killed_at_random_instants(forge: Forge, tmp_path: Path) -> None:
-    kill_at_random(forge, tmp_path, 20)
+    kill_at_random(forge, tmp_path, 12)
 
 
 @pytest.mark.long(minutes=7)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from crash.smith import DQN, HASHING, TINY, Forge, differences, digest, kept, odd_leaves, only_run
+from small import REPORT
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
@@ -91,7 +92,7 @@ def test_the_same_seed_gives_the_same_bits_in_another_process(forge: Forge, tmp_
 
 
 def test_a_finished_run_is_left_as_it_is(forge: Forge, tmp_path: Path) -> None:
-    run = forge.train("town:dqn", (*DQN, "budget={env_steps: 400}"), tmp_path)
+    run = forge.train("town:dqn", (*DQN, "budget={env_steps: 400}", REPORT), tmp_path)
     state, metrics, said = kept(run), digest(run), Run(run).meta()["summary"]
     (run / "report.html").unlink()
     for words in ((), ("budget.env_steps=200",)):

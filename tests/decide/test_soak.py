@@ -60,7 +60,7 @@ async def watch(server: Process, seconds: float) -> list[Look]:
     return looks
 
 
-@pytest.mark.parametrize("minutes", [2, pytest.param(60, marks=pytest.mark.long(minutes=60))])
+@pytest.mark.parametrize("minutes", [0.5, pytest.param(60, marks=pytest.mark.long(minutes=60))])
 def test_memory_handles_and_answers_stay_as_they_were(tmp_path: Path, minutes: float) -> None:
     server, begun = Process(tmp_path, "hive", *WORDS).start().wait(), time.monotonic()
     try:

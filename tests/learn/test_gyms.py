@@ -51,7 +51,7 @@ SLOW = ("Bandit-v0:reinforce",)  # the same agent learns CartPole more quickly
 
 def trained(recipe: str, root: Path, *words: str) -> Outcome:
     """Train it on one thread; the figures are printed (pytest -s)."""
-    outcome = start(load(recipe, (*words, "threads=1", "metrics.tensorboard=false")), root)
+    outcome = start(load(recipe, (*words, "threads=1", "metrics.tensorboard=false", "metrics.report=false")), root)
     assert outcome.ending.last is not None
     score, seconds = outcome.ending.last.score("return"), outcome.seconds
     print(f"\n{recipe} {' '.join(words)}: {score:.2f} in {seconds:.0f} s; {outcome.ending.why}")

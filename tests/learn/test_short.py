@@ -10,7 +10,13 @@ from townlet.runs.reader import Reader
 from townlet.train.launch import Outcome, start
 from townlet.train.load import load
 
-SHORT = ("threads=1", "metrics.tensorboard=false", "evaluation.every=.05", "evaluation.episodes=50")
+SHORT = (
+    "threads=1",
+    "metrics.tensorboard=false",
+    "metrics.report=false",
+    "evaluation.every=.05",
+    "evaluation.episodes=50",
+)
 
 
 def learned(recipe: str, root: Path, *words: str) -> Outcome:

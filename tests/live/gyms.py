@@ -19,7 +19,7 @@ from train.tiny import tiny
 
 SMALL: Final = (
     "threads=1", "rows=4", "evaluation.episodes=2", "evaluation.every=200", "metrics.every=64",
-    "metrics.tensorboard=false",
+    "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
 PPO: Final = (*SMALL, "agent.n_steps=16", "agent.epochs=1", "env_steps=384")
 LIMIT: Final = "gym.max_episode_steps=14"

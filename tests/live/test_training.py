@@ -21,7 +21,7 @@ from live.conftest import Page
 from townlet.train.launch import start
 from townlet.train.load import load
 
-SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false")
+SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
 ENDLESS = ("--steps", "1e12", "--minutes", "5")
 Visit = Callable[[int], Page]
 
@@ -99,7 +99,7 @@ def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
 
 def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     roots = tmp_path / "seen", tmp_path / "unseen"
-    watched = Trained(roots[0], "--steps", "20000", "--pause-at", "12000", "--live", "--port", "0")
+    watched = Trained(roots[0], "--steps", "10000", "--pause-at", "6000", "--live", "--port", "0")
     port = watched.port()
     pages = [visit(port) for _ in range(5)]
     for page in pages:
@@ -110,7 +110,7 @@ def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     watched.process.communicate(timeout=120)
     assert watched.process.returncode == 0
     recipe, *words = SMALL
-    start(load(recipe, [*words, "budget.env_steps=20000"]), roots[1], pause_at=12_000)
+    start(load(recipe, [*words, "budget.env_steps=10000"]), roots[1], pause_at=6000)
     assert differences(*map(only_run, roots)) == []
     assert not (only_run(roots[0]) / "live.feed").exists()
 

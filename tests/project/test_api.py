@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import townlet
-from small import SMALL, ctrl_c_once_training
+from small import REPORT, SMALL, ctrl_c_once_training
 from townlet.errors import TownletError
 from townlet.runs.folder import Run
 
@@ -20,7 +20,7 @@ WORDS = [*SMALL["town:ppo"], "budget.env_steps=256"]
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     torch.set_num_threads(1)
-    return townlet.train("town:ppo", seed=3, overrides=WORDS, root=tmp_path_factory.mktemp("runs"))
+    return townlet.train("town:ppo", seed=3, overrides=[*WORDS, REPORT], root=tmp_path_factory.mktemp("runs"))
 
 
 def test_every_public_name_is_there() -> None:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pytest
 
+from small import REPORT
 from townlet.runs.catalogue import METRICS, described
 from townlet.runs.export import write_csv
 from townlet.runs.folder import Run
@@ -27,7 +28,7 @@ CHANGING: Final = (
     "plateau={key: lr, patience: 400, least: 1e6, multiply: .5}",
 )  # fmt: skip
 RECIPES: Final = {
-    "town:dqn": DQN,
+    "town:dqn": (*DQN, REPORT),
     "town:ppo": (*PPO, *CHANGING),
     "town:dqn-rnd": (*DQN, "explore.bonus.hidden=[8]", "agent.prioritized={}"),
     "town:dqn-curriculum": (*DQN, STAGES, "change.max_steps=12"),
@@ -35,16 +36,11 @@ RECIPES: Final = {
     "Pendulum-v1:ppo": tuple(word for word in PPO if not word.startswith("change")),
 }
 
-# Some are stopped just before their end: of reports, which take longer than all else, there are enough.
-LAST: Final = dict.fromkeys(("town:dqn-rnd", "town-l2:drqn", "Pendulum-v1:ppo"), 1100)
-
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     root = tmp_path_factory.mktemp("recorded")
-    return {
-        recipe: start(load(recipe, words), root, pause_at=LAST.get(recipe)).run for recipe, words in RECIPES.items()
-    }
+    return {recipe: start(load(recipe, words), root).run for recipe, words in RECIPES.items()}
 
 
 def figures(run: Run, to: Path) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from films import film_facts
-from small import SMALL, train_gym
+from small import REPORT, SMALL, train_gym
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, films
 from townlet.runs.folder import Run
@@ -42,7 +42,7 @@ def weights(run: Run) -> bytes:
 
 @pytest.mark.parametrize("kind", ["ppo", pytest.param("numbers", marks=pytest.mark.long)])
 def test_videos_come_at_the_start_at_every_best_and_at_the_end_and_change_nothing(kind: str, tmp_path: Path) -> None:
-    filmed, plain = train_gym(kind, tmp_path / "a", *FILMED), train_gym(kind, tmp_path / "b")
+    filmed, plain = train_gym(kind, tmp_path / "a", *FILMED, REPORT), train_gym(kind, tmp_path / "b")
     assert moments(filmed) == wanted(filmed)
     assert moments(plain) == []
     assert weights(filmed) == weights(plain) != b""

@@ -26,7 +26,7 @@ from townlet.train.policies import load_policy
 torch.set_num_threads(1)
 SMALL = (
     "threads=1", "rows=4", "network.hidden=[16]", "evaluation.episodes=6", "evaluation.every=500", "metrics.every=200",
-    "metrics.tensorboard=false", "metrics.whole_episodes=1000",
+    "metrics.tensorboard=false", "metrics.report=false", "metrics.whole_episodes=1000",
 )  # fmt: skip
 AGENTS = {
     "CartPole-v1:ppo": ("agent.n_steps=32", "agent.epochs=2"),

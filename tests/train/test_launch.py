@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from crash.smith import odd_leaves
+from small import REPORT
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -29,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Heard]:
     """A finished run, only to be read."""
     heard = Heard()
     root = tmp_path_factory.mktemp("trained") / "runs"
-    return start(tiny("town:dqn", "metrics.tensorboard=true"), root, sinks=[heard]), heard
+    return start(tiny("town:dqn", "metrics.tensorboard=true", REPORT), root, sinks=[heard]), heard
 
 
 def test_a_run_leaves_all_its_files(trained: tuple[Outcome, Heard]) -> None:

@@ -137,14 +137,14 @@ def test_a_learning_rate_far_too_high_is_told_on_the_console_in_the_store_and_in
     heard = Heard()
     words = ("threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096")
     words += ("network={hidden: [16], activation: relu}",)
-    quiet = ("metrics={every: 128, tensorboard: false}", "evaluation={every: 1, episodes: 2}")
+    quiet = ("metrics={every: 128, tensorboard: false, report: false}", "evaluation={every: 1, episodes: 2}")
     run = start(load("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[heard]).run
     with Store(run.metrics_file) as store:
         found = store.read("alerts", ["name", "tip"])
     assert {"entropy collapse", "dead units"} & {*found["name"]}
     assert all(found["tip"])
-    text = write(run)[0].read_text()
+    text = write(run)[0].read_text().replace("\\", "")  # Markdown escapes what it would read as its own
     for name, tip in zip(found["name"], found["tip"], strict=True):
         assert any(note.startswith(f"{name}: ") and note.endswith(f"Tip: {tip}") for note in heard.notes)
         assert name in text
-        assert tip in text.replace("\\", "")
+        assert tip in text

@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 BUDGET, ROWS = 512, 4
 SMALL = (
     "threads=1", f"rows={ROWS}", "network.hidden=[16]", "evaluation={episodes: 2, every: 1}", f"env_steps={BUDGET}",
-    "metrics.tensorboard=false",
+    "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
 LONG = "{{start: {0}, end: {1}, from: 0.25, to: 384, shape: {2}, warmup: 0.125}}"
 # recipe → (env_steps between updates, other settings, key of a schedule → its figure)

@@ -18,7 +18,8 @@ torch.set_num_threads(1)
 
 TINY = (
     "rows=4", "threads=1", "network.hidden=[16]", "change.max_steps=40", "evaluation.episodes=3",
-    "evaluation.every=400", "metrics.every=100", "metrics.tensorboard=false", "budget={env_steps: 1200}",
+    "evaluation.every=400", "metrics.every=100", "metrics.tensorboard=false", "metrics.report=false",
+    "budget={env_steps: 1200}",
 )  # fmt: skip
 DQN = (*TINY, "agent.replay=400", "agent.warmup=100", "agent.batch_size=8")
 PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")

@@ -190,7 +190,9 @@ def _finish(outcome: Outcome) -> None:
         return
     said = outcome.summary.sentences() if outcome.summary else []
     said.append(_over(outcome))
-    said += [f"Run:     {outcome.run.path}", f"Report:  {outcome.run.report_html}"]
+    said.append(f"Run:     {outcome.run.path}")
+    if outcome.run.report_html.is_file():
+        said.append(f"Report:  {outcome.run.report_html}")
     said += [f"Watch:   {command('play', outcome.run)}", f"Measure: {command('eval', outcome.run)}"]
     for line in said:
         console.print(line, markup=False, soft_wrap=True)

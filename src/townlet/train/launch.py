@@ -13,7 +13,7 @@ from townlet.agents.agent import unasked
 from townlet.contract.state import Stateful
 from townlet.errors import EnvironmentFailed, Mark, TownletError
 from townlet.rng import Streams
-from townlet.runs import checkpoint, disk, films, report
+from townlet.runs import checkpoint, disk, films
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
@@ -30,6 +30,7 @@ from townlet.train.journal import Journal
 from townlet.train.limits import Limits
 from townlet.train.load import Loaded
 from townlet.train.loop import Ending, loop
+from townlet.train.recipe import Recipe
 from townlet.train.reopen import reopen, world_file
 from townlet.train.resolved import asked_text, resolved_text
 from townlet.train.signals import Signals
@@ -193,8 +194,16 @@ def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None, stop: Call
         took = {} if limits.over else {"seconds": round(seconds, 1)}
         run.note(ended=ending.why, finished=ending.finished, summary=told, **took)
         if summary:
-            report.write(run)
+            report(run, recipe)
     return Outcome(run, ending, summary, seconds, recipe.seed, not limits.over)
+
+
+def report(run: Run, recipe: Recipe) -> None:
+    """Write the report of a run, if its recipe asks for one."""
+    if recipe.metrics.report:
+        from townlet.runs.report import write  # with matplotlib, for which the first step need not wait
+
+        write(run)
 
 
 def _best(begun: Begun) -> Best | None:

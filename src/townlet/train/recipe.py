@@ -135,6 +135,9 @@ class Metrics(Model):
         20, ge=0, description="Episodes kept whole in each interval; of the others only counts, means and quantiles."
     )
     tensorboard: bool = Field(True, description="Write for TensorBoard as well.")
+    report: bool = Field(
+        True, description="Write report.md and report.html at the end. Without, it ends a few seconds sooner."
+    )
     wandb: bool = Field(
         False,
         description="Send it to Weights & Biases as well, by `pip install 'townlet[wandb]'`; with WANDB_MODE=offline "

@@ -20,7 +20,7 @@ ROWS: Final = 2
 # A few updates and two evaluations of short episodes, of whatever agent in whatever environment.
 MOMENT: Final = (
     f"rows={ROWS}", "threads=1", "budget.env_steps=256", "evaluation.episodes=1", "evaluation.every=256",
-    "metrics.tensorboard=false",
+    "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
 OF_AGENTS: Final = {
     "ppo": ("agent.n_steps=32", "agent.batch_size=32", "agent.epochs=1"),

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from townlet.config.flow import flow
 from townlet.contract.counters import Counters
-from townlet.runs import report
 from townlet.runs.lock import Lock
-from townlet.train.launch import begin
+from townlet.train.launch import begin, report
 from townlet.train.load import load
 from townlet.train.recipe import Recipe
 from townlet.train.sinks import Mark, Sink
@@ -112,7 +111,7 @@ def train(trial: Trial, experiment: Experiment, sink: Callable[[Recipe], Sink] |
         with Lock(begun.run.path):
             outcome = begun.train(sinks, stop=watch.stop)
         if outcome.ending.why == PRUNED:
-            report.write(begun.run)
+            report(begun.run, loaded.recipe)
             raise TrialPruned
         if outcome.summary is None or outcome.ending.last is None:
             raise KeyboardInterrupt
