@@ -19,15 +19,16 @@ Clock = Callable[[], float]
 @contextmanager
 def within(seconds: float, clock: Clock = time.process_time) -> Iterator[None]:
     """Fails if the block takes longer; by the time of this process, or by that on the wall (`time.monotonic`)."""
-    before, begin = _pace(clock), clock()
+    before, begin = slower(clock), clock()
     yield
     took = clock() - begin
-    allowed = seconds * max(1.0, before, _pace(clock))
+    allowed = seconds * max(before, slower(clock))
     assert took < allowed, f"it took {took:.2f} s of {allowed:.2f}"
 
 
-def _pace(clock: Clock) -> float:
+def slower(clock: Clock) -> float:
+    """How many times slower than that machine this one is now, at least 1."""
     begin, total = clock(), 0
     for number in range(ROUNDS):
         total += number
-    return (clock() - begin) / SECONDS
+    return max(1.0, (clock() - begin) / SECONDS)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 from live.conftest import Served
+from pace import slower
 from townlet.world.catalogue import FOLDER
 
 if TYPE_CHECKING:
@@ -51,8 +53,9 @@ def write(look: Look, text: str, verdict: str) -> None:
 
 def test_a_mistake_shows_its_line_while_one_types(look: Look) -> None:
     text = look.page.get_by_label("The world as YAML")
-    took = [1000.0]
-    while min(took) >= 300 and len(took) < 12:  # on a busy machine not every try can be quick
+    took, allowed = [1000.0], 300.0
+    while min(took) >= allowed and len(took) < 12:  # on a busy machine not every try can be quick
+        allowed = 300 * slower(time.monotonic)
         text.press("Control+End")
         look.page.evaluate(MEASURE)
         text.press_sequentially("\nnonsense: 1")
@@ -69,7 +72,7 @@ def test_a_mistake_shows_its_line_while_one_types(look: Look) -> None:
         look.button("Back to the run’s world").first.click()
         expect(look.page.locator(".mistakes button")).to_have_count(0)
         expect(look.button("Try it with this agent")).to_be_enabled()
-    assert min(took) < 300, took
+    assert min(took) < allowed, took
 
 
 def test_a_mistake_leads_to_its_line(look: Look) -> None:
