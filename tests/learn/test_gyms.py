@@ -46,7 +46,7 @@ SHORT = {
     "Bandit-v0:reinforce": ("budget.threshold=95",),
 }
 
-SLOW = ("Bandit-v0:reinforce",)  # the same agent learns CartPole more quickly
+SLOW = ("Bandit-v0:reinforce", "Taxi-v4:qlearning")  # the same agents learn CartPole and FrozenLake more quickly
 
 
 def trained(recipe: str, root: Path, *words: str) -> Outcome:

@@ -199,6 +199,7 @@ def test_an_episode_fits_and_can_be_read(visit: Visit, inspected: Served, gyms: 
     assert found == {"light": [], "dark": []}, json.dumps(found, indent=1)
 
 
+@pytest.mark.long
 def test_a_training_elsewhere_is_watched(visit: Visit, tmp_path: Path) -> None:
     words = ("evaluation.every=2000", "metrics.every=500", "--live", "--port", "0")
     recipe = ("CartPole-v1:ppo", "rows=8", "evaluation.episodes=2", "metrics.tensorboard=false", "metrics.report=false")

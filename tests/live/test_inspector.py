@@ -86,6 +86,7 @@ def test_a_package_for_drawing_that_is_missing_is_named(
     assert told["known"] > 5
 
 
+@pytest.mark.long
 def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: Path) -> None:
     small = ("gym.resize=[36, 36]", "gym.max_episode_steps=9", "network.channels=[4, 8, 8]", "network.features=32")
     short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")

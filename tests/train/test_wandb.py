@@ -30,6 +30,7 @@ network:
 """
 
 
+@pytest.mark.long
 def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "asked.yaml").write_text(ASKED)
     here, home = tmp_path / "here", tmp_path / "home"
