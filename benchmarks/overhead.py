@@ -34,6 +34,7 @@ from townlet.contract.state import State
 from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange
 from townlet.runs.folder import Run
+from townlet.runs.lock import Lock
 from townlet.runs.store import Store
 from townlet.sim.town import Town
 from townlet.train.build import build
@@ -113,11 +114,12 @@ class Turns:
         endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules keep to the real one
         self.t, self.limits = build(loaded), Limits(endless, NEVER, pause_at=0)
         run = Run.create(folder, recipe.env, "overhead", "", "", {})
-        store = stack.enter_context(Store(run.metrics_file))
+        lock = stack.enter_context(Lock(run.path))
+        store = stack.enter_context(Store(run.metrics_file, lock.check))
         sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
         every, whole = recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes
         self.journal = Journal(self.t, every, whole, store, sinks)
-        saver = Saver(run, self.t, silence, store, self.limits, {})
+        saver = Saver(run, lock, self.t, silence, store, self.limits, {})
         self.ways: dict[str, tuple[Journal | Silence, Saver | Silence]] = {
             "neither": (silence, silence),
             "metrics": (self.journal, silence),

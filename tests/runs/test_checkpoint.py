@@ -283,8 +283,9 @@ def test_everything_is_on_disk_before_it_can_be_seen(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "rename", renamed)
     put(tmp_path / "checkpoints", 1)
     before, after = synced[: synced.index("rename")], synced[synced.index("rename") + 1 :]
-    assert sorted(before[:3]) == sorted(FILES)
-    assert before[3].startswith(".new-")
+    assert before[0] == tmp_path.name  # where the folder of checkpoints is new
+    assert sorted(before[1:4]) == sorted(FILES)
+    assert before[4].startswith(".new-")
     assert after == ["checkpoints"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,33 @@ def test_a_new_run_has_its_files_and_is_the_latest(tmp_path: Path) -> None:
     assert Run.open("latest", tmp_path).name == second.name
     assert [run.name for run in Run.list(tmp_path)] == [first.name, second.name]
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["latest", first.name, second.name])
+
+
+def test_a_new_run_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def record(descriptor: int) -> None:
+        synced.append(re.sub(r"\.town-.*?(?=/|$)|\.(?=meta)|(?<=json)\..*", "", relative(descriptor)))
+        fsync(descriptor)
+
+    def relative(descriptor: int) -> str:
+        return os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path)
+
+    def commit(old: Path, new: Path) -> None:
+        synced.append("renamed")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(os, "rename", commit)
+    worlds = {"training": "x: 1\n", "evaluation": "x: 1\n"}
+    Run.create(tmp_path / "new" / "root", "town", "dqn", "a: 1\n", "a: 1\n", {}, worlds, "# none\n")
+    at = synced.index("renamed")
+    assert synced[:2] == [".", "new"]  # the names of the new parents
+    files = {"recipe.yaml", "resolved.yaml", "tune.yaml", "meta.json", "worlds/training.yaml", "worlds/evaluation.yaml"}
+    assert {name.removeprefix("new/root//") for name in synced[2:at]} >= {*files, "worlds"}
+    assert synced[at - 1] == "new/root/"  # the run's own folder, last
+    assert synced[at + 1 :] == ["new/root"]
 
 
 def test_a_run_is_found_by_path_name_and_beginning(tmp_path: Path) -> None:

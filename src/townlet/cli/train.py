@@ -137,8 +137,8 @@ def _start(
 
     loaded = load(asked, words)
     begun = begin(loaded, root, team)
-    with Lock(begun.run.path), _shown(begun.run, place):
-        outcome = begun.train([console_sink(loaded.recipe)], pause_at)
+    with Lock(begun.run.path) as lock, _shown(begun.run, place):
+        outcome = begun.train(lock, [console_sink(loaded.recipe)], pause_at)
         _finish(outcome)
 
 

@@ -33,7 +33,6 @@ POINTS: Final = (
     "state synced",
     "manifest written",
     "digest written",
-    "files synced",
     "folder synced",
     "renamed",
     "committed",
@@ -124,7 +123,7 @@ def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Che
     at("begun")
     fresh, older = folder / f"{NEW}{secrets.token_hex(8)}", listing(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(folder)
         tidy(folder)
         content.fill(fresh, leaves, facts, at)
         target = _free(folder / name, older)

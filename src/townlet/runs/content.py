@@ -45,9 +45,6 @@ def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], at: C
     at("manifest written")
     disk.write_new(folder / DIGEST, _seal(text))
     at("digest written")
-    disk.sync_file(folder / MANIFEST)
-    disk.sync_file(folder / DIGEST)
-    at("files synced")
     disk.sync_folder(folder)
     at("folder synced")
 

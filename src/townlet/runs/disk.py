@@ -51,10 +51,22 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and its missing parents; each new name is fsynced in its parent. An existing one is kept."""
+    if path.is_dir():
+        return
+    if not path.parent.is_dir():
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
+
+
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file that must not exist yet."""
+    """Write and fsync a file that must not exist yet. Its name is durable once the folder is fsynced."""
     with open(path, "xb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -62,7 +74,6 @@ def replace_file(path: Path, data: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         write_new(fresh, data)
-        sync_file(fresh)
         os.replace(fresh, path)
         sync_folder(path.parent)
     except OSError as error:

@@ -118,9 +118,10 @@ class Feed:
         self._memory.close()
 
     def remove(self) -> None:
-        """The run no longer trains."""
+        """Remove the file when training ends, unless another one has taken its place."""
         self.close()
-        self.path.unlink(missing_ok=True)
+        if self.current:
+            self.path.unlink(missing_ok=True)
 
 
 def _checksum(number: int, kind: int, data: bytes) -> int:

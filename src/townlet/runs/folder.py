@@ -127,18 +127,22 @@ class Run:
         name = f"{_slug(env)}-{_slug(variant)}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         fresh, run = cls(root / f".{name}"), cls(root / name)
         try:
-            fresh.path.mkdir(parents=True)
+            disk.make_folder(root)
+            fresh.path.mkdir()
             disk.write_new(fresh.recipe_file, recipe_text.encode())
             disk.write_new(fresh.resolved_file, resolved_text.encode())
             disk.write_new(fresh.tune_file, tune_text.encode())
-            for role, text in (world_texts or {}).items():
-                fresh.worlds.mkdir(exist_ok=True)
-                disk.write_new(fresh.worlds / f"{role}.yaml", text.encode())
+            if world_texts:
+                fresh.worlds.mkdir()
+                for role, text in world_texts.items():
+                    disk.write_new(fresh.worlds / f"{role}.yaml", text.encode())
+                disk.sync_folder(fresh.worlds)
             fresh.write_meta({"created": now.isoformat(), **meta})
             fresh.checkpoints.mkdir()
+            disk.sync_folder(fresh.path)  # everything in it is durable before the run gets its name
             os.rename(fresh.path, run.path)
-            disk.sync_folder(root)
             _point_to(root / LATEST, name)
+            disk.sync_folder(root)
         except OSError as error:
             raise disk.explained(error, f"cannot make a run in {root}") from error
         finally:

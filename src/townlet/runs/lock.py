@@ -1,4 +1,8 @@
-"""One writer for each run: a lock that the kernel takes back from the dead, and a note of who holds it."""
+"""One writer per folder: a kernel lock on the folder itself, and a note of which process holds it.
+
+The lock is flock(2) on a descriptor of the directory, so removing or replacing the file `lock` changes nothing, and the
+kernel releases it when the process ends. Where a file system has no locks on directories (NFS), the file is locked.
+"""
 
 from __future__ import annotations
 
@@ -16,52 +20,79 @@ from typing import Any, Final
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk
 
-FILE: Final = "lock"
+FILE: Final = "lock"  # the note: pid, host, start
 PATIENCE: Final = 0.25  # seconds: `holder` looks by taking a shared lock for an instant
+UNSUPPORTED: Final = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK)
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _held: set[Lock] = set()
 
 
 class Lock:
-    """The right to write in a run's folder, as a context manager. Held until released or until the process ends."""
+    """The right to write in a folder, as a context manager. Held until released or until the process ends."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
-        self._descriptor: int | None = None
+        self.folder, self.path = folder, folder / FILE
+        self._descriptors: dict[Path, int] = {}  # what must stay where it is: the folder; or the file, locked instead
+        self._note: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or say who holds it. The file stays when it is released: only its lock counts."""
+        """Take the lock, or raise an error that names its holder."""
+        opened: list[int] = []
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            opened.append(os.open(self.folder, FOLDER))
+            opened.append(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+            folder, note = opened
+            whole = _flock_folder(folder)
+            _flock(note, fcntl.LOCK_EX, PATIENCE)  # releases that know nothing of the lock on the folder look here
+            _write_note(note, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
         except OSError as error:
-            raise disk.explained(error, f"cannot lock {self.path.parent}") from error
-        try:
-            _flock(descriptor, fcntl.LOCK_EX, PATIENCE)
-            _note(descriptor, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
-        except BlockingIOError:
-            os.close(descriptor)
-            raise self._refusal() from None
-        except OSError as error:
-            os.close(descriptor)
-            raise disk.explained(error, f"cannot lock {self.path.parent}") from error
-        self._descriptor = descriptor
+            for descriptor in opened:
+                os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                raise self._refusal() from None
+            raise disk.explained(error, f"cannot lock {self.folder}") from error
+        self._descriptors = {self.folder: folder} if whole else {self.folder: folder, self.path: note}
+        self._note = note
         _held.add(self)
 
+    def check(self) -> None:
+        """Raise unless the path still names the locked folder; call it before each commit (one stat, about 2 µs).
+
+        Without it, a writer whose folder was moved away would write into the folder that took its place.
+        """
+        if not self._descriptors:
+            raise TownletError("the lock of this folder is not held", "open the folder again", Mark(str(self.folder)))
+        for path, descriptor in self._descriptors.items():
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                raise self._lost("the folder or its lock was moved or removed while this process wrote there") from None
+            except OSError as error:
+                raise disk.explained(error, f"cannot reach {path}") from error
+            locked = os.fstat(descriptor)
+            if (found.st_dev, found.st_ino) != (locked.st_dev, locked.st_ino):
+                raise self._lost("another folder took the place of the one that this process writes in")
+
     def release(self) -> None:
-        """Give the lock back; nothing happens when it is not held."""
-        if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-            self._drop()
+        """Release the lock; does nothing when it is not held."""
+        if self._note is not None:
+            os.ftruncate(self._note, 0)
+        self._drop()
 
     def _drop(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-            _held.discard(self)
+        for descriptor in {*self._descriptors.values(), *([] if self._note is None else [self._note])}:
+            os.close(descriptor)
+        self._descriptors, self._note = {}, None
+        _held.discard(self)
 
     def _refusal(self) -> TownletError:
         who = describe(_read(self.path))
         fix = "wait until it ends, stop it, or begin another run"
-        return TownletError(f"another process writes this run: {who}", fix, Mark(str(self.path.parent)))
+        return TownletError(f"another process writes this run: {who}", fix, Mark(str(self.folder)))
+
+    def _lost(self, what: str) -> TownletError:
+        fix = "nothing more is written; put the folder back at this path, or continue from where it is now"
+        return TownletError(what, fix, Mark(str(self.folder)))
 
     def __enter__(self) -> Lock:
         self.acquire()
@@ -74,22 +105,28 @@ class Lock:
 
 
 def holder(folder: Path) -> dict[str, Any] | None:
-    """Who writes in this folder now (pid, host, started), or None. What a dead process noted does not count."""
+    """The process that writes in this folder (pid, host, started; empty without its note), or None."""
     path = folder / FILE
+    if _locked(folder, FOLDER) or _locked(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC):
+        return _read(path)
+    return None
+
+
+def _locked(path: Path, flags: int) -> bool:
+    """Whether another descriptor holds an exclusive lock on this file or folder."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, flags)
     except OSError:
-        return None
+        return False
     try:
         _flock(descriptor, fcntl.LOCK_SH, 0.0)
     except BlockingIOError:
-        return _read(path)
+        return True
     except OSError:
-        return None
-    else:
-        return None
+        return False
     finally:
         os.close(descriptor)
+    return False
 
 
 def describe(who: dict[str, Any]) -> str:
@@ -113,9 +150,25 @@ def _flock(descriptor: int, kind: int, patience: float) -> None:
         time.sleep(0.01)
 
 
-def _note(descriptor: int, who: dict[str, Any]) -> None:
+def _flock_folder(descriptor: int) -> bool:
+    """Lock a directory exclusively; False where the file system has no locks on directories."""
+    try:
+        _flock(descriptor, fcntl.LOCK_EX, PATIENCE)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        return False
+    return True
+
+
+def _write_note(descriptor: int, who: dict[str, Any]) -> None:
+    """On a full disk the lock holds without its note."""
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(who).encode(), 0)
+    try:
+        os.pwrite(descriptor, json.dumps(who).encode(), 0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _read(path: Path) -> dict[str, Any]:

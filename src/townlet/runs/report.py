@@ -46,7 +46,7 @@ def write(run: Run) -> tuple[Path, Path]:
     title = f"{meta.get('recipe') or run.name}, seed {meta.get('seed', '?')}"
     about = f"Run {run.name}, begun {str(meta.get('created', '?'))[:16].replace('T', ' ')} UTC"
     try:
-        run.plots.mkdir(exist_ok=True)
+        disk.make_folder(run.plots)
     except OSError as error:
         raise disk.explained(error, f"cannot write {run.plots}") from error
     drawn = {plot.name: plot for section in sections for plot in section.plots}

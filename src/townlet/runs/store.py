@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,12 +23,18 @@ as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would ma
 WAITING: Final = 20_000  # rows in memory before they are flushed unasked
 
 
+def _unchecked() -> None:
+    """For a file that is written without a lock."""
+
+
 class Store(Reader):
     """The metrics of one run, for its one writer, who can read them too."""
 
     read_only = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, check: Callable[[], None] = _unchecked) -> None:
+        """`check` raises when the folder may no longer be written (`Lock.check`); it precedes every transaction."""
+        self._check = check
         super().__init__(path)
         self._waiting: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
         self._counts = self._count()
@@ -102,6 +108,7 @@ class Store(Reader):
         """Flush and close; the file alone then holds everything."""
         try:
             self.flush()
+            self._check()  # `settle` removes the log by its path
             settle(self._connection)
         finally:
             super().close()
@@ -118,6 +125,7 @@ class Store(Reader):
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All of it or nothing, also when what went wrong is not SQLite's fault."""
+        self._check()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from townlet.envs import video
-from townlet.runs import films
+from townlet.runs import disk, films
 from townlet.runs.folder import Run
 from townlet.train.build import Training
 
@@ -25,7 +25,7 @@ def film(run: Run, t: Training, why: films.Why) -> None:
     wanted = t.recipe.video
     if not wanted.episodes:
         return
-    run.videos.mkdir(exist_ok=True)
+    disk.make_folder(run.videos)
     path = run.videos / films.name_at(t.counters.env_steps, why)
     with closing(t.arena.show(t.agent.policy(), t.recipe, t.recipe.device)) as show:
         video.film([show], path, episodes=wanted.episodes, steps=wanted.steps)

@@ -63,26 +63,31 @@ class Begun:
     changes: Sequence[str] = ()  # `key=value` with which it was ever resumed
 
     def train(
-        self, sinks: Sequence[Sink] = (), pause_at: int | None = None, stop: Callable[[], str | None] = lambda: None
+        self,
+        lock: Lock,
+        sinks: Sequence[Sink] = (),
+        pause_at: int | None = None,
+        stop: Callable[[], str | None] = lambda: None,
     ) -> Outcome:
-        """To its end, or until somebody or `stop` asks to; only for whoever holds the run's lock."""
-        return _train(self, sinks, pause_at, stop)
+        """Train to the end, or until a signal or `stop` ends it. `lock` is the run's, held by the caller."""
+        return _train(self, lock, sinks, pause_at, stop)
 
 
 class Saver:
     """Commits a run: metrics first, then the checkpoint that counts them."""
 
     def __init__(
-        self, run: Run, t: Training, journal: Stateful, store: Store, limits: Limits, facts: dict[str, Any]
+        self, run: Run, lock: Lock, t: Training, journal: Stateful, store: Store, limits: Limits, facts: dict[str, Any]
     ) -> None:
-        self._run, self._t, self._journal, self._store, self._limits = run, t, journal, store, limits
-        self._facts = facts
+        self._run, self._lock, self._t, self._journal, self._store = run, lock, t, journal, store
+        self._limits, self._facts = limits, facts
 
     def save(self, score: float | None = None, ended: str | None = None) -> None:
         """Write a checkpoint of this moment, and remove those that need not be kept.
 
         What is to be filmed is filmed before it: whoever is killed in between films the same again.
         """
+        self._lock.check()
         if ended is not None:
             film(self._run, self._t, "end")
         elif score is not None and (self._limits.best is None or score > self._limits.best):
@@ -97,6 +102,7 @@ class Saver:
         if ended is not None:
             info |= {"ended": ended, "budget": budget.model_dump()}
         state = {"training": self._t.state(), "journal": self._journal.state()}
+        self._lock.check()
         checkpoint.write(self._run.checkpoints, checkpoint.name_at(now.env_steps), state, info)
         checkpoint.prune(self._run.checkpoints, self._limits.recipe.checkpoints.keep_every or 0)
 
@@ -106,8 +112,8 @@ def start(
 ) -> Outcome:
     """Train a recipe from nothing, or from the weights of `init_from`, in a new run below `root`."""
     begun = begin(loaded, root)
-    with Lock(begun.run.path):
-        return begun.train(sinks, pause_at)
+    with Lock(begun.run.path) as lock:
+        return begun.train(lock, sinks, pause_at)
 
 
 def begin(loaded: Loaded, root: Path, team: Team | None = None) -> Begun:
@@ -132,7 +138,7 @@ def resume(
     """
     loaded = reopen(run, overrides)
     changes = [*run.meta().get("resumed_with", ()), *overrides]
-    with Lock(run.path):  # before looking: whoever writes still may write another one
+    with Lock(run.path) as lock:  # before looking: whoever writes still may write another one
         last = checkpoint.newest(run.checkpoints)
         if last is None:
             training, begun_with = _before_first_step(loaded, run.path.parent, team)
@@ -141,7 +147,7 @@ def resume(
             _require(run, last, loaded)
             training = _build(loaded, team)
             require_films(training)
-        return Begun(loaded, training, run, last, changes).train(sinks, pause_at)
+        return Begun(loaded, training, run, last, changes).train(lock, sinks, pause_at)
 
 
 def _before_first_step(loaded: Loaded, root: Path, team: Team | None) -> tuple[Training, dict[str, Any] | None]:
@@ -177,13 +183,15 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
     checkpoint.require(last, **wanted)
 
 
-def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None, stop: Callable[[], str | None]) -> Outcome:
-    """Loop, then say what came of it."""
+def _train(
+    begun: Begun, lock: Lock, sinks: Sequence[Sink], pause_at: int | None, stop: Callable[[], str | None]
+) -> Outcome:
+    """Loop, then note the outcome and write the report."""
     loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
     # torchrun hands on what a terminal has told everybody already.
     with Signals(echoes=0 if begun.training.company.size == 1 else 1) as signals:
         limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked, stop)
-        ending = _loop(begun, sinks, limits)
+        ending = _loop(begun, lock, sinks, limits)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
         seconds = limits.spent if limits.over else limits.seconds
         summary = None
@@ -192,6 +200,7 @@ def _train(begun: Begun, sinks: Sequence[Sink], pause_at: int | None, stop: Call
             summary = loaded.arena.summarize(policy, recipe, _random(loaded), ending.last, _best(begun))
         told = summary.sentences() if summary else []
         took = {} if limits.over else {"seconds": round(seconds, 1)}
+        lock.check()
         run.note(ended=ending.why, finished=ending.finished, summary=told, **took)
         if summary:
             report(run, recipe)
@@ -214,14 +223,14 @@ def _best(begun: Begun) -> Best | None:
     return Best(found.env_steps, begun.loaded.recipe.metric, float(found.info["score"]))
 
 
-def _loop(begun: Begun, sinks: Sequence[Sink], limits: Limits) -> Ending:
+def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> Ending:
     """Open everything that is written, put it where the last checkpoint was, and loop."""
     loaded, t, run, last = begun.loaded, begun.training, begun.run, begun.last
     recipe = loaded.recipe
-    with Store(run.metrics_file) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
+    with Store(run.metrics_file, lock.check) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
         all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
-        keeper = Saver(run, t, journal, store, limits, facts(loaded))
+        keeper = Saver(run, lock, t, journal, store, limits, facts(loaded))
         t.tuning.file = run.tune_file
         t.company.begin(run, begun.changes)
         for note in loaded.notes:

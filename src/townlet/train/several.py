@@ -103,8 +103,8 @@ def several(
         loaded = load(asked, [*overrides, f"seed={seed}"])
         begun = begin(loaded, root)  # a mistake that shows here is one of all seeds
         try:
-            with Lock(begun.run.path):
-                done.append(begun.train([sink(loaded.recipe)] if sink else ()))
+            with Lock(begun.run.path) as lock:
+                done.append(begun.train(lock, [sink(loaded.recipe)] if sink else ()))
         except (TownletError, OSError, RuntimeError, MemoryError) as error:  # torch's own are RuntimeErrors
             failed.append(_failed(seed, begun.run, error))
             continue

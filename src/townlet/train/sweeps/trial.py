@@ -108,8 +108,8 @@ def train(trial: Trial, experiment: Experiment, sink: Callable[[Recipe], Sink] |
         trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), begun.run.name])
         watch = Watch(trial, loaded.recipe.evaluate_every)
         sinks: Sequence[Sink] = [*([sink(loaded.recipe)] if sink else ()), *([] if number else [watch])]
-        with Lock(begun.run.path):
-            outcome = begun.train(sinks, stop=watch.stop)
+        with Lock(begun.run.path) as lock:
+            outcome = begun.train(lock, sinks, stop=watch.stop)
         if outcome.ending.why == PRUNED:
             report(begun.run, loaded.recipe)
             raise TrialPruned

@@ -1,0 +1,117 @@
+"""Attacks on the lock of a folder: its file is removed, or the folder is replaced while a process writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.lock import FILE, Lock, holder
+from townlet.runs.store import Store
+from townlet.train.launch import start
+from townlet.train.sinks import Mark
+from train.tiny import Heard, tiny
+
+TAKE = """
+import sys; from pathlib import Path
+from townlet.errors import TownletError; from townlet.runs.lock import Lock
+try: Lock(Path(sys.argv[1])).acquire(); print("acquired")
+except TownletError as error: print(error)
+"""
+
+
+def second_writer(folder: Path) -> str:
+    """What another process gets when it asks for the lock."""
+    command = [sys.executable, "-c", TAKE, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_rm_lock_does_not_let_a_second_process_write(replaced: bool, tmp_path: Path) -> None:
+    with Lock(tmp_path) as lock:
+        (tmp_path / FILE).unlink()
+        if replaced:
+            (tmp_path / FILE).write_text("{}")
+        assert "another process writes" in second_writer(tmp_path)
+        assert holder(tmp_path) is not None
+        lock.check()  # its own writer may continue
+    assert holder(tmp_path) is None
+    assert second_writer(tmp_path) == "acquired\n"
+
+
+def test_a_moved_folder_stops_its_writer(tmp_path: Path) -> None:
+    folder, away = tmp_path / "run", tmp_path / "away"
+    folder.mkdir()
+    with Lock(folder) as lock:
+        lock.check()
+        folder.rename(away)
+        with pytest.raises(TownletError, match="moved or removed"):
+            lock.check()
+        folder.mkdir()
+        with pytest.raises(TownletError, match="another folder took the place"):
+            lock.check()
+        assert second_writer(folder) == "acquired\n"
+        assert "another process writes" in second_writer(away)
+        shutil.rmtree(folder)
+        away.rename(folder)
+        lock.check()
+    with pytest.raises(TownletError, match="not held"):
+        lock.check()
+
+
+def test_metrics_are_not_committed_into_a_folder_that_took_the_place_of_another(tmp_path: Path) -> None:
+    folder, away = tmp_path / "run", tmp_path / "away"
+    folder.mkdir()
+    with Lock(folder) as lock:
+        store = Store(folder / "metrics.db", lock.check)
+        store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
+        store.sync()
+        shutil.copytree(folder, tmp_path / "copy")
+        folder.rename(away)
+        (tmp_path / "copy").rename(folder)
+        before = contents(folder)
+        store.add("updates", {"env_steps": 2, "name": "loss", "value": 0.25})
+        with pytest.raises(TownletError, match="another folder took the place"):
+            store.flush()
+        with pytest.raises(TownletError, match="another folder took the place"):
+            store.close()
+    assert contents(folder) == before  # among them a log of SQLite, which closing would have removed by its name
+    with Store(away / "metrics.db") as found:
+        assert found.read("updates", ["env_steps"])["env_steps"] == [1]
+
+
+class Swap(Heard):
+    """Puts a copy in the place of the run's folder at the first evaluation of training."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root, self.before = root, dict[str, bytes]()
+
+    def mark(self, mark: Mark) -> None:
+        super().mark(mark)
+        if len(self.marks) == 5:
+            (run,) = Run.list(self.root)
+            shutil.copytree(run.path, self.root / "copy")
+            os.rename(run.path, self.root / ".away")
+            os.rename(self.root / "copy", run.path)
+            self.before = contents(run.path)
+
+
+def test_a_training_whose_folder_was_replaced_stops_and_writes_nothing_there(tmp_path: Path) -> None:
+    swap = Swap(tmp_path)
+    with pytest.raises(TownletError, match="another folder took the place"):
+        start(tiny(), tmp_path, sinks=[swap])
+    (run,) = Run.list(tmp_path)
+    assert contents(run.path) == swap.before
+    assert checkpoint.newest(tmp_path / ".away" / "checkpoints") is not None
