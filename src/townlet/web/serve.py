@@ -8,16 +8,19 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from townlet.errors import TownletError
+from townlet.web.descriptors import raise_limit
 from townlet.web.guard import EVERYWHERE, Guard, is_local, machine_names, new_token, own_hosts
+from townlet.web.intake import Intake
+from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
 
 PORTS: Final = 20  # that are tried from the wished one on
-QUEUE: Final = 2048  # connections that may wait to be accepted
 LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
 
 
@@ -33,7 +36,8 @@ class Server:
         origins: Iterable[str] = (),
         programs: bool = False,
     ) -> None:
-        self._socket = _bound(host, port)
+        self.descriptors = raise_limit()
+        self._socket = _bound(host, port, self.descriptors.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.token = token or (None if is_local(host) else new_token())
         self._names, self._stopped = names, False
@@ -51,9 +55,12 @@ class Server:
         """Until somebody asks to stop, or `over` says so."""
         hosts = own_hosts(self.host, self.port, self._names)
         guarded = Guard(app, hosts, self.token, origins=self._origins, programs=self._programs)
+        intake = Intake(self.descriptors.requests)
+        http: Any = partial(LimitedHTTP, intake=intake)  # uvicorn makes one for each connection
+        websocket: Any = partial(LimitedWebSocket, intake=intake)
         config = uvicorn.Config(
-            guarded, log_level="warning", access_log=False, server_header=False, ws_max_size=LARGEST,
-            ws_per_message_deflate=False, timeout_graceful_shutdown=2,
+            guarded, http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning", access_log=False,
+            server_header=False, ws_max_size=LARGEST, ws_per_message_deflate=False, timeout_graceful_shutdown=2,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         watch = asyncio.create_task(self._watch(over))
@@ -88,7 +95,7 @@ class Server:
         self._socket.close()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int, backlog: int) -> socket.socket:
     """A socket at this port, or at one of the next where it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in range(port, port + (PORTS if port else 1)):
@@ -96,7 +103,7 @@ def _bound(host: str, port: int) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, wanted))
-            found.listen(QUEUE)  # whoever opens the link at once waits for a moment instead of being refused
+            found.listen(backlog)  # whoever opens the link at once waits for a moment instead of being refused
             return found
         except OSError as error:
             found.close()

@@ -1,0 +1,85 @@
+"""What the connections of one server share: work per turn of the event loop, bytes not yet read, HTTP connections."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+TURN: Final = 0.005  # seconds of work on input in one turn of the event loop, for all connections together
+INPUT: Final = 128 << 20  # bytes of incomplete messages of all connections together
+
+
+class Droppable(Protocol):
+    """A connection that can be ended in favour of others."""
+
+    def drop(self) -> None:
+        """End it; it has kept the server waiting for longer than all others."""
+
+
+class Intake:
+    """Input of all connections of a server, within limits. A flood on one connection delays that one only."""
+
+    def __init__(self, requests: int, input_bytes: int = INPUT) -> None:
+        self._most, self._most_bytes = requests, input_bytes
+        self._work: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+        self._requests: set[Droppable] = set()  # HTTP connections
+        self._waiting: dict[Droppable, None] = {}  # those without a complete request, the longest waiting first
+        self._held: dict[Droppable, int] = {}  # bytes of incomplete messages, the oldest first
+        self._bytes = 0
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Run a piece of work in one of the next turns of the loop, in the order of the calls."""
+        self._work.append(work)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        until = time.perf_counter() + TURN
+        while self._work and time.perf_counter() < until:
+            self._work.popleft()()
+        self._scheduled = bool(self._work)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def admit(self, connection: Droppable) -> bool:
+        """Take an HTTP connection; beyond the limit in place of the one that has sent no request for the longest."""
+        if len(self._requests) >= self._most:
+            if not self._waiting:
+                return False
+            longest = next(iter(self._waiting))
+            self.leave(longest)
+            longest.drop()
+        self._requests.add(connection)
+        self._waiting[connection] = None
+        return True
+
+    def requested(self, connection: Droppable) -> None:
+        """Its request is complete."""
+        self._waiting.pop(connection, None)
+
+    def answered(self, connection: Droppable) -> None:
+        """Its response is complete: it waits for the next request."""
+        if connection in self._requests:
+            self._waiting[connection] = None
+
+    def leave(self, connection: Droppable) -> None:
+        """It is no HTTP connection any more."""
+        self._requests.discard(connection)
+        self._waiting.pop(connection, None)
+
+    def hold(self, connection: Droppable, size: int) -> None:
+        """It holds so many bytes of an incomplete message; beyond the budget the oldest such message is dropped."""
+        self._bytes += size - self._held.get(connection, 0)
+        if size:
+            self._held[connection] = size  # keeps its place, and so its age
+        else:
+            self._held.pop(connection, None)
+        while self._bytes > self._most_bytes:
+            oldest = next(iter(self._held))
+            self._bytes -= self._held.pop(oldest)
+            oldest.drop()

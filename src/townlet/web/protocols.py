@@ -1,0 +1,240 @@
+"""uvicorn's protocols with limits on time, frames, and work in one turn of the event loop.
+
+The only module that knows attributes of uvicorn's protocol classes and of the parsers behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+
+from townlet.web.intake import Intake
+
+HEADER: Final = 10.0  # seconds for the header of a request, from the opening of the connection on
+BODY: Final = 30.0  # seconds for the body of a request
+TAKEN: Final = 20.0  # seconds in which a client must read some of a response that fills its buffer
+SLICE: Final = 4096  # bytes of a WebSocket that are parsed at once: 682 empty frames, about 5 ms
+FRAMES: Final = 64  # of a message
+CONTROL: Final = 64  # pings and pongs of a client at once
+CONTROL_RATE: Final = 16.0  # and in a second
+LINGER: Final = 1.0  # seconds in which a client that is still sending can read why it was disconnected
+BREACH, TOO_LARGE, BUSY = 1008, 1009, 1013  # close codes: policy violation, message too big, try again later
+
+LATE: Final = b"the request did not arrive in time\n"
+FULL: Final = b"too many connections; try again later\n"
+
+
+class LimitedHTTP(H11Protocol):
+    """HTTP/1.1 with a deadline for headers, bodies and readers, and a limit on connections."""
+
+    def __init__(self, *, intake: Intake, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._intake = intake
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None  # deadline of a client that does not read its response
+        self._state: Any = None  # of the client, as the parser knows it
+        self._delayed: bytearray | None = None  # an upgrade whose turn has not come
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the deadline of the first header."""
+        super().connection_made(transport)
+        if self._intake.admit(self):
+            self._follow()
+        else:
+            self._end(503, FULL)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all deadlines."""
+        self._leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Requests are parsed at once; handshakes of WebSockets, which cost more, take turns."""
+        if self._delayed is not None:
+            self._delayed += data
+        elif b"websocket" in data and self.conn.their_state is h11.IDLE:
+            self._delayed = bytearray(data)
+            self._intake.later(self._upgrade)
+        else:
+            self._parse(data)
+
+    def _upgrade(self) -> None:
+        data, self._delayed = self._delayed, None
+        if data and not self.transport.is_closing():
+            self._parse(bytes(data))
+
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
+        self._follow()
+
+    def on_response_complete(self) -> None:
+        """The next header has a deadline of its own."""
+        super().on_response_complete()
+        self._state = None
+        self._intake.answered(self)
+        self._follow()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """From here on it is no HTTP connection."""
+        self._leave()
+        super().handle_websocket_upgrade(event)
+
+    def _follow(self) -> None:
+        """Set the deadline of what the client has to send next."""
+        state = self.conn.their_state
+        if state is self._state or self.transport.is_closing():
+            return
+        self._state = state
+        if self._deadline:
+            self._deadline.cancel()
+        seconds = {h11.IDLE: HEADER, h11.SEND_BODY: BODY}.get(state)
+        self._deadline = self.loop.call_later(seconds, self._late) if seconds else None
+        if seconds is None:
+            self._intake.requested(self)
+
+    def _late(self) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._end(408, LATE)
+        else:  # a response has begun before the request was complete
+            self.transport.abort()
+
+    def drop(self) -> None:
+        """Make room for another connection."""
+        self._end(408, FULL)
+
+    def _end(self, status: int, text: bytes) -> None:
+        """Say why, and close: no response has begun."""
+        reason = {408: b"Request Timeout", 503: b"Service Unavailable"}[status]
+        head = b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n" % (status, reason)
+        if not self.transport.is_closing():
+            self.transport.write(head + b"content-length: %d\r\n\r\n" % len(text) + text)
+            self.transport.close()
+
+    def _leave(self) -> None:
+        self._intake.leave(self)
+        for timer in (self._deadline, self._unread):
+            if timer:
+                timer.cancel()
+
+    def pause_writing(self) -> None:
+        """The client does not read: it has a while to begin."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(TAKEN, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        if self._unread:
+            self._unread.cancel()
+        super().resume_writing()
+
+
+class LimitedWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that is parsed in slices, with a limit on frames of a message and on pings and pongs."""
+
+    def __init__(self, *, intake: Intake, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._intake = intake
+        self._unparsed = bytearray()
+        self._scheduled = self._refused = False
+        self._count = 0  # frames of the message that is incomplete
+        self._control, self._control_at = float(CONTROL), 0.0
+
+    def data_received(self, data: bytes) -> None:
+        """A little at once, and the rest in later turns of the loop; meanwhile nothing more is read."""
+        if self._refused or self.transport.is_closing():
+            return
+        if self._unparsed or self._scheduled or len(data) > SLICE:
+            self._unparsed += data
+            self.transport.pause_reading()
+            self._continue()
+        else:
+            super().data_received(data)
+        self._account()
+
+    def _continue(self) -> None:
+        """Parse on, once the application has taken what was parsed."""
+        if self._unparsed and not (self._scheduled or self.read_paused):
+            self._scheduled = True
+            self._intake.later(self._parse)
+
+    def _parse(self) -> None:
+        self._scheduled = False
+        if self._refused or self.transport.is_closing():
+            return
+        data = bytes(self._unparsed[:SLICE])
+        del self._unparsed[:SLICE]
+        super().data_received(data)
+        self._account()
+        if self._unparsed:
+            self._continue()
+        elif not (self.read_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        """The next message. What was read behind it is parsed before more is read."""
+        message = await super().receive()
+        if self._unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self._continue()
+        return message
+
+    def _account(self) -> None:
+        """Bytes of a message that is incomplete count towards the budget of the server."""
+        held = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)
+        self._intake.hold(self, held + sum(map(len, self.frames)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give back its share of the budget."""
+        self._unparsed.clear()
+        self._intake.hold(self, 0)
+        super().connection_lost(exc)
+
+    def handle_cont(self, event: Frame) -> None:
+        """A part of a message: there may be only so many."""
+        self._count = 0 if event.fin else self._count + 1
+        if self._count >= FRAMES:
+            self._refuse(TOO_LARGE, f"a message may have {FRAMES} frames")
+        if not self._refused:
+            super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        """Answered, as long as there are not too many."""
+        if self._control_allowed():
+            super().handle_ping()
+
+    def handle_pong(self, event: Frame) -> None:
+        """Counted as pings are."""
+        if self._control_allowed():
+            super().handle_pong(event)
+
+    def _control_allowed(self) -> bool:
+        now = time.monotonic()
+        self._control = min(CONTROL, self._control + CONTROL_RATE * (now - self._control_at)) - 1
+        self._control_at = now
+        if self._control < 0:
+            self._refuse(BREACH, f"more than {CONTROL_RATE:g} pings or pongs a second")
+        return not self._refused
+
+    def drop(self) -> None:
+        """Make room for the messages of others."""
+        self._refuse(BUSY, "too much unread input; send less at once, and try again later")
+
+    def _refuse(self, code: int, reason: str) -> None:
+        """Close with a reason. What else the client sends is thrown away, so that it can read the reason."""
+        if self._refused or self.close_sent or self.transport.is_closing():
+            return
+        self._refused = True
+        self._unparsed.clear()
+        self.frames = []
+        self.conn.fail(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER, self.transport.close)
