@@ -10,8 +10,9 @@ import pytest
 
 from decide.sites import ask, begin, click, live, request
 from townlet.decide import milestones
+from townlet.decide.events import Decided
 from townlet.decide.ledger import Ledger, is_held_out
-from townlet.decide.recovery import replayed
+from townlet.decide.recovery import LOG, events, replayed
 from townlet.decide.service import Service
 from townlet.errors import TownletError
 
@@ -192,9 +193,8 @@ def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, mileston
         assert kept.outcome.tolist() == found.outcome.tolist()
         assert all((kept.rows[name] == found.rows[name]).all() for name in kept.rows)
     assert again.ledger.tally == service.ledger.tally
-    assert ask(again, {**service.ledger.territories["site 2"].last.message})[0] == (  # type: ignore[union-attr]
-        service.ledger.territories["site 2"].last.reply  # type: ignore[union-attr]
-    )
+    decided = [event for event in events(tmp_path / LOG) if isinstance(event, Decided) and event.territory == "site 2"]
+    assert ask(again, decided[-1].message) == [decided[-1].reply]
     again.close()
 
 

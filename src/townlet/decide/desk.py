@@ -18,6 +18,7 @@ class Asked(NamedTuple):
     """An observation that waits for its decision."""
 
     message: Mapping[str, Any]
+    size: int  # bytes, as JSON
     since: float
     answer: asyncio.Future[dict[str, Any]]
 
@@ -39,6 +40,7 @@ class Desk:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Asked] = deque()
         self._unsynced: deque[Promised] = deque()
+        self._bytes = 0  # of the observations that wait, as JSON
         self._due = False
         self.overloaded = 0  # observations that no network decided for want of time
         self.latency: deque[float] = deque(maxlen=MEASURED)  # seconds from an observation to its answer
@@ -47,17 +49,18 @@ class Desk:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def ask(self, message: Mapping[str, Any]) -> asyncio.Future[dict[str, Any]]:
+    def ask(self, message: Mapping[str, Any], size: int = 0) -> asyncio.Future[dict[str, Any]]:
         """The answer to an observation, later; at once where so many wait that it could not be decided in time.
 
         Nobody overtakes who waits: an earlier observation of the same territory would be stale then.
         """
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        asked = Asked(message, self._loop.time(), answer)
-        if len(self._waiting) >= self._settings.waiting:
+        asked, limits = Asked(message, size, self._loop.time(), answer), self._settings
+        if len(self._waiting) >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([asked])
             return answer
         self._waiting.append(asked)
+        self._bytes += size
         if not self._due:
             self._due = True
             self._loop.call_soon(self._decide)  # after what else has come in this turn of the loop
@@ -72,6 +75,7 @@ class Desk:
     def _decide(self) -> None:
         """Decide for those that wait, a batch in one turn of the loop."""
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._settings.batch))]
+        self._bytes -= sum(asked.size for asked in batch)
         oldest = self._loop.time() - self._settings.patience
         late = [asked for asked in batch if asked.since < oldest]
         batch = [asked for asked in batch if asked.since >= oldest]

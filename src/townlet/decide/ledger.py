@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from townlet.decide.budgets import KEPT, most_pending, most_territories
 from townlet.decide.buffer import Buffer
 from townlet.decide.domain import Domain, Row, Sight
 from townlet.decide.events import Begun, Decided, Event, Expired, Outcome
@@ -24,12 +25,10 @@ from townlet.errors import TownletError
 
 # What is kept, and the shape of what is learned.
 FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
-# Answers of a territory that are remembered beside the last, since games ask again after a lost link: as many as a
-# conversation lets wait, and those that were just being read and told.
-EARLIER: Final = 66
 FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
 Answers = tuple[tuple[float, bytes], ...]  # times and answers as JSON: they are many
+READ: Final[dict[str, Any]] = {}  # in place of messages: the log keeps them, and in memory their rows are enough
 WORD: Final = 2**64 - 1  # whole numbers of 64 bits
 
 
@@ -40,7 +39,7 @@ class Territory:
     known: Row  # what the domain carries over
     time: float  # of the last observation
     last: Decided | None = None  # the answer to it, for whoever asks again
-    earlier: Answers = ()  # before it, the last EARLIER
+    earlier: Answers = ()  # before it, the last KEPT
 
     def answered(self, time: float) -> dict[str, Any] | None:
         """What was said to an observation of this time, where that is remembered."""
@@ -79,12 +78,18 @@ class Ledger:
         self.join = Join()
         self.buffer = Buffer(memory.capacity, domain.columns)
         self.held_out = Buffer(memory.judged_by, domain.columns)
+        self._most_territories = most_territories(domain, memory)
         self.gates: dict[str, int] = {}  # every gate that ever judged: a number for each hash
         self.territories: OrderedDict[str, Territory] = OrderedDict()
         self.pending: dict[int, Experience] = {}
         self.tally = Tally()
         self.inserted = 0  # experiences that may be learned from, ever
         self.heard: list[Callable[[Experience, float, str], None]] = []  # told of every outcome that counts
+
+    @property
+    def most_pending(self) -> int:
+        """Decisions that may wait for their outcomes, by number and by bytes."""
+        return most_pending(self.domain, self.settings.memory)
 
     @property
     def decisions(self) -> int:
@@ -124,6 +129,7 @@ class Ledger:
                 what = f"{name} is {asked} now, and what lies in this folder was begun with {begun}"
                 raise TownletError(what, f"write {name}={begun}, or name another folder with --folder")
         self.settings = settings
+        self._most_territories = most_territories(self.domain, settings.memory)
         self.gates.setdefault(hash_of(settings.gate), len(self.gates))
 
     def _decided(self, made: Decided, sight: Sight | None) -> None:
@@ -132,6 +138,7 @@ class Ledger:
         row = (sight or self.domain.read(made.message)).row | place.known
         self.join.decided(made.number, made.territory, made.time, made.at, made.send)
         self.tally.reasons[made.reason] = self.tally.reasons.get(made.reason, 0) + 1
+        made = made._replace(message=READ)
         known, experience = place.known, Experience(row, made)
         if made.send:
             self.tally.sent += 1
@@ -140,12 +147,12 @@ class Ledger:
         elif self.settings.learning.train_on_wait or self._judges(made):
             self._keep(experience, None)
         before = (*place.earlier, (place.time, written(place.last.reply))) if place.last else ()
-        self._see(made.territory, Territory(known, made.time, made, before[-EARLIER:]))
+        self._see(made.territory, Territory(known, made.time, made, before[-KEPT:]))
 
     def _see(self, name: str, place: Territory) -> None:
         self.territories[name] = place
         self.territories.move_to_end(name)
-        while len(self.territories) > self.settings.memory.territories:
+        while len(self.territories) > self._most_territories:
             self.territories.popitem(last=False)
 
     def _joined(self, outcome: Outcome) -> None:

@@ -219,10 +219,11 @@ class Service:
 
     def expire(self) -> None:
         """Let go of what has waited for too long; to be called now and then."""
-        memory, join, now = self.settings.memory, self.ledger.join, self.clock()
+        after, join, now = self.settings.memory.expire_after, self.ledger.join, self.clock()
         with self.lock:
-            if join.ages(now).oldest > memory.expire_after or join.counts.pending > memory.pending:
-                self._try(Expired(now, memory.expire_after, memory.pending))
+            most = self.ledger.most_pending
+            if join.ages(now).oldest > after or join.counts.pending > most:
+                self._try(Expired(now, after, most))
             self._missed &= self.ledger.pending.keys()
 
     def facts(self) -> dict[str, Any]:

@@ -92,6 +92,12 @@ class MemorySettings(Model):
     )
     territories: int = Field(10_000, ge=1, description="That are remembered; the longest silent is forgotten first.")
     pending: int = Field(100_000, ge=1, description="Decisions that may wait for outcomes; beyond, the oldest expire.")
+    territory_bytes: int = Field(
+        512 << 20, ge=1 << 20, description="Memory for territories; beyond, the longest silent is forgotten first."
+    )
+    pending_bytes: int = Field(
+        512 << 20, ge=1 << 20, description="Memory for decisions that wait for outcomes; beyond, the oldest expire."
+    )
 
 
 class OverloadSettings(Model):
@@ -102,6 +108,9 @@ class OverloadSettings(Model):
     )
     waiting: int = Field(
         512, ge=1, description="Observations that may wait; more are refused at once. Raised, longer waits."
+    )
+    waiting_bytes: int = Field(
+        16 << 20, ge=1 << 17, description="Bytes of these observations as JSON; beyond, more are refused at once."
     )
     batch: int = Field(64, ge=1, le=1024, description="Observations that are decided together, at most.")
     patience: float = Field(0.05, gt=0, le=10, description="Seconds after which one has waited for too long.")

@@ -66,7 +66,7 @@ def _heard(text: str, desk: Desk) -> Promise:
         return _at_once({"type": "pong"})
     domain = desk.service.domain
     if kind == domain.observation:
-        return desk.ask(message)
+        return desk.ask(message, len(text))
     if kind == domain.report:
         return desk.told(desk.service.report(message))
     known = f"{domain.observation}, {domain.report}, ping"
