@@ -9,8 +9,9 @@
  * that is mapped into memory and may be changed from outside at any time; SHIM_TRACE, the trace, optional.
  * `shim.py` is the other side of this file: it builds the library, writes the control file and reads the trace.
  *
- * Not seen: writes through mmap (SQLite's -shm file, which is rebuilt after a crash), stdio of C, io_uring. Copies inside
- * the kernel (sendfile, copy_file_range) are refused, so that programs fall back to write.
+ * Not seen: writes through mmap (SQLite's -shm file, which is rebuilt after a crash), stdio of C, and system calls that
+ * bypass the C library, as safetensors renames its temporary file: the trace shows it when the new name is opened.
+ * Copies inside the kernel (sendfile, copy_file_range) are refused, so that programs fall back to write.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -183,7 +184,7 @@ static int open_below(int folder, const char *path, int flags, mode_t mode, char
     if (!fails(OPEN, 0, whole, NULL)) result = REAL(openat)(folder, path, flags, mode);
     if (result >= 0 && result < FILES && !fstat(result, &found)) {
         inodes[result] = found.st_ino;
-        if (flags & O_CREAT && !there) note(CREATE, 0, found.st_ino, 0, whole, NULL, NULL, 0, 0);
+        note(flags & O_CREAT && !there ? CREATE : OPEN, 0, found.st_ino, 0, whole, NULL, NULL, 0, 0);
         if (flags & O_TRUNC && there) note(TRUNCATE, 0, found.st_ino, 0, NULL, NULL, NULL, 0, 0);
     }
     unlock();
@@ -227,8 +228,7 @@ int close(int descriptor) {
 
 #define COPY_OF(call)                                                                                                  \
     int result = call;                                                                                                 \
-    if (result >= 0 && result < FILES) inodes[result] = BELOW(descriptor);                                             \
-    return result
+    return result >= 0 && result < FILES ? (inodes[result] = BELOW(descriptor), result) : result
 int dup(int descriptor) { COPY_OF(REAL(dup)(descriptor)); }
 int dup2(int descriptor, int to) { COPY_OF(REAL(dup2)(descriptor, to)); }
 int dup3(int descriptor, int to, int flags) { COPY_OF(REAL(dup3)(descriptor, to, flags)); }

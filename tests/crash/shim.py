@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
-# Kinds of operations, with the numbers of the enumeration in shim.c. `mark` and `create` stand in traces only: creating
-# a file counts as an `open`.
+# Kinds of operations, with the numbers of the enumeration in shim.c. `mark` and `create` (an `open` that made the file)
+# stand in traces only.
 KINDS: Final = {
     "open": 1, "write": 2, "sync": 3, "rename": 4, "close": 5, "unlink": 6, "mkdir": 7, "rmdir": 8, "link": 9,
     "symlink": 10, "truncate": 11, "allocate": 12, "mark": 13, "create": 14,

@@ -7,9 +7,6 @@ of what serves, with all that holds after it. So the last whole line is the trut
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,7 +78,7 @@ class Versions:
         self.damaged: dict[int, TownletError] = {}  # versions that were found to be so; replaced, never changed
         self.serving: Snapshot | None = None  # None until one was promoted
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(folder)
         except OSError as error:
             raise disk.explained(error, f"cannot make {folder}") from error
         checkpoint.tidy(folder)
@@ -320,9 +317,5 @@ class Versions:
         self._known = {version: one for version, one in self._known.items() if version in needed}
         leaving = [version for version in self.listing()[: -self._keep] if version not in needed]
         self._facts = {version: facts for version, facts in self._facts.items() if version not in leaving}
-        for version in leaving:
-            path = self.folder / checkpoint.name_at(version)
-            with suppress(OSError):  # what stays now goes next time; a failing disk is told by the next publication
-                aside = path.with_name(f"{checkpoint.GONE}{secrets.token_hex(8)}")
-                os.rename(path, aside)
-                shutil.rmtree(aside)
+        with suppress(TownletError):  # what stays now goes next time; the next publication reports a failing disk
+            checkpoint.remove(self.folder, [checkpoint.name_at(version) for version in leaving])

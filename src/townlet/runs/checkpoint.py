@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -136,9 +136,7 @@ def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Che
         raise disk.explained(error, f"cannot write the checkpoint {name} in {folder}", then) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    for path in older:
-        if order(path)[0] == order(target)[0]:
-            _remove(path, "replaced")
+    remove(folder, [path.name for path in older if order(path)[0] == order(target)[0]], "replaced")
     return Checkpoint(target, facts)
 
 
@@ -183,29 +181,46 @@ def prune(folder: Path, keep_every: int = 0) -> None:
         if (stretch := order(path)[0] // keep_every) and stretch not in stretches:
             stretches.add(stretch)
             kept.add(path)
-    for path in found:
-        if path not in kept:
-            _remove(path, "pruned")
+    remove(folder, [path.name for path in found if path not in kept])
     at("pruning ended")
 
 
 def rewind(folder: Path, env_steps: int) -> None:
     """Remove the checkpoints after a moment: a run that goes on from there will write its own."""
-    for path in reversed(listing(folder)):
-        if order(path)[0] > env_steps:
-            _remove(path, "pruned")
+    remove(folder, [path.name for path in reversed(listing(folder)) if order(path)[0] > env_steps])
+
+
+def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
+    """Remove checkpoints: out of sight by a rename each, then their files.
+
+    The new names are fsynced first: otherwise a loss of power could bring back a checkpoint without its files.
+    """
+    asides = {folder / name: folder / f"{GONE}{secrets.token_hex(8)}" for name in names}
+    try:
+        for path, aside in asides.items():
+            os.rename(path, aside)
+            at(f"{why} set aside")
+        if asides:
+            disk.sync_folder(folder)
+    except OSError as error:
+        raise disk.explained(error, f"cannot remove old checkpoints in {folder}") from error
+    for aside in asides.values():
+        shutil.rmtree(aside, ignore_errors=True)
+        at(f"{why} removed")
 
 
 def tidy(folder: Path) -> None:
     """Remove what a crash left half written or half removed. Only for the one who may write."""
     if not folder.is_dir():
         return
-    for entry in list(os.scandir(folder)):
-        if entry.name.startswith((NEW, GONE)):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                os.unlink(entry.path)
+    left = [entry for entry in os.scandir(folder) if entry.name.startswith((NEW, GONE))]
+    if left:
+        disk.sync_folder(folder)  # as in `remove`
+    for entry in left:
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
 
 
 def champion(found: list[Checkpoint]) -> Checkpoint | None:
@@ -233,15 +248,3 @@ def _free(path: Path, older: list[Path]) -> Path:
     """
     serials = [order(p)[1] for p in older if order(p)[0] == order(path)[0]]
     return path.with_name(f"{name_at(order(path)[0])}.{max(serials) + 1}") if serials else path
-
-
-def _remove(path: Path, why: str) -> None:
-    """Take a checkpoint out of sight in one instant, then remove its files."""
-    aside = path.with_name(f"{GONE}{secrets.token_hex(8)}")
-    try:
-        os.rename(path, aside)
-    except OSError as error:
-        raise disk.explained(error, f"cannot remove the checkpoint {path}") from error
-    at(f"{why} set aside")
-    shutil.rmtree(aside, ignore_errors=True)
-    at(f"{why} removed")

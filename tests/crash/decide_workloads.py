@@ -1,0 +1,172 @@
+"""What a decision service keeps on the disk: commits to be traced, and what must be left after a loss of power."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+from crash.run_workloads import Acknowledged, Mark
+from crash.smith import odd_leaves
+from decide.publisher import Twin, twin_state
+from decide.sites import begin, live, request
+from townlet.decide import changes, milestones
+from townlet.decide.events import Decided
+from townlet.decide.log import Log, read
+from townlet.decide.recovery import LOG, events
+from townlet.decide.service import Service
+from townlet.decide.versions import Versions
+from townlet.runs import checkpoint
+from townlet.runs.tree import flatten
+
+
+def payload(number: int) -> bytes:
+    """The record of a number."""
+    chance = random.Random(number)
+    return b"%d " % number + chance.randbytes(chance.choice((0, 5, 300, 300, 1500, 6000)))
+
+
+class DecisionLog:
+    """A log in small segments: single records and groups, segments that are dropped, a restart."""
+
+    @staticmethod
+    def act(folder: Path, mark: Mark) -> None:
+        for start in range(2):
+            with Log(folder / "service" / "log", segment_bytes=8000) as log:
+                log.subscribe(lambda synced: mark(synced=synced))
+                for turn in range(40):
+                    with log.together():
+                        for _ in range(1 + turn % 4):
+                            log.append(payload(log.last + 1))
+                    if turn % 3 == 0:
+                        log.wait(log.last)
+                    if turn == 30:
+                        mark(begins="drop", before=40 + 50 * start)
+                        log.drop_before(40 + 50 * start)
+
+    @staticmethod
+    def check(folder: Path, acknowledged: Acknowledged) -> None:
+        place, last = folder / "service" / "log", max((one.get("synced", 0) for one in acknowledged), default=0)
+        first = max((one.get("before", 1) for one in acknowledged), default=1)
+        if not last and not place.exists():
+            return
+        for _ in range(2):  # before recovery, and after it
+            found = dict(read(place))
+            assert list(found) == list(range(min(found, default=1), max(found, default=0) + 1))
+            assert max(found, default=0) >= last, f"record {last} is lost"
+            assert min(found, default=1) <= first
+            for number, data in found.items():
+                assert data == payload(number), number
+            with Log(place) as log:
+                assert log.last == max(found, default=0)
+                assert log.wait(log.append(payload(log.last + 1)), 10)
+
+
+class Snapshots:
+    """A new service: visitors, steps, versions and snapshots; a restart in between."""
+
+    WORDS = ("segment=20000", "versions=3")
+
+    @staticmethod
+    def act(folder: Path, mark: Mark) -> None:
+        for seed in (1, 2):
+            service, rounds, clock = begin(folder / "home" / "ads", Snapshots.WORDS)
+            mark(name=service.name)
+            for turn in range(4):
+                live(service, rounds, clock, 21, seed=10 * seed + turn)
+                clock.now += 1000 * turn
+                (answer,) = service.answer([request(clock.now, f"{seed} {turn}")])
+                assert service.log.wait(answer.record, 10)
+                mark(record=answer.record, reply=answer.reply)
+                service.milestone()
+                mark(snapshot=max(checkpoint.order(path)[0] for path in _snapshots(folder)))
+            service.close()
+
+    @staticmethod
+    def check(folder: Path, acknowledged: Acknowledged) -> None:
+        place = folder / "home" / "ads"
+        service, _, _ = begin(place, Snapshots.WORDS)
+        service.close()
+        if not acknowledged:
+            return
+        assert service.name == acknowledged[0]["name"]
+        found = {event.reply["decisionId"]: event.reply for event in events(place / LOG) if isinstance(event, Decided)}
+        for one in acknowledged:
+            if "reply" in one:
+                assert found[one["reply"]["decisionId"]] == one["reply"]
+        assert service.ledger.decisions == len(found)
+        newest = max((one["snapshot"] for one in acknowledged if "snapshot" in one), default=0)
+        assert not newest or max(checkpoint.order(path)[0] for path in _snapshots(folder)) >= newest
+        for path in _snapshots(folder):
+            checkpoint.verify(path)
+        # The same state without snapshots, from the log alone.
+        shutil.rmtree(place / milestones.FOLDER, ignore_errors=True)
+        again, _, _ = begin(place, Snapshots.WORDS)
+        again.close()
+        odd = odd_leaves(flatten(_known(service)), flatten(_known(again)))
+        assert not odd, odd
+
+
+def _snapshots(folder: Path) -> list[Path]:
+    return checkpoint.listing(folder / "home" / "ads" / milestones.FOLDER)
+
+
+def _known(service: Service) -> dict[str, Any]:
+    return {"ledger": milestones.state_of(milestones.take(service.ledger)), "trainer": service.trainer.copy()}
+
+
+class Publications:
+    """Versions that are published, promoted, rolled back and pinned, and the switch to the gate alone."""
+
+    @staticmethod
+    def act(folder: Path, mark: Mark) -> None:
+        changes.REMEMBERED = 9  # type: ignore[misc]  # the record is rewritten after twice as many lines
+        versions = Versions(folder / "service" / "versions", Twin, keep=3)
+
+        def serving(**more: Any) -> None:
+            now = versions.serving.version if versions.serving else None
+            mark(serving=now, pinned=versions.pinned, gate_only=versions.gate_only, **more)
+
+        for number in range(1, 25):
+            mark(begins="publish")
+            versions.publish(number, twin_state(number), {"step": number}, {})
+            mark(published=number)
+            mark(begins="change")
+            versions.promote(number, "the next")
+            serving()
+            for turn, change in (
+                (5, lambda: versions.roll_back("every fifth")),
+                (7, lambda: versions.pin(versions.listing()[0])),
+                (9, lambda: versions.unpin()),
+                (11, lambda: versions.switch(True, "an operator")),
+                (13, lambda: versions.switch(False, "an operator")),
+            ):
+                if number % 14 == turn:
+                    mark(begins="change")
+                    change()
+                    serving()
+
+    @staticmethod
+    def check(folder: Path, acknowledged: Acknowledged) -> None:
+        place = folder / "service" / "versions"
+        changes_made = [one for one in acknowledged if "serving" in one or one.get("begins") == "change"]
+        versions = Versions(place, Twin, keep=3)
+        assert not versions.damaged, versions.damaged
+        now = (versions.serving.version if versions.serving else None, versions.pinned, versions.gate_only)
+        states = [(one["serving"], one["pinned"], one["gate_only"]) for one in changes_made if "serving" in one]
+        if versions.serving:
+            weights = versions.serving.network.state_dict()
+            assert not odd_leaves(weights, twin_state(versions.serving.version))
+        if changes_made and "serving" in changes_made[-1]:
+            assert now == states[-1], (now, states[-1])
+        published = max((one["published"] for one in acknowledged if "published" in one), default=0)
+        assert max(versions.listing(), default=0) >= published
+        for version in versions.listing():
+            network, trainer, _ = versions.open(version)
+            assert trainer["step"] == version
+            assert not odd_leaves(network, twin_state(version))
+        following = max(versions.listing(), default=0) + 1
+        versions.publish(following, twin_state(following), {"step": following}, {})
+        versions.pin(following, "after the crash")
+        assert Versions(place, Twin, keep=3).pinned == following

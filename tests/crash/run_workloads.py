@@ -1,0 +1,152 @@
+"""What runs keep on the disk: commits to be traced, and what must be left of them after a loss of power.
+
+A workload calls `mark` when the product has acknowledged something, and `mark(begins=…)` where it is about to change
+what was acknowledged before. What is written follows from its number, so that a check knows it without a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from crash.smith import odd_leaves
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.store import Store
+from townlet.runs.tree import flatten
+
+Mark = Callable[..., None]
+Acknowledged = Sequence[dict[str, Any]]
+TEXTS: Final = {"recipe": "agent: dqn\n" * 100, "resolved": "agent: dqn  # default\n" * 200, "world": "size: 3\n" * 400}
+
+
+def marked(acknowledged: Sequence[str]) -> Acknowledged:
+    """The marks of a trace."""
+    return [json.loads(text) for text in acknowledged]
+
+
+def new_run(folder: Path) -> Run:
+    return Run.create(
+        folder / "home" / "runs", "town", "dqn", TEXTS["recipe"], TEXTS["resolved"], {"seed": 3},
+        {"training": TEXTS["world"], "evaluation": TEXTS["world"]}, "# tune\n",
+    )  # fmt: skip
+
+
+def state_of(number: int) -> dict[str, Any]:
+    """A state to be saved."""
+    noise = torch.randn(700, generator=torch.Generator().manual_seed(number))
+    return {"agent": {"weights": noise, "count": number}, "counters": torch.full((40,), number), "names": [number, "x"]}
+
+
+class Checkpoints:
+    """A new run; checkpoints, one moment saved twice, pruning, and a rewind."""
+
+    @staticmethod
+    def act(folder: Path, mark: Mark) -> None:
+        run = new_run(folder)
+        mark(run=run.name)
+        for number in range(1, 17):
+            step = {7: 600, 12: 700, 13: 1000}.get(number, 100 * number)
+            if number == 12:
+                mark(begins="rewind", step=600)
+                checkpoint.rewind(run.checkpoints, 600)
+            info = {"number": number, "score": float(number == 7)}
+            checkpoint.write(run.checkpoints, checkpoint.name_at(step), state_of(number), info)
+            mark(step=step, number=number)
+            if number % 2:
+                checkpoint.prune(run.checkpoints, keep_every=500)
+
+    @staticmethod
+    def check(folder: Path, acknowledged: Acknowledged) -> None:
+        runs = folder / "home" / "runs"
+        for run in Run.list(runs):  # acknowledged or not: whole
+            assert run.recipe_file.read_text() == TEXTS["recipe"]
+            assert run.resolved_file.read_text() == TEXTS["resolved"]
+            assert (run.worlds / "training.yaml").read_text() == TEXTS["world"]
+            assert (run.worlds / "evaluation.yaml").read_text() == TEXTS["world"]
+            assert run.meta()["seed"] == 3
+        if not acknowledged:
+            return
+        run = Run.open(acknowledged[0]["run"], runs)
+        whole, damaged = checkpoint.survey(run.checkpoints)
+        assert not damaged, damaged
+        for one in whole:
+            state, info = checkpoint.read(one.path)
+            assert not odd_leaves(flatten(state), flatten(state_of(info["number"])))
+        least = 0
+        for one in acknowledged[1:]:
+            least = min(least, one["step"]) if "begins" in one else one["step"]
+        assert not least or whole[-1].env_steps >= least, f"{least} is lost"
+        saved = [one for one in acknowledged if one.get("step") == least and "number" in one]
+        if saved and whole[-1].env_steps == least:
+            assert whole[-1].info["number"] >= saved[-1]["number"], "an older state of the same moment"
+        checkpoint.write(run.checkpoints, checkpoint.name_at(10**6), state_of(99), {"number": 99})
+        checkpoint.prune(run.checkpoints)
+        newest = checkpoint.newest(run.checkpoints)
+        assert newest is not None
+        assert newest.info["number"] == 99
+
+
+def rows_at(moment: int) -> list[dict[str, Any]]:
+    """What is measured at a moment: a few rows, at every fourth very many."""
+    count = 400 if moment % 40 == 0 else 5
+    return [{"env_steps": moment, "updates": n, "name": "loss", "value": moment + n / 7} for n in range(count)]
+
+
+class Metrics:
+    """Commits of metrics: small and large ones, some while a reader is in the middle of a transaction, a rewind."""
+
+    @staticmethod
+    def act(folder: Path, mark: Mark) -> None:
+        path, reader = folder / "metrics.db", None
+        store = Store(path)
+
+        def commit(moment: int) -> dict[str, int]:
+            store.add("updates", rows_at(moment))
+            store.add("episodes", {"env_steps": moment, "row": [0, 1], "length": moment, "meters": {"energy": 0.5}})
+            if moment % 20 == 0:
+                store.flush()
+            position = store.sync()
+            mark(moment=moment, position=position)
+            return position
+
+        for moment in range(10, 90, 10):
+            if moment == 30:  # a page that is open in a browser
+                reader = sqlite3.connect(path, isolation_level=None)
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM updates").fetchall()
+            if moment == 70 and reader:
+                reader.close()
+            position = commit(moment)
+        store.add("updates", rows_at(90))
+        store.flush()
+        mark(begins="rewind", moment=80)
+        store.rewind(80, position)
+        store.close()
+        store = Store(path)
+        store.rewind(80, position)
+        for moment in range(100, 160, 10):
+            commit(moment)
+        store.close()
+
+    @staticmethod
+    def check(folder: Path, acknowledged: Acknowledged) -> None:
+        saved = [one for one in acknowledged if "position" in one]
+        if not saved:
+            return
+        moment, position = saved[-1]["moment"], saved[-1]["position"]
+        with Store(folder / "metrics.db") as store:
+            store.rewind(moment, position)
+            found = store.read("updates", ("env_steps", "updates", "value"))
+            wanted = [row for one in saved for row in rows_at(one["moment"])]
+            for name, values in found.items():
+                assert values == [row[name] for row in wanted], name
+            assert store.read("episodes", ("length",))["length"] == [one["moment"] for one in saved for _ in range(2)]
+            store.add("updates", rows_at(200))
+            store.sync()
+            assert len(store.read("updates", ("env_steps",))["env_steps"]) == len(wanted) + len(rows_at(200))
