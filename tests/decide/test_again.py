@@ -181,7 +181,7 @@ def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monke
         return answer, wrong
 
     answer, wrong = asyncio.run(talk())
-    assert answer["decisionId"].endswith("-0")
+    assert answer["decisionId"].split("-")[1] == "0"
     assert wrong is not None
     assert "has not answered" in wrong
 
@@ -243,7 +243,7 @@ def test_what_lies_in_a_folder_already_is_not_written_over(tmp_path: Path) -> No
     (tmp_path / "log").mkdir()
     mine = tmp_path / "log" / "log-000000000001.wal"
     mine.write_text("x")
-    with pytest.raises(TownletError, match="header is not what was written"):
+    with pytest.raises(TownletError, match="header is unreadable"):
         begin(tmp_path)
     assert mine.read_text() == "x"
 

@@ -1,9 +1,10 @@
-"""The log: what was appended is read again, a torn tail is cut, damage is refused, and a failing disk loses nothing."""
+"""The log: records are read back, a torn tail is set aside, damage is refused, and a failing disk loses nothing."""
 
 from __future__ import annotations
 
 import os
 import random
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from pace import within
 from townlet.decide.log import Log, LogStopped, read
-from townlet.decide.segments import HEADER, RECORD, followed
+from townlet.decide.segments import HEADER, MARKER, RECORD, encoded
 from townlet.errors import TownletError
 
 PAYLOADS = [b"one", b"", b"three" * 2, bytes(9), b"\xff" * 5, b"six"]
@@ -30,6 +31,17 @@ def fill(folder: Path, payloads: list[bytes], segment_bytes: int = 1 << 20) -> N
         for number, payload in enumerate(payloads, log.last + 1):
             assert log.append(payload) == number
             assert log.wait(number, 10)
+
+
+def crashed(folder: Path, payloads: list[bytes]) -> None:
+    """The same by a process that is killed right afterwards: the control data are as they were before."""
+    control = (folder / "control").read_bytes()
+    fill(folder, payloads)
+    (folder / "control").write_bytes(control)
+
+
+def torn(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob("torn-*.bin"))]
 
 
 def content(folder: Path, after: int = 0) -> list[bytes]:
@@ -83,25 +95,39 @@ def test_segments_are_named_by_their_first_record(tmp_path: Path) -> None:
 def test_every_truncation_of_the_last_segment_leaves_a_prefix(cut: int, tmp_path: Path) -> None:
     """Read as it is, and opened again: then the next record comes behind what was whole."""
     fill(tmp_path, PAYLOADS[:2], segment_bytes=cut)
-    fill(tmp_path, PAYLOADS[2:])
+    control = (tmp_path / "control").read_bytes()
+    crashed(tmp_path, PAYLOADS[2:])
     *_, last = segments(tmp_path)
     whole, before = last.read_bytes(), int(last.stem.removeprefix("log-")) - 1
     ends = [HEADER.size]
     for payload in PAYLOADS[before:]:
         ends.append(ends[-1] + RECORD.size + len(payload))
     assert ends[-1] == len(whole)
+    synced = HEADER.size + sum(RECORD.size + len(payload) for payload in PAYLOADS[before:2])
     for length in range(len(whole) + 1):
         last.write_bytes(whole[:length])
+        (tmp_path / "control").write_bytes(control)
+        for path in tmp_path.glob("torn-*"):
+            path.unlink()
         left = before + sum(end <= length for end in ends[1:])
         assert content(tmp_path) == PAYLOADS[:left]
+        if left < 2:
+            with pytest.raises(TownletError, match=f"ends at record {left}, but its control data refers to record 2"):
+                Log(tmp_path)
+            assert last.read_bytes() == whole[:length]
+            continue
+        cut_off = length - max([0, *(end for end in ends if end <= length)])
         with Log(tmp_path) as log:
             assert log.last == log.synced == left
             assert log.append(b"next") == left + 1
+            assert bool(log.notices) == bool(cut_off)
         assert content(tmp_path) == [*PAYLOADS[:left], b"next"]
-        assert last.stat().st_size == max(HEADER.size, *(e for e in ends if e <= max(length, HEADER.size))) + 12
+        assert torn(tmp_path) == ([whole[length - cut_off : length]] if cut_off else [])
+        assert last.stat().st_size == max(HEADER.size, *(e for e in ends if e <= length), synced) + RECORD.size + 4
 
 
-def test_every_flipped_byte_is_refused_or_cut_with_the_last_record(tmp_path: Path) -> None:
+def test_every_flipped_byte_is_refused(tmp_path: Path) -> None:
+    """In the last record, too: the control data of a clean end know that it was on the disk."""
     fill(tmp_path, PAYLOADS[:3], segment_bytes=1)
     fill(tmp_path, PAYLOADS[3:])
     for path in segments(tmp_path):
@@ -112,11 +138,14 @@ def test_every_flipped_byte_is_refused_or_cut_with_the_last_record(tmp_path: Pat
                 path.write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
                 if in_last and place >= len(whole) - len(PAYLOADS[-1]) - RECORD.size:
                     assert content(tmp_path) == PAYLOADS[:-1]
+                    with pytest.raises(TownletError, match="ends at record 5, but its control data refers to record 6"):
+                        Log(tmp_path)
+                    assert path.stat().st_size == len(whole)
                     continue
-                with pytest.raises(TownletError, match=rf"damaged at byte \d+ of {path.name}"):
+                with pytest.raises(TownletError, match=rf"{path.name} (is damaged at byte \d+|has format)"):
                     content(tmp_path)
                 if in_last:
-                    with pytest.raises(TownletError, match=rf"damaged at byte \d+ of {path.name}"):
+                    with pytest.raises(TownletError, match=rf"{path.name} (is damaged at byte \d+|has format)"):
                         Log(tmp_path)
                     assert path.stat().st_size == len(whole)
         path.write_bytes(whole)
@@ -128,9 +157,11 @@ def test_damage_names_the_byte_where_the_record_begins(tmp_path: Path) -> None:
     (path,) = segments(tmp_path)
     third = HEADER.size + 2 * RECORD.size + len(PAYLOADS[0])
     data = bytearray(path.read_bytes())
-    data[third + 3] = 0x70  # its length is beyond the end of the file now, as if the rest was torn off
+    data[third + 15] = 0x70  # its length is beyond the end of the file now, as if the rest was torn off
     path.write_bytes(data)
-    with pytest.raises(TownletError, match=f"at byte {third} of {path.name}: record 3 is not what was written"):
+    with pytest.raises(
+        TownletError, match=f"{path.name} is damaged at byte {third}: record 3 is unreadable, but record 4"
+    ):
         Log(tmp_path)
 
 
@@ -142,18 +173,23 @@ def test_blocks_that_the_disk_never_got_are_a_torn_tail(tmp_path: Path) -> None:
         path.write_bytes(whole + bytes(zeros))
         fill(tmp_path, [])
         assert path.read_bytes() == whole
-    assert not followed(bytes(1 << 20), 0, 0)  # at once, however many there are
+    assert sorted(map(len, torn(tmp_path))) == [1, 7, 8, 9, 5000]
 
 
 @pytest.mark.parametrize(
-    "payload", [random.Random(1).randbytes(200_000), b'{"seen":12},' * 8_000, bytes(range(8)) * 4_000]
+    "payload", [random.Random(1).randbytes(200_000), b'{"seen":12},' * 8_000, bytes(range(8)) * 4_000, MARKER * 30_000]
 )
-def test_a_large_torn_record_is_cut_whatever_it_holds(payload: bytes, tmp_path: Path) -> None:
-    fill(tmp_path, [*PAYLOADS, payload])
+def test_a_large_torn_record_is_set_aside_whatever_it_holds(payload: bytes, tmp_path: Path) -> None:
+    fill(tmp_path, PAYLOADS)
+    crashed(tmp_path, [payload])
     (path,) = segments(tmp_path)
     os.truncate(path, path.stat().st_size - 1)
-    fill(tmp_path, [b"next"])
+    with Log(tmp_path) as log:
+        assert log.append(b"next") == len(PAYLOADS) + 1
+        (notice,) = log.notices
+    assert f"{RECORD.size + len(payload) - 1} bytes after record {len(PAYLOADS)} of {path.name}" in notice.what
     assert content(tmp_path) == [*PAYLOADS, b"next"]
+    assert torn(tmp_path) == [encoded(len(PAYLOADS) + 1, payload)[:-1]]
 
 
 def test_damage_is_refused_though_the_tail_is_torn_as_well(tmp_path: Path) -> None:
@@ -163,7 +199,7 @@ def test_damage_is_refused_though_the_tail_is_torn_as_well(tmp_path: Path) -> No
     whole, third = path.read_bytes()[:-1], HEADER.size + 2 * (RECORD.size + 300)
     for place in (third, third + 1, third + 3, third + 5, third + 100):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
-        with pytest.raises(TownletError, match=f"damaged at byte {third} "):
+        with pytest.raises(TownletError, match=f"damaged at byte {third}: "):
             Log(tmp_path)
 
 
@@ -172,19 +208,21 @@ def test_a_missing_segment_is_noticed(tmp_path: Path) -> None:
     segments(tmp_path)[2].unlink()
     found = read(tmp_path)
     assert [next(found), next(found)] == [(1, PAYLOADS[0]), (2, PAYLOADS[1])]
-    with pytest.raises(TownletError, match=r"log-000000000002\.wal: record 3"):
+    with pytest.raises(TownletError, match=r"log-000000000002\.wal is damaged .* record 4 \(records 3 to 3 are lost"):
         next(found)
 
 
-def test_a_format_of_another_release_is_named(tmp_path: Path) -> None:
-    fill(tmp_path, [])
+@pytest.mark.parametrize(
+    ("version", "found"), [(1, struct.Struct("<8sIQI")), (3, struct.Struct("<8sIQ16xI"))], ids=["older", "newer"]
+)
+def test_a_format_of_another_release_is_named(version: int, found: struct.Struct, tmp_path: Path) -> None:
+    fill(tmp_path, [b"x"])
     (path,) = segments(tmp_path)
-    later = HEADER.pack(b"townlog\n", 2, 1, 0)[:-4]
-    path.write_bytes(later + crc32(later).to_bytes(4, "little"))
-    with pytest.raises(TownletError, match="has format 2, and this release reads 1"):
-        Log(tmp_path)
-    with pytest.raises(TownletError, match="has format 2, and this release reads 1"):
-        content(tmp_path)
+    start = found.pack(b"townlog\n", version, 1, 0)[:-4]
+    path.write_bytes(start + crc32(start).to_bytes(4, "little") + bytes(100))
+    for act in (Log, content):
+        with pytest.raises(TownletError, match=f"has format {version}, and this release reads format 2 only"):
+            act(tmp_path)
 
 
 def test_only_one_may_write(tmp_path: Path) -> None:
@@ -201,7 +239,7 @@ def test_a_refused_log_lets_the_lock_go(tmp_path: Path) -> None:
     (path,) = segments(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(b"?" + whole[1:])
-    with pytest.raises(TownletError, match="its header"):
+    with pytest.raises(TownletError, match="its header is unreadable, but record 1"):
         Log(tmp_path)
     path.write_bytes(whole)
     fill(tmp_path, [])
@@ -278,14 +316,14 @@ def test_old_segments_are_dropped_whole(tmp_path: Path) -> None:
 
 
 def test_a_dropped_log_goes_on_with_its_numbers_though_its_header_is_torn(tmp_path: Path) -> None:
-    fill(tmp_path, PAYLOADS, segment_bytes=1)
-    for path in segments(tmp_path)[:-1]:
-        path.unlink()
-    segments(tmp_path)[0].write_bytes(b"town")
+    fill(tmp_path, PAYLOADS[:5], segment_bytes=1)
+    with Log(tmp_path, segment_bytes=1) as log:
+        log.drop_before(5)
+    (tmp_path / "log-000000000006.wal").write_bytes(b"town")
     with Log(tmp_path) as log:
         assert log.last == 5
         assert log.append(b"again") == 6
-    assert list(read(tmp_path)) == [(6, b"again")]
+    assert list(read(tmp_path)) == [(5, PAYLOADS[4]), (6, b"again")]
 
 
 def test_reading_while_it_is_written_gives_a_prefix(tmp_path: Path) -> None:
@@ -415,23 +453,23 @@ def test_a_disk_that_is_too_slow_stops_appending(tmp_path: Path, monkeypatch: py
 
     with Log(tmp_path, waiting_bytes=1000) as log:
         monkeypatch.setattr(os, "fdatasync", slow)
-        for _ in range(9):
+        for _ in range(8):
             log.append(bytes(100))
-        with pytest.raises(LogStopped, match="too slow: 972 bytes wait"):
+        with pytest.raises(LogStopped, match="too slow: 960 bytes wait"):
             log.append(bytes(100))
         assert log.problem
         go_on.set()
-        assert log.wait(9, 10)
+        assert log.wait(8, 10)
         until(lambda: log.problem is None)
-        assert log.append(bytes(100)) == 10
+        assert log.append(bytes(100)) == 9
         with pytest.raises(ValueError, match="more than may ever wait"):
             log.append(bytes(1001))
-    assert len(content(tmp_path)) == 10
+    assert len(content(tmp_path)) == 9
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(TownletError, match=r"cannot make .*file/log: this is a file and not a folder"):
+    with pytest.raises(TownletError, match=r"cannot make .*file/log: a file of that name is in the way"):
         Log(tmp_path / "file" / "log")
     with pytest.raises(TownletError, match=r"cannot read the log in .*none: it is not there"):
         list(read(tmp_path / "none"))

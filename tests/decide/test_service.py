@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from decide.sites import ask, begin, click, live, request
-from townlet.decide import milestones
 from townlet.decide.events import Decided
-from townlet.decide.ledger import Ledger, is_held_out
+from townlet.decide.ledger import is_held_out
 from townlet.decide.recovery import LOG, events, replayed
 from townlet.decide.service import Service
 from townlet.errors import TownletError
@@ -54,12 +53,14 @@ def test_a_report_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "id", ["", "-", "1", "abc-1", "{name}-0", "{name}-2", "{name}-999999999999999999", "{name}-1e3"]
+    "id",
+    ["", "-", "1", "abc-1", "{epoch}-1", "{epoch}-0-{tag}", "{epoch}-2-{tag}", "{epoch}-1e0-{tag}", "00000000-1-{tag}"],
 )
 def test_reports_of_what_was_never_decided_do_nothing(tmp_path: Path, id: str) -> None:
     service, _, _ = begin(tmp_path)
-    ask(service, request(1.0))
-    service.report(click(id.format(name=service.name)) if id else {"type": "click_report"})
+    epoch, _, tag = ask(service, request(1.0))[0]["decisionId"].split("-")
+    reply = service.report(click(id.format(epoch=epoch, tag=tag)) if id else {"type": "click_report"}).reply
+    assert reply["code"] == ("UNKNOWN_DECISION" if id else "INVALID_REPORT")
     assert counts(service) == {"decisions": 1, "joined": 0, "expired": 0, "pending": 1}
     service.close()
 
@@ -186,7 +187,6 @@ def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, mileston
     assert (again.ledger.join.counts, again.trainer.step) == before[:2]
     assert again.versions.serving.digest == before[2].digest
     assert {name: tensor.tolist() for name, tensor in again.trainer.weights().items()} == weights
-    assert again.name == service.name
     assert {number: one.made for number, one in again.ledger.pending.items()} == pending
     for kept, found in zip(held, (again.ledger.held_out.everything(), again.ledger.buffer.everything()), strict=True):
         assert kept.number.tolist() == found.number.tolist()
@@ -196,18 +196,6 @@ def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, mileston
     decided = [event for event in events(tmp_path / LOG) if isinstance(event, Decided) and event.territory == "site 2"]
     assert ask(again, decided[-1].message) == [decided[-1].reply]
     again.close()
-
-
-def test_a_milestone_that_knows_the_last_answers_only_is_gone_on_from(tmp_path: Path) -> None:
-    service, _, _ = begin(tmp_path)
-    replies = ask(service, *(request(second) for second in (1.0, 2.0)))
-    state = milestones.state_of(milestones.take(service.ledger))
-    service.close()
-    del state["territories"]["earlier"]  # as releases before this one wrote it
-    ledger = Ledger(service.domain, service.settings)
-    milestones.into(ledger, state)
-    assert ledger.territory("a").answered(2.0) == replies[1]
-    assert ledger.territory("a").answered(1.0) is None
 
 
 def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:

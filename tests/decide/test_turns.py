@@ -9,6 +9,7 @@ import pytest
 
 from decide.sites import begin, live
 from townlet.decide import rounds as learning
+from townlet.decide.control import ControlFile
 from townlet.decide.events import Published, decode
 from townlet.decide.recovery import replayed
 from townlet.decide.segments import HEADER, RECORD, listing, walk
@@ -23,12 +24,17 @@ def learned(service: Service) -> dict[str, list[float]]:
 def cut_before_a_publication(folder: Path) -> None:
     """As if the machine had stopped before the first `Published` came to the disk."""
     segment = listing(folder / "log")[0].path
-    data, end = segment.read_bytes(), HEADER.size
-    for _, payload in walk(data, 1):
+    data, end, last = segment.read_bytes(), HEADER.size, 0
+    for number, payload in walk(data, 1):
         if isinstance(decode(payload), Published):
             break
-        end += RECORD.size + len(payload)
+        end, last = end + RECORD.size + len(payload), number
     segment.write_bytes(data[:end])
+    control = ControlFile(folder / "log")
+    known = control.open()
+    assert known is not None
+    control.create(known._replace(synced=last))
+    control.close()
 
 
 def test_a_milestone_is_of_use_although_what_was_gone_back_to_is_gone(tmp_path: Path) -> None:

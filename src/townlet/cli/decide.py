@@ -75,6 +75,9 @@ def serve(
         list[str] | None, typer.Option(help="Where the page of a game comes from; may be repeated.")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the dashboard in your browser.")] = False,
+    accept_data_loss: Annotated[
+        bool, typer.Option("--accept-data-loss", help="Start although records of the log are missing or damaged.")
+    ] = False,
 ) -> None:
     """Answer a game's observations, and learn all the while.
 
@@ -91,7 +94,7 @@ def serve(
     from townlet.decide.app import open_app
 
     sys.setswitchinterval(SWITCH)
-    application = open_app(folder, settings)
+    application = open_app(folder, settings, accept_data_loss)
     page, _, secret = server.link.replace("http", "ws", 1).partition("?")
     address = f"{page}ws?{secret}" if secret else f"{page}ws"
     out().print(f"Games connect to {address}", soft_wrap=True)

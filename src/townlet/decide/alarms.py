@@ -68,6 +68,11 @@ class Alarms:
             what = f"Nothing is written down, so nothing is learned: {problem}"
             yield Alarm("log", True, what, "Make room on the disk. Meanwhile decisions are made as before.")
 
+        if problem := self._service.log.control_problem:
+            yield Alarm("control", False, f"The control data of the log are out of date: {problem}", "Check the disk.")
+        for notice in self._service.notices:
+            yield Alarm(notice.name, notice.grave, notice.what, notice.fix)
+
     def _collapse(self) -> Iterator[Alarm]:
         if self._service.gate_only or len(self._chosen) < LEAST:
             return

@@ -60,9 +60,9 @@ class Back(Why):
     hold: bool = False
 
 
-def open_app(folder: Path, settings: DecideSettings) -> FastAPI:
+def open_app(folder: Path, settings: DecideSettings, accept_data_loss: bool = False) -> FastAPI:
     """The server for the service in a folder, which goes on where it was."""
-    service = Service(folder, DOMAINS[settings.domain], settings)
+    service = Service(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
     return make_app(service, Rounds(service))
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from townlet.decide.texts import parsed, written
 from townlet.errors import TownletError
 
+OTHER_RELEASE: Final = "use the version of Townlet that wrote it, or name a new folder with --folder"
+
 
 class Begun(NamedTuple):
     """The service started, with these settings from now on."""
 
-    name: str  # of this log, a part of the ids of its decisions
+    key: str  # secret of the decision ids from now on
     settings: dict[str, Any]
     at: float  # seconds since 1970, as all `at`
+    schema: str  # fingerprint of the events that follow
 
 
 class Decided(NamedTuple):
@@ -93,6 +98,15 @@ KINDS: Final[dict[str, type[Any]]] = {
 }  # fmt: skip
 
 
+def _schema() -> str:
+    """A fingerprint of all events and their fields: a log of other ones is refused, whatever its format number."""
+    told = {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in KINDS.items()}
+    return sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+SCHEMA: Final = _schema()
+
+
 def encode(event: Event) -> bytes:
     """One record."""
     name = type(event).__name__.lower()
@@ -105,6 +119,8 @@ def decode(record: bytes) -> Event:
         name, *fields = parsed(record)
         event: Event = KINDS[name](*fields)
     except (ValueError, KeyError, TypeError) as error:
-        what = f"a record of the log is none of this release: {record[:60]!r}"
-        raise TownletError(what, "use the release of Townlet that wrote it") from error
+        what = f"this release cannot read a record of the log: {record[:60]!r}"
+        raise TownletError(what, OTHER_RELEASE) from error
+    if isinstance(event, Begun) and event.schema != SCHEMA:
+        raise TownletError("the log was written by another version of Townlet, with other events", OTHER_RELEASE)
     return event

@@ -18,6 +18,7 @@ from townlet.decide.budgets import KEPT, most_pending, most_territories
 from townlet.decide.buffer import Buffer
 from townlet.decide.domain import Domain, Row, Sight
 from townlet.decide.events import Begun, Decided, Event, Expired, Outcome
+from townlet.decide.ids import DecisionIds
 from townlet.decide.join import Fate, Join
 from townlet.decide.settings import DecideSettings, hash_of, settings_of
 from townlet.decide.texts import parsed, written
@@ -79,6 +80,7 @@ class Ledger:
         self.buffer = Buffer(memory.capacity, domain.columns)
         self.held_out = Buffer(memory.judged_by, domain.columns)
         self._most_territories = most_territories(domain, memory)
+        self.ids = DecisionIds()
         self.gates: dict[str, int] = {}  # every gate that ever judged: a number for each hash
         self.territories: OrderedDict[str, Territory] = OrderedDict()
         self.pending: dict[int, Experience] = {}
@@ -106,6 +108,7 @@ class Ledger:
         match event:
             case Begun():
                 self.configure(event)
+                self.ids.begin(self.decisions + 1, event.key)
             case Decided():
                 self._decided(event, sight)
             case Outcome():

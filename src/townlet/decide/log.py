@@ -1,6 +1,7 @@
-"""A log that is written before anything counts: records with checksums, many of them in one go to the disk.
+"""The decision log: a write-ahead log with group commit.
 
-`append` never waits. A thread writes whatever waits in one piece, asks the disk once, and says how far it is.
+`append` never waits. A thread writes everything that is queued at once, with one fdatasync, and reports how far the log
+is on the disk. Another thread keeps the control data about one second behind.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from townlet.decide.segments import Tail, encoded, listing, read
+from townlet.decide.control import Control
+from townlet.decide.log_opening import open_log
+from townlet.decide.segments import encoded, listing, read
 from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
@@ -26,6 +29,7 @@ SEGMENT: Final = 64 << 20  # bytes, after which a new file begins
 WAITING: Final = 64 << 20  # bytes that may wait for the disk
 STUCK: Final = 3.0  # seconds in which the disk must have taken what it was given
 RETRY: Final = 1.0  # seconds between attempts while the disk fails
+CONTROL_EVERY: Final = 1.0  # seconds between two writes of the control data, while records are synced
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -41,33 +45,44 @@ class Log:
     """
 
     def __init__(
-        self, folder: Path, segment_bytes: int = SEGMENT, waiting_bytes: int = WAITING, retry: float = RETRY
-    ) -> None:
+        self, folder: Path, segment_bytes: int = SEGMENT, waiting_bytes: int = WAITING, retry: float = RETRY,
+        *, accept_data_loss: bool = False,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self._most, self._retry = waiting_bytes, retry
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(folder)
         except OSError as error:
             raise disk.explained(error, f"cannot make {folder}") from error
         self._lock = Lock(folder)
         self._lock.acquire()
         try:
-            self._tail = Tail(folder, segment_bytes)
+            opened = open_log(folder, segment_bytes, accept_data_loss)
         except BaseException:
             self._lock.release()
             raise
+        self.log_id, self._control, self.known, self._tail, self.notices = opened
+        for notice in self.notices:
+            LOG.warning("%s. %s", notice.what, notice.fix)
         self.last = self.synced = self._tail.synced  # the last record that was taken, and that the disk has
         self.problem: str | None = None
+        self.control_problem: str | None = None  # why the control data could not be written
         self._waiting: list[bytes] = []  # until the disk has them
         self._since = 0.0  # when the disk was last asked for something, in seconds that never go back
         self._size = 0  # bytes of these
         self._closing = False
         self._held = 0  # how many hold back what they append until they have all of it
         self._subscribers: tuple[Callable[[int], None], ...] = ()
-        self._mutex = threading.Lock()
+        self._mutex, self._control_mutex = threading.Lock(), threading.Lock()
         self._arrived, self._moved = threading.Condition(self._mutex), threading.Condition(self._mutex)
+        self._closed = threading.Event()
+        self._segment = self._tail.segment  # its first record, and its bytes on the disk
+        self._serving, self._oldest = (self.known.serving, self.known.gate_only), self.known.oldest
+        self.write_control()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
+        self._keeper = threading.Thread(target=self._keep_control, name="log control", daemon=True)
+        self._keeper.start()
 
     def append(self, payload: bytes) -> int:
         """Take a record, without any waiting; its number. Raises `LogStopped` while nothing can be taken."""
@@ -125,6 +140,9 @@ class Log:
     def drop_before(self, number: int) -> None:
         """Remove the segments that end before this record; the oldest first, so that no gap can arise."""
         segments = listing(self.folder)
+        firsts = [segment.first for segment in segments if segment.first <= number]
+        self._oldest = max([self._oldest, *firsts])
+        self.write_control()  # first: otherwise segments would seem to be missing after a crash
         try:
             for segment, following in pairwise(segments):
                 if following.first <= number:
@@ -141,11 +159,41 @@ class Log:
         self._thread.join()
         with self._mutex:
             self._moved.notify_all()
+        if not self._closed.is_set():
+            self._closed.set()
+            self._keeper.join()
+            self.write_control()
+        self._control.close()
         self._tail.close()
         self._lock.release()
         if self._waiting:
             lost, self._waiting = len(self._waiting), []
             raise LogStopped(f"{lost} records could not be written: {self.problem}")
+
+    def note_serving(self, number: int, gate_only: bool) -> None:
+        """Keep the state of the serving record in the control data, too."""
+        self._serving = number, gate_only
+        self.write_control()
+
+    def write_control(self) -> None:
+        """Write the control data now. A failure is kept in `control_problem` and tried again within a second."""
+        with self._control_mutex:
+            with self._mutex:
+                synced, (segment, size) = self.synced, self._segment
+            try:
+                self._control.write(Control(self.log_id, synced, self._oldest, segment, size, *self._serving))
+                self.control_problem = None
+            except OSError as error:
+                self.control_problem = str(disk.explained(error, f"cannot write the control data in {self.folder}"))
+            except TownletError as error:
+                self.control_problem = str(error)
+
+    def _keep_control(self) -> None:
+        """Follow the log in steps of a second, in a thread of its own: a commit never waits for it."""
+        while not self._closed.wait(CONTROL_EVERY):
+            written = self._control.written
+            if self.control_problem or written is None or written.synced != self.synced:
+                self.write_control()
 
     def _run(self) -> None:
         while True:
@@ -178,7 +226,7 @@ class Log:
         with self._mutex:
             del self._waiting[:count]
             self._size -= size
-            self.synced = self._tail.synced
+            self.synced, self._segment = self._tail.synced, self._tail.segment
             self.problem = None
             self._moved.notify_all()
             subscribers = self._subscribers

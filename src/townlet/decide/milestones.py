@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from townlet.contract.state import State
 from townlet.decide.decider import Stacked
 from townlet.decide.domain import Column, Domain, Row, Scene
-from townlet.decide.events import Decided, decode, encode
+from townlet.decide.events import SCHEMA, Decided, decode, encode
 from townlet.decide.ledger import Answers, Experience, Ledger, Tally, Territory
 from townlet.decide.settings import DecideSettings, settings_of
 from townlet.decide.trainer import Trainer
@@ -29,7 +29,6 @@ EVERY: Final = 20_000  # records between two of them
 class Milestone(NamedTuple):
     """A moment that one can go on from."""
 
-    name: str  # of the service
     record: int  # the last of the log that is in it
     state: State
 
@@ -43,21 +42,21 @@ class Milestone(NamedTuple):
         trainer.restore(self.state["trainer"])
 
 
-def save(folder: Path, name: str, record: int, state: State) -> None:
+def save(folder: Path, log_id: str, record: int, state: State) -> None:
     """Write one, and let go of those before the last."""
-    checkpoint.write(folder, checkpoint.name_at(record), state, {"name": name, "record": record})
+    checkpoint.write(folder, checkpoint.name_at(record), state, {"log": log_id, "record": record, "schema": SCHEMA})
     checkpoint.prune(folder)
 
 
-def newest(folder: Path, last: int) -> Milestone | None:
-    """The newest that is whole and not beyond the last record of the log; None where there is none."""
+def newest(folder: Path, log_id: str, last: int) -> Milestone | None:
+    """The newest one of this log that is whole and not beyond its last record; None where there is none."""
     for path in reversed(checkpoint.listing(folder)):
         try:
             state, info = checkpoint.read(path)
         except TownletError:
             continue  # damaged: the log tells the same, only slower
-        if int(info["record"]) <= last:
-            return Milestone(info["name"], int(info["record"]), state)
+        if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:
+            return Milestone(int(info["record"]), state)
     return None
 
 
@@ -74,6 +73,7 @@ def take(ledger: Ledger) -> Taken:
     """A copy of what would change, quickly; whoever calls holds the service's lock."""
     tally = asdict(ledger.tally)
     small = {
+        "epochs": as_bytes(ledger.ids.state()),
         "gates": dict(ledger.gates),
         "reasons": tally.pop("reasons"),
         "tally": tally,
@@ -104,6 +104,7 @@ def state_of(taken: Taken) -> State:
 def into(ledger: Ledger, state: State) -> None:
     """Let a new ledger go on where a state was taken."""
     ledger.follow(_settings(ledger.domain, state))
+    ledger.ids.restore(json.loads(bytes(_numbers(state["epochs"]))))
     ledger.gates = dict(state["gates"])
     ledger.tally = Tally(**state["tally"], reasons=dict(state["reasons"]))
     ledger.inserted = int(state["inserted"])
@@ -113,8 +114,7 @@ def into(ledger: Ledger, state: State) -> None:
     places = state["territories"]
     names, last = json.loads(bytes(_numbers(places["names"]))), _made(places["last"])
     known = _rows(places["known"], len(names), ledger.domain.fresh())
-    # Milestones of an earlier release lack them, which costs those who ask again after this start an answer.
-    earlier = _answered(places["earlier"]) if "earlier" in places else [()] * len(names)
+    earlier = _answered(places["earlier"])
     for name, made, row, answers in zip(names, last, known, earlier, strict=True):
         ledger.territories[name] = Territory(row, made.time, made, answers)
     waiting = _made(state["pending"]["made"])

@@ -27,13 +27,6 @@ from townlet.runs import checkpoint
 LOG, VERSIONS = "log", "versions"  # folders in that of a service
 
 
-class Recovered(NamedTuple):
-    """What the log was found to say."""
-
-    name: str  # "" for an empty log
-    steps: int  # that were made again
-
-
 class Checked(NamedTuple):
     """A version of the log, and whether its steps give the same weights again."""
 
@@ -67,29 +60,24 @@ def beginning(folder: Path) -> Begun | None:
     return first if isinstance(first, Begun) else None
 
 
-def recover(folder: Path, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> Recovered:
+def recover(folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> None:
     """Bring ledger and trainer to where the log ends, which is at the record `last`."""
-    begun, turns, anchor = _ways(folder, last, ledger, versions)
+    begun, turns, anchor = _ways(folder, log_id, last, ledger, versions)
     if begun:
         begun.restore(ledger, trainer)
-    name, start = (begun.name, begun.record) if begun else ("", 0)
-    again, past = 0, Past(trainer, _returned(turns), lambda version: versions.open(version)[1])
-    for event in events(folder, start):
-        if isinstance(event, Begun):
-            name = event.name
+    past = Past(trainer, _returned(turns), lambda version: versions.open(version)[1])
+    for event in events(folder, begun.record if begun else 0):
         ledger.apply(event)
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
             anchor = None
         elif anchor is None:  # else the version knows it already
-            again += isinstance(event, Stepped)
             past.go_on(event)
-    return Recovered(name, again)
 
 
-def _ways(folder: Path, last: int, ledger: Ledger, versions: Versions) -> Ways:
+def _ways(folder: Path, log_id: str, last: int, ledger: Ledger, versions: Versions) -> Ways:
     """The shortest way: a milestone is of use unless a version must be made again that is older than it, and gone."""
-    begun = milestones.newest(folder.parent / milestones.FOLDER, last)
+    begun = milestones.newest(folder.parent / milestones.FOLDER, log_id, last)
     if begun:
         turns, learning = turns_of(folder, begun.record), begun.settings(ledger.domain).learning
         anchor = None if _prioritized(turns, learning) else _newest_whole(turns, versions)

@@ -9,13 +9,15 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from townlet.decide import milestones
 from townlet.decide.clock import Steady
 from townlet.decide.decider import Decider, Draft, Stacked
 from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
-from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, encode
+from townlet.decide.events import SCHEMA, Begun, Decided, Event, Expired, Outcome, encode
+from townlet.decide.ids import UNLOGGED
+from townlet.decide.known_records import check_length
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import Log, LogStopped
 from townlet.decide.recovery import LOG, VERSIONS, beginning, recover
@@ -24,9 +26,6 @@ from townlet.decide.trainer import Trainer
 from townlet.decide.versions import Snapshot, Versions
 from townlet.errors import TownletError
 from townlet.rng import Streams
-
-DIGITS: Final = 18  # of a number, at most
-UNLOGGED: Final = 0  # the number of a decision that could not be written down
 
 
 class Answer(NamedTuple):
@@ -40,8 +39,9 @@ class Service:
     """Decides, remembers, and joins. One for each folder."""
 
     def __init__(
-        self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] | None = None
-    ) -> None:
+        self, folder: Path, domain: Domain, settings: DecideSettings, clock: Callable[[], float] | None = None,
+        *, accept_data_loss: bool = False,
+    ) -> None:  # fmt: skip
         self.folder, self.domain, self.settings = folder, domain, settings
         self.clock = clock or Steady()
         self.lock = threading.RLock()
@@ -49,24 +49,26 @@ class Service:
         self._missed = set[int]()  # decisions that wait, and of what came next nobody has written anything down
         self.ears: list[Callable[[Decided, Draft], None]] = []
         _refuse_others(folder)
-        self.log = Log(folder / LOG, segment_bytes=settings.segment)
+        self.log = Log(folder / LOG, segment_bytes=settings.segment, accept_data_loss=accept_data_loss)
         try:
-            self._go_on()
+            self._recover(accept_data_loss)
         except BaseException:
             self.log.close()  # else nobody else could open it
             raise
 
-    def _go_on(self) -> None:
-        """From where the log ends, or from nothing."""
+    def _recover(self, accept_data_loss: bool) -> None:
+        """Bring everything to where the log ends, and begin a new epoch."""
         folder, domain, settings = self.folder, self.domain, self.settings
         self.ledger = Ledger(domain, settings)
         if first := beginning(folder / LOG):
             self.ledger.configure(first)  # refuses what does not fit, before anything else is looked at
+        parts = (milestones.FOLDER, VERSIONS)
+        self.notices = [*self.log.notices, *check_length(folder, self.log.last, parts, accept_data_loss)]
         self.trainer = Trainer(domain, self.ledger)
         make = domain.policies[settings.policy].make
         self.versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")), keep=settings.versions)
-        found = recover(folder / LOG, self.log.last, self.ledger, self.trainer, self.versions)
-        self.name = found.name or secrets.token_hex(3)
+        log_id = self.log.log_id.hex()
+        recover(folder / LOG, log_id, self.log.last, self.ledger, self.trainer, self.versions)
         # Nobody knows what was to be seen while no service ran, or before it ended without a disk.
         self._missed.update(self.ledger.pending)
         if isinstance(self.clock, Steady):
@@ -74,7 +76,7 @@ class Service:
         # Another stream after each start: what was drawn before is written down, and must not come again.
         draws = Streams(settings.seed).child("decisions").numpy(f"from {self.ledger.decisions}")
         self._decider = Decider(domain, settings.policy, settings.explore, draws)
-        self.write(Begun(self.name, settings.model_dump(mode="json"), self.clock()))
+        self.write(Begun(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), SCHEMA))
 
     def warm_up(self) -> None:
         """Decide once for nobody: what is loaded or compiled at its first use must not keep a game waiting."""
@@ -175,7 +177,7 @@ class Service:
 
     def _made(self, number: int, sight: Sight, draft: Draft, message: dict[str, Any]) -> Decided:
         choice = Choice(
-            f"{self.name}-{number}", draft.action, draft.send, draft.reason, draft.confidence, draft.version,
+            self.ledger.ids.make(number), draft.action, draft.send, draft.reason, draft.confidence, draft.version,
             draft.probabilities,
         )  # fmt: skip
         return Decided(
@@ -196,26 +198,24 @@ class Service:
             told = self.domain.read_report(message)
         except Malformed as error:
             return Answer(problem(error.code, str(error)))
-        name, _, digits = told.id.rpartition("-")
-        if name != self.name or not digits.isdecimal() or len(digits) > DIGITS:
+        number = self.ledger.ids.number(told.id, self.ledger.decisions)
+        if number is None:
             return Answer(_unknown(told.id))
-        if int(digits) > self.ledger.decisions:
-            return Answer(_unknown(told.id))
-        if int(digits) == UNLOGGED:
+        if number == UNLOGGED:
             what = "that decision could not be written down, and nothing can be learned from it; leave the report out"
             return Answer(problem("UNKEPT_DECISION", what))
         done = {"type": "outcome_ack", "decisionId": told.id}
         if told.value is None and not told.failed:
             return Answer(done)  # it was carried out, and what came of it shows later
         value = self.domain.failed if told.value is None else told.value
-        record = self._try(Outcome(int(digits), value, "failed" if told.failed else "report"))
+        record = self._try(Outcome(number, value, "failed" if told.failed else "report"))
         return Answer(self.unkept(done)) if record is None else Answer(done, record)
 
     def unkept(self, reply: dict[str, Any]) -> dict[str, Any]:
         """What is said instead of a reply whose record does not come to the disk."""
         if reply.get("type") == "outcome_ack":
             return problem("LOG_STOPPED", f"the outcome could not be kept: {self.log.problem}; report it again later")
-        return reply | {"decisionId": f"{self.name}-{UNLOGGED}"} if "decisionId" in reply else reply
+        return reply | {"decisionId": self.ledger.ids.make(UNLOGGED)} if "decisionId" in reply else reply
 
     def expire(self) -> None:
         """Let go of what has waited for too long; to be called now and then."""
@@ -228,7 +228,8 @@ class Service:
 
     def facts(self) -> dict[str, Any]:
         """What is written down with a version."""
-        return {"gate": self.gate_hash, "record": self.log.last, "at": self.clock()}
+        record, log_id = self.log.synced, self.log.log_id.hex()  # synced: a version must not outlive what it refers to
+        return {"gate": self.gate_hash, "log": log_id, "record": record, "at": self.clock()}
 
     def milestone(self) -> None:
         """Keep all that is known now, so that a start is quick. The trainer must be at rest."""
@@ -236,7 +237,8 @@ class Service:
             record, taken, trainer = self.log.last, milestones.take(self.ledger), self.trainer.copy()
         if self.log.wait(record, timeout=60):
             state = {"ledger": milestones.state_of(taken), "trainer": trainer}
-            milestones.save(self.folder / milestones.FOLDER, self.name, record, state)
+            milestones.save(self.folder / milestones.FOLDER, self.log.log_id.hex(), record, state)
+            self.log.write_control()
 
     def close(self) -> None:
         """Everything that was written down is on the disk after this."""
