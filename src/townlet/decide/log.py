@@ -181,6 +181,7 @@ class Log:
             with self._mutex:
                 synced, (segment, size) = self.synced, self._segment
             try:
+                self._lock.check()
                 self._control.write(Control(self.log_id, synced, self._oldest, segment, size, *self._serving))
                 self.control_problem = None
             except OSError as error:
@@ -204,6 +205,7 @@ class Log:
                     return
                 records, self._since = self._waiting[:], time.monotonic()
             try:
+                self._lock.check()
                 count = self._tail.put(records)
             except Exception as error:  # whatever it is, this thread may not die of it
                 if not self._failed(error):
@@ -214,7 +216,9 @@ class Log:
     def _failed(self, error: Exception) -> bool:
         """Say what is wrong, and wait for the next attempt: whether there is one. The last is made while closing."""
         doing = f"cannot write the log in {self.folder}"
-        wrong = disk.explained(error, doing) if isinstance(error, OSError) else f"{doing}: {error!r}"
+        if isinstance(error, OSError):
+            error = disk.explained(error, doing)
+        wrong = error if isinstance(error, TownletError) else f"{doing}: {error!r}"
         with self._mutex:
             self.problem = str(wrong)
             if self._closing:

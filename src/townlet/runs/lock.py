@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -44,7 +45,8 @@ class Lock:
             folder, note = opened
             whole = _flock_folder(folder)
             _flock(note, fcntl.LOCK_EX, PATIENCE)  # releases that know nothing of the lock on the folder look here
-            _write_note(note, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
+            with suppress(OSError):  # on a full disk the lock counts without its note
+                _write_note(note, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
         except OSError as error:
             for descriptor in opened:
                 os.close(descriptor)
