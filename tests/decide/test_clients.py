@@ -122,7 +122,7 @@ def test_who_was_let_in_before_comes_back() -> None:
 
 
 def test_whom_a_full_service_lets_go_waits_and_is_let_in_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(townlet.decide.app, "CONVERSATIONS", 1)
+    monkeypatch.setattr(townlet.decide.room, "CONVERSATIONS", 1)
     monkeypatch.setattr("townlet.decide.simulate.GREETING", 0.5)
     full = "no answer from .* s: too many games are connected"
 

@@ -94,7 +94,7 @@ def serve(
     from townlet.decide.app import open_app
 
     sys.setswitchinterval(SWITCH)
-    application = open_app(folder, settings, accept_data_loss)
+    application = open_app(folder, settings, accept_data_loss, server.descriptors)
     page, _, secret = server.link.replace("http", "ws", 1).partition("?")
     address = f"{page}ws?{secret}" if secret else f"{page}ws"
     out().print(f"Games connect to {address}", soft_wrap=True)

@@ -53,7 +53,7 @@ def live(
     from townlet.live.house import House
 
     house = House(first.path.parent if first else Path(root), first.name if first else None, called or program())
-    server.run(make_app(house), orphaned if with_parent else None)
+    server.run(make_app(house, viewers=server.descriptors.served), orphaned if with_parent else None)
 
 
 def orphaned(parent: int = os.getppid()) -> bool:

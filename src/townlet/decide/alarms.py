@@ -8,6 +8,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from townlet.decide.events import Decided
+from townlet.decide.room import Room
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 
@@ -31,13 +32,14 @@ class Alarm(NamedTuple):
 class Alarms:
     """Listens to a service, and says what is wrong at this moment."""
 
-    def __init__(self, service: Service, rounds: Rounds) -> None:
-        self._service, self._rounds = service, rounds
+    def __init__(self, service: Service, rounds: Rounds, room: Room) -> None:
+        self._service, self._rounds, self._room = service, rounds, room
         self._chosen: deque[int] = deque(maxlen=WINDOW)  # by networks: what the gate decides alone is no policy
         self._entropy: deque[float] = deque(maxlen=WINDOW)
         self._decided_at = self._waits_since = -inf
         self._unanswered = 0  # sent since the last outcome
         self._failures, self._restarts, self._overload = _Growing(), _Growing(), _Growing()
+        self._refused = _Growing()
         self._since: dict[str, float] = {}  # alarms that are told now, and since when
 
     def decided(self, made: Decided, entropy: float) -> None:
@@ -59,7 +61,7 @@ class Alarms:
         """All that is wrong now, the gravest first; `overloaded` counts what the overload mode has answered."""
         now = self._service.clock()
         found = [*self._disk(), *self._collapse(), *self._training(now), *self._silence(now)]
-        found += [*self._load(overloaded, now), *self._damage()]
+        found += [*self._load(overloaded, now), *self._crowd(now), *self._damage()]
         self._since = {alarm.name: self._since.get(alarm.name, now) for alarm in found}
         return sorted((alarm._replace(since=self._since[alarm.name]) for alarm in found), key=lambda one: not one.grave)
 
@@ -114,6 +116,14 @@ class Alarms:
             how = "were refused" if refused else "were decided by the gate alone or refused"
             what = f"More is asked than can be answered: {overloaded} observations {how} since the start"
             yield Alarm("overload", False, what, "Let games ask less often, or raise overload.waiting and .patience.")
+
+    def _crowd(self, now: float) -> Iterator[Alarm]:
+        games = self._room.games
+        if self._refused.lately(games.refused, now):
+            what = f"{games.refused} connections of games were refused since the start: {games.most} is the limit"
+            if self._room.short:
+                what += f". File descriptors are used up: this process may open {self._room.limit} files"
+            yield Alarm("connections", True, what, self._room.remedy)
 
     def _damage(self) -> Iterator[Alarm]:
         versions = self._service.versions

@@ -9,30 +9,30 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
+from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 import townlet
 from townlet.config.model import Model
-from townlet.decide import CONVERSATIONS
 from townlet.decide.changes import Change
 from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Serving
 from townlet.decide.figures import Figures, as_prometheus
 from townlet.decide.log import LogStopped
+from townlet.decide.room import Room
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
-from townlet.decide.talk import PATIENCE, talk
+from townlet.decide.stats_feed import StatsFeed
+from townlet.decide.talk import talk
 from townlet.errors import TownletError
-from townlet.web.shared import Shared
+from townlet.web.descriptors import Descriptors
 
 STATIC: Final = Path(townlet.__file__).parent / "live" / "static"  # the dashboard lies with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
 TICK: Final = 1.0  # seconds between looks at what waits, at the trainer, and between two pushes to a dashboard
-AWAY: Final = 1013  # of a WebSocket: try again later
 
 
 class Why(Model):
@@ -60,27 +60,30 @@ class Back(Why):
     hold: bool = False
 
 
-def open_app(folder: Path, settings: DecideSettings, accept_data_loss: bool = False) -> FastAPI:
+def open_app(
+    folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: Descriptors | None = None
+) -> FastAPI:
     """The server for the service in a folder, which goes on where it was."""
     service = Service(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
-    return make_app(service, Rounds(service))
+    return make_app(service, Rounds(service), descriptors)
 
 
-def make_app(service: Service, rounds: Rounds) -> FastAPI:
-    """The whole server for one service."""
-    present = set[WebSocket]()
-    figures = Figures(service, rounds, games=lambda: len(present))
+def make_app(service: Service, rounds: Rounds, descriptors: Descriptors | None = None) -> FastAPI:
+    """The whole server for one service; `descriptors` is what the process may open."""
+    room = Room(descriptors)
+    figures = Figures(service, rounds, room)
+    feed = StatsFeed(lambda: json.dumps({"type": "stats", **figures.whole()}, separators=(",", ":")), TICK)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.desk = figures.desk = Desk(service)
         rounds.begin()
         service.warm_up()
-        ticking = asyncio.create_task(_tick(service, rounds, figures))
+        tasks = [asyncio.create_task(_tick(service, rounds, figures)), asyncio.create_task(feed.run())]
         yield
-        ticking.cancel()
-        with suppress(asyncio.CancelledError):
-            await ticking
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         rounds.stop()
         with suppress(LogStopped):  # `log.problem` tells it to whoever takes leave
             service.close()
@@ -92,19 +95,18 @@ def make_app(service: Service, rounds: Rounds) -> FastAPI:
 
     @app.websocket("/ws")
     async def game(socket: WebSocket) -> None:
-        if len(present) >= CONVERSATIONS:
-            with suppress(WebSocketDisconnect, RuntimeError):  # who is gone already need not be told
-                await socket.accept()  # else all that is told is 403, as if the token were wrong
-                await socket.close(AWAY, "too many games are connected")
-            return
-        present.add(socket)
-        try:
-            await talk(socket, app.state.desk)
-        finally:
-            present.discard(socket)
+        async with room.games.take(socket) as taken:
+            if taken:
+                await talk(socket, app.state.desk)
+
+    @app.websocket("/ws/stats")
+    async def stats(socket: WebSocket) -> None:
+        async with room.dashboards.take(socket) as taken:
+            if taken:
+                await feed.serve(socket)
 
     _questions(app, service, figures)
-    _dashboard(app, figures)
+    _dashboard(app)
     _operator(app, service)
     return app
 
@@ -148,10 +150,9 @@ def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
         return service.domain.schema()
 
 
-def _dashboard(app: FastAPI, figures: Figures) -> None:
-    """The page, and everything that it shows, told every second."""
+def _dashboard(app: FastAPI) -> None:
+    """The page, and the client for games in a browser."""
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    latest = Shared[str](TICK / 2)  # many who look are told the same
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -160,17 +161,6 @@ def _dashboard(app: FastAPI, figures: Figures) -> None:
     @app.get("/client.js", include_in_schema=False)
     async def client() -> FileResponse:
         return FileResponse(CLIENT, media_type="text/javascript")
-
-    def told() -> str:
-        return json.dumps({"type": "stats", **figures.whole()}, separators=(",", ":"))
-
-    @app.websocket("/ws/stats")
-    async def push(socket: WebSocket) -> None:
-        await socket.accept()
-        with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
-            while True:
-                await asyncio.wait_for(socket.send_text(latest.get("stats", told)), PATIENCE)
-                await asyncio.sleep(TICK)
 
 
 def _operator(app: FastAPI, service: Service) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from townlet.decide.desk import Desk
 from townlet.decide.events import Decided, Outcome
 from townlet.decide.ledger import FIRST, Experience
 from townlet.decide.recovery import LOG, events
+from townlet.decide.room import Room
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 
@@ -36,11 +37,11 @@ ROOMS: Final = ("service", "training", "buffer", "gate", "decisions")  # whose n
 class Figures:
     """Listens to a service and can tell everything about it at once, as JSON."""
 
-    def __init__(self, service: Service, rounds: Rounds, games: Callable[[], int] = lambda: 0) -> None:
-        self.service, self.rounds, self._games = service, rounds, games
+    def __init__(self, service: Service, rounds: Rounds, room: Room | None = None) -> None:
+        self.service, self.rounds, self._room = service, rounds, room or Room()
         self.desk: Desk | None = None  # where observations wait, once there is a server
         self._begun = time.monotonic()
-        self._alarms, self._curves = Alarms(service, rounds), Curves()
+        self._alarms, self._curves = Alarms(service, rounds, self._room), Curves()
         self._decision_pace, self._step_pace = Pace(), Pace()
         self._recent: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._actions: deque[int] = deque(maxlen=LATELY)
@@ -143,7 +144,8 @@ class Figures:
             "up_seconds": time.monotonic() - self._begun,
             "version": serving.version if serving else 0,
             "gate_only": service.gate_only,
-            "games": self._games(),
+            "games": len(self._room.games),
+            "dashboards": len(self._room.dashboards),
             "problem": service.log.problem or "",
         }
 

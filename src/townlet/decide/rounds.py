@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
+from errno import EMFILE, ENFILE
 from typing import Final
 
 import numpy as np
@@ -19,12 +20,14 @@ from townlet.decide.service import Service
 from townlet.decide.trainer import StepFigures
 from townlet.decide.versions import Snapshot
 from townlet.errors import TownletError
+from townlet.web.descriptors import REMEDY
 
 LOOK: Final = 20  # versions between two looks at what serves
 IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
 REST: Final = 0.005  # seconds between two pieces of work, each of which takes about one millisecond
 PATIENCE: Final = 60.0  # seconds that the disk may take for the log
-FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError)  # of a round; after others it starts anew
+# Of a round; after any other error the thread starts anew.
+FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
 REPLACED: Final = "another version was put in place while it was judged"
 logger = logging.getLogger(__name__)
 
@@ -95,6 +98,9 @@ class Rounds:
                 self.round()
             except FAILURES as error:
                 self._failed(error)
+            except BaseException as error:
+                self.progress.problem = _explained(error)[:300]
+                raise
             every = self.service.settings.learning.every or IDLE
             self._stop.wait(max(0.0, every - (time.monotonic() - begun)))
 
@@ -105,7 +111,7 @@ class Rounds:
 
     def _failed(self, error: Exception) -> None:
         self.progress.failed += 1
-        self.progress.problem = f"{type(error).__name__}: {error}"[:300]
+        self.progress.problem = _explained(error)[:300]
         logger.warning("a round of learning failed: %s", self.progress.problem)
 
     def round(self) -> Snapshot | None:
@@ -225,3 +231,10 @@ class Rounds:
         self.service.write(Returned(serving.version))  # first: what the log does not know is not done
         self.service.trainer.go_back(state)
         self._origin = serving.version
+
+
+def _explained(error: BaseException) -> str:
+    """What went wrong, and for a lack of descriptors what to do."""
+    if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
+        return f"file descriptors are used up: {REMEDY}"
+    return f"{type(error).__name__}: {error}"

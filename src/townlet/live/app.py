@@ -25,14 +25,17 @@ from townlet.live.stand import Unknown
 from townlet.live.studio import Busy
 from townlet.live.viewer import Viewer
 from townlet.web.mailbox import Stuck
+from townlet.web.slots import Slots
 
 STATIC: Final = Path(__file__).parent / "static"
+VIEWERS: Final = 2000  # pages at once
 TOO_MUCH: Final = 40  # messages a second from one page; more are refused one by one
 GONE: Final = 1009  # too large
 
 
-def make_app(house: House, worlds: Path = Path("worlds")) -> FastAPI:
+def make_app(house: House, worlds: Path = Path("worlds"), viewers: int = VIEWERS) -> FastAPI:
     """The whole server for the runs below one folder; worlds that a page saves go into another."""
+    slots = Slots(min(viewers, VIEWERS), "too many pages are open; this one tries again later")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -52,7 +55,9 @@ def make_app(house: House, worlds: Path = Path("worlds")) -> FastAPI:
 
     @app.websocket("/ws")
     async def talk(socket: WebSocket) -> None:
-        await _talk(socket, house)
+        async with slots.take(socket) as taken:
+            if taken:
+                await _talk(socket, house)
 
     return app
 

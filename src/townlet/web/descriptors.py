@@ -11,7 +11,7 @@ ENOUGH: Final = 1 << 16  # descriptors that are asked for; the hard limit may al
 RESERVE: Final = 64  # kept free for the log, versions, checkpoints and databases
 BACKLOG: Final = 2048  # connections that may wait in the kernel to be accepted
 REQUESTS: Final = 1024  # HTTP connections at once
-REMEDY: Final = "raise the limit of open files (`ulimit -Hn`, or LimitNOFILE= of a systemd unit) and start again"
+REMEDY: Final = "raise the limit of open files (ulimit -n, or LimitNOFILE= of a systemd unit) and start again"
 
 
 class Descriptors(NamedTuple):
@@ -21,6 +21,11 @@ class Descriptors(NamedTuple):
     backlog: int  # connections that the kernel may accept ahead: the loop takes all of them in one turn
     requests: int  # HTTP connections
     sockets: int  # WebSockets
+
+    @property
+    def served(self) -> int:
+        """WebSockets for the application; the others are being refused, with a reason that takes a moment to send."""
+        return self.sockets - self.sockets // 16
 
 
 def shares(limit: int, used: int) -> Descriptors:

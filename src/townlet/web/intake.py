@@ -22,12 +22,13 @@ class Droppable(Protocol):
 class Intake:
     """Input of all connections of a server, within limits. A flood on one connection delays that one only."""
 
-    def __init__(self, requests: int, input_bytes: int = INPUT) -> None:
-        self._most, self._most_bytes = requests, input_bytes
+    def __init__(self, requests: int, sockets: int, input_bytes: int = INPUT) -> None:
+        self._most, self._most_sockets, self._most_bytes = requests, sockets, input_bytes
         self._work: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._requests: set[Droppable] = set()  # HTTP connections
         self._waiting: dict[Droppable, None] = {}  # those without a complete request, the longest waiting first
+        self._sockets: set[Droppable] = set()
         self._held: dict[Droppable, int] = {}  # bytes of incomplete messages, the oldest first
         self._bytes = 0
 
@@ -71,6 +72,20 @@ class Intake:
         """It is no HTTP connection any more."""
         self._requests.discard(connection)
         self._waiting.pop(connection, None)
+
+    @property
+    def full(self) -> bool:
+        """Whether no WebSocket more can be opened."""
+        return len(self._sockets) >= self._most_sockets
+
+    def opened(self, socket: Droppable) -> None:
+        """One WebSocket more."""
+        self._sockets.add(socket)
+
+    def closed(self, socket: Droppable) -> None:
+        """One WebSocket less."""
+        self._sockets.discard(socket)
+        self.hold(socket, 0)
 
     def hold(self, connection: Droppable, size: int) -> None:
         """It holds so many bytes of an incomplete message; beyond the budget the oldest such message is dropped."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
 LETTERS: Final = 64  # events that may wait; older ones are dropped
+LARGEST: Final = 4 << 20  # bytes of all messages that may wait; the newest event may be larger by itself
 PATIENCE: Final = 20.0  # seconds that one message may take to leave before the client counts as gone
 
 
@@ -25,15 +26,17 @@ class Mailbox:
         self._waiting: dict[Hashable, tuple[str, ...]] = {}  # in order; letters have numbers for keys
         self._letters: deque[int] = deque()
         self._most, self._count = letters, 0
+        self._bytes = 0  # of the messages that wait
         self._news = asyncio.Event()
         self._sending: float | None = None  # since when
         self.dropped = 0  # messages that were replaced or pushed out before they could be sent
 
     def post(self, key: Hashable, text: str) -> None:
         """Something that moves: takes the place of what waits under the same key, behind all else that waits."""
-        self.dropped += self._waiting.pop(key, None) is not None
-        self._waiting[key] = (text,)
-        self._news.set()
+        if key in self._waiting:
+            self._take(key)
+            self.dropped += 1
+        self._put(key, (text,))
 
     def waits(self, key: Hashable) -> bool:
         """Whether what was posted under this key last is still here."""
@@ -43,13 +46,23 @@ class Mailbox:
         """Something that happened, one letter of any number of messages: only when too many wait, the oldest goes."""
         if not texts:
             return
-        if len(self._letters) == self._most:
-            del self._waiting[self._letters.popleft()]
+        size = sum(map(len, texts))
+        while self._letters and (len(self._letters) == self._most or self._bytes + size > LARGEST):
+            self._take(self._letters.popleft())
             self.dropped += 1
         self._count += 1
         self._letters.append(self._count)
-        self._waiting[self._count] = texts
+        self._put(self._count, texts)
+
+    def _put(self, key: Hashable, texts: tuple[str, ...]) -> None:
+        self._waiting[key] = texts
+        self._bytes += sum(map(len, texts))
         self._news.set()
+
+    def _take(self, key: Hashable) -> tuple[str, ...]:
+        texts = self._waiting.pop(key)
+        self._bytes -= sum(map(len, texts))
+        return texts
 
     async def watch(self, patience: float = PATIENCE) -> None:
         """For ever, beside `deliver`: raises Stuck when what is being sent does not leave in time."""
@@ -68,7 +81,7 @@ class Mailbox:
             self._sending = clock()
             while self._waiting:
                 key = next(iter(self._waiting))
-                texts = self._waiting.pop(key)
+                texts = self._take(key)
                 if self._letters and self._letters[0] == key:
                     self._letters.popleft()
                 for text in texts:

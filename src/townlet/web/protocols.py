@@ -23,7 +23,7 @@ SLICE: Final = 4096  # bytes of a WebSocket that are parsed at once: 682 empty f
 FRAMES: Final = 64  # of a message
 CONTROL: Final = 64  # pings and pongs of a client at once
 CONTROL_RATE: Final = 16.0  # and in a second
-LINGER: Final = 1.0  # seconds in which a client that is still sending can read why it was disconnected
+LINGER: Final = 2.0  # seconds in which a client can read why it was disconnected, and say goodbye
 BREACH, TOO_LARGE, BUSY = 1008, 1009, 1013  # close codes: policy violation, message too big, try again later
 
 LATE: Final = b"the request did not arrive in time\n"
@@ -82,6 +82,9 @@ class LimitedHTTP(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """From here on it is no HTTP connection."""
+        if self._intake.full:
+            self._end(503, FULL)
+            return
         self._leave()
         super().handle_websocket_upgrade(event)
 
@@ -144,6 +147,12 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._scheduled = self._refused = False
         self._count = 0  # frames of the message that is incomplete
         self._control, self._control_at = float(CONTROL), 0.0
+        self.close_timeout = LINGER
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take its share of the descriptors."""
+        self._intake.opened(self)
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """A little at once, and the rest in later turns of the loop; meanwhile nothing more is read."""
@@ -190,9 +199,9 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._intake.hold(self, held + sum(map(len, self.frames)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give back its share of the budget."""
+        """Give back its share of descriptors and bytes."""
         self._unparsed.clear()
-        self._intake.hold(self, 0)
+        self._intake.closed(self)
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:

@@ -55,7 +55,7 @@ class Server:
         """Until somebody asks to stop, or `over` says so."""
         hosts = own_hosts(self.host, self.port, self._names)
         guarded = Guard(app, hosts, self.token, origins=self._origins, programs=self._programs)
-        intake = Intake(self.descriptors.requests)
+        intake = Intake(self.descriptors.requests, self.descriptors.sockets)
         http: Any = partial(LimitedHTTP, intake=intake)  # uvicorn makes one for each connection
         websocket: Any = partial(LimitedWebSocket, intake=intake)
         config = uvicorn.Config(

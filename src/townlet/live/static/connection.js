@@ -1,9 +1,12 @@
 /** The conversation with the server: comes back by itself, and waits longer each time. */
 
+import { toast } from './notices.js';
+
 /** @typedef {import('./types.js').FromServer} FromServer */
 
 const FIRST = 400; // milliseconds before the first new attempt
 const LONGEST = 8000;
+const FULL = 1013; // close code: the server has as many connections as it takes
 
 /** @template [Message=FromServer] */
 export class Connection {
@@ -32,11 +35,15 @@ export class Connection {
     address.hash = address.search = '';
     const socket = new WebSocket(address);
     this.socket = socket;
-    socket.onopen = () => { this.attempt = 0; this.changed('open', 0); };
-    socket.onmessage = (event) => this.heard(JSON.parse(event.data));
-    socket.onclose = () => {
+    socket.onopen = () => this.changed('open', 0);
+    socket.onmessage = (event) => {
+      this.attempt = 0; // not in onopen: a full server opens the connection only to say so, and is asked ever less often
+      this.heard(JSON.parse(event.data));
+    };
+    socket.onclose = (event) => {
       if (this.socket !== socket) return;
       this.socket = null;
+      if (event.code === FULL) toast(event.reason || 'the server is full');
       this.attempt += 1;
       this.changed('away', this.attempt);
       const wait = Math.min(LONGEST, FIRST * 2 ** (this.attempt - 1));
