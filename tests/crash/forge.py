@@ -1,7 +1,8 @@
 """A process that has everything imported and forks one child for each order: a training begins in no time.
 
 Orders come as JSON, one in a line: what to train, or {"wait": pid}. Children are clean: the process itself has
-never used a second thread. Run by `crash.smith`.
+never used a second thread. Started by `crash.smith` with `python -c`: a `__main__` without a file is not imported
+again by the fork server of vectorization: async.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from typing import Any
 import torch
 
 from townlet.contract.vec_env import Discrete
+from townlet.envs import own
 from townlet.errors import INTERRUPTED, TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
+from townlet.train import journal
 from townlet.train.build import build
+from townlet.train.crew.alone import Alone
 from townlet.train.evaluate import Uniform
 from townlet.train.launch import Outcome, resume, start
 from townlet.train.load import load
@@ -45,6 +49,20 @@ def watch_commits(order: dict[str, Any]) -> list[str]:
     return passed
 
 
+def kill_between_checkpoints(commits: int, steps: int, passed: list[str]) -> None:
+    """SIGKILL this process once it has made so many commits, and so many vector steps since the last of them."""
+    seen, since = 0, 0
+
+    def stepped(company: Alone) -> None:
+        nonlocal seen, since
+        done = passed.count("committed")
+        seen, since = done, since + 1 if done == seen else 1
+        if done >= commits and since >= steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Alone.stepped = stepped  # type: ignore[method-assign]
+
+
 def train(order: dict[str, Any]) -> Outcome:
     if order.get("run"):
         return resume(Run(Path(order["run"])), order["words"], pause_at=order["pause_at"])
@@ -57,6 +75,10 @@ def child(order: dict[str, Any]) -> int:
     for stream, number in (("said", 1), ("said", 2)):
         os.dup2(os.open(order[stream], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     passed = watch_commits(order)
+    if "killed_after" in order:
+        kill_between_checkpoints(*order["killed_after"], passed)
+    journal.FRESH = order.get("fresh", journal.FRESH)  # type: ignore[misc]
+    own.permit()
     try:
         outcome = train(order)
     except TownletError as error:
@@ -73,6 +95,7 @@ def warm_up() -> None:
     loaded = load("town:dqn", ["rows=2", "threads=1", "agent.replay=5000"])
     build(loaded).env.close()
     evaluate(Uniform(Discrete(loaded.worlds.evaluation.actions), torch.Generator()), loaded.worlds.evaluation, 1, 0)
+    build(load("CartPole-v1:ppo", ["rows=2", "threads=1"])).env.close()
 
 
 def main() -> None:
@@ -91,7 +114,3 @@ def main() -> None:
             finally:
                 os._exit(99)
         print(pid, flush=True)
-
-
-if __name__ == "__main__":
-    main()

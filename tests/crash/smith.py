@@ -21,7 +21,7 @@ from townlet.runs.reader import Reader
 from townlet.runs.tree import flatten
 
 HASHING = "2"  # the order of sets in the forge
-SCRIPT = Path(__file__).with_name("forge.py")
+COMMAND = "from crash.forge import main; main()"
 # Small towns with short lives, so that a second holds many episodes, updates, marks, evaluations and checkpoints.
 TINY = (
     "rows=4", "threads=1", "network.hidden=[16]", "change.max_steps=40", "evaluation.episodes=2",
@@ -56,11 +56,11 @@ class Child:
         return self.said.read_text() if self.said.exists() else ""
 
     def works(self, seconds: float) -> None:
-        """Wait until it has calculated for so long, however little of the machine it gets."""
+        """Wait until it has calculated for so long, however little of the machine it gets, or has ended."""
         deadline, ticks = time.monotonic() + 60, os.sysconf("SC_CLK_TCK")
         while True:
             told = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-            if (int(told[11]) + int(told[12])) / ticks >= seconds:
+            if told[0] == "Z" or (int(told[11]) + int(told[12])) / ticks >= seconds:
                 return
             assert time.monotonic() < deadline, self.words()
             time.sleep(0.02)
@@ -77,9 +77,10 @@ class Forge:
     """A warm process that trains on demand; see forge.py."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": HASHING}
+        path = os.pathsep.join([str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": HASHING, "PYTHONPATH": path}
         self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._folder = tempfile.TemporaryDirectory()
         self._orders, self._living = 0, set[int]()
@@ -95,7 +96,7 @@ class Forge:
         return self._line()
 
     def begin(self, recipe: str, words: tuple[str, ...], root: Path, **more: Any) -> Child:
-        """Train a recipe in a new run below `root`; `more` is pause_at, die or stall."""
+        """Train a recipe in a new run below `root`; `more` is pause_at, die, stall, killed_after or fresh."""
         return self._order({"recipe": recipe, "words": list(words), "root": str(root), "pause_at": None, **more})
 
     def resume(self, run: Path, words: tuple[str, ...] = (), **more: Any) -> Child:

@@ -1,0 +1,27 @@
+"""A wrapper of a user's own: the four numbers of CartPole as the number of one of 81 states, for a table of values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from townlet.envs.own import wrapper
+
+EDGES = (1.2, 0.5, 0.06, 0.5)  # of position, velocity, angle and angular velocity: below −edge, between, above
+
+
+@wrapper("bins")
+class Bins(gym.ObservationWrapper[Any, Any, Any]):
+    """Three bins for each number."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = gym.spaces.Discrete(3 ** len(EDGES))
+
+    def observation(self, observation: Any) -> int:
+        state = 0
+        for value, edge in zip(observation, EDGES, strict=True):
+            state = 3 * state + int(np.digitize(value, (-edge, edge)))
+        return state

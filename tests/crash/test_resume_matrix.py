@@ -1,0 +1,125 @@
+"""`kill -9` in the middle of a run: every agent in every kind of environment resumes to the bit of an undisturbed run.
+
+The middle: at least two checkpoints after that of step 0, episodes in flight, metrics on disk that are newer than the
+last checkpoint, and the next checkpoint not begun.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from crash.smith import TINY, Child, Forge, differences, kept, only_run
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+
+BINS = Path(__file__).with_name("bins.py")
+# Settings of the agents: replay, rollouts, traces, recurrent states and moving averages are in use when the kill comes.
+AGENTS = {
+    "ppo": ("agent={name: ppo, n_steps: 8, batch_size: .5, epochs: 2}",),
+    "pqn": ("agent={name: pqn, n_steps: 8}", "network={name: mlp, hidden: [16], layer_norm: true}"),
+    "dqn": ("agent={name: dqn, replay: 400, warmup: 60, batch_size: 8, n_step: 3, prioritized: {}}",),
+    "drqn": (
+        "agent={name: drqn, replay: 400, warmup: 60, batch_size: 4, sequence: 6, burn_in: 2}",
+        "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",
+    ),
+    "reinforce": ("agent={name: reinforce, episodes: 3, baseline: mean}",),
+    "qlearning": ("agent={name: qlearning, double: true}",),
+}
+SMALL = ("metrics.every=20", "checkpoints.every_episodes=8", "evaluation.every=300", "budget={env_steps: 1500}")
+GYM = (
+    "rows=3", "threads=1", "network={name: mlp, hidden: [16]}", "evaluation.episodes=2", "metrics.tensorboard=false",
+    "metrics.report=false", *SMALL,
+)  # fmt: skip
+SHORT = "gym.max_episode_steps=30"
+KINDS = {
+    "town": ("town:ppo", (*TINY, "network={name: mlp, hidden: [16]}", *SMALL)),
+    "CartPole native": ("CartPole-v1:ppo", (*GYM, "gym={vectorization: native, normalize_obs: running}")),
+    "CartPole sync": ("CartPole-v1:ppo", (*GYM, "gym.vectorization=sync")),
+    "CartPole async": ("CartPole-v1:ppo", (*GYM, "gym.vectorization=async")),
+    "Pendulum sync": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym={vectorization: sync, normalize_obs: running}")),
+    "Pendulum async": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym.vectorization=async")),
+}
+NO_LIST = "{} needs a list of actions, and those of this environment are numbers"
+NO_STATE = "qlearning needs an observation that is the number of a state"
+# Combinations that cannot be trained at all, and what the user reads.
+IMPOSSIBLE = {
+    ("qlearning", "town"): NO_STATE,
+    ("qlearning", "CartPole native"): "works row by row, which goes not with vectorization: native",
+    ("drqn", "CartPole native"): "drqn with a memory cannot learn where rows need a step to begin anew",
+    **{(a, f"Pendulum {way}"): NO_LIST.format(a) for a in ("pqn", "dqn", "drqn") for way in ("sync", "async")},
+    **{("qlearning", f"Pendulum {way}"): NO_LIST.format("qlearning") for way in ("sync", "async")},
+}
+PAIRS = [(agent, kind) for agent in AGENTS for kind in KINDS if (agent, kind) not in IMPOSSIBLE]
+# Every agent once and every kind of environment once.
+QUICK = [
+    ("dqn", "town"), ("pqn", "CartPole native"), ("drqn", "CartPole sync"), ("qlearning", "CartPole async"),
+    ("ppo", "Pendulum sync"), ("reinforce", "Pendulum sync"),
+]  # fmt: skip
+
+
+def settings(agent: str, kind: str) -> tuple[str, tuple[str, ...]]:
+    """The recipe and its overrides."""
+    recipe, words = KINDS[kind]
+    if (agent, kind) == ("drqn", "town"):
+        recipe = "town-l2:drqn"  # a town that is seen only in part
+    if agent == "qlearning" and kind.startswith("CartPole"):
+        words = (*words, f"gym.wrappers=[{{name: own, wrapper: bins, file: {json.dumps(str(BINS))}}}]")
+        words = tuple(word.replace(", normalize_obs: running", "") for word in words)
+    return recipe, (*words, *AGENTS[agent])
+
+
+def assert_killed_in_the_middle(run: Path) -> None:
+    last = checkpoint.newest(run / "checkpoints")
+    assert last is not None
+    assert last.env_steps > 0
+    assert kept(run)["training/tracker/length"].any()  # episodes in flight
+    with Reader(run / "metrics.db") as metrics:
+        assert max(metrics.read("updates", ["env_steps"])["env_steps"]) > last.env_steps
+    assert not Run(run).meta().get("finished")
+
+
+def assert_same_end(whole: Path, resumed: Path) -> None:
+    """Weights, optimizer, replay, counters, random streams, environments, metrics and what is said at the end."""
+    assert differences(whole, resumed) == []
+    assert [path.name for path in checkpoint.listing(whole / "checkpoints")] == [
+        path.name for path in checkpoint.listing(resumed / "checkpoints")
+    ]
+    for key in ("finished", "ended", "summary"):
+        assert Run(whole).meta()[key] == Run(resumed).meta()[key]
+    assert Run(whole).meta()["finished"]
+
+
+def kill_and_resume(forge: Forge, agent: str, kind: str, folder: Path, kills: int) -> Child:
+    """Kill a run so many times in the middle, resume it to its end and compare; the last process."""
+    (recipe, words), chance = settings(agent, kind), random.Random(crc32(f"{agent} {kind}".encode()))
+    whole = forge.train(recipe, words, folder / "whole")
+    child = forge.begin(recipe, words, folder / "killed", fresh=0, killed_after=[3, chance.randint(17, 24)])
+    assert child.wait() == -9, child.words()
+    run = only_run(folder / "killed")
+    assert_killed_in_the_middle(run)
+    for _ in range(kills - 1):
+        child = forge.resume(run, fresh=0, killed_after=[chance.randint(0, 2), chance.randint(1, 20)])
+        assert child.wait() in (-9, 0), child.words()
+        child = forge.resume(run, fresh=0)
+        child.works(chance.uniform(0.0, 1.0))  # any instant: restoring, acting, learning, evaluating, committing
+        assert child.kill() in (-9, 0), child.words()
+    child = forge.go_on(run)
+    assert_same_end(whole, run)
+    return child
+
+
+@pytest.mark.parametrize(("agent", "kind"), QUICK)
+def test_killed_in_the_middle_it_resumes_to_the_bit(agent: str, kind: str, forge: Forge, tmp_path: Path) -> None:
+    kill_and_resume(forge, agent, kind, tmp_path, 1)
+
+
+@pytest.mark.long(minutes=2)
+@pytest.mark.parametrize(("agent", "kind"), PAIRS)
+def test_killed_again_and_again_it_resumes_to_the_bit(agent: str, kind: str, forge: Forge, tmp_path: Path) -> None:
+    kill_and_resume(forge, agent, kind, tmp_path, 4)
