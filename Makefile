@@ -13,12 +13,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A stamp is newer than the files it was made from, so nothing is installed twice.
 RUN_STAMP := $(VENV)/.installed-run
 TEST_STAMP := $(VENV)/.installed-test
+# The audit tools stay outside of the environment that they look at.
+AUDIT_VENV := .venv-audit
+AUDIT_STAMP := $(AUDIT_VENV)/.installed
+# Optional parts for install-hashed and verify-dependencies: make install-hashed EXTRAS="test"
+EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check bench clean
+.PHONY: help run test test-long check bench install-hashed verify-dependencies sbom audit lock clean
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
 
 run: $(RUN_STAMP) ## train an agent in the town, watch it in a browser, and hear what it has learned
 	$(BIN)/townlet train town:dqn --open
@@ -39,8 +44,26 @@ check: $(TEST_STAMP) ## ruff, mypy and the import rules
 bench: $(RUN_STAMP) ## measure this machine
 	$(BIN)/python benchmarks/sim.py
 
+install-hashed: ## install into .venv only archives whose sha256 is recorded in tools/hashes.txt
+	$(call make_venv)
+	$(BIN)/python tools/supply_chain.py install $(EXTRAS)
+	@touch $(RUN_STAMP) $(if $(filter test,$(EXTRAS)),$(TEST_STAMP))
+
+verify-dependencies: $(RUN_STAMP) ## compare installed files and what pip would install with the recorded hashes
+	$(BIN)/python tools/supply_chain.py verify $(EXTRAS)
+
+sbom: $(RUN_STAMP) $(AUDIT_STAMP) ## write dist/sbom.cdx.json: every installed package with its licence, as CycloneDX
+	@mkdir -p dist
+	$(AUDIT_VENV)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json $(BIN)/python
+
+audit: $(AUDIT_STAMP) ## look up known vulnerabilities of all pinned versions (needs the network)
+	@$(AUDIT_VENV)/bin/python tools/supply_chain.py audit
+
+lock: $(AUDIT_STAMP) ## record the hashes of all pinned versions anew, after a change of constraints.txt
+	$(AUDIT_VENV)/bin/python tools/supply_chain.py lock
+
 clean: ## remove the environment and all that tools left behind
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(AUDIT_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUN_STAMP): pyproject.toml constraints.txt
@@ -52,6 +75,12 @@ $(TEST_STAMP): pyproject.toml constraints.txt
 	$(call make_venv)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[test]'
 	@touch $(RUN_STAMP) $@
+
+$(AUDIT_STAMP): tools/audit.txt
+	$(call make_venv)
+	$(BIN)/python -m venv --clear $(AUDIT_VENV)
+	$(AUDIT_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r tools/audit.txt
+	@touch $@
 
 # Keeps an environment that works, else makes one with the first interpreter that is recent enough.
 define make_venv

@@ -131,7 +131,7 @@ OTHERS: dict[str, tuple[str, Callable[[], object]]] = {
     "window": ("pygame", lambda: extras.load("pygame")),
 }
 ADDS = {
-    "atari": "games of the Atari 2600: ALE/Pong-v5",
+    "atari": "games of the Atari 2600: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
     "box2d": "landers, walkers and cars: LunarLander-v3",
     "mujoco": "bodies with joints: HalfCheetah-v5",
     "minigrid": "small grid worlds: MiniGrid-Empty-5x5-v0",

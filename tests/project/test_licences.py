@@ -1,0 +1,80 @@
+"""The default install has permissive licences only, and the docs name every package of an extra that has another."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OWN_USE = {"bench", "test"}  # extras for those who work on Townlet itself
+PERMISSIVE = {
+    "0BSD", "APACHE", "APACHE-2.0", "APACHE-2.0 WITH LLVM-EXCEPTION", "BSD", "BSD-2-CLAUSE", "BSD-3-CLAUSE", "BSL-1.0",
+    "CC0-1.0", "ISC", "MIT", "MIT-CMU", "PSF", "PSF-2.0", "ZLIB",
+}  # fmt: skip
+# Texts and classifiers of packages without a licence expression, by the words that are in them.
+WORDS = {
+    "APACHE": r"apache", "BSD": r"\bbsd\b", "MIT": r"\bmit\b", "ISC": r"\bisc", "PSF": r"python software foundation",
+    "MPL-2.0": r"mozilla|\bmpl\b", "LGPL": r"lesser general|\blgpl", "GPL": r"(?<!lesser )general public|\bgpl",
+}  # fmt: skip
+
+
+def licences(found: Distribution) -> set[str]:
+    """The licences that a package states: its expression's parts, else its classifiers, else the text's first line."""
+    stated = found.metadata["License-Expression"]
+    if stated:
+        return {part.strip(" ()").upper() for part in re.split(r"\bAND\b|\bOR\b", stated)}
+    classifiers = [c for c in found.metadata.get_all("Classifier", []) if c.startswith("License ::")]
+    text = " ".join(classifiers) or (found.metadata["License"] or "").partition("\n")[0]
+    return {name for name, words in WORDS.items() if re.search(words, text, re.IGNORECASE)}
+
+
+def permissive(found: Distribution) -> bool:
+    return bool(stated := licences(found)) and stated <= PERMISSIVE
+
+
+def closure(lines: list[str]) -> dict[str, Distribution]:
+    """All installed packages that some requirements need here, with what these need in turn, by name."""
+    known: dict[str, Distribution] = {}
+    asked, waiting = set(), [(Requirement(line), "") for line in lines]
+    while waiting:
+        need, extra = waiting.pop()
+        if need.marker and not need.marker.evaluate({"extra": extra}):
+            continue
+        for inner in ("", *need.extras):
+            name = canonicalize_name(need.name)
+            if (name, inner) in asked:
+                continue
+            asked.add((name, inner))
+            try:
+                known[name] = distribution(need.name)
+            except PackageNotFoundError:
+                continue
+            waiting += [(Requirement(line), inner) for line in known[name].requires or ()]
+    return known
+
+
+def test_the_default_install_has_permissive_licences_only() -> None:
+    """But for NVIDIA's libraries, which the CUDA builds of torch bring; docs/gym.md names them."""
+    needed = {n: d for n, d in closure(PROJECT["dependencies"]).items() if not n.startswith(("nvidia-", "cuda-"))}
+    assert {"numpy", "torch", "fastapi", "starlette"} <= needed.keys()
+    assert {name: licences(found) for name, found in needed.items() if not permissive(found)} == {}
+
+
+@pytest.mark.parametrize("extra", sorted(PROJECT["optional-dependencies"].keys() - OWN_USE))
+def test_the_docs_name_every_package_of_an_extra_that_is_not_permissive(extra: str) -> None:
+    lines = (ROOT / "docs" / "gym.md").read_text(encoding="utf-8").partition("## Licences")[2].splitlines()
+    listed = {line.split("|")[2].strip(" `") for line in lines if line.startswith("|") and f"`{extra}`" in line}
+    needed = closure(PROJECT["optional-dependencies"][extra])
+    assert {name for name, found in needed.items() if not permissive(found)} <= listed
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/gym.md", "pyproject.toml", "src/townlet/cli/doctor.py"])
+def test_the_licence_of_ale_py_is_stated_where_it_is_offered(file: str) -> None:
+    assert re.search(r"ale-py[^\n]*GPL-2\.0-only", (ROOT / file).read_text(encoding="utf-8"))
