@@ -39,11 +39,6 @@ class Archive(NamedTuple):
     version: str  # with the local part of an own build
     sha256: str
 
-    @property
-    def public(self) -> str:
-        """The version without the local part."""
-        return self.version.partition("+")[0]
-
 
 def normalized(name: str) -> str:
     """A project's name as the index compares it."""
@@ -85,16 +80,16 @@ def _archive(item: dict[str, Any]) -> Archive:
 def sort_out(archives: list[Archive], known: Hashes) -> tuple[list[Archive], list[Archive], list[Archive]]:
     """Archives whose hash is recorded, own builds that cannot be, and those that are not what was recorded."""
     good = [a for a in archives if a.sha256 in known.get((a.name, a.version), ())]
-    own = [a for a in archives if a not in good and a.name in OWN_BUILDS]
+    own = [a for a in archives if a not in good and a.name in OWN_BUILDS and "+" in a.version]
     return good, own, [a for a in archives if a not in good and a not in own]
 
 
-def check_archives(extras: list[str]) -> tuple[list[Archive], list[Archive]]:
-    """Compare pip's choice with the recorded hashes; exits with a message where one differs."""
-    good, own, wrong = sort_out(chosen(extras), recorded())
+def check_archives(archives: list[Archive]) -> tuple[list[Archive], list[Archive]]:
+    """Archives with a recorded hash, and own builds; exits with a message where one is neither."""
+    good, own, wrong = sort_out(archives, recorded())
     print(f"{len(good)} archives have their recorded hash")
     for a in own:
-        print(f"{a.name} {a.version} is another build than the published one: its hash is not recorded")
+        print(f"{a.name} {a.version} is not the published build: its hash is not recorded and not checked")
     for a in wrong:
         print(f"{a.name} {a.version}: sha256 {a.sha256 or 'unknown'} is not recorded in {HASHES.relative_to(ROOT)}")
     if wrong:
@@ -118,14 +113,14 @@ def verify(extras: list[str]) -> None:
     installed = list(distributions())
     wrong = [line for one in installed for line in altered_files(one)]
     print(*wrong, f"{len(installed)} installed packages, {len(wrong)} altered files", sep="\n")
-    check_archives(extras)
+    check_archives(chosen(extras))
     if wrong:
         sys.exit("remove .venv and install again")
 
 
 def install(extras: list[str]) -> None:
     """Install the dependencies and Townlet itself; pip refuses every archive without its recorded hash."""
-    good, own = check_archives(extras)
+    good, own = check_archives(chosen(extras))
     with TemporaryDirectory() as folder:
         listed = Path(folder) / "requirements.txt"
         listed.write_text("".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in good), encoding="utf-8")

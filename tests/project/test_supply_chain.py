@@ -1,0 +1,80 @@
+"""Recorded hashes cover every pin, and an archive or an installed file that differs from them is found."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from importlib.metadata import Distribution, PathDistribution, distribution
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = spec_from_file_location("supply_chain", ROOT / "tools" / "supply_chain.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules["supply_chain"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_pin_has_recorded_hashes(tool: ModuleType) -> None:
+    pins = re.findall(r"^([^#\s=]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    known = tool.recorded()
+    assert len(pins) > 100
+    assert [pin for pin in pins if not known.get((canonicalize_name(pin[0]), pin[1]))] == []
+
+
+def test_the_audit_tools_have_recorded_hashes(tool: ModuleType) -> None:
+    names = {name for (name, _), hashes in tool.recorded(tool.AUDIT).items() if hashes}
+    assert set(tool.TOOLS) <= names
+
+
+def test_an_archive_with_another_hash_is_refused_and_an_own_build_of_torch_is_named(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = tool.recorded()
+    (version,) = (v for name, v in known if name == "rich")
+    (torch,) = (v for name, v in known if name == "torch")
+    good = tool.Archive("rich", version, min(known["rich", version]))
+    own = tool.Archive("torch", f"{torch}+cpu", "0" * 64)
+    assert tool.check_archives([good, own]) == ([good], [own])
+    for forged in (good._replace(sha256="1" * 64), own._replace(version=torch), good._replace(name="ritch")):
+        with pytest.raises(SystemExit, match="do not install these"):
+            tool.check_archives([good, forged])
+        assert f"{forged.name} {forged.version}: sha256 {forged.sha256} is not recorded" in capsys.readouterr().out
+
+
+def copy_of(name: str, folder: Path) -> Distribution:
+    """An installed package in a folder of its own."""
+    for file in distribution(name).files or ():
+        if "__pycache__" not in file.parts and not str(file).startswith(".."):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(file.locate()), folder / file)
+    return PathDistribution(next(folder.glob("*.dist-info")))
+
+
+def test_an_installed_file_that_was_changed_is_found(tool: ModuleType, tmp_path: Path) -> None:
+    copy = copy_of("iniconfig", tmp_path)
+    assert list(tool.altered_files(copy)) == []
+    with (tmp_path / "iniconfig" / "__init__.py").open("a") as file:
+        file.write("\n")
+    (tmp_path / "iniconfig" / "exceptions.py").unlink()
+    found = list(tool.altered_files(copy))
+    assert len(found) == 2
+    assert "iniconfig: iniconfig/__init__.py was changed or removed" in found[0]
+
+
+def test_all_requirements_of_an_extra_are_found(tool: ModuleType) -> None:
+    needed = " ".join(tool.requirements(["test"]))
+    for name in ("hatchling", "torch", "ale-py", "pytest", "wandb"):
+        assert re.search(rf"\b{name}\b", needed), name
