@@ -1,0 +1,128 @@
+"""Clients that play with a service and record every message and every answer, with times."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from attack.history import History, Message, Operation
+from townlet.decide.client import Client, Lost
+from townlet.decide.domain import Game
+
+PAUSE = 0.02  # seconds between two observations of a client
+RETRY = 0.2  # seconds before a refused message is sent again
+PATIENCE = 120.0  # seconds for one answer
+REPEATED = 0.1  # share of observations and reports that are sent again although they were answered
+ABANDONED = 0.3  # share of the messages that the second kind of client does not send again after a broken connection
+REMEMBERED = 20  # observations that may be asked again
+
+
+class Conversation(Protocol):
+    """One client's way to talk to the service."""
+
+    async def say(self, message: Message) -> Message | None:
+        """The answer; None where it is not known whether the message arrived."""
+
+    async def close(self) -> None:
+        """Leave."""
+
+
+class Shipped:
+    """The client that ships with Townlet: it reconnects and sends unanswered messages again."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._begun = client, False
+
+    async def say(self, message: Message) -> Message | None:
+        if not self._begun:
+            await self._client.__aenter__()
+            self._begun = True
+        try:
+            return await self._client.say(message)
+        except Lost:
+            return None
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class Plain:
+    """A client without any help: one message at a time; after a broken connection it may or may not send it again."""
+
+    def __init__(self, url: str, headers: dict[str, str], chance: random.Random) -> None:
+        self._url, self._headers, self._chance = url, headers, chance
+        self._socket: ClientConnection | None = None
+
+    async def say(self, message: Message) -> Message | None:
+        text, until = json.dumps(message), time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            try:
+                if self._socket is None:
+                    self._socket = await connect(
+                        self._url, additional_headers=self._headers, compression=None, proxy=None, close_timeout=1
+                    )
+                await self._socket.send(text)
+                async with asyncio.timeout(PATIENCE):
+                    return dict(json.loads(await self._socket.recv()))
+            except (OSError, WebSocketException, TimeoutError):
+                await self.close()
+                if self._chance.random() < ABANDONED:
+                    return None
+                await asyncio.sleep(RETRY)
+        return None
+
+    async def close(self) -> None:
+        if self._socket is not None:
+            socket, self._socket = self._socket, None
+            with suppress(OSError, WebSocketException):
+                await socket.close()
+
+
+class Player:
+    """Plays one game, repeats itself now and then, and records everything."""
+
+    def __init__(
+        self, number: int, conversation: Conversation, game: Game, history: History, chance: random.Random
+    ) -> None:
+        self._number, self._conversation, self._game = number, conversation, game
+        self._history, self._chance = history, chance
+        self._asked: list[Message] = []
+
+    async def play(self, over: Callable[[], bool]) -> None:
+        """Until it is over."""
+        while not over():
+            message = self._game.message()
+            reply = await self._insist(message, over)
+            self._asked = [*self._asked, message][-REMEMBERED:]
+            reports = self._game.obey(reply) if reply and reply["type"] != "error" else []
+            for report in [*reports, *self._game.go_on()]:
+                await self._insist(report, over)
+                if self._chance.random() < REPEATED:
+                    await self._say(report)
+            if self._chance.random() < REPEATED:
+                await self._say(self._chance.choice(self._asked))
+            await asyncio.sleep(PAUSE)
+        await self._conversation.close()
+
+    async def _insist(self, message: Message, over: Callable[[], bool]) -> Message | None:
+        """Send it until it is answered with more than a request to try later."""
+        while True:
+            reply = await self._say(message)
+            later = reply is not None and reply.get("code") in ("OVERLOADED", "LOG_STOPPED")
+            if not later or over():
+                return reply
+            await asyncio.sleep(RETRY)
+
+    async def _say(self, message: Message) -> Message | None:
+        begin = time.monotonic()
+        reply = await self._conversation.say(message)
+        self._history.operations.append(Operation(self._number, begin, time.monotonic(), message, reply))
+        return reply

@@ -1,0 +1,181 @@
+"""Histories of clients under faults: nothing acknowledged is lost, doubled or changed; and the checker can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attack import campaign
+from attack.history import History, Logged, LoggedDecision, LoggedOutcome, Message, Operation, Poll, check, counted
+
+IDS = ((1, 1), (2, 2), (3, 4))  # numbers and times of the decisions of a small history
+FEW = ("kill", "full", "jump", "pause", "kill")
+
+
+def assert_kept(result: campaign.Result) -> None:
+    history = result.history
+    told = {one.kept for one in history.operations if one.observation and one.kept}
+    print(f"\n{len(history.operations)} operations, {len(told)} decisions kept, faults {dict(result.faults)}")
+    print({name: history.counts[name] for name in ("decisions", "joined", "failed", "expired", "late", "duplicates")})
+    assert not (broken := check(history)), "\n".join(broken[:20])
+    assert not result.problems
+
+
+def test_clients_are_told_nothing_that_a_kill_a_full_disk_or_a_clock_jump_undoes(tmp_path: Path) -> None:
+    result = campaign.run(tmp_path / "service", "bandit-ads", FEW, seed=8)
+    assert result.faults["kill"] >= 3
+    assert_kept(result)
+
+
+@pytest.mark.long(minutes=12)
+@pytest.mark.parametrize("domain", ["bandit-ads", "hive"])
+def test_clients_are_told_nothing_that_dozens_of_faults_undo(domain: str, tmp_path: Path) -> None:
+    result = campaign.run(tmp_path / "service", domain, campaign.lasting(600, seed=3), seed=3)
+    assert result.faults.total() >= 36
+    assert_kept(result)
+
+
+def observation(time: float) -> Message:
+    return {"type": "ad_request", "territoryId": "a", "timestamp": time, "traits": [0.5], "budgets": [1.0]}
+
+
+def decision(number: int, ad: int = 3) -> Message:
+    return {"type": "ad_decision", "decisionId": f"x-{number}-t", "ad": ad, "confidence": 0.5, "modelVersion": 1}
+
+
+def report(number: int, clicked: bool = True) -> Message:
+    return {"type": "click_report", "decisionId": f"x-{number}-t", "clicked": clicked}
+
+
+def acknowledged(number: int) -> Message:
+    return {"type": "outcome_ack", "decisionId": f"x-{number}-t"}
+
+
+def with_counts(history: History) -> History:
+    """With the statistics that its log gives."""
+    counts = dict(counted(history.log))
+    history.counts = counts | {"not_executed": counts["waited"] + counts["failed"]}
+    return history
+
+
+@pytest.fixture
+def history() -> History:
+    """Four decisions, of which one is not kept, and two outcomes, of which one was reported twice."""
+    said: list[tuple[Message, Message | None]] = [
+        (observation(1), decision(1)), (report(1), acknowledged(1)), (report(1), acknowledged(1)),
+        (observation(2), decision(2)), (observation(2), decision(2)), (report(2, clicked=False), acknowledged(2)),
+        (observation(3), decision(0)), (observation(4), decision(3)), (observation(5), None),
+    ]  # fmt: skip
+    operations = [Operation(0, float(at), at + 0.5, *both) for at, both in enumerate(said)]
+    one, two, three = (LoggedDecision(f"x-{n}-t", observation(t), decision(n), 100.0 + t, True) for n, t in IDS)
+    clicked, ignored = LoggedOutcome("x-1-t", 1.0, "report"), LoggedOutcome("x-2-t", 0.0, "report")
+    log: list[Logged] = [one, clicked, clicked, two, ignored, three]
+    return with_counts(History(operations, [Poll(4.0, {"decisions": 2})], log))
+
+
+def test_a_correct_history_passes(history: History) -> None:
+    wanted = {"decisions": 3, "joined": 2, "duplicates": 1, "pending": 1}
+    assert {name: history.counts[name] for name in wanted} == wanted
+    assert check(history) == []
+
+
+def lost_decision(history: History) -> None:
+    del history.log[-1]
+    with_counts(history)
+
+
+def lost_outcome(history: History) -> None:
+    del history.log[4]
+    with_counts(history)
+
+
+def changed_outcome(history: History) -> None:
+    history.log[4] = LoggedOutcome("x-2-t", 1.0, "report")
+
+
+def doubled_outcome(history: History) -> None:
+    history.counts = {**history.counts, "joined": 3, "duplicates": 0, "pending": 0}
+
+
+def forgotten_outcome(history: History) -> None:
+    history.counts = {**history.counts, "joined": 1, "pending": 2}
+
+
+def doubled_decision(history: History) -> None:
+    history.log.append(LoggedDecision("x-9-t", observation(4), decision(9), 110.0, True))
+    with_counts(history)
+
+
+def doubled_id(history: History) -> None:
+    history.log.append(history.log[-1])
+    with_counts(history)
+
+
+def changed_answer(history: History) -> None:
+    history.operations[4] = replace(history.operations[4], reply=decision(2, ad=7))
+
+
+def answer_other_than_logged(history: History) -> None:
+    history.operations[7] = replace(history.operations[7], reply=decision(3, ad=7))
+
+
+def id_of_another(history: History) -> None:
+    history.operations[8] = replace(history.operations[8], reply=decision(3))
+
+
+def decision_from_nowhere(history: History) -> None:
+    history.log.append(LoggedDecision("x-4-t", observation(9), decision(4), 109.0, True))
+    with_counts(history)
+
+
+def outcome_from_nowhere(history: History) -> None:
+    history.log.append(LoggedOutcome("x-3-t", 1.0, "report"))
+    with_counts(history)
+
+
+def broken_sum(history: History) -> None:
+    history.counts = {**history.counts, "pending": 0}
+
+
+def shrunk_statistics(history: History) -> None:
+    history.polls.append(Poll(8.0, {"decisions": 1}))
+
+
+def broken_promise(history: History) -> None:
+    refusal = {"type": "error", "code": "UNKEPT_DECISION", "message": ""}
+    history.operations[5] = replace(history.operations[5], reply=refusal)
+
+
+def refusal_of_the_newest(history: History) -> None:
+    refusal = {"type": "error", "code": "STALE_OBSERVATION", "message": ""}
+    history.operations[8] = replace(history.operations[8], reply=refusal)
+
+
+FOUND: dict[Callable[[History], None], str] = {
+    lost_decision: "the decision x-3-t was acknowledged and is not in the log",
+    lost_outcome: "the outcome 0.0 of x-2-t was acknowledged and is not in the log",
+    changed_outcome: "the outcome 0.0 of x-2-t was acknowledged and is not in the log",
+    doubled_outcome: "the statistics say joined = 3, and the log gives 2",
+    forgotten_outcome: "the statistics say joined = 1, and the log gives 2",
+    doubled_decision: "('a', 4) was decided 2 times",
+    doubled_id: "the log has 2 decisions with the id x-3-t",
+    changed_answer: "('a', 2) was answered with",
+    answer_other_than_logged: "client 0 was told",
+    id_of_another: "the id x-3-t was given to ('a', 4) and to ('a', 5)",
+    decision_from_nowhere: "x-4-t answers an observation that no client sent",
+    outcome_from_nowhere: "the log has an outcome 1.0 of x-3-t that no client reported",
+    broken_sum: "the sum rule does not hold",
+    shrunk_statistics: "3 decisions were acknowledged, and the statistics then said 1",
+    broken_promise: "x-2-t was promised to be kept and is said to be unkept",
+    refusal_of_the_newest: "its newest observation was refused as old",
+}
+
+
+@pytest.mark.parametrize("doctor", FOUND, ids=lambda doctor: doctor.__name__)
+def test_the_checker_finds_a_doctored_history(doctor: Callable[[History], None], history: History) -> None:
+    doctor(history)
+    found = check(history)
+    assert any(FOUND[doctor] in broken for broken in found), found
