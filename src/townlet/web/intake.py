@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-TURN: Final = 0.005  # seconds of work on input in one turn of the event loop, for all connections together
+TURN: Final = 0.003  # seconds of work on input in one turn of the event loop, for all connections together
+MESSAGES: Final = 16  # of clients that send without waiting for answers, in one turn for all of them together
 INPUT: Final = 128 << 20  # bytes of incomplete messages of all connections together
 
 
@@ -25,6 +26,7 @@ class Intake:
     def __init__(self, requests: int, sockets: int, input_bytes: int = INPUT) -> None:
         self._most, self._most_sockets, self._most_bytes = requests, sockets, input_bytes
         self._work: deque[Callable[[], None]] = deque()
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._scheduled = False
         self._requests: set[Droppable] = set()  # HTTP connections
         self._waiting: dict[Droppable, None] = {}  # those without a complete request, the longest waiting first
@@ -35,6 +37,16 @@ class Intake:
     def later(self, work: Callable[[], None]) -> None:
         """Run a piece of work in one of the next turns of the loop, in the order of the calls."""
         self._work.append(work)
+        self._schedule()
+
+    async def turn(self) -> None:
+        """Wait for a turn to handle a message, behind others that wait for theirs."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        self._schedule()
+        await turn
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
@@ -43,9 +55,13 @@ class Intake:
         until = time.perf_counter() + TURN
         while self._work and time.perf_counter() < until:
             self._work.popleft()()
-        self._scheduled = bool(self._work)
-        if self._scheduled:
-            asyncio.get_running_loop().call_soon(self._run)
+        for _ in range(min(MESSAGES, len(self._turns))):
+            turn = self._turns.popleft()
+            if not turn.done():  # else the connection is gone
+                turn.set_result(None)
+        self._scheduled = False
+        if self._work or self._turns:
+            self._schedule()
 
     def admit(self, connection: Droppable) -> bool:
         """Take an HTTP connection; beyond the limit in place of the one that has sent no request for the longest."""

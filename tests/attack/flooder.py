@@ -1,0 +1,136 @@
+"""Floods of one server, as a program of its own: what it costs to send them must not slow down what is measured.
+
+`flooder.py KIND URL COUNT SECONDS` prints `ready` once the flood is under way, and JSON counts at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+EMPTY = b"\x00\x80abcd"  # a continuation frame without content, masked
+FLOODS = {  # the first bytes, and the bytes that are repeated
+    "continuations": (b"\x01\x80abcd", EMPTY * 10_000),
+    "pings": (b"", b"\x89\x80abcd" * 10_000),
+    "pongs": (b"", b"\x8a\x80abcd" * 10_000),
+    "messages": (b"", b"\x81\x81abcd\x1b" * 10_000),
+}
+
+
+class Flooder:
+    """One kind of flood, over many connections."""
+
+    def __init__(self, kind: str, url: str, count: int, seconds: float) -> None:
+        self.kind, self.parts, self.count, self.seen = kind, urlsplit(url), count, Counter[str]()
+        self.until = time.monotonic() + seconds
+        self.present = 0
+
+    async def run(self) -> None:
+        """Until the time is over; connections that end are opened again."""
+        do = {"headers": self.send_header_slowly, "bodies": self.send_body_slowly, "sockets": self.stay}
+        work = do.get(self.kind, self.send_without_end)
+        tasks = [asyncio.create_task(self.again(work, place)) for place in range(self.count)]
+        limit = time.monotonic() + 20
+        while self.present < 0.9 * self.count and time.monotonic() < min(limit, self.until):
+            await asyncio.sleep(0.05)
+        print("ready", flush=True)
+        await asyncio.sleep(max(0.0, self.until - time.monotonic()))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        print(json.dumps(self.seen), flush=True)
+
+    async def again(
+        self, work: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], n: int
+    ) -> None:
+        await asyncio.sleep(n * 0.0005)
+        while time.monotonic() < self.until:
+            writer = None
+            try:
+                reader, writer = await asyncio.open_connection(self.parts.hostname, self.parts.port)
+                self.seen["opened"] += 1
+                self.present += 1
+                await work(reader, writer)
+            except (OSError, EOFError, asyncio.IncompleteReadError):
+                self.seen["broken"] += 1
+            finally:
+                if writer is not None:
+                    self.present -= 1
+                    writer.transport.abort()
+            await asyncio.sleep(1.0)
+
+    async def send_header_slowly(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A byte every second, which is never the last."""
+        writer.write(b"GET /health HTTP/1.1\r\n")
+        ended = asyncio.create_task(reader.read(4096))
+        ended.add_done_callback(lambda task: task.cancelled() or task.exception())
+        while not ended.done():
+            writer.write(b"X")
+            await asyncio.wait([ended], timeout=1.0)
+        self.seen[(await ended)[9:12].decode() or "closed"] += 1
+
+    async def send_body_slowly(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host = f"{self.parts.hostname}:{self.parts.port}"
+        writer.write(f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n".encode())
+        await self.send_header_slowly(reader, writer)
+
+    async def shake_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        host, path = f"{self.parts.hostname}:{self.parts.port}", f"{self.parts.path}?{self.parts.query}"
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        answer = await reader.readuntil(b"\r\n\r\n")
+        self.seen[answer[9:12].decode()] += 1
+        return answer.startswith(b"HTTP/1.1 101")
+
+    async def stay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A WebSocket that only reads, and answers pings."""
+        if not await self.shake_hands(reader, writer):
+            return
+        while True:
+            head = await reader.readexactly(2)
+            size = head[1] & 127
+            if size > 125:
+                size = int.from_bytes(await reader.readexactly(2 if size == 126 else 8))
+            data = await reader.readexactly(size)
+            if head[0] == 0x88:
+                self.seen[f"close {int.from_bytes(data[:2])} {data[2:].decode()}"] += 1
+                return
+            if head[0] == 0x89:
+                writer.write(bytes([0x8A, 0x80 | size, 0, 0, 0, 0]) + data)
+
+    async def send_without_end(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Frames as fast as the server takes them, until it closes."""
+        if not await self.shake_hands(reader, writer):
+            return
+        first, rest = FLOODS[self.kind]
+        writer.write(first)
+        closed = asyncio.create_task(self._closing(reader))
+        closed.add_done_callback(lambda task: task.cancelled() or task.exception())
+        while not closed.done() and time.monotonic() < self.until:
+            writer.write(rest)
+            drained = asyncio.create_task(writer.drain())
+            await asyncio.wait([drained, closed], return_when=asyncio.FIRST_COMPLETED)
+            drained.cancel()
+            self.seen["kilobytes"] += len(rest) // 1000
+        self.seen[await closed] += 1
+
+    async def _closing(self, reader: asyncio.StreamReader) -> str:
+        """The code and reason with which the server ends it; what else it sends is small."""
+        while data := await reader.read(4096):
+            if (place := data.rfind(b"\x88")) >= 0 and place + 4 <= len(data):
+                return (
+                    f"close {int.from_bytes(data[place + 2 : place + 4])} {data[place + 4 :].decode(errors='replace')}"
+                )
+        return "closed"
+
+
+if __name__ == "__main__":
+    asyncio.run(Flooder(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])).run())
