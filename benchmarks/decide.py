@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -45,7 +44,7 @@ def service(words: Sequence[str]) -> Iterator[int]:
         probe.close()
         command = [sys.executable, "-m", "townlet", "decide", "serve", DOMAIN, *words]
         process = subprocess.Popen(
-            [*command, "--folder", folder, "--port", str(port)], stdout=subprocess.DEVNULL, env={**os.environ}
+            [*command, "--folder", folder, "--port", str(port), "--no-token"], stdout=subprocess.DEVNULL
         )
         try:
             _answering(port)

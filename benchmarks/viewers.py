@@ -35,11 +35,11 @@ class Period(NamedTuple):
     viewers: int
 
 
-async def watch(port: int, run: str, over: asyncio.Event) -> int:
+async def watch(address: str, token: str, run: str, over: asyncio.Event) -> int:
     """One viewer until it is over; how many messages it heard."""
     heard = 0
-    address = f"127.0.0.1:{port}"
-    async with connect(f"ws://{address}/ws", origin=f"http://{address}", compression=None) as page:  # type: ignore[arg-type]
+    headers = {"Authorization": f"Bearer {token}", "Origin": f"http://{address}"}
+    async with connect(f"ws://{address}/ws", additional_headers=headers, compression=None) as page:
         await page.send(json.dumps({"type": "subscribe", "run": run, "source": "training", "rows": 64}))
         while not over.is_set():
             try:
@@ -50,13 +50,15 @@ async def watch(port: int, run: str, over: asyncio.Event) -> int:
     return heard
 
 
-async def alternate(port: int, run: str, viewers: int, seconds: float, ended: Sequence[int | None]) -> list[Period]:
+async def alternate(
+    link: tuple[str, str], run: str, viewers: int, seconds: float, ended: Sequence[int | None]
+) -> list[Period]:
     """Periods in turn, until the training has ended."""
     periods: list[Period] = []
     while ended[0] is None:
         over, begin = asyncio.Event(), time.time()
         watched = len(periods) % 2 == 1
-        pages = [asyncio.create_task(watch(port, run, over)) for _ in range(viewers if watched else 0)]
+        pages = [asyncio.create_task(watch(*link, run, over)) for _ in range(viewers if watched else 0)]
         await asyncio.sleep(seconds)
         over.set()
         heard = await asyncio.gather(*pages, return_exceptions=True)
@@ -103,7 +105,7 @@ def main() -> None:
         process = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True)
         ended: list[int | None] = [None]
         assert process.stdout is not None
-        port = int(re.findall(r"127\.0\.0\.1:(\d+)", process.stdout.readline())[0])
+        ((address, token),) = re.findall(r"(127\.0\.0\.1:\d+)/\?token=(\S+)", process.stdout.readline())
         (run,) = Run.list(Path(folder))
 
         async def both() -> list[Period]:
@@ -111,7 +113,7 @@ def main() -> None:
                 ended[0] = await asyncio.to_thread(process.wait)
 
             waiting = asyncio.create_task(wait())
-            periods = await alternate(port, run.name, o.viewers, o.seconds, ended)
+            periods = await alternate((address, token), run.name, o.viewers, o.seconds, ended)
             await waiting
             return periods
 

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -30,7 +31,8 @@ def served(root: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_before_there_is_a_run_and_ends_well(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path / "none-yet", "--port", "0") as (process, link):
-        with urllib.request.urlopen(link, timeout=60) as answer:
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(link, timeout=60) as answer:
             assert "<title>Townlet" in answer.read().decode()
         process.send_signal(number)
         assert process.wait(10) == 0
@@ -44,12 +46,28 @@ def test_a_port_that_is_taken_gives_the_next(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with served(tmp_path, "--port", str(port)) as (_, link):
-            assert port < int(link.rsplit(":", 1)[1].strip("/")) < port + 20
+            assert port < urlsplit(link).port < port + 20
 
 
-def test_beyond_this_machine_the_link_has_a_token(tmp_path: Path) -> None:
-    with served(tmp_path, "--host", "0.0.0.0", "--port", "0") as (_, link):
-        assert "?token=" in link
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_link_has_a_token(tmp_path: Path, host: str) -> None:
+    with served(tmp_path, "--host", host, "--port", "0") as (process, link):
+        assert len(link.partition("?token=")[2]) == 32
+        assert process.stdout is not None
+        reads = process.stdout.readline()
+        assert reads.startswith("Read-only: http")
+        assert link not in reads
+
+
+def test_no_token_is_a_choice_that_is_named_again(tmp_path: Path) -> None:
+    with served(tmp_path, "--port", "0", "--no-token") as (process, link):
+        assert "?" not in link
+        with urllib.request.urlopen(link, timeout=60) as answer:
+            assert answer.status == 200
+        process.terminate()
+        process.wait(10)
+        assert process.stderr is not None
+        assert "every user of this machine can operate this server" in process.stderr.read()
 
 
 @pytest.mark.parametrize(
@@ -58,6 +76,8 @@ def test_beyond_this_machine_the_link_has_a_token(tmp_path: Path) -> None:
         (("no-such-run",), "there is no run 'no-such-run'"),
         (("--host", "203.0.113.7"), "cannot listen at 203.0.113.7"),
         (("--port", "70000"), "--port"),
+        (("--host", "0.0.0.0", "--no-token"), "without a token everyone who reaches 0.0.0.0 could operate this server"),
+        (("--token-file", "/no/such/file"), "cannot read the token file"),
     ],
 )
 def test_mistakes_are_told_in_a_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:

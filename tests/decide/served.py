@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+GAME, OPERATOR, VIEWER = (f"{role}-token-of-the-tests" for role in ("game", "operator", "viewer"))
+TOKENS = {"TOWNLET_GAME_TOKEN": GAME, "TOWNLET_OPERATOR_TOKEN": OPERATOR, "TOWNLET_VIEWER_TOKEN": VIEWER}
 START = 60.0  # seconds that a start may take on a busy machine
 
 
@@ -20,6 +22,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def environment() -> dict[str, str]:
+    """Of a service whose tokens the tests know."""
+    return {**os.environ, "NO_COLOR": "1", **TOKENS}
 
 
 class Process:
@@ -32,11 +39,21 @@ class Process:
 
     @property
     def url(self) -> str:
+        """For a game, with its token."""
+        return f"{self.address}?token={GAME}"
+
+    @property
+    def address(self) -> str:
         return f"ws://127.0.0.1:{self.port}/ws"
+
+    @property
+    def link(self) -> str:
+        """The operator's dashboard."""
+        return f"{self.origin}/?token={OPERATOR}"
 
     def start(self) -> Process:
         command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "NO_COLOR": "1"})
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment())
         return self
 
     def wait(self) -> Process:
@@ -56,12 +73,13 @@ class Process:
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.origin}{path}", timeout=20) as answer:
+    def get(self, path: str, token: str = OPERATOR) -> Any:
+        asked = urllib.request.Request(f"{self.origin}{path}", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(asked, timeout=20) as answer:
             return json.loads(answer.read())
 
     def post(self, path: str, **body: Any) -> Any:
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {OPERATOR}"}
         asked = urllib.request.Request(f"{self.origin}{path}", json.dumps(body).encode(), headers)
         with urllib.request.urlopen(asked, timeout=20) as answer:
             return json.loads(answer.read())

@@ -302,7 +302,7 @@ def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit
     service.start().wait()
     try:
         look = opened(visit, service)
-        expect(look.page.locator("#invitation")).to_contain_text(f"decide simulate {DOMAIN} --url {service.url}")
+        expect(look.page.locator("#invitation")).to_contain_text(f"decide simulate {DOMAIN} --url {service.address}")
         expect(look.page.locator(".recent")).to_be_hidden()
         with connect(service.url, proxy=None) as socket:
             Game(socket, "a").versions(3)

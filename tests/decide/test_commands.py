@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import signal
@@ -19,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from cli.program import Program, program
-from decide.served import START, Process
+from decide.served import START, TOKENS, Process, environment
 from decide.sites import begin, live, request
 from townlet.decide.changes import FILE, Change, Changes
 from townlet.decide.events import Published
@@ -34,7 +33,7 @@ class Told(Process):
     def start(self) -> Told:
         command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
         with open(self.folder.with_suffix(".txt"), "wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "NO_COLOR": "1"})
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=environment())
         return self
 
     @property
@@ -52,6 +51,8 @@ class Told(Process):
 @pytest.fixture
 def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
     """`townlet("versions")` runs the command in this process."""
+    for name, token in TOKENS.items():
+        monkeypatch.setenv(name, token)
     return program(capsys, monkeypatch, "decide")
 
 
@@ -65,7 +66,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
 
 def test_the_same_games_may_be_played_again(server: Told, townlet: Program) -> None:
     for _ in range(2):
-        found = townlet("simulate", "bandit-ads", "--url", server.url, "--games", "2", "--observations", "20", "--json")
+        found = townlet(
+            "simulate", "bandit-ads", "--url", server.address, "--games", "2", "--observations", "20", "--json"
+        )
         assert found.code == 0, found.err
         told = json.loads(found.out)
         assert told["observations"] == 40
@@ -74,7 +77,7 @@ def test_the_same_games_may_be_played_again(server: Told, townlet: Program) -> N
 
 
 def test_games_that_are_refused_are_told_as_a_failure(server: Told, townlet: Program) -> None:
-    found = townlet("simulate", "hive", "--url", server.url, "--games", "2", "--observations", "3")
+    found = townlet("simulate", "hive", "--url", server.address, "--games", "2", "--observations", "3")
     assert found.code == 1
     assert "UNKNOWN_TYPE: no message is of the type 'observation_data'" in found.err
 
@@ -100,7 +103,7 @@ def test_a_start_and_an_end_are_told(tmp_path: Path, townlet: Program) -> None:
     assert found
     assert words.index("Opening") < words.index("Games connect")
     service.port = int(found[1])
-    played = townlet("simulate", "bandit-ads", "--url", service.url, "--games", "1", "--observations", "7")
+    played = townlet("simulate", "bandit-ads", "--url", service.address, "--games", "1", "--observations", "7")
     assert played.code == 0, played.err
     service.end(signal.SIGINT)
     assert re.search(rf"Saved\. Version \d+ served, 7 decisions are kept in {tmp_path / 'ads'}\.", service.words)
@@ -109,7 +112,7 @@ def test_a_start_and_an_end_are_told(tmp_path: Path, townlet: Program) -> None:
 def test_an_end_with_a_full_disk_is_a_failure_in_one_line(tmp_path: Path) -> None:
     service = Process(tmp_path / "ads", "bandit-ads")
     command = [sys.executable, "-m", "townlet", "decide", "serve", *service._words]
-    service.process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "NO_COLOR": "1"})
+    service.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment())
     service.wait()
     with connect(service.url, proxy=None) as link:
         link.send(json.dumps(request(1.0)))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import townlet.decide
-from decide.served import Process
+from decide.served import GAME, Process, environment
 from decide.sites import ask, begin
 from townlet.config.yaml import Node, parse
 from townlet.decide.domains import DOMAINS
@@ -95,11 +95,12 @@ def test_every_code_of_an_error_is_explained() -> None:
     assert {code for code in codes if f"`{code}`" not in TEXT} == set()
 
 
-def test_the_program_plays(tmp_path: Path) -> None:
+def test_the_program_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOWNLET_GAME_TOKEN", GAME)
     server = Process(tmp_path / "service", "hive").start().wait()
     try:
         script = tmp_path / "game.py"
-        script.write_text(block("python game").replace("ws://127.0.0.1:8780/ws", server.url))
+        script.write_text(block("python game").replace("ws://127.0.0.1:8780/ws", server.address))
         play = runpy.run_path(str(script))["play"]
         observation = DOMAINS["hive"].game(1, "documented", 0).message()
         found = asyncio.run(play(observation))
@@ -120,7 +121,7 @@ def test_the_commands_of_an_operator_work(tmp_path: Path) -> None:
             assert time.monotonic() < until, "no second version came"
             time.sleep(0.1)
         script = block("sh operator").replace(ADDRESS, f"127.0.0.1:{server.port}")
-        done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=60, env=environment())
         assert done.returncode == 0, done.stdout + done.stderr
         kinds = [change["kind"] for change in server.get("/api/decide/versions")["history"]]
         asked = [kind for kind in kinds if kind not in ("promote", "note")]

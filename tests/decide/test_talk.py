@@ -17,7 +17,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from decide.served import Process
+from decide.served import VIEWER, Process
 from decide.sites import click, request
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
@@ -131,7 +131,8 @@ def test_the_service_can_be_asked_about_itself(server: Process) -> None:
     assert server.get("/api/decide/versions")["serving"] >= 1
     assert "ad_request" in server.get("/api/decide/schema")
     assert "/api/decide/pin" in server.get("/openapi.json")["paths"]
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=20) as answer:
+    metrics = urllib.request.Request(f"{server.origin}/metrics", headers={"Authorization": f"Bearer {VIEWER}"})
+    with urllib.request.urlopen(metrics, timeout=20) as answer:
         lines = answer.read().decode().splitlines()
     assert "# TYPE townlet_decide_buffer_decisions counter" in lines
     assert all(line.startswith(("# TYPE townlet_decide_", "townlet_decide_")) for line in lines)

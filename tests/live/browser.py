@@ -31,6 +31,7 @@ from live.conftest import Served
 from sharing import Runs, once
 from townlet.runs.folder import Run
 from townlet.train.launch import start
+from townlet.web.tokens import OPERATOR, VIEWER, generated
 from train.tiny import tiny
 
 WIDE: Final = (1280, 800)
@@ -179,6 +180,11 @@ def chromium() -> Iterator[Chromium]:
 Visit = Callable[..., Look]
 
 
+def address(link: str, at: str) -> str:
+    """A place on the page, by a link with or without a token."""
+    return f"{link}&{at[1:]}" if at.startswith("?") and "?" in link else f"{link}{at}"
+
+
 @pytest.fixture
 def visit(chromium: Chromium) -> Iterator[Visit]:
     """Opens the page of a server in a browser that remembers nothing; at the end nothing may have gone wrong."""
@@ -194,7 +200,7 @@ def visit(chromium: Chromium) -> Iterator[Visit]:
             )
             look = Look(context.new_page())
             looks.append(look)
-            look.page.goto(f"{served.origin}/{at}", timeout=60_000)
+            look.page.goto(address(served.link, at), timeout=60_000)
             if ready:
                 expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
                 look.until(lambda: look.step() >= 0, why="no life is shown")
@@ -221,6 +227,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 @pytest.fixture
 def shown(runs: tuple[Run, Run], tmp_path: Path) -> Iterator[Served]:
     """A server over both, begun for the first."""
-    one = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds")
+    one = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generated(OPERATOR, VIEWER))
     yield one
     one.stop()

@@ -19,6 +19,7 @@ from townlet.live.house import House
 from townlet.runs.folder import Run
 from townlet.train.launch import start
 from townlet.web.serve import Server
+from townlet.web.tokens import Tokens
 from train.tiny import tiny
 
 
@@ -31,9 +32,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 class Served:
     """A server in a thread."""
 
-    def __init__(self, root: Path, first: str | None, worlds: Path, token: str | None = None, port: int = 0) -> None:
+    def __init__(
+        self, root: Path, first: str | None, worlds: Path, tokens: Tokens | None = None, port: int = 0
+    ) -> None:
         self.worlds = worlds
-        self.server = Server("127.0.0.1", port, token)
+        self.server = Server("127.0.0.1", port, tokens)
+        self.link = self.server.link()
         self.origin = f"http://127.0.0.1:{self.server.port}"
         self.socket = f"ws://127.0.0.1:{self.server.port}/ws"
         self._thread = threading.Thread(

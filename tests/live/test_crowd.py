@@ -33,7 +33,18 @@ class Program:
     """`townlet live` as a process of its own."""
 
     def __init__(self, run: Run) -> None:
-        words = [sys.executable, "-m", "townlet", "live", run.name, "--root", str(run.path.parent), "--port", "0"]
+        words = [
+            sys.executable,
+            "-m",
+            "townlet",
+            "live",
+            run.name,
+            "--root",
+            str(run.path.parent),
+            "--port",
+            "0",
+            "--no-token",
+        ]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline().split("127.0.0.1:")[1].split("/")[0])

@@ -13,11 +13,14 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from live.conftest import Page, Served
 from pace import within
+from townlet.errors import TownletError
 from townlet.live.protocol import LARGEST
 from townlet.runs.folder import Run
 from townlet.web.guard import COOKIE, HEADERS
 from townlet.web.serve import Server
+from townlet.web.tokens import OPERATOR, VIEWER, Tokens, generated
 
+SESAME = "open-sesame-open"
 SECRET = "nobody outside may read this"
 WAYS_OUT = (
     "..",
@@ -254,7 +257,8 @@ def test_every_answer_has_the_security_headers(served: Served) -> None:
 @pytest.fixture
 def guarded(run: Run, tmp_path: Path) -> Iterator[Served]:
     """A server that asks for a token."""
-    one = Served(run.path.parent, run.name, tmp_path / "worlds", token="open-sesame")
+    tokens = Tokens({OPERATOR: {OPERATOR: SESAME}, VIEWER: {VIEWER: "only-to-look-at-it"}})
+    one = Served(run.path.parent, run.name, tmp_path / "worlds", tokens)
     one.wait()
     yield one
     one.stop()
@@ -268,10 +272,10 @@ def test_without_the_token_nothing_is_told(guarded: Served) -> None:
         "/docs/protocol",
         "/?token=wrong",
         "/?token=",
-        "/?token=open-sesam",
+        f"/?token={SESAME[:-1]}",
     ):
         assert ask(guarded, path)[0] == 401
-    assert ask(guarded, "/api/runs", Cookie=f"{COOKIE}=wrong")[0] == 401
+    assert ask(guarded, "/api/runs", Cookie=f"{COOKIE}_{guarded.server.port}=wrong")[0] == 401
     assert ask(guarded, "/api/runs", Authorization="Bearer wrong")[0] == 401
     with pytest.raises(InvalidStatus) as refused, guarded.talk():
         pass
@@ -279,27 +283,25 @@ def test_without_the_token_nothing_is_told(guarded: Served) -> None:
 
 
 def test_the_link_with_the_token_opens_the_door(guarded: Served) -> None:
-    status, _, headers = ask(guarded, "/?token=open-sesame")
+    status, _, headers = ask(guarded, f"/?token={SESAME}")
     assert (status, headers["Location"]) == (303, "/")  # it does not stay in the address bar
     cookie = headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert ask(guarded, "/", Cookie=cookie.partition(";")[0])[0] == 200
-    assert ask(guarded, "/api/runs", Authorization="Bearer open-sesame")[0] == 200
+    assert ask(guarded, "/api/runs", Authorization=f"Bearer {SESAME}")[0] == 200
     with guarded.talk(additional_headers={"Cookie": cookie.partition(";")[0]}) as connection:
         assert Page(connection).hear()["type"] == "hello"
 
 
 def test_a_public_address_always_has_a_token() -> None:
-    servers = [Server(host, 0) for host in ("0.0.0.0", "127.0.0.1")]
-    public, local = servers
-    for one in servers:
-        one.close()
-    assert local.token is None
-    assert public.token is not None
-    assert len(public.token) >= 32
-    assert f"?token={public.token}" in public.link
-    assert "0.0.0.0" not in public.link
+    with pytest.raises(TownletError, match=r"without a token everyone who reaches 0\.0\.0\.0"):
+        Server("0.0.0.0", 0, None)
+    public = Server("0.0.0.0", 0, generated(OPERATOR))
+    public.close()
+    token = public.link().partition("?token=")[2]
+    assert len(token) >= 32
+    assert "0.0.0.0" not in public.link()
 
 
 def test_what_is_not_there_is_told_apart_from_what_is_wrong(served: Served, run: Run) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from townlet.cli.console import err, examples, out
-from townlet.cli.options import AsJson
+from townlet.cli.options import NO_TOKEN, AsJson, NoToken, TokenFile
 from townlet.cli.page import open_page
 from townlet.cli.verbs import Verbs
 from townlet.decide import CONVERSATIONS
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from townlet.decide.settings import DecideSettings
+    from townlet.decide.token_store import Found
+    from townlet.web.serve import Server
 
 PORT: Final = 8780
 SWITCH: Final = 5e-4  # seconds after which a thread makes way for another: so answers do not wait for the trainer
 FOLDER: Final = Path("decisions")
-OPTIONS: Final = ("port", "host", "token", "origin", "folder", "open")  # of `serve`, which are no settings
+OPTIONS: Final = ("port", "host", "origin", "folder", "open")  # of `serve`, which are no settings
 WORDS: Final = {
     "promote": "promoted", "roll_back": "rolled back", "pin": "pinned", "unpin": "unpinned", "hold": "held",
     "refuse": "refused", "noted": "noted only", "gate_only": "gate only", "gate_and_network": "network again",
@@ -62,15 +64,17 @@ def _refuse_options(changes: Sequence[str]) -> None:
         "townlet decide serve hive",
         "townlet decide serve hive learning.every=.5 gate.threshold=.5 --folder night",
         "townlet decide serve my-game.yaml --origin https://play.example",
+        "townlet decide serve hive --host 0.0.0.0 --token-file tokens.yaml",
     )
 )
 def serve(
     what: What = "hive",
     changes: Changes = None,
     folder: Folder = FOLDER,
-    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is asked for.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Which port, or one of the next that is free.")] = PORT,
-    token: Annotated[str | None, typer.Option(help="The token to ask for; by default a new one.")] = None,
+    token_file: TokenFile = None,
+    no_token: NoToken = False,
     origin: Annotated[
         list[str] | None, typer.Option(help="Where the page of a game comes from; may be repeated.")
     ] = None,
@@ -82,28 +86,46 @@ def serve(
     """Answer a game's observations, and learn all the while.
 
     Ctrl-C ends it; everything that was acknowledged is on the disk, and the next start goes on from there.
+
+    Games, operators and viewers have a token each. The first start generates them into FOLDER/tokens.json; to set
+    them, use --token-file or TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN.
     """
     _refuse_options(changes or ())
     err().print(f"Opening {folder} …", markup=False, soft_wrap=True)  # what follows takes seconds
+    from townlet.decide.token_store import access, service_tokens
     from townlet.web.serve import Server
 
     settings = _settings(what, changes)
-    server = Server(host, port, token, origins=origin or (), programs=True)
+    found = None if no_token else service_tokens(folder, token_file)
+    server = Server(host, port, found.tokens if found else None, origins=origin or (), programs=True, access=access)
     if port not in (0, server.port):
         err().print(f"Port {port} is taken; listening at {server.port}.")
     from townlet.decide.app import open_app
 
     sys.setswitchinterval(SWITCH)
     application = open_app(folder, settings, accept_data_loss, server.descriptors)
-    page, _, secret = server.link.replace("http", "ws", 1).partition("?")
-    address = f"{page}ws?{secret}" if secret else f"{page}ws"
-    out().print(f"Games connect to {address}", soft_wrap=True)
-    out().print(f"Dashboard: {server.link}  Ctrl-C ends it.", soft_wrap=True)
-    out().file.flush()
+    _announce(server, found)
     if show:
-        open_page(server.link)
+        open_page(server.link())
     server.run(application)
     _take_leave(application, folder)
+
+
+def _announce(server: Server, found: Found | None) -> None:
+    """Addresses and tokens. What goes into a file or a journal shows no token, except at the start that made it."""
+    out().print(f"Games connect to ws://{server.address}/ws", soft_wrap=True)
+    if found is None:
+        err().print(NO_TOKEN, style="yellow", soft_wrap=True)
+    elif found.new:
+        out().print(f"New tokens, kept in {found.source}:", markup=False, soft_wrap=True)
+        for role, token in found.tokens.as_json().items():
+            out().print(f"  {role:<8}  {token}", markup=False, soft_wrap=True)
+    if found is None or found.new or (found.kept and out().is_terminal):
+        out().print(f"Dashboard: {server.link()}  Ctrl-C ends it.", soft_wrap=True)
+    else:
+        where = f"?token=… of the operator, from {found.source}"
+        out().print(f"Dashboard: http://{server.address}/{where}  Ctrl-C ends it.", markup=False, soft_wrap=True)
+    out().file.flush()
 
 
 def _take_leave(application: FastAPI, folder: Path) -> None:
@@ -128,7 +150,10 @@ def _take_leave(application: FastAPI, folder: Path) -> None:
 def simulate(
     domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="What is played: hive or bandit-ads.")] = "hive",
     url: Annotated[str, typer.Option(help="Where the service listens.")] = f"ws://127.0.0.1:{PORT}/ws",
-    token: Annotated[str | None, typer.Option(help="The token that the service asks for.")] = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Of a service on this machine, whose tokens are used.")
+    ] = FOLDER,
+    token_file: TokenFile = None,
     games: Annotated[int, typer.Option(min=1, max=CONVERSATIONS, help="Territories, with a connection each.")] = 4,
     observations: Annotated[int, typer.Option(min=1, help="Of each game.")] = 200,
     stage: Annotated[int, typer.Option(min=0, help="How hard the game is, from 0 on.")] = 2,
@@ -145,13 +170,15 @@ def simulate(
 ) -> None:
     """Play simulated games with a running service.
 
-    They can be rude: send things twice, late or never, and come and go.
+    They can be rude: send things twice, late or never, and come and go. Tokens are those in FOLDER/tokens.json,
+    unless --token-file or TOWNLET_GAME_TOKEN says otherwise.
     """
     import asyncio
 
     from townlet.decide.domains import DOMAINS
     from townlet.decide.simulate import Trouble, outcomes
     from townlet.decide.simulate import simulate as play
+    from townlet.decide.token_store import client_credentials
 
     if domain not in DOMAINS:
         raise TownletError(f"no domain is called '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
@@ -160,11 +187,12 @@ def simulate(
     name = name or f"game {secrets.token_hex(2)}"
     called = [f"{name}.{place}" for place in range(games)]
     trouble = Trouble(duplicates, reordering, losses, reconnects)
-    before = outcomes(url, token)
+    token, reader = client_credentials(url, folder, token_file)
+    before = outcomes(url, reader)
     score = asyncio.run(
         play(url, played, observations, token=token, trouble=trouble, seed=seed, pause=pause, territories=called)
     )
-    after = outcomes(url, token)
+    after = outcomes(url, reader)
     told: dict[str, Any] = {
         "observations": score.observations, "sent": score.sent, "waited": score.waited, "refused": score.refused,
         "reports": score.reports, "connections": score.connections, "seconds": score.seconds,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from townlet.cli.console import out
+from townlet.cli.console import err, out
 from townlet.cli.opening import program
-from townlet.cli.options import ROOT, AllowCode, Root
+from townlet.cli.options import NO_TOKEN, ROOT, AllowCode, NoToken, Root, TokenFile
 from townlet.cli.page import PORT, open_page
+
+if TYPE_CHECKING:
+    from townlet.web.tokens import Tokens
 
 NICE: Final = 5  # beside a training: who learns goes before who watches
 
@@ -20,9 +23,10 @@ def live(
     what: Annotated[
         str | None, typer.Argument(metavar="RUN", help="The run to show first, the latest by default.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is asked for.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Which port, or one of the next that is free.")] = PORT,
-    token: Annotated[str | None, typer.Option(help="The token to ask for; by default a new one.")] = None,
+    token_file: TokenFile = None,
+    no_token: NoToken = False,
     name: Annotated[
         list[str] | None, typer.Option(help="Another name that browsers know this machine by; may be repeated.")
     ] = None,
@@ -34,19 +38,25 @@ def live(
 ) -> None:
     """Watch runs in a browser, also while they train.
 
-    Ctrl-C ends it. Nothing here can change a run.
+    Ctrl-C ends it. Nothing here can change a run. The first link may also save worlds, the second only looks. Their
+    tokens are new at every start, unless TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN or --token-file set them.
     """
     from townlet.runs.folder import Run
     from townlet.web.serve import Server
+    from townlet.web.tokens import VIEWER
 
     runs = Run.list(Path(root))
     first = Run.open(what, root) if what else runs[-1] if runs else None
-    server = Server(host, port, token, name or ())
+    server = Server(host, port, None if no_token else _tokens(token_file), name or ())
     taken = f" (port {port} is taken)" if port not in (0, server.port) else ""
-    out().print(f"Open {server.link} in a browser{taken}. Ctrl-C ends it.", soft_wrap=True)
+    out().print(f"Open {server.link()} in a browser{taken}. Ctrl-C ends it.", soft_wrap=True)
+    if no_token:
+        err().print(NO_TOKEN, style="yellow", soft_wrap=True)
+    elif not with_parent:
+        out().print(f"Read-only: {server.link(VIEWER)}", soft_wrap=True)
     out().file.flush()
     if show:
-        open_page(server.link)
+        open_page(server.link())
     if with_parent:
         os.nice(NICE)
     from townlet.live.app import make_app  # takes seconds, and the link is told already
@@ -54,6 +64,16 @@ def live(
 
     house = House(first.path.parent if first else Path(root), first.name if first else None, called or program())
     server.run(make_app(house, viewers=server.descriptors.served), orphaned if with_parent else None)
+
+
+def _tokens(token_file: Path | None) -> Tokens:
+    """Tokens of the file or the environment, and new ones for roles that have none there."""
+    from townlet.web.token_file import environment_tokens, read_token_file
+    from townlet.web.tokens import OPERATOR, VIEWER, Tokens, new_token
+
+    roles = (OPERATOR, VIEWER)
+    given = read_token_file(token_file, roles) if token_file else environment_tokens(roles)
+    return Tokens({role: given.get(role, {role: new_token()}) for role in roles})
 
 
 def orphaned(parent: int = os.getppid()) -> bool:

@@ -49,3 +49,11 @@ WorldName = Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world
 WorldChanges = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the world, as in max_steps=1000")
 ]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="Read tokens from a YAML or JSON file: operator: …, viewer: …"),
+]
+NoToken = Annotated[
+    bool, typer.Option("--no-token", help="Ask for no token: every user of this machine may then do everything.")
+]
+NO_TOKEN: Final = "--no-token: every user of this machine can operate this server."

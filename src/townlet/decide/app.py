@@ -29,6 +29,7 @@ from townlet.decide.stats_feed import StatsFeed
 from townlet.decide.talk import talk
 from townlet.errors import TownletError
 from townlet.web.descriptors import Descriptors
+from townlet.web.tokens import ANONYMOUS, READERS, Identity
 
 STATIC: Final = Path(townlet.__file__).parent / "live" / "static"  # the dashboard lies with the other pages
 CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a browser
@@ -124,10 +125,18 @@ async def _tick(service: Service, rounds: Rounds, figures: Figures) -> None:
 
 def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
     @app.get("/health")
-    async def health() -> JSONResponse:
-        """200 while decisions are made and kept, 503 while the log cannot be written."""
-        whole = service.log.problem is None
-        return JSONResponse({"ok": whole, "problem": service.log.problem}, 200 if whole else 503)
+    async def health(request: Request) -> JSONResponse:
+        """200 while decisions are made and kept, 503 while the log cannot be written; why, for readers only."""
+        whole, identity = service.log.problem is None, _identity(request)
+        details = {"problem": service.log.problem} if identity and identity.role in READERS else {}
+        return JSONResponse({"ok": whole, **details}, 200 if whole else 503)
+
+    @app.get("/api/decide/me")
+    async def me(request: Request) -> dict[str, Any]:
+        """The role and the name of the token that was sent."""
+        identity = _identity(request)
+        assert identity is not None  # no other request comes this far
+        return {"role": identity.role, "name": identity.name}
 
     @app.get("/metrics")
     async def metrics() -> PlainTextResponse:
@@ -148,6 +157,12 @@ def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
     async def schema() -> dict[str, Any]:
         """JSON Schema of every message of `/ws`."""
         return service.domain.schema()
+
+
+def _identity(request: Request) -> Identity | None:
+    """Of the token that came with a request, as the guard found it; None without a token."""
+    found: Identity | None = request.scope.get("identity", ANONYMOUS)
+    return found
 
 
 def _dashboard(app: FastAPI) -> None:

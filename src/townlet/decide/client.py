@@ -1,6 +1,6 @@
 """A client for games in Python: it reconnects by itself, and what was not answered is said again.
 
-    async with Client("ws://127.0.0.1:8780/ws") as service:
+    async with Client("ws://127.0.0.1:8780/ws", os.environ["TOWNLET_GAME_TOKEN"]) as service:
         decision = await service.say({"type": "observation_data", ...})
         await service.say({"type": "spawn_result", "decisionId": decision["decisionId"], "success": True})
 
@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import secrets
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -26,10 +28,12 @@ FAREWELL: Final = 1.0  # seconds in which a service may say goodbye too
 LARGEST: Final = 1 << 20  # bytes of an answer
 REFUSALS: Final = {  # of a handshake; a server that turns a socket away says 403 whatever the reason is
     401: "the token is missing or wrong",
-    403: "the token is missing or wrong, or it does not let this Origin or this name of its machine in",
+    403: "the token is not that of a game, or this Origin is not allowed",
+    421: "this name of the server is not allowed",
+    429: "too many wrong tokens came from this address",
     404: "nothing listens under this path; the usual one is /ws",
 }
-FOR_GOOD: Final = (401, 403)  # which asking again does not mend
+FOR_GOOD: Final = (401, 403, 421)  # which asking again does not mend
 FULL: Final = 1013  # of a link that is closed: too many games, try again later
 
 
@@ -47,8 +51,11 @@ class Said(NamedTuple):
 class Client:
     """One conversation with a service, over as many connections as it takes. Answers come in the order of messages."""
 
-    def __init__(self, url: str, token: str | None = None, patience: float = 60.0) -> None:
+    def __init__(self, url: str, token: str | None = None, patience: float = 60.0, client: str | None = None) -> None:
+        """`client` names the owner of territories; a game that starts anew under the same name keeps them."""
         self.url, self._patience = url, patience
+        self.client = client or secrets.token_urlsafe(12)
+        self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"
         self._address = url.partition("?")[0]  # to be told: what follows may be a token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._waiting: deque[Said] = deque()  # not sent yet, oldest first
@@ -96,7 +103,7 @@ class Client:
         while True:
             try:
                 socket = await connect(
-                    self.url, additional_headers=self._headers, max_size=LARGEST, close_timeout=FAREWELL,
+                    self._full_url, additional_headers=self._headers, max_size=LARGEST, close_timeout=FAREWELL,
                     compression=None, proxy=None,
                 )  # fmt: skip
                 self.connections += 1

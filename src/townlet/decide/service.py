@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from townlet.decide import milestones
 from townlet.decide.clock import Steady
@@ -26,6 +26,8 @@ from townlet.decide.trainer import Trainer
 from townlet.decide.versions import Snapshot, Versions
 from townlet.errors import TownletError
 from townlet.rng import Streams
+
+TOKENS: Final = "tokens.json"  # in the folder of a service: the access tokens that were generated for it
 
 
 class Answer(NamedTuple):
@@ -48,7 +50,7 @@ class Service:
         self.gate, self.gate_hash = settings.gate, hash_of(settings.gate)
         self._missed = set[int]()  # decisions that wait, and of what came next nobody has written anything down
         self.ears: list[Callable[[Decided, Draft], None]] = []
-        _refuse_others(folder)
+        refuse_others(folder)
         self.log = Log(folder / LOG, segment_bytes=settings.segment, accept_data_loss=accept_data_loss)
         try:
             self._recover(accept_data_loss)
@@ -245,11 +247,11 @@ class Service:
         self.log.close()
 
 
-def _refuse_others(folder: Path) -> None:
+def refuse_others(folder: Path) -> None:
     """A folder in which something else lies is not written into."""
     names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
-    if names and LOG not in names:
-        what = f"{folder} holds no decisions but something else: {min(names)}"
+    if names - {TOKENS} and LOG not in names:
+        what = f"{folder} holds no decisions but something else: {min(names - {TOKENS})}"
         raise TownletError(what, "name an empty folder, or a new one, with --folder")
 
 

@@ -1,32 +1,34 @@
-"""Who may ask: every request passes here before anything else looks at it.
+"""Checks every request before anything else reads it: Host, Origin, token, role and size.
 
-A page of somebody else's must not reach a server on this machine through a visitor's browser. So the Host must be one
-of ours (a name that an attacker lets point to 127.0.0.1 is not), and whoever changes something or opens a WebSocket
-must say that he comes from our own page, or from one that was named. Beyond this machine a token is asked for as well.
+A page of another site must not reach this server through a visitor's browser: the Host must be one of ours (a name
+that an attacker points at 127.0.0.1 is not), and requests that change something or open a WebSocket must come from our
+own page or from an origin that was named. Other users of this machine reach loopback too, so a token is asked for.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Final
-from urllib.parse import parse_qs
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE: Final = "townlet_token"
-SAFE: Final = ("GET", "HEAD")
+from townlet.web.throttle import Guesses
+from townlet.web.tokens import ANONYMOUS, GAME, SAFE, Access, Identity, Tokens, readers_and_operators
+
+COOKIE: Final = "townlet_token"  # and the port: cookies of one host are shared by all of its ports
 EVERYWHERE: Final = ("0.0.0.0", "::")  # addresses that stand for all of the machine
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 TOLD: Final = 32  # origins whose refusal is told, once each
-REFUSED: Final = 4403  # of a WebSocket; the browser is told 403, since it was never accepted
+REFUSED: Final = 4403  # of a WebSocket, where the server cannot refuse it with an HTTP status
+FIELDS: Final = 20  # of a query; more are refused
 
 log = logging.getLogger(__name__)
 
@@ -43,25 +45,39 @@ HEADERS: Final = {
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why somebody is turned away."""
+    """Why a request is refused."""
 
     status: int
     why: str
 
 
+class Offered(NamedTuple):
+    """A token as it came with a request."""
+
+    token: str
+    kept: bool = False  # in a cookie, and so perhaps an old one
+    asked: bool = False  # in the query of a link
+
+
 class Guard:
-    """ASGI middleware: turns away what is foreign, too large or without the token, and adds the security headers."""
+    """ASGI middleware: refuses what is foreign, too large or not permitted, and adds the security headers.
+
+    `scope["identity"]` is the identity behind the token for everything below, None where no token is needed.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
         hosts: Iterable[str],
-        token: str | None = None,
+        tokens: Tokens | None,
+        access: Access = readers_and_operators,
+        cookie: str = COOKIE,
         largest: int = 1 << 18,
         origins: Iterable[str] = (),
         programs: bool = False,
     ) -> None:
-        self._app, self._hosts, self._token, self._largest = app, {h.lower() for h in hosts}, token, largest
+        self._app, self._hosts, self._largest = app, {h.lower() for h in hosts}, largest
+        self._tokens, self._access, self._cookie, self._guesses = tokens, access, cookie, Guesses()
         self._origins = {origin.lower().rstrip("/") for origin in origins}  # of other pages that may come
         self._programs = programs  # whoever names no Origin at all is no browser, and may come
         self._turned_away: set[str] = set()
@@ -71,23 +87,21 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._judge(scope, headers)
+        offered = self._offered(scope, headers)
+        refusal = self._judge(scope, headers, offered)
         if scope["type"] == "websocket":
-            if refusal:
-                await send({"type": "websocket.close", "code": REFUSED, "reason": refusal.why})
-            else:
-                await self._app(scope, receive, send)
+            await (_refuse(scope, refusal, receive, send) if refusal else self._app(scope, receive, send))
             return
         send = _with_headers(send)
         if refusal:
-            await PlainTextResponse(f"{refusal.why}\n", refusal.status)(scope, receive, send)
-        elif self._token and _asked(scope) == self._token:
-            await self._welcome(scope)(scope, receive, send)
+            await _answer(refusal)(scope, receive, send)
+        elif offered.asked and self._tokens and scope["identity"].role != GAME:
+            await self._redirect(scope, offered.token)(scope, receive, send)
         else:
             await self._app(scope, _bounded(receive, self._largest), send)
 
-    def _judge(self, scope: Scope, headers: Headers) -> Refusal | None:
-        """The first reason to turn this request away."""
+    def _judge(self, scope: Scope, headers: Headers, offered: Offered) -> Refusal | None:
+        """The first reason to refuse this request."""
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if host not in self._hosts:
@@ -96,12 +110,53 @@ class Guard:
         if (changes or "origin" in headers) and not self._welcome_from(scope, headers, host):
             self._tell_of(headers.get("origin", ""))
             return Refusal(403, "only this server's own page may do that: its Origin is missing or another")
-        if self._token and not self._knows(scope, headers):
-            return Refusal(401, "a token is needed: open the link that the server printed")
+        if refusal := self._unauthorized(scope, offered):
+            return refusal
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self._largest:
             return Refusal(413, f"a request may have {self._largest} bytes")
         return None
+
+    def _unauthorized(self, scope: Scope, offered: Offered) -> Refusal | None:
+        """Find the identity behind the token, and see whether its role may use this path."""
+        scope["identity"] = None
+        if self._tokens is None:
+            scope["identity"] = ANONYMOUS
+            return None
+        if offered.token:
+            found = self._tokens.find(offered.token)
+            if not self._guesses.judge(_address(scope), offered.kept, found):
+                return Refusal(429, "too many wrong tokens came from this address: wait a few seconds")
+            scope["identity"] = found
+        identity: Identity | None = scope["identity"]
+        roles = self._access("WEBSOCKET" if scope["type"] == "websocket" else scope["method"], scope["path"])
+        if roles is None or (identity and identity.role in roles):
+            return None
+        needed = " or ".join(sorted(roles))
+        if identity:
+            return Refusal(403, f"this needs the token of the {needed}, and not that of the {identity.role}")
+        wrong = "this token is not known here" if offered.token else "a token is needed"
+        return Refusal(401, f"{wrong}: open the link that the server printed, or send the token of the {needed}")
+
+    def _offered(self, scope: Scope, headers: Headers) -> Offered:
+        """The token of the query, the header or the cookie, the first that is there; the query loses it."""
+        query = scope.get("query_string", b"").decode("latin-1")
+        if "token" in query:
+            try:
+                fields = parse_qsl(query, keep_blank_values=True, max_num_fields=FIELDS)
+            except ValueError:
+                fields = []
+            left = urlencode([(name, value) for name, value in fields if name != "token"])
+            scope["query_string"] = left.encode()  # what is logged of a request shows no token
+            if asked := next((value for name, value in fields if name == "token"), ""):
+                return Offered(asked, asked=True)
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and bearer.strip():
+            return Offered(bearer.strip())
+        cookies = SimpleCookie()
+        with suppress(CookieError):
+            cookies.load(headers.get("cookie", ""))
+        return Offered(cookies[self._cookie].value if self._cookie in cookies else "", kept=True)
 
     def _welcome_from(self, scope: Scope, headers: Headers, host: str) -> bool:
         """Whether whoever asks comes from where he may."""
@@ -119,27 +174,16 @@ class Guard:
         fix = f"; if it is yours, name it with --origin {named}" if self._programs else ""
         log.warning("a page from %s was refused%s", named, fix)
 
-    def _knows(self, scope: Scope, headers: Headers) -> bool:
-        cookies = SimpleCookie()
-        try:
-            cookies.load(headers.get("cookie", ""))
-        except CookieError:
-            return False
-        kept = cookies[COOKIE].value if COOKIE in cookies else ""
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        given = (kept, _asked(scope), bearer if scheme.lower() == "bearer" else "")
-        return any(secrets.compare_digest(g.encode(), (self._token or "").encode()) for g in given if g)
-
-    def _welcome(self, scope: Scope) -> RedirectResponse:
+    def _redirect(self, scope: Scope, token: str) -> Response:
         """Keep the token in a cookie, and take it out of the address bar."""
-        response = RedirectResponse(scope["path"], 303)
-        response.set_cookie(COOKIE, self._token or "", httponly=True, samesite="strict", path="/")
+        query, headers = scope["query_string"].decode(), Headers(scope=scope)
+        place = "/" + quote(scope["path"].lstrip("/")) + (f"?{query}" if query else "")  # never another host's
+        response: Response = RedirectResponse(place, 303)
+        if headers.get("sec-fetch-site") == "cross-site":  # a redirect would not carry the cookie: SameSite=Strict
+            response = PlainTextResponse("", headers={"Refresh": f"0; url={place}"})
+        response.headers["Cache-Control"] = "no-store"
+        response.set_cookie(self._cookie, token, httponly=True, samesite="strict", path="/")
         return response
-
-
-def new_token() -> str:
-    """A token that nobody guesses."""
-    return secrets.token_urlsafe(24)
 
 
 def own_hosts(host: str, port: int, names: Iterable[str] = ()) -> list[str]:
@@ -174,10 +218,22 @@ def _scheme(scope: Scope) -> str:
     return {"ws": "http", "wss": "https"}.get(scheme, scheme)
 
 
-def _asked(scope: Scope) -> str:
-    """The token in the query of a link."""
-    found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=20)
-    return str(found.get("token", [""])[0])
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _answer(refusal: Refusal) -> Response:
+    headers = {401: {"WWW-Authenticate": 'Bearer realm="townlet"'}, 429: {"Retry-After": "5"}}.get(refusal.status)
+    return PlainTextResponse(f"{refusal.why}\n", refusal.status, headers)
+
+
+async def _refuse(scope: Scope, refusal: Refusal, receive: Receive, send: Send) -> None:
+    """Refuse a WebSocket with a status and a reason that its client can read, where the server can send them."""
+    if "websocket.http.response" in scope.get("extensions", {}):
+        await _answer(refusal)(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": REFUSED, "reason": refusal.why})
 
 
 def _bounded(receive: Receive, largest: int) -> Receive:

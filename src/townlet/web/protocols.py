@@ -195,6 +195,12 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self._continue()
         return message
 
+    async def send(self, message: Any) -> None:
+        """A handshake that was refused with a status is complete, too: uvicorn would log each as an error."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
+
     def _account(self) -> None:
         """Bytes of a message that is incomplete count towards the budget of the server."""
         held = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)

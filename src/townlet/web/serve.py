@@ -16,9 +16,10 @@ from starlette.types import ASGIApp
 
 from townlet.errors import TownletError
 from townlet.web.descriptors import raise_limit
-from townlet.web.guard import EVERYWHERE, Guard, is_local, machine_names, new_token, own_hosts
+from townlet.web.guard import COOKIE, EVERYWHERE, Guard, is_local, machine_names, own_hosts
 from townlet.web.intake import Intake
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
+from townlet.web.tokens import OPERATOR, Access, Tokens, readers_and_operators
 
 PORTS: Final = 20  # that are tried from the wished one on
 LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
@@ -31,30 +32,41 @@ class Server:
         self,
         host: str,
         port: int,
-        token: str | None = None,
+        tokens: Tokens | None,
         names: Iterable[str] = (),
         origins: Iterable[str] = (),
         programs: bool = False,
+        access: Access = readers_and_operators,
     ) -> None:
+        if tokens is None and not is_local(host):
+            what = f"without a token everyone who reaches {host} could operate this server"
+            raise TownletError(what, "leave out --no-token, or leave out --host")
         self.descriptors = raise_limit()
         self._socket = _bound(host, port, self.descriptors.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        self.token = token or (None if is_local(host) else new_token())
+        self.tokens, self._access = tokens, access
         self._names, self._stopped = names, False
         self._origins, self._programs = origins, programs
         self._server: uvicorn.Server | None = None
 
     @property
-    def link(self) -> str:
-        """What to open in a browser."""
+    def address(self) -> str:
+        """Host and port as a client writes them."""
         name = self.host if self.host not in EVERYWHERE else machine_names()[-1]
-        name = f"[{name}]" if ":" in name else name
-        return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+        return f"[{name}]:{self.port}" if ":" in name else f"{name}:{self.port}"
+
+    def link(self, role: str = OPERATOR) -> str:
+        """The address of the page, with the token of a role."""
+        token = self.tokens.first(role) if self.tokens else None
+        return f"http://{self.address}/" + (f"?token={token}" if token else "")
 
     async def serve(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
         """Until somebody asks to stop, or `over` says so."""
         hosts = own_hosts(self.host, self.port, self._names)
-        guarded = Guard(app, hosts, self.token, origins=self._origins, programs=self._programs)
+        guarded = Guard(
+            app, hosts, self.tokens, self._access, f"{COOKIE}_{self.port}",
+            origins=self._origins, programs=self._programs,
+        )  # fmt: skip
         intake = Intake(self.descriptors.requests, self.descriptors.sockets)
         http: Any = partial(LimitedHTTP, intake=intake)  # uvicorn makes one for each connection
         websocket: Any = partial(LimitedWebSocket, intake=intake)

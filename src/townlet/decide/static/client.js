@@ -1,7 +1,7 @@
 // A client for games in a browser or in Node: it reconnects by itself, and what was not answered is said again.
 //
 //   import { Client } from "./client.js";
-//   const service = new Client("ws://127.0.0.1:8780/ws");
+//   const service = new Client("ws://127.0.0.1:8780/ws", { token });
 //   const decision = await service.say({ type: "observation_data", … });
 //   await service.say({ type: "spawn_result", decisionId: decision.decisionId, success: true });
 //
@@ -14,14 +14,23 @@ const IN_FLIGHT = 32; // messages on their way
 const FULL = 1013; // of a link that is closed: too many games, try again later
 const WAITING = 1000; // messages that may wait for their turn; more are turned away at once
 
+/** 96 random bits. */
+function randomId() {
+  return Array.from(globalThis.crypto.getRandomValues(new Uint8Array(12)), (byte) =>
+    byte.toString(16).padStart(2, '0')
+  ).join('');
+}
+
 export class Client {
   /**
    * @param {string} url  where the service listens
-   * @param {{token?: string, patience?: number, socket?: typeof WebSocket}} [options]
-   *   patience: milliseconds that an answer may take
+   * @param {{token?: string, client?: string, patience?: number, socket?: typeof WebSocket}} [options]
+   *   token: of a game; client: names the owner of territories, so that a game that starts anew under the same name
+   *   keeps them; patience: milliseconds that an answer may take
    */
-  constructor(url, { token, patience = 60000, socket = globalThis.WebSocket } = {}) {
-    this.url = token ? `${url}?token=${encodeURIComponent(token)}` : url;
+  constructor(url, { token, client, patience = 60000, socket = globalThis.WebSocket } = {}) {
+    const query = new URLSearchParams({ ...(token && { token }), client: client || randomId() });
+    this.url = `${url}${url.includes('?') ? '&' : '?'}${query}`;
     this.address = url.split('?')[0]; // to be told: what follows may be a token
     this.patience = patience;
     this.connections = 0;

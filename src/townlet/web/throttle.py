@@ -1,0 +1,93 @@
+"""Token buckets: rates with a burst, for messages of a client and for wrong access tokens of an address."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from townlet.web.tokens import Identity
+
+GUESSES: Final = 10  # wrong tokens of an address before it has to wait
+EVERY: Final = 1.0  # seconds until it may try one more
+ADDRESSES: Final = 4096  # that are remembered; the longest silent is forgotten first
+
+
+class TokenBucket:
+    """Grants `rate` units a second in the long run, and `burst` at once."""
+
+    __slots__ = ("_burst", "_clock", "_level", "_rate", "_then")
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._level, self._then = burst, clock()
+
+    def level(self) -> float:
+        """Units that are left now."""
+        now = self._clock()
+        self._level = min(self._burst, self._level + self._rate * (now - self._then))
+        self._then = now
+        return self._level
+
+    def take(self) -> bool:
+        """Take a unit if there is one."""
+        if self.level() < 1.0:
+            return False
+        self._level -= 1.0
+        return True
+
+
+class _Address:
+    """What is remembered of an address."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        # Stale cookies of a page that reconnects on its own must not keep out the link that replaces them.
+        self.guesses = {kept: TokenBucket(1 / EVERY, GUESSES, clock) for kept in (True, False)}
+        self.accepted: set[Identity] = set()
+
+
+class Guesses:
+    """Slows down attempts to guess a token: an address has some wrong ones free, and then one a second.
+
+    An identity that was accepted from an address stays accepted there, else a neighbour (or another process, on
+    loopback) could lock out the operator by guessing.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+
+    def judge(self, address: str, kept: bool, found: Identity | None) -> bool:
+        """Whether the result of this attempt may be used; `kept` tells a cookie from a token that was written out."""
+        if found is None or (known := self._addresses.get(_network(address))) is None or found not in known.accepted:
+            return self._attempt(self._address(address), kept, found)
+        return True
+
+    def _attempt(self, known: _Address, kept: bool, found: Identity | None) -> bool:
+        bucket = known.guesses[kept]
+        if found is None:
+            return bucket.take()
+        if bucket.level() < 1.0:
+            return False
+        known.accepted.add(found)
+        return True
+
+    def _address(self, address: str) -> _Address:
+        network = _network(address)
+        known = self._addresses.setdefault(network, _Address(self._clock))
+        self._addresses.move_to_end(network)
+        while len(self._addresses) > ADDRESSES:
+            self._addresses.popitem(last=False)
+        return known
+
+
+def _network(address: str) -> str:
+    """One subscriber has 2⁶⁴ addresses of IPv6, and counts as one."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
+    except ValueError:
+        return address
