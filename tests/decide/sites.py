@@ -23,9 +23,11 @@ class Clock:
         return self.now
 
 
-def begin(folder: Path, words: Sequence[str] = (), domain: str = "bandit-ads") -> tuple[Service, Rounds, Clock]:
-    clock = Clock()
-    service = Service(folder, DOMAINS[domain], load(domain, [*QUICK, *words], DOMAINS), clock)
+def begin(
+    folder: Path, words: Sequence[str] = (), domain: str = "bandit-ads", *, accept_data_loss: bool = False
+) -> tuple[Service, Rounds, Clock]:
+    clock, settings = Clock(), load(domain, [*QUICK, *words], DOMAINS)
+    service = Service(folder, DOMAINS[domain], settings, clock, accept_data_loss=accept_data_loss)
     rounds = Rounds(service)
     if service.versions.serving is None:
         rounds.publish()

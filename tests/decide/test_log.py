@@ -455,7 +455,7 @@ def test_a_disk_that_is_too_slow_stops_appending(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(os, "fdatasync", slow)
         for _ in range(8):
             log.append(bytes(100))
-        with pytest.raises(LogStopped, match="too slow: 960 bytes wait"):
+        with pytest.raises(LogStopped, match="too slow: 992 bytes wait"):
             log.append(bytes(100))
         assert log.problem
         go_on.set()

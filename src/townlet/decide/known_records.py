@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ def references(folder: Path) -> Iterator[RecordReference]:
             yield RecordReference(record, f"{folder.name}/{found.name}", found.path)
 
 
-def check_length(folder: Path, last: int, parts: tuple[str, ...], accept_data_loss: bool) -> list[StorageNotice]:
+def check_length(folder: Path, parts: Sequence[str], last: int, accept_data_loss: bool) -> list[StorageNotice]:
     """Refuse a log that ends before a record that other files refer to; with consent these are moved aside."""
     beyond = [one for part in parts for one in references(folder / part) if one.record > last]
     if not beyond:

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Final
 
 from townlet.decide.control import Control
-from townlet.decide.log_opening import open_log
-from townlet.decide.segments import encoded, listing, read
+from townlet.decide.log_opening import Check, open_log
+from townlet.decide.segments import RECORD, listing, read
 from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
@@ -46,7 +46,7 @@ class Log:
 
     def __init__(
         self, folder: Path, segment_bytes: int = SEGMENT, waiting_bytes: int = WAITING, retry: float = RETRY,
-        *, accept_data_loss: bool = False,
+        *, accept_data_loss: bool = False, check: Check | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self._most, self._retry = waiting_bytes, retry
@@ -57,7 +57,7 @@ class Log:
         self._lock = Lock(folder)
         self._lock.acquire()
         try:
-            opened = open_log(folder, segment_bytes, accept_data_loss)
+            opened = open_log(folder, segment_bytes, accept_data_loss, check)
         except BaseException:
             self._lock.release()
             raise
@@ -89,16 +89,15 @@ class Log:
         with self._mutex:
             if self._closing or self.problem:
                 raise LogStopped(self.problem or "the log is closed")
-            number = self.last + 1
-            record = encoded(number, payload)
-            if self._size + len(record) > self._most:
-                self._overrun(len(record))
-            self._waiting.append(record)
-            self._size += len(record)
-            self.last = number
+            size = RECORD.size + len(payload)
+            if self._size + size > self._most:
+                self._overrun(size)
+            self._waiting.append(payload)
+            self._size += size
+            self.last += 1
             if not self._held:
                 self._arrived.notify()
-            return number
+            return self.last
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -147,7 +146,7 @@ class Log:
             for segment, following in pairwise(segments):
                 if following.first <= number:
                     segment.path.unlink(missing_ok=True)
-            disk.sync_folder(self.folder)
+                    disk.sync_folder(self.folder)  # each: a loss of power must not keep an older one
         except OSError as error:
             raise disk.explained(error, f"cannot remove old parts of the log in {self.folder}") from error
 
@@ -211,7 +210,7 @@ class Log:
                 if not self._failed(error):
                     return
             else:
-                self._move(count, sum(map(len, records[:count])))
+                self._move(count, RECORD.size * count + sum(map(len, records[:count])))
 
     def _failed(self, error: Exception) -> bool:
         """Say what is wrong, and wait for the next attempt: whether there is one. The last is made while closing."""

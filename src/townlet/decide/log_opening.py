@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from townlet.errors import Mark, TownletError
 from townlet.runs import disk
 
 OVERRIDE: Final = "--accept-data-loss"
+Check = Callable[[int, bool], list[StorageNotice]]  # of the last record, and whether a loss is accepted
 
 
 class DataLoss(TownletError):
@@ -33,8 +35,8 @@ class OpenedLog(NamedTuple):
     notices: list[StorageNotice]  # what was wrong
 
 
-def open_log(folder: Path, segment_bytes: int, accept_data_loss: bool) -> OpenedLog:
-    """Open the end of a log; raises `LogDamage` or `DataLoss` where records are missing."""
+def open_log(folder: Path, segment_bytes: int, accept_data_loss: bool, check: Check | None = None) -> OpenedLog:
+    """Open the end of a log; raises `LogDamage` or `DataLoss` where records are missing, before anything is written."""
     notices = cut_at_damage(folder) if accept_data_loss else []
     control, found = ControlFile(folder), find_end(folder)
     try:
@@ -46,6 +48,8 @@ def open_log(folder: Path, segment_bytes: int, accept_data_loss: bool) -> Opened
             notices += _check(folder, known, found, accept_data_loss)
         elif found.segment is not None or control.exists:
             notices += _rebuild(folder, control, found, accept_data_loss)
+        if check is not None:
+            notices += check(found.end.last, accept_data_loss)
         log_id = (known.log_id if known else found.end.log_id) or secrets.token_bytes(16)
         if known is None and found.segment is None:
             control.create(Control(log_id))  # before the first segment: a log without control data is incomplete

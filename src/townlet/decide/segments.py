@@ -1,8 +1,9 @@
 """Segment files of the decision log: their format, reading them, and telling damage from a torn tail.
 
-A segment is a header followed by records. Each record carries a marker and its own number, so any whole record behind
-an unreadable one proves damage, however many bytes lie between them. Only bytes that no whole record follows are a
-torn tail: the rest of a write that was never acknowledged.
+A segment is a header followed by records. Each record carries a marker, its own number, and how many records before it
+were not on the disk yet when it was written. So a whole record proves that the earlier ones were on the disk, however
+many bytes lie between: if one of them is unreadable the log is damaged. Without such a proof the bytes are a torn tail,
+the rest of a write that was never acknowledged (a loss of power may keep the end of a write and lose its beginning).
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ VERSION: Final = 2
 HEADER: Final = struct.Struct("<8sIQ16sI")  # magic, version, number of the first record, log id, CRC-32 of these
 FIRST_FORMAT: Final = struct.Struct("<8sIQI")  # the same of format 1, which had no log id
 MARKER: Final = b"\xf5\xfe\xffR"  # not UTF-8, so that no JSON payload contains it
-RECORD: Final = struct.Struct("<4sQII")  # marker, number, bytes of the payload, CRC-32 of these two and the payload
-FACTS: Final = struct.Struct("<QI")  # number and bytes of the payload, as the checksum covers them
+# Marker, number, place in its group (1, 2, …: records written at once), bytes of the payload, CRC-32 of what follows
+# the marker.
+RECORD: Final = struct.Struct("<4sQIII")
+FACTS: Final = struct.Struct("<QII")  # what the checksum covers besides the payload
 CHECK: Final = struct.Struct("<I")
 NAME: Final = re.compile(r"log-(\d{12,})\.wal")
 
@@ -62,9 +65,9 @@ class LogDamage(TownletError):
         super().__init__(f"{segment.path.name} is damaged at byte {place}: {what}", fix, Mark(str(segment.path)))
 
 
-def encoded(number: int, payload: bytes) -> bytes:
-    """A record as stored in the file."""
-    facts = FACTS.pack(number, len(payload))
+def encoded(number: int, payload: bytes, place: int = 1) -> bytes:
+    """A record as stored in the file, at this place in the group of records that are written at once."""
+    facts = FACTS.pack(number, place, len(payload))
     return b"".join((MARKER, facts, CHECK.pack(crc32(payload, crc32(facts))), payload))
 
 
@@ -127,7 +130,8 @@ def _check_end(segment: Segment, data: bytes, last: int, place: int, stop: int |
     """Raise `LogDamage` unless the segment may end after record `last` at byte `place` (0: no whole header)."""
     if place and last + 1 == stop:
         return
-    later = later_record(data, place, last + 1)
+    # A header was on the disk before any record of its segment was written.
+    later = proof_of(data, place, last + 1 if place else last)
     if stop is None and later is None and (place or _is_torn_header(data, segment.first)):
         return
     what = f"record {last + 1} is unreadable" if place else "its header is unreadable"
@@ -138,7 +142,7 @@ def walk(data: bytes, number: int) -> Iterator[tuple[int, bytes]]:
     """The whole records of a segment with their numbers, up to the first one that is not whole."""
     place, size = HEADER.size, len(data)
     while (start := place + RECORD.size) <= size:
-        marker, found, length, check = RECORD.unpack_from(data, place)
+        marker, found, _, length, check = RECORD.unpack_from(data, place)
         payload = data[start : start + length]
         if marker != MARKER or found != number or start + length > size:
             return
@@ -148,13 +152,13 @@ def walk(data: bytes, number: int) -> Iterator[tuple[int, bytes]]:
         number, place = number + 1, start + length
 
 
-def later_record(data: bytes, place: int, number: int) -> RecordPlace | None:
-    """The first whole record at or after byte `place` whose number is at least `number`."""
+def proof_of(data: bytes, place: int, number: int) -> RecordPlace | None:
+    """The first whole record at or after byte `place` that was written when record `number` was on the disk."""
     place = data.find(MARKER, place)
     while place >= 0:
-        found = _number_at(data, place)
-        if found is not None and found >= number:
-            return RecordPlace(found, place)
+        found = _record_at(data, place)
+        if found is not None and found[0] - found[1] >= number:
+            return RecordPlace(found[0], place)
         place = data.find(MARKER, place + 1)
     return None
 
@@ -167,15 +171,15 @@ def content(segment: Segment) -> bytes:
         raise disk.explained(error, f"cannot read {segment.path}") from error
 
 
-def _number_at(data: bytes, place: int) -> int | None:
-    """The number of the whole record at this byte; None if there is none."""
+def _record_at(data: bytes, place: int) -> tuple[int, int] | None:
+    """Number and place in its group of the whole record at this byte; None if there is none."""
     start = place + RECORD.size
     if start > len(data):
         return None
-    _, number, length, check = RECORD.unpack_from(data, place)
+    _, number, group, length, check = RECORD.unpack_from(data, place)
     payload = data[start : start + length]
     whole = len(payload) == length and crc32(payload, crc32(data[place + len(MARKER) : start - CHECK.size])) == check
-    return int(number) if whole else None
+    return (number, group) if whole else None
 
 
 def _lost(first: int, later: RecordPlace | None, stop: int | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -51,21 +52,21 @@ class Service:
         self._missed = set[int]()  # decisions that wait, and of what came next nobody has written anything down
         self.ears: list[Callable[[Decided, Draft], None]] = []
         refuse_others(folder)
-        self.log = Log(folder / LOG, segment_bytes=settings.segment, accept_data_loss=accept_data_loss)
+        check = partial(check_length, folder, (milestones.FOLDER, VERSIONS))
+        self.log = Log(folder / LOG, settings.segment, accept_data_loss=accept_data_loss, check=check)
         try:
-            self._recover(accept_data_loss)
+            self._recover()
         except BaseException:
             self.log.close()  # else nobody else could open it
             raise
 
-    def _recover(self, accept_data_loss: bool) -> None:
+    def _recover(self) -> None:
         """Bring everything to where the log ends, and begin a new epoch."""
         folder, domain, settings = self.folder, self.domain, self.settings
         self.ledger = Ledger(domain, settings)
         if first := beginning(folder / LOG):
             self.ledger.configure(first)  # refuses what does not fit, before anything else is looked at
-        parts = (milestones.FOLDER, VERSIONS)
-        self.notices = [*self.log.notices, *check_length(folder, self.log.last, parts, accept_data_loss)]
+        self.notices = self.log.notices
         self.trainer = Trainer(domain, self.ledger)
         make = domain.policies[settings.policy].make
         self.versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")), keep=settings.versions)

@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from townlet.decide.notices import StorageNotice
-from townlet.decide.segments import HEADER, LogDamage, Segment, SegmentEnd, content, end_of, header, listing
+from townlet.decide.segments import (
+    HEADER,
+    RECORD,
+    LogDamage,
+    Segment,
+    SegmentEnd,
+    content,
+    encoded,
+    end_of,
+    header,
+    listing,
+)
 from townlet.runs import disk
 
 
@@ -125,12 +136,13 @@ class Tail:
         self.notices.append(StorageNotice("torn_tail", f"{what} were moved to {copy.name}", fix, grave=False))
         return True
 
-    def put(self, records: Sequence[bytes]) -> int:
-        """Write the first of them, as many as the segment takes; how many are on the disk now."""
+    def put(self, payloads: Sequence[bytes]) -> int:
+        """Write the first of them, as many as the segment takes, at once; how many are on the disk now."""
         if self._descriptor is None or self._size >= self._segment_bytes:
             self._begin()
-        count = fitting(records, self._segment_bytes - self._size)
-        data = b"".join(records[:count])
+        count = fitting([RECORD.size + len(payload) for payload in payloads], self._segment_bytes - self._size)
+        group = enumerate(payloads[:count], 1)
+        data = b"".join([encoded(self.synced + place, payload, place) for place, payload in group])
         try:
             self._write(data)
         except OSError:
@@ -189,8 +201,8 @@ def timestamp() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
 
 
-def fitting(records: Sequence[bytes], room: int) -> int:
+def fitting(sizes: Sequence[int], room: int) -> int:
     """How many of the first records fit into so many bytes: one at least."""
-    if sum(map(len, records)) <= room:
-        return len(records)
-    return max(1, bisect_right(list(accumulate(map(len, records))), room))
+    if sum(sizes) <= room:
+        return len(sizes)
+    return max(1, bisect_right(list(accumulate(sizes)), room))

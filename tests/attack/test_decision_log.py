@@ -1,0 +1,181 @@
+"""Attacks on the decision log: holes, missing records, folders that were cut, copied or written by another release."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from decide.sites import ask, begin, click, live, request
+from townlet.decide.log import Log, read
+from townlet.decide.segments import HEADER, RECORD, listing
+from townlet.errors import TownletError
+
+HOLES = tuple(512 << power for power in range(0, 12))  # 512 B to 1 MiB
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 4 MB in one segment, written in many groups, and closed."""
+    folder, chance = tmp_path_factory.mktemp("holes") / "log", random.Random(1)
+    with Log(folder) as log:
+        while log.last < 4000:
+            with log.together():
+                for _ in range(chance.randint(1, 8)):
+                    log.append(b'{"seen":%d,' % log.last + b'"rest":"' + bytes(chance.choices(b"0123abcd", k=1000)))
+            log.wait(log.last)
+    return folder
+
+
+def holes(data: bytes, count: int) -> Iterator[tuple[int, bytes]]:
+    """Damaged copies of a file, each with the byte at which the damage begins."""
+    chance = random.Random(2)
+    for turn in range(count):
+        size = HOLES[turn % len(HOLES)]
+        at = chance.randrange(0, len(data)) // 512 * 512
+        fill = bytes(size) if turn % 2 else chance.randbytes(size)
+        yield at, (data[:at] + fill + data[at + size :])[: len(data)]
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(400, marks=pytest.mark.long(minutes=3))])
+def test_a_hole_in_the_decision_log_is_reported_and_nothing_is_truncated(count: int, long_log: Path) -> None:
+    (segment,) = listing(long_log)
+    whole = segment.path.read_bytes()
+    try:
+        for at, data in holes(whole, count):
+            segment.path.write_bytes(data)
+            with pytest.raises(TownletError) as refusal:
+                Log(long_log)
+            told = str(refusal.value)
+            assert segment.path.read_bytes() == data
+            if "is damaged at byte" in told:
+                byte = int(told.split("at byte ")[1].split(":")[0])
+                assert byte <= at + 512  # the record in which the hole begins
+                assert at < byte + RECORD.size + 2000 or byte == 0
+            else:  # up to the end of the file: the control data know its last record
+                assert "refers to record 4" in told
+    finally:
+        segment.path.write_bytes(whole)
+    assert sum(1 for _ in read(long_log)) >= 4000
+
+
+def test_a_hole_is_named_with_the_records_that_are_lost(long_log: Path) -> None:
+    (segment,) = listing(long_log)
+    whole = segment.path.read_bytes()
+    try:
+        segment.path.write_bytes(whole[:1_000_000] + bytes(65536) + whole[1_065_536:])
+        with pytest.raises(TownletError, match=r"damaged at byte \d+: record (\d+) .*\(records \1 to \d+ are lost\)"):
+            Log(long_log)
+    finally:
+        segment.path.write_bytes(whole)
+
+
+def cut(folder: Path, last: int) -> None:
+    """Shorten the log to this record."""
+    (segment,) = listing(folder)
+    end = HEADER.size + sum(RECORD.size + len(payload) for number, payload in read(folder) if number <= last)
+    segment.path.write_bytes(segment.path.read_bytes()[:end])
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+def known_by_control(folder: Path) -> None:
+    shutil.rmtree(folder / "versions")
+
+
+def known_by_snapshot(folder: Path) -> None:
+    (folder / "log" / "control").unlink()
+    shutil.rmtree(folder / "versions")
+
+
+def known_by_version(folder: Path) -> None:
+    (folder / "log" / "control").unlink()
+    shutil.rmtree(folder / "milestones")
+
+
+@pytest.mark.parametrize(
+    ("knows", "told"),
+    [
+        (known_by_control, "its control data"),
+        (known_by_snapshot, "milestones/step-"),
+        (known_by_version, "versions/step-"),
+    ],
+)
+def test_a_shortened_log_is_refused_until_the_loss_is_accepted(
+    knows: Callable[[Path], None], told: str, tmp_path: Path
+) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 30)
+    service.milestone()
+    rounds.publish()
+    lost = ask(service, request(5e6, "lost"))[0]["decisionId"]
+    service.close()
+    cut(tmp_path / "log", 40)
+    knows(tmp_path)
+    before = contents(tmp_path)
+    wrong = rf"the log ends at record 40, but {told}.* refers to record \d+.*missing; .*--accept-data-loss"
+    with pytest.raises(TownletError, match=wrong):
+        begin(tmp_path)
+    assert contents(tmp_path) == before
+    again, _, _ = begin(tmp_path, accept_data_loss=True)
+    assert any(notice.name == "data_loss" for notice in again.notices)
+    if knows is not known_by_control:
+        assert list(tmp_path.glob("set-aside-*/*/step-*/manifest.json"))
+    for turn in range(40):  # until the number of the lost decision is given again
+        ask(again, request(float(turn), "new"))
+    assert again.report(click(lost)).reply["code"] == "UNKNOWN_DECISION"
+    again.close()
+
+
+def test_ids_of_a_copied_folder_are_unknown_to_the_other_copy(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path / "one")
+    common = ask(service, request(1.0))[0]["decisionId"]
+    service.close()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    copies = [begin(tmp_path / name)[0] for name in ("one", "two")]
+    ids = [ask(copy, request(2.0))[0]["decisionId"] for copy in copies]
+    assert ids[0].split("-")[1] == ids[1].split("-")[1] == "2"
+    for copy, foreign in zip(copies, reversed(ids), strict=True):
+        assert copy.report(click(foreign)).reply["code"] == "UNKNOWN_DECISION"
+        assert copy.report(click(common)).reply["type"] == "outcome_ack"
+        assert copy.ledger.join.counts.joined == 1
+        copy.close()
+
+
+def test_an_id_cannot_be_guessed_from_another(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    ids = [ask(service, request(float(turn)))[0]["decisionId"] for turn in range(3)]
+    epoch, _, tag = ids[0].split("-")
+    for guess in (f"{epoch}-2-{tag}", f"{epoch}-2", f"{epoch}-02-{tag}", f"{epoch}-2-{'0' * 16}"):
+        assert service.report(click(guess)).reply["code"] == "UNKNOWN_DECISION"
+    assert service.ledger.join.counts.joined == 0
+    assert len({id.split("-")[2] for id in ids}) == 3
+    service.close()
+
+
+def test_a_folder_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
+    """As the commit before this format wrote it: the header and a record without number."""
+    folder = tmp_path / "log"
+    folder.mkdir()
+    start = struct.pack("<8sIQ", b"townlog\n", 1, 1)
+    payload = b'["begun","a1b2c3",{"domain":"bandit-ads"},1.0]'
+    record = struct.pack("<II", len(payload), crc32(payload, crc32(struct.pack("<Q", 1)))) + payload
+    path = folder / "log-000000000001.wal"
+    path.write_bytes(start + struct.pack("<I", crc32(start)) + record)
+    with pytest.raises(TownletError, match=r"wal has format 1, and this release reads format 2 only; use the release"):
+        begin(tmp_path)
+    assert path.read_bytes().endswith(payload)
+
+
+def test_a_folder_of_another_commit_with_the_same_format_is_refused(tmp_path: Path) -> None:
+    with Log(tmp_path / "log") as log:
+        log.append(b'["begun","%s",{"domain":"bandit-ads"},1.0,"0123456789abcdef"]' % (b"ab" * 16))
+    with pytest.raises(TownletError, match="the log was written by another version of Townlet, with other events"):
+        begin(tmp_path)
