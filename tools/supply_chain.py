@@ -26,6 +26,7 @@ TOOLS: Final = ("cyclonedx-bom", "pip-audit", "uv")
 APART: Final = ("bench",)  # contradicts the other pins, see pyproject.toml
 # Builds for one kind of GPU or for none (+cpu, +rocm) come from other indexes, and no list holds them all.
 OWN_BUILDS: Final = ("torch",)
+EDITABLE: Final = "editables"  # what hatchling needs for an editable install and does not require before
 ENTRY: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
@@ -54,7 +55,7 @@ def recorded(path: Path = HASHES) -> Hashes:
 def requirements(extras: list[str]) -> list[str]:
     """What the default install needs, the build backend, and what some extras add."""
     file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    project, needed = file["project"], file["build-system"]["requires"] + file["project"]["dependencies"]
+    project, needed = file["project"], [*file["build-system"]["requires"], EDITABLE, *file["project"]["dependencies"]]
     for extra in extras:
         for line in project["optional-dependencies"][extra]:
             inner = re.match(rf"{project['name']}\[(.+?)\]", line)
@@ -67,7 +68,7 @@ def chosen(extras: list[str]) -> list[Archive]:
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         options = ["--dry-run", "--ignore-installed", "--quiet", "--report", str(report), "-c", str(CONSTRAINTS)]
-        subprocess.run([*PIP, "install", *options, *requirements(extras)], check=True, stderr=subprocess.DEVNULL)
+        _run(*PIP, "install", *options, *requirements(extras))
         found = json.loads(report.read_text(encoding="utf-8"))["install"]
     return [_archive(item) for item in found]
 
@@ -125,26 +126,31 @@ def install(extras: list[str]) -> None:
         listed = Path(folder) / "requirements.txt"
         listed.write_text("".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in good), encoding="utf-8")
         hashed = ["--require-hashes", "--no-deps", "--quiet", "-r", str(listed)]
-        subprocess.run([*PIP, "install", *hashed], check=True)
+        _run(*PIP, "install", *hashed)
     for a in own:
-        subprocess.run([*PIP, "install", "--no-deps", "--quiet", f"{a.name}=={a.version}"], check=True)
-    here = ["--no-deps", "--no-build-isolation", "--quiet", "--editable", str(ROOT)]
-    subprocess.run([*PIP, "install", *here], check=True)
-    subprocess.run([*PIP, "check"], check=True)
+        _run(*PIP, "install", "--no-deps", "--quiet", f"{a.name}=={a.version}")
+    _run(*PIP, "install", "--no-deps", "--no-build-isolation", "--quiet", "--editable", str(ROOT))
+    _run(*PIP, "check")
+
+
+def _run(*command: str, given: str | None = None) -> None:
+    """Run a command that says itself what is wrong."""
+    if code := subprocess.run(command, input=given, text=True, cwd=ROOT, check=False).returncode:
+        sys.exit(code)
 
 
 def lock(_: list[str]) -> None:
     """Record the hashes of all pinned versions anew, and those of the newest audit tools."""
     file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [f"--extra={name}" for name in file["optional-dependencies"] if name not in APART]
-    _compile(HASHES, "-c", str(CONSTRAINTS), *extras, "pyproject.toml")
+    _compile(HASHES, "-c", str(CONSTRAINTS), *extras, "pyproject.toml", "-", given=EDITABLE)
     _compile(AUDIT, "-", given="\n".join(TOOLS))
 
 
 def _compile(path: Path, *arguments: str, given: str = "") -> None:
     options = ["--universal", "--python-version=3.11", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
     uv = [str(Path(sys.executable).with_name("uv")), "pip", "compile", *options, f"--default-index={INDEX}"]
-    subprocess.run([*uv, *arguments, "-o", str(path)], input=given, text=True, cwd=ROOT, check=True)
+    _run(*uv, *arguments, "-o", str(path), given=given)
     body = path.read_text(encoding="utf-8")
     path.write_text(f"# sha256 of every published archive of these versions. Written by `make lock`.\n{body}", "utf-8")
 

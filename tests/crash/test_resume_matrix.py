@@ -6,8 +6,11 @@ last checkpoint, and the next checkpoint not begun.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import shutil
+import time
 from pathlib import Path
 from zlib import crc32
 
@@ -18,18 +21,20 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
 
-BINS = Path(__file__).with_name("bins.py")
+OWN = Path(__file__).with_name("wrappers.py")
+RND = "explore.bonus={name: rnd, hidden: [8], embed: 4, batch: 16}"
+ADAPTIVE = "explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}"
 # Settings of the agents: replay, rollouts, traces, recurrent states and moving averages are in use when the kill comes.
 AGENTS = {
-    "ppo": ("agent={name: ppo, n_steps: 8, batch_size: .5, epochs: 2}",),
-    "pqn": ("agent={name: pqn, n_steps: 8}", "network={name: mlp, hidden: [16], layer_norm: true}"),
+    "ppo": ("agent={name: ppo, n_steps: 8, batch_size: .5, epochs: 2}", RND, ADAPTIVE),
+    "pqn": ("agent={name: pqn, n_steps: 8}", "network={name: mlp, hidden: [16], layer_norm: true}", RND, ADAPTIVE),
     "dqn": ("agent={name: dqn, replay: 400, warmup: 60, batch_size: 8, n_step: 3, prioritized: {}}",),
     "drqn": (
         "agent={name: drqn, replay: 400, warmup: 60, batch_size: 4, sequence: 6, burn_in: 2}",
         "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",
     ),
-    "reinforce": ("agent={name: reinforce, episodes: 3, baseline: mean}",),
-    "qlearning": ("agent={name: qlearning, double: true}",),
+    "reinforce": ("agent={name: reinforce, episodes: 3, baseline: mean}", RND, ADAPTIVE),
+    "qlearning": ("agent={name: qlearning, double: true}", "explore.bonus=counts", ADAPTIVE),
 }
 SMALL = ("metrics.every=20", "checkpoints.every_episodes=8", "evaluation.every=300", "budget={env_steps: 1500}")
 GYM = (
@@ -37,10 +42,15 @@ GYM = (
     "metrics.report=false", *SMALL,
 )  # fmt: skip
 SHORT = "gym.max_episode_steps=30"
+WRAPPED = (
+    "gym={vectorization: sync, frame_stack: 3, normalize_obs: running, wrappers: [{name: cart_pole_shaping}, "
+    "{name: sticky_actions}, {name: frame_skip, frames: 1, most: 3}]}"
+)
 KINDS = {
     "town": ("town:ppo", (*TINY, "network={name: mlp, hidden: [16]}", *SMALL)),
     "CartPole native": ("CartPole-v1:ppo", (*GYM, "gym={vectorization: native, normalize_obs: running}")),
     "CartPole sync": ("CartPole-v1:ppo", (*GYM, "gym.vectorization=sync")),
+    "CartPole wrapped": ("CartPole-v1:ppo", (*GYM, WRAPPED)),
     "CartPole async": ("CartPole-v1:ppo", (*GYM, "gym.vectorization=async")),
     "Pendulum sync": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym={vectorization: sync, normalize_obs: running}")),
     "Pendulum async": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym.vectorization=async")),
@@ -50,17 +60,22 @@ NO_STATE = "qlearning needs an observation that is the number of a state"
 # Combinations that cannot be trained at all, and what the user reads.
 IMPOSSIBLE = {
     ("qlearning", "town"): NO_STATE,
+    ("qlearning", "CartPole wrapped"): NO_STATE,
     ("qlearning", "CartPole native"): "works row by row, which goes not with vectorization: native",
     ("drqn", "CartPole native"): "drqn with a memory cannot learn where rows need a step to begin anew",
-    **{(a, f"Pendulum {way}"): NO_LIST.format(a) for a in ("pqn", "dqn", "drqn") for way in ("sync", "async")},
-    **{("qlearning", f"Pendulum {way}"): NO_LIST.format("qlearning") for way in ("sync", "async")},
+    **{(agent, "Pendulum sync"): NO_LIST.format(agent) for agent in ("pqn", "dqn", "drqn", "qlearning")},
 }
-PAIRS = [(agent, kind) for agent in AGENTS for kind in KINDS if (agent, kind) not in IMPOSSIBLE]
+PAIRS = [(a, kind) for a in AGENTS for kind in KINDS if (a, kind.replace("m async", "m sync")) not in IMPOSSIBLE]
 # Every agent once and every kind of environment once.
 QUICK = [
-    ("dqn", "town"), ("pqn", "CartPole native"), ("drqn", "CartPole sync"), ("qlearning", "CartPole async"),
+    ("dqn", "town"), ("pqn", "CartPole native"), ("drqn", "CartPole wrapped"), ("qlearning", "CartPole async"),
     ("ppo", "Pendulum sync"), ("reinforce", "Pendulum sync"),
 ]  # fmt: skip
+
+
+def own_wrapper(name: str) -> str:
+    """The override that puts a wrapper of the user's own around the environment."""
+    return f"gym.wrappers=[{{name: own, wrapper: {name}, file: {json.dumps(str(OWN))}}}]"
 
 
 def settings(agent: str, kind: str) -> tuple[str, tuple[str, ...]]:
@@ -68,9 +83,9 @@ def settings(agent: str, kind: str) -> tuple[str, tuple[str, ...]]:
     recipe, words = KINDS[kind]
     if (agent, kind) == ("drqn", "town"):
         recipe = "town-l2:drqn"  # a town that is seen only in part
-    if agent == "qlearning" and kind.startswith("CartPole"):
-        words = (*words, f"gym.wrappers=[{{name: own, wrapper: bins, file: {json.dumps(str(BINS))}}}]")
-        words = tuple(word.replace(", normalize_obs: running", "") for word in words)
+    if agent == "qlearning" and kind in ("CartPole native", "CartPole sync", "CartPole async"):
+        way = kind.split()[1]
+        words = (*words, f"gym={{vectorization: {way}, normalize_obs: none}}", own_wrapper("bins"))
     return recipe, (*words, *AGENTS[agent])
 
 
@@ -123,3 +138,60 @@ def test_killed_in_the_middle_it_resumes_to_the_bit(agent: str, kind: str, forge
 @pytest.mark.parametrize(("agent", "kind"), PAIRS)
 def test_killed_again_and_again_it_resumes_to_the_bit(agent: str, kind: str, forge: Forge, tmp_path: Path) -> None:
     kill_and_resume(forge, agent, kind, tmp_path, 4)
+
+
+@pytest.mark.parametrize(("agent", "kind"), IMPOSSIBLE)
+def test_what_cannot_be_trained_is_refused_before_there_is_a_run(
+    agent: str, kind: str, forge: Forge, tmp_path: Path
+) -> None:
+    recipe, words = settings(agent, kind)
+    child = forge.begin(recipe, words, tmp_path)
+    assert child.wait() == 2, child.words()
+    assert IMPOSSIBLE[agent, kind] in child.words()
+    assert "Traceback" not in child.words()
+    assert Run.list(tmp_path) == []
+
+
+def test_an_environment_that_cannot_be_saved_begins_new_episodes_and_says_so(forge: Forge, tmp_path: Path) -> None:
+    """All else continues: weights, optimizer, counters and random streams; the same resume gives the same bits."""
+    recipe, words = settings("ppo", "CartPole sync")
+    words = (*words, own_wrapper("unsavable"))
+    child = forge.begin(recipe, words, tmp_path / "killed", fresh=0, killed_after=[3, 20])
+    assert child.wait() == -9, child.words()
+    run = only_run(tmp_path / "killed")
+    assert_killed_in_the_middle(run)
+    (tmp_path / "copy").mkdir()
+    twin = Path(shutil.copytree(run, tmp_path / "copy" / run.name))
+    last = checkpoint.newest(run / "checkpoints")
+    assert last is not None
+    forge.go_on(run, pause_at=last.env_steps)  # restored, and not one step made
+    assert "cannot be saved in the middle of one" in Run(run).log_file.read_text()
+    for each in (run, twin):
+        forge.go_on(each)
+    assert_same_end(run, twin)
+    assert Run(run).meta()["finished"]
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below a process."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def test_the_processes_of_async_rows_end_with_a_killed_training(forge: Forge, tmp_path: Path) -> None:
+    recipe, words = settings("dqn", "CartPole async")
+    child = forge.begin(recipe, words, tmp_path, stall=["committed", 2])
+    child.wait_for("stalled", 60)
+    workers = descendants(child.pid)
+    assert len(workers) >= 3  # one for each row, and the server that forks them
+    assert child.kill() == -9
+    deadline = time.monotonic() + 30
+    while alive := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)

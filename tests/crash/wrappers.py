@@ -1,4 +1,4 @@
-"""A wrapper of a user's own: the four numbers of CartPole as the number of one of 81 states, for a table of values."""
+"""Wrappers of a user's own: CartPole with numbered states, for a table of values, and one that cannot be saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EDGES = (1.2, 0.5, 0.06, 0.5)  # of position, velocity, angle and angular veloci
 
 @wrapper("bins")
 class Bins(gym.ObservationWrapper[Any, Any, Any]):
-    """Three bins for each number."""
+    """Three bins for each of the four numbers: one of 81 states."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -25,3 +25,12 @@ class Bins(gym.ObservationWrapper[Any, Any, Any]):
         for value, edge in zip(observation, EDGES, strict=True):
             state = 3 * state + int(np.digitize(value, (-edge, edge)))
         return state
+
+
+@wrapper("unsavable")
+class Unsavable(gym.Wrapper[Any, Any, Any, Any]):
+    """Holds an iterator, of which nothing can be saved."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.rewards = iter(range(10**9))
