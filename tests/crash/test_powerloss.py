@@ -7,25 +7,19 @@ recovers from that folder, and the workload's own check compares it with what ha
 
 from __future__ import annotations
 
-import fcntl
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from crash import traced
-from crash.powerloss import Disk, Inode, Mode, crashes
-from crash.run_workloads import marked
-from crash.shim import Operation, Shim, missing
+from crash.powerloss import Disk, Inode, Mode
+from crash.recorded import Recorded, lose_power, record
+from crash.shim import missing
 from crash.traced import WORKLOADS
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
-MEMORY = Path("/dev/shm")  # recovery calls fsync often, which costs nothing there
 KEPT = ("checkpoint", "publication")  # what the product keeps today
 MODES = [
     pytest.param("reordered", 40, id="reordered"),
@@ -35,79 +29,30 @@ MODES = [
 ]
 
 
-class Traced(NamedTuple):
-    """A finished trace and the folder that it is of."""
-
-    shim: Shim
-    operations: dict[str, list[Operation]]  # by workload
-
-
 @pytest.fixture(scope="session")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Traced:
-    """Made once for all processes of the session."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "powerloss"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        (folder / "disk").mkdir(exist_ok=True)
-        shim = Shim(folder / "disk", folder / "work", traced=True)
-        if not (folder / "done").exists():
-            environment = {**shim.env(), "PYTHONPATH": os.pathsep.join(sys.path)}
-            subprocess.run([sys.executable, traced.__file__], env=environment, check=True)
-            (folder / "done").touch()
-    return Traced(shim, split(list(shim.trace())))
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return record(tmp_path_factory, traced.__file__)
 
 
-def split(operations: list[Operation]) -> dict[str, list[Operation]]:
-    """The operations of each workload."""
-    parts: dict[str, list[Operation]] = {}
-    for one in operations:
-        if one.kind == "mark" and one.data.startswith(b"workload "):
-            part = parts[one.data.decode().removeprefix("workload ")] = []
-        elif parts:
-            part.append(one)
-    return parts
+def test_the_trace_has_every_byte_that_was_written(recorded: Recorded) -> None:
+    disk = Disk(recorded.inode)
+    for operations in recorded.operations.values():
+        for operation in operations:
+            disk.apply(operation)
 
-
-@pytest.fixture
-def scratch(tmp_path: Path) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else tmp_path) as folder:
-        yield Path(folder)
-
-
-def test_the_trace_has_every_byte_that_was_written(trace: Traced) -> None:
-    root = trace.shim.root
-    disk = Disk(root.stat().st_ino)
-    for operation in trace.shim.trace():
-        disk.apply(operation)
-
-    def files(folder: Inode, path: Path) -> Iterator[tuple[Path, bytes]]:
+    def files(folder: Inode, path: str) -> Iterator[tuple[str, str]]:
         for name, inode in folder.names.items():
             if inode.kind == "folder":
-                yield from files(inode, path / name)
+                yield from files(inode, f"{path}{name}/")
             elif inode.kind == "file":
-                yield path / name, bytes(inode.seen)
+                yield f"{path}{name}", sha256(inode.seen).hexdigest()
 
-    replayed = dict(files(disk.root, root))
-    real = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.is_symlink()}
-    assert replayed.keys() == real.keys()
-    assert [path for path, data in real.items() if replayed[path] != data] == []
+    assert dict(files(disk.root, "")) == recorded.files
 
 
 @pytest.mark.parametrize(("mode", "count"), MODES)
 @pytest.mark.parametrize("name", [n if n in KEPT else pytest.param(n, marks=pytest.mark.xfail) for n in WORKLOADS])
 def test_a_loss_of_power_loses_nothing_acknowledged(
-    name: str, mode: Mode, count: int, trace: Traced, scratch: Path
+    name: str, mode: Mode, count: int, recorded: Recorded, tmp_path: Path
 ) -> None:
-    operations, inode = trace.operations[name], trace.shim.root.stat().st_ino
-    assert sum(one.kind == "mark" for one in operations) > 10
-    for number, crash in enumerate(crashes(operations, inode, count, 1, mode)):
-        crash.restore(scratch / str(number))
-        acknowledged, left = marked(crash.acknowledged), scratch / str(number) / name
-        try:
-            WORKLOADS[name].check(left, acknowledged)
-        except Exception as error:
-            error.add_note(f"power lost before operation {crash.place} of {name}, {mode}, crash {number} of {count}")
-            error.add_note(f"acknowledged last: {acknowledged[-1:]}; done last: {operations[crash.place - 1]!r:.300}")
-            raise
+    lose_power(recorded, name, WORKLOADS[name], mode, count, tmp_path)

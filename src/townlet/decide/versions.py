@@ -79,9 +79,9 @@ class Versions:
         self.serving: Snapshot | None = None  # None until one was promoted
         try:
             disk.make_folder(folder)
+            checkpoint.tidy(folder)
         except OSError as error:
-            raise disk.explained(error, f"cannot make {folder}") from error
-        checkpoint.tidy(folder)
+            raise disk.explained(error, f"cannot open the versions in {folder}") from error
         self._notes = Changes(folder / FILE)
         self._newest = max((0, *self._numbers(), *(change.version for change in self._notes.changes)))
         self._reopen()
@@ -138,7 +138,8 @@ class Versions:
         named. `rest` is called between its parts.
         """
         with self.lock:
-            version, network = self._newest + 1, self._network(network_state)
+            # A version that could not be acknowledged may have stayed on the disk: its number is not used again.
+            version, network = max([self._newest, *self._numbers()]) + 1, self._network(network_state)
             rest()
             origin = parent if parent is not None else self._newest or None
             own, digest = weights(network), digest_of(weights(network))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -129,13 +129,13 @@ def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Che
         target = _free(folder / name, older)
         os.rename(fresh, target)
         at("renamed")
-        disk.sync_folder(folder)
+        _sync_name(target)
         at("committed")
     except OSError as error:
         then = f"then go on from {older[-1].name}" if older else "then begin again"
         raise disk.explained(error, f"cannot write the checkpoint {name} in {folder}", then) from error
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        disk.remove_tree(fresh)
     remove(folder, [path.name for path in older if order(path)[0] == order(target)[0]], "replaced")
     return Checkpoint(target, facts)
 
@@ -205,7 +205,7 @@ def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
     except OSError as error:
         raise disk.explained(error, f"cannot remove old checkpoints in {folder}") from error
     for aside in asides.values():
-        shutil.rmtree(aside, ignore_errors=True)
+        disk.remove_tree(aside)
         at(f"{why} removed")
 
 
@@ -218,7 +218,7 @@ def tidy(folder: Path) -> None:
         disk.sync_folder(folder)  # as in `remove`
     for entry in left:
         if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
+            disk.remove_tree(Path(entry.path))
         else:
             os.unlink(entry.path)
 
@@ -239,6 +239,16 @@ def _parsed(name: str) -> tuple[int, int]:
 def _facts(info: Mapping[str, Any]) -> dict[str, Any]:
     """The info as JSON; tensors have no place in it."""
     return {name: plain(value, name) for name, value in info.items()}
+
+
+def _sync_name(path: Path) -> None:
+    """Make the name of a new checkpoint durable; if that fails it is set aside, since it was not acknowledged."""
+    try:
+        disk.sync_folder(path.parent)
+    except OSError:
+        with suppress(OSError):
+            os.rename(path, path.with_name(f"{GONE}{secrets.token_hex(8)}"))  # removed by the next `tidy`
+        raise
 
 
 def _free(path: Path, older: list[Path]) -> Path:

@@ -129,7 +129,7 @@ def _check_bytes(folder: Path, manifest: Manifest) -> None:
 def _opened(folder: Path) -> Any:
     try:
         return safe_open(folder / STATE, framework="pt")
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, RuntimeError) as error:
         raise damaged(folder, f"{STATE} cannot be read ({str(error)[:120]})") from None
 
 

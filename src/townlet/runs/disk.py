@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +61,18 @@ def make_folder(path: Path) -> None:
     if not path.parent.is_dir():
         make_folder(path.parent)
     path.mkdir(exist_ok=True)
-    sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)
+    except OSError:
+        with suppress(OSError):
+            path.rmdir()  # otherwise the next call would take its name for durable
+        raise
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with everything in it, as far as the disk allows."""
+    with suppress(OSError):  # `ignore_errors` does not cover a failing close
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def write_new(path: Path, data: bytes) -> None:

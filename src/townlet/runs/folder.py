@@ -6,7 +6,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -146,7 +145,7 @@ class Run:
         except OSError as error:
             raise disk.explained(error, f"cannot make a run in {root}") from error
         finally:
-            shutil.rmtree(fresh.path, ignore_errors=True)
+            disk.remove_tree(fresh.path)
         return run
 
     @classmethod

@@ -1,0 +1,282 @@
+"""Run by test_io_errors.py under the shim: every operation of every commit fails once, and the next commit works.
+
+A commit is repeated with an error at its first operation of a kind, at the second, and so on, until it has none that
+fails. All happens in one folder whose trace goes on, so that power can be lost at any moment of it (see powerloss.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from crash.decide_workloads import Snapshots, payload
+from crash.run_workloads import Mark, new_run, rows_at, state_of
+from crash.shim import Shim
+from decide.publisher import Twin, twin_state
+from decide.sites import begin, live, request
+from townlet.decide import milestones
+from townlet.decide.log import Log, read
+from townlet.decide.recovery import LOG, events
+from townlet.decide.versions import Versions
+from townlet.errors import TownletError
+from townlet.runs import checkpoint, disk
+from townlet.runs.folder import Run
+from townlet.runs.store import Store
+
+EVERY: Final = ("open", "write", "sync", "rename", "close", "unlink", "mkdir", "rmdir", "truncate", "symlink")
+FAULTS: Final = [*((kind, errno.EIO) for kind in EVERY), ("open", errno.ENOSPC), ("mkdir", errno.ENOSPC)]
+Found = list[dict[str, Any]]
+
+
+class Bench:
+    """Repeats a commit with errors, and keeps what it said."""
+
+    def __init__(self, name: str, shim: Shim, mark: Mark) -> None:
+        self.name, self.shim, self.mark = name, shim, mark
+        self.found: Found = []
+
+    def repeat(self, what: str, attempt: Callable[[], None], settle: Callable[[], None]) -> None:
+        """`attempt` under every fault; `settle` looks at what is left, and commits once more without one."""
+        for kind, error in FAULTS:
+            self._series(what, kind, error, attempt, settle)
+        self._series(what, "write", errno.ENOSPC, attempt, settle, short=True)
+
+    def _series(
+        self, what: str, kind: str, error: int, attempt: Callable[[], None], settle: Callable[[], None],
+        short: bool = False,
+    ) -> None:  # fmt: skip
+        for at in range(1, 1000):
+            self.shim.fail(kind, error, at, short=short)
+            said, trouble = "", ""
+            try:
+                attempt()
+            except TownletError as wrong:
+                said = str(wrong)
+            except Exception:
+                trouble = traceback.format_exc()
+            failed = self.shim.failed
+            self.shim.heal()
+            if not failed and not said and not trouble:
+                return
+            try:
+                settle()
+            except Exception:
+                trouble += traceback.format_exc()
+            fault = {"what": what, "kind": kind, "error": errno.errorcode[error], "at": at, "failed": failed}
+            self.found.append({**fault, "said": said, "trouble": trouble})
+            if trouble:
+                return
+        raise AssertionError(f"{what} has no end of operations of the kind {kind}")
+
+
+def checkpoints(bench: Bench, folder: Path) -> None:
+    run, number = new_run(folder), 0
+    bench.mark(run=run.name)
+
+    def commit() -> None:
+        nonlocal number
+        number += 1
+        info = {"number": number, "score": 0.0}
+        checkpoint.write(run.checkpoints, checkpoint.name_at(10 * number), state_of(number), info)
+        bench.mark(step=10 * number, number=number)
+        checkpoint.prune(run.checkpoints)
+
+    def settle() -> None:
+        whole, damaged = checkpoint.survey(run.checkpoints)
+        assert not damaged, damaged
+        assert checkpoint.read(whole[-1].path)[1]["number"] in (number, number - 1)
+        commit()
+
+    commit()
+    bench.repeat("checkpoint", commit, settle)
+
+    def create() -> None:
+        new_run(folder)
+
+    def whole_runs() -> None:
+        for one in Run.list(folder / "home" / "runs"):
+            assert one.meta()["seed"] == 3
+            assert (one.worlds / "evaluation.yaml").is_file()
+        create()
+
+    bench.repeat("new run", create, whole_runs)
+
+
+def metrics(bench: Bench, folder: Path) -> None:
+    path, moment, position, waiting = folder / "metrics.db", 0, {"updates": 0}, list[int]()
+    store = Store(path)
+
+    def commit() -> None:
+        nonlocal moment, position, waiting
+        moment += 10
+        waiting.append(moment)
+        store.add("updates", rows_at(moment))
+        store.add("episodes", {"env_steps": moment, "row": [0, 1], "length": moment})
+        position = store.sync()
+        bench.mark(moments=waiting, moment=moment, position=position)
+        waiting = []
+
+    def settle() -> None:
+        commit()
+        assert len(store.read("updates", ("env_steps",))["env_steps"]) == position["updates"]
+
+    def reopen() -> None:
+        nonlocal store, waiting, moment
+        waiting, moment = [], moment - 10 * len(waiting)
+        store.close()
+        store = Store(path)
+        store.rewind(moment, position)
+
+    def settle_reopened() -> None:
+        nonlocal store
+        store.close()
+        store = Store(path)
+        store.rewind(moment, position)
+        commit()
+
+    commit()
+    bench.repeat("metrics", commit, settle)
+    bench.repeat("metrics, closed and opened", reopen, settle_reopened)
+
+
+def log(bench: Bench, folder: Path) -> None:
+    place, synced = folder / "service" / "log", 0
+
+    def acknowledge(number: int) -> None:
+        nonlocal synced
+        synced = number
+        bench.mark(synced=number)
+
+    def life() -> None:
+        with Log(place, segment_bytes=3000, retry=0.002) as log:
+            log.subscribe(acknowledge)
+            for _ in range(4):
+                with log.together():
+                    for _ in range(2):
+                        log.append(payload(log.last + 1))
+                log.wait(log.last, 0.02)
+
+    def settle() -> None:
+        assert max(dict(read(place)), default=0) >= synced
+        life()
+        bench.mark(begins="drop", before=max(synced - 40, 1))
+        with Log(place) as log:
+            log.drop_before(max(synced - 40, 1))
+
+    bench.repeat("log", life, settle)
+
+
+def snapshots(bench: Bench, folder: Path) -> None:
+    place = folder / "home" / "ads"
+    service, rounds, clock = begin(place, Snapshots.WORDS)
+    bench.mark(log_id=service.log.log_id.hex())
+    live(service, rounds, clock, 40)
+
+    def save() -> None:
+        clock.now += 1
+        (answer,) = service.answer([request(clock.now, "a")])
+        assert service.log.wait(answer.record, 10)
+        bench.mark(record=answer.record, reply=answer.reply)
+        service.milestone()
+        newest = checkpoint.listing(place / milestones.FOLDER)[-1]
+        bench.mark(snapshot=checkpoint.order(newest)[0])
+
+    def settle() -> None:
+        damaged = checkpoint.survey(place / milestones.FOLDER)[1]
+        assert not damaged, damaged
+        assert service.log.wait(service.log.last, 10)
+        save()
+
+    save()
+    bench.repeat("snapshot", save, settle)
+    service.close()
+    number = 0
+
+    def create() -> None:
+        begin(folder / f"other {number}" / "ads", Snapshots.WORDS)[0].close()
+
+    def again() -> None:
+        nonlocal number
+        create()
+        assert list(events(folder / f"other {number}" / "ads" / LOG))
+        number += 1
+
+    bench.repeat("new service", create, again)
+
+
+def publications(bench: Bench, folder: Path) -> None:
+    versions = Versions(folder / "service" / "versions", Twin, keep=2)
+    number = 0
+
+    def serving() -> None:
+        now = versions.serving.version if versions.serving else None
+        bench.mark(serving=now, pinned=versions.pinned, gate_only=versions.gate_only)
+
+    def change(make: Callable[[], object]) -> Callable[[], None]:
+        def attempt() -> None:
+            bench.mark(begins="change")
+            make()
+            serving()
+
+        return attempt
+
+    def publish() -> None:
+        nonlocal number
+        number = max((checkpoint.order(path)[0] for path in checkpoint.listing(versions.folder)), default=0) + 1
+        assert versions.publish(number, twin_state(number), {"step": number}, {}).version == number
+        bench.mark(published=number)
+
+    def publish_again() -> None:
+        publish()
+        change(lambda: versions.promote(number, "the next"))()
+
+    publish()
+    bench.repeat("publication", publish, publish_again)
+    publish_again()
+    bench.repeat("promotion", change(lambda: versions.promote(number, "again")), publish_again)
+    pin = change(lambda: versions.pin(number))
+    bench.repeat("pin", pin, change(lambda: versions.unpin()))
+    switch = change(lambda: versions.switch(not versions.gate_only, "an operator"))
+    bench.repeat("gate only", switch, switch)
+    change(lambda: versions.unpin())()
+
+    def start() -> None:
+        nonlocal versions
+        bench.mark(begins="change")  # a version that cannot be read is replaced by one before it
+        versions = Versions(folder / "service" / "versions", Twin, keep=2)
+
+    bench.repeat("start with versions", start, publish_again)
+
+
+WORKLOADS: Final[dict[str, Callable[[Bench, Path], None]]] = {
+    "checkpoint": checkpoints,
+    "metrics": metrics,
+    "log": log,
+    "snapshot": snapshots,
+    "publication": publications,
+}
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    shim, root, found = Shim.attached(), Path(os.environ["SHIM_ROOT"]), {}
+    for name in names:
+        shim.mark(f"workload {name}")
+        (root / name).mkdir()
+        disk.sync_folder(root)
+        bench = Bench(name, shim, lambda **facts: shim.mark(json.dumps(facts)))
+        WORKLOADS[name](bench, root / name)
+        found[name] = bench.found
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(WORKLOADS))
