@@ -57,8 +57,8 @@ class Shipped:
 class Plain:
     """A client without any help: one message at a time; after a broken connection it may or may not send it again."""
 
-    def __init__(self, url: str, headers: dict[str, str], chance: random.Random) -> None:
-        self._url, self._headers, self._chance = url, headers, chance
+    def __init__(self, url: str, chance: random.Random) -> None:
+        self._url, self._chance = url, chance
         self._socket: ClientConnection | None = None
 
     async def say(self, message: Message) -> Message | None:
@@ -66,9 +66,7 @@ class Plain:
         while time.monotonic() < until:
             try:
                 if self._socket is None:
-                    self._socket = await connect(
-                        self._url, additional_headers=self._headers, compression=None, proxy=None, close_timeout=1
-                    )
+                    self._socket = await connect(self._url, compression=None, proxy=None, close_timeout=1)
                 await self._socket.send(text)
                 async with asyncio.timeout(PATIENCE):
                     return dict(json.loads(await self._socket.recv()))
