@@ -14,6 +14,7 @@ from townlet import __version__
 from townlet.cli import bench, decide, doctor, evaluate, export, live, play, publish, recipes, runs, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.verbs import Verbs
+from townlet.contract.allocation import explained
 from townlet.errors import INTERRUPTED, Mark, TownletError
 
 app = Verbs("A reinforcement-learning laboratory that you can watch.")
@@ -116,6 +117,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _refuse(_as_mistake(error))
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except (MemoryError, RuntimeError) as error:
+        refused = explained(error)
+        if refused is None:
+            raise
+        code = _refuse(refused)
     except OSError as error:  # a full disk, a device that is gone
         code = _refuse(TownletError(f"cannot go on: {error}", "see that there is room and that it may be written"))
     sys.exit(code)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from townlet.contract.allocation import reserve
 from townlet.contract.restore import SAME, copy_tensor, part
 from townlet.contract.state import State
 from townlet.decide.domain import Column, Row, Scene
@@ -81,11 +83,14 @@ class Buffer:
     def __init__(self, capacity: int, columns: Mapping[str, Column], alpha: float = ALPHA, beta: float = BETA) -> None:
         if twice := sorted(columns.keys() & FACTS.keys()):
             raise ValueError(f"'{twice[0]}' is kept of every experience already")
+        every = {**columns, **FACTS}
+        size = capacity * sum(prod(column.shape) * np.dtype(column.dtype).itemsize for column in every.values())
+        reserve(self, size, f"a replay buffer of {capacity:,} experiences", "lower memory.capacity or memory.judged_by")
         self.capacity = capacity
         self._alpha, self._beta = alpha, beta
         self._names = tuple(columns)
         self._columns: dict[str, NDArray[Any]] = {
-            name: np.zeros((capacity, *column.shape), column.dtype) for name, column in {**columns, **FACTS}.items()
+            name: np.zeros((capacity, *column.shape), column.dtype) for name, column in every.items()
         }
         self._priority = np.zeros(capacity)
         self._top = 1.0  # the largest so far: new ones get it, so that they are soon drawn

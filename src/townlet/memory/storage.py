@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from townlet.contract.allocation import reserve
 from townlet.contract.restore import SAME, copy_tensor, part
 from townlet.contract.state import State
 from townlet.errors import TownletError
@@ -70,6 +72,10 @@ class Storage:
             for seen in [name for name in PACKED if name in columns]:
                 plain = {name: column for name, column in columns.items() if name != seen}
                 columns = {**plain, **self._packing.columns(seen)}
+        if device == "cpu":
+            size = slots * rows * sum(prod(shape) * kind.itemsize for shape, kind in columns.values())
+            what = f"experience of {slots:,} steps of {rows:,} rows"
+            reserve(self, size, what, "lower rows, agent.n_steps or agent.replay")
         self.columns = {
             name: torch.zeros((slots, rows, *shape), dtype=kind, device=device)
             for name, (shape, kind) in columns.items()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import init
 
-from townlet.nets.layers import undrawn
+from townlet.nets.layers import require_weights, undrawn
 
 # Keeps the size of features through layers that cut half of them off (Saxe et al. 2014, He et al. 2015).
 HIDDEN_GAIN: Final = 2**0.5
@@ -68,6 +68,7 @@ class Dueling(nn.Module):
 @torch.no_grad()
 def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Draw all weights of a module anew, in the order of its parts, from the generator alone."""
+    require_weights(module.parameters())
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             gain = part.gain if isinstance(part, Head) else HIDDEN_GAIN

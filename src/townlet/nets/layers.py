@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from townlet.contract.allocation import require
 from townlet.contract.layout import Block
 from townlet.errors import TownletError
 from townlet.nets.bends import bend_over
@@ -20,10 +21,18 @@ ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "silu": nn.Si
 MAX_VALUES: Final = 1 << 20  # of one index; larger ones are no names but numbers
 
 
+def require_weights(weights: Iterable[Tensor]) -> None:
+    """Check that there is memory for these weights, their gradients and the two moments of an optimizer."""
+    size = 4 * sum(one.numel() * one.element_size() for one in weights)
+    what = f"a network of {size // 16:,} weights, with gradients and moments of the optimizer,"
+    require(size, what, "lower network.hidden, or what else makes it wide")
+
+
 def undrawn(kind: type[M], *args: int, **options: bool | str | int) -> M:
     """A module of torch whose weights are 0 until `initialise` draws them: none come from global random state."""
     module = kind(*args, device="meta", **options)
     for part in module.modules():
+        require_weights(part.parameters(recurse=False))
         for name, weights in part.named_parameters(recurse=False):
             setattr(part, name, nn.Parameter(torch.zeros(weights.shape)))  # `to_empty` imports all of sympy first
     return module

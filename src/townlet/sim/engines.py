@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.contract.allocation import require, reserve
 from townlet.errors import TownletError, did_you_mean
 from townlet.sim.exploring import StartsSpec
 from townlet.sim.scene import Scene
-from townlet.sim.state import State
+from townlet.sim.state import State, record
 from townlet.world.tables import World
 
 ENGINES = ("auto", "numba", "torch", "compiled")
@@ -100,6 +101,13 @@ def check_device(device: str) -> None:
         raise TownletError(f"torch has no device '{device}' here: {why}", "`townlet doctor` says what works") from None
 
 
+def row_bytes(world: World) -> int:
+    """Bytes that an engine needs for one row, about."""
+    seen = 4 * world.layout.size + len(world.actions) + 4 * len(world.rewards)
+    places = world.tables.next_cell.shape[1] + world.tables.none if world.tables.shuffled else 0
+    return seen + 3 * record(len(world.meters)).itemsize + 12 * places + 64
+
+
 def make_engine(
     world: World,
     rows: int,
@@ -118,6 +126,10 @@ def make_engine(
         raise TownletError(f"there is no engine '{kind}'", did_you_mean(kind, ENGINES))
     if rows < 1:
         raise TownletError(f"a town needs at least one row, not {rows}", "give rows=1 or more")
+    if device == "cpu":
+        size = rows * row_bytes(world) * (1 if kind in ("auto", "numba") else 2)  # tensors are copied on the way
+        needs = (size, f"a town of {rows:,} rows", "lower rows")
+        require(*needs)
     if kind == "auto":
         kind = "numba" if device == "cpu" and find_spec("numba") else "compiled" if device != "cpu" else "torch"
     if kind == "numba":
@@ -125,7 +137,9 @@ def make_engine(
             raise TownletError(f"the numba engine runs on the CPU, not on {device}", "use engine 'compiled'")
         from townlet.sim.cpu.engine import NumbaEngine
 
-        return NumbaEngine(world, rows, autoreset=autoreset, threads=threads, starts=starts)
+        engine = NumbaEngine(world, rows, autoreset=autoreset, threads=threads, starts=starts)
+        reserve(engine, *needs)
+        return engine
     if kind == "compiled" and device == "cpu" and cpp_compiler() is None:
         raise TownletError("the compiled engine needs a C++ compiler", "apt install g++, or use engine 'numba'")
     check_device(device)

@@ -145,7 +145,6 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._intake = intake
         self._unparsed = bytearray()
         self._scheduled = self._refused = False
-        self._count = 0  # frames of the message that is incomplete
         self._control, self._control_at = float(CONTROL), 0.0
         self.close_timeout = LINGER
 
@@ -214,8 +213,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         """A part of a message: there may be only so many."""
-        self._count = 0 if event.fin else self._count + 1
-        if self._count >= FRAMES:
+        if len(self.frames) >= FRAMES:
             self._refuse(TOO_LARGE, f"a message may have {FRAMES} frames")
         if not self._refused:
             super().handle_cont(event)

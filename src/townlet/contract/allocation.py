@@ -1,0 +1,118 @@
+"""Memory is checked before it is allocated: Linux promises more than it has, and kills the process that uses it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from townlet.errors import TownletError
+
+SMALL: Final = 64 << 20  # bytes below which nothing is checked
+GIGABYTE: Final = 1e9
+CGROUP: Final = Path("/sys/fs/cgroup")
+REFUSED: Final = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")  # in errors
+NO_MEMORY: Final = "lower rows, agent.n_steps, agent.replay or network.hidden, or end other programs"
+
+_reserved: dict[int, int] = {}  # bytes of large buffers that are alive, by the id of their owner
+_before: list[int] = []  # resident bytes of this process before the first of them
+
+
+def reserve(owner: object, size: int, what: str, fix: str) -> None:
+    """Check that there are `size` bytes for buffers of `owner`, and count them as used for as long as it lives.
+
+    Pages of a new buffer are not resident until they are written, so what other owners reserved is counted in full.
+    """
+    if size < SMALL:
+        return
+    if not _before:
+        _before.append(_resident())
+    promised = max(0, sum(_reserved.values()) + _before[0] - _resident())
+    _check(size + promised, size, what, fix)
+    _reserved[id(owner)] = _reserved.get(id(owner), 0) + size
+    weakref.finalize(owner, _reserved.pop, id(owner), None)
+
+
+def require(size: int, what: str, fix: str) -> None:
+    """Check that there are `size` bytes."""
+    if size >= SMALL:
+        _check(size, size, what, fix)
+
+
+def _check(needed: int, size: int, what: str, fix: str) -> None:
+    """`needed` bytes must be available, and the address space must have `size` bytes."""
+    there = available()
+    space = _address_space()
+    if needed > there or size > space:
+        have = min(there - (needed - size), space)
+        told = f"{what} takes {size / GIGABYTE:,.1f} GB of memory, and {max(have, 0) / GIGABYTE:,.1f} GB are available"
+        raise TownletError(told, fix)
+
+
+def available() -> int:
+    """Bytes that this process can still use: of the machine, or of its control group where that has fewer."""
+    return min(_machine(), *(_group(folder) for folder in _groups()), 1 << 62)
+
+
+def explained(error: BaseException) -> TownletError | None:
+    """The message for an allocation that failed; None for every other error."""
+    text = str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(r in text.lower() for r in REFUSED)):
+        what = text.partition("\n")[0][:200].rstrip(".")
+        return TownletError(f"not enough memory: {what}" if what else "not enough memory", NO_MEMORY)
+    return None
+
+
+def _machine() -> int:
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    with suppress(OSError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1 << 62
+
+
+def _groups() -> list[Path]:
+    """The folders of the control group of this process and of those above it."""
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                root = CGROUP if not controllers else CGROUP / "memory"
+                own = root / path.lstrip("/")
+                return [root, *(folder for folder in (own, *own.parents) if root in folder.parents)]
+    return []
+
+
+def _group(folder: Path) -> int:
+    """Bytes that a control group may still use; cached files count as free."""
+    for limit, usage, cached in (
+        ("memory.max", "memory.current", "inactive_file "),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+    ):
+        with suppress(OSError, ValueError, StopIteration):
+            most = int((folder / limit).read_text())  # "max" is no number: there is no limit
+            lines = (folder / "memory.stat").read_text().splitlines()
+            free = next(int(line.split()[1]) for line in lines if line.startswith(cached))
+            return most - int((folder / usage).read_text()) + free
+    return 1 << 62
+
+
+def _address_space() -> int:
+    """Bytes of addresses that this process may still use."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return 1 << 62 if limit == resource.RLIM_INFINITY else limit - _pages(0)
+
+
+def _resident() -> int:
+    return _pages(1)
+
+
+def _pages(place: int) -> int:
+    """A size of this process in bytes: 0 its addresses, 1 what is resident; 0 where neither is known."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[place]) * resource.getpagesize()
+    return 0
