@@ -17,7 +17,7 @@ import torch
 from crash.smith import odd_leaves
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.store import Store
+from townlet.runs.store import Position, Store
 from townlet.runs.tree import flatten
 
 Mark = Callable[..., None]
@@ -106,7 +106,7 @@ class Metrics:
         path, reader = folder / "metrics.db", None
         store = Store(path)
 
-        def commit(moment: int) -> dict[str, int]:
+        def commit(moment: int) -> Position:
             store.add("updates", rows_at(moment))
             store.add("episodes", {"env_steps": moment, "row": [0, 1], "length": moment, "meters": {"energy": 0.5}})
             if moment % 20 == 0:
@@ -139,7 +139,7 @@ class Metrics:
         saved = [one for one in acknowledged if "position" in one]
         if not saved:
             return
-        moment, position = saved[-1]["moment"], saved[-1]["position"]
+        moment, position = saved[-1]["moment"], Position(*saved[-1]["position"])
         with Store(folder / "metrics.db") as store:
             store.rewind(moment, position)
             found = store.read("updates", ("env_steps", "updates", "value"))

@@ -15,7 +15,7 @@ from townlet.runs.catalogue import METRICS
 from townlet.runs.curves import lives, stretches
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
-from townlet.runs.settings import recipe_hash
+from townlet.runs.settings import experiment_hash
 from townlet.runs.store import Store
 
 EVIL = '<script>alert("x")</script> | `a` *b* $c$ [d](e) & _x'
@@ -107,7 +107,7 @@ def test_the_report_says_how_to_train_it_again(tmp_path: Path) -> None:
 def test_the_hashes_of_world_and_recipe_are_told(full: Run) -> None:
     text = full.report_md.read_text()
     assert "| world (sha256) | c0ffee |" in text
-    assert f"| recipe without seed (sha256) | {recipe_hash(full)} |" in text
+    assert f"| recipe without seed (sha256) | {experiment_hash(full)} |" in text
 
 
 def test_the_map_is_drawn_as_a_map_with_its_places() -> None:

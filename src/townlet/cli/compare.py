@@ -139,12 +139,12 @@ def _final(one: Overview, name: str) -> float | None:
 
 def _groups(found: dict[str, Overview]) -> list[dict[str, Any]]:
     """The IQM of the last evaluations of finished runs that differ in their seed alone, where there are several."""
-    from townlet.runs.settings import recipe_hash
+    from townlet.runs.settings import experiment_hash
 
     alike: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
     for label, one in found.items():
         if one.last is not None and one.state == "finished":
-            alike[recipe_hash(one.run), one.meta.get("world"), one.recipe][label] = one.last
+            alike[experiment_hash(one.run), one.meta.get("world"), one.recipe][label] = one.last
     several = {key: scores for key, scores in alike.items() if len({found[label].seed for label in scores}) > 1}
     if not several:
         return []

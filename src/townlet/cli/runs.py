@@ -1,4 +1,4 @@
-"""`townlet runs`: list, show, compare, export and prune what trainings left on disk."""
+"""`townlet runs`: list, show, compare, export, verify and prune what trainings left on disk."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from townlet.runs.overview import Overview
+    from townlet.runs.verify import Verified
 
-app = Verbs("Look after runs: list, show, compare, export, prune.")
+app = Verbs("Look after runs: list, show, compare, export, verify, prune.")
 app.command(
     epilog=examples("townlet runs compare town-ppo town-dqn", "townlet runs compare RUN RUN RUN --plot curves.png")
 )(compare)
@@ -186,6 +187,50 @@ def export(
     with Reader(opened.metrics_file) as store:
         write_csv(store, path)
     out().print(f"Wrote {path}", markup=False, soft_wrap=True)
+
+
+@app.command(epilog=examples("townlet runs verify latest", "townlet runs verify town-ppo-2026 --json"))
+def verify(
+    run: RunName,
+    as_json: AsJson = False,
+    reseal: Annotated[
+        bool, typer.Option("--reseal", help="Accept meta.json and the files it lists as they are; write new checksums.")
+    ] = False,
+    root: Root = ROOT,
+) -> None:
+    """Check the integrity of a run: every checksum, and what its files promise of each other.
+
+    Exit code 0 means that all of it is whole, 1 that something is damaged.
+    """
+    from townlet.runs.lock import Lock
+    from townlet.runs.verify import reseal as write_checksums
+    from townlet.runs.verify import verify as check
+
+    opened = open_run(run, root)
+    if reseal:
+        with Lock(opened.path):
+            write_checksums(opened)
+    found = check(opened)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=2))
+    else:
+        _print_verified(found)
+    if not found.whole:
+        raise typer.Exit(1)
+
+
+def _print_verified(found: Verified) -> None:
+    from rich.text import Text
+
+    console, styles = out(), {"damaged": "red", "missing": "red", "unprotected": "dim"}
+    table = plain_table("file", "state", "")
+    for item in found.items:
+        table.add_row(Text(item.name), Text(item.state, styles.get(item.state, "")), Text(item.text, overflow="fold"))
+    console.print(table)
+    for sentence in found.usable:
+        console.print(sentence, markup=False, soft_wrap=True)
+    verdict = "Whole: every checksum matches." if found.whole else "Damaged: see above."
+    console.print(verdict, markup=False)
 
 
 @app.command(epilog=examples("townlet runs prune", "townlet runs prune --keep 3", "townlet runs prune --keep 3 --yes"))

@@ -32,6 +32,7 @@ class House:
         self.casting, self.studio = Casting(), Studio()
         self._stands: dict[str, Stand] = {}
         self._viewers: dict[str, set[Viewer]] = {}
+        self._failed: dict[str, str] = {}  # the error of each run's last turn
 
     @property
     def present(self) -> int:
@@ -65,8 +66,11 @@ class House:
             for name, stand in list(self._stands.items()):
                 try:
                     self._tell(stand, self._viewers[name], seconds)
-                except Exception:  # whatever is wrong with one run, the others go on
-                    LOG.exception("%s could not be shown", name)
+                    self._failed.pop(name, None)
+                except Exception as error:  # the other runs are not affected
+                    if self._failed.get(name) != repr(error):  # once, not in every turn
+                        LOG.exception("%s could not be shown", name)
+                    self._failed[name] = repr(error)
                 await asyncio.sleep(0)
 
     def _tell(self, stand: Stand, viewers: set[Viewer], seconds: float) -> None:

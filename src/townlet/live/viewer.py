@@ -186,10 +186,11 @@ class Viewer:
         """Look at a run: all that is known of it first, then what is shown."""
         stand = self.house.enter(asked.run, self)
         if self.stand is not stand:
+            told = self._told_first(stand)
             previous, self.stand = self.stand, stand
-            if previous:
+            if previous and previous.run.name != stand.run.name:
                 self.house.leave(previous.run.name, self)
-            self.say(stand.figures.status(), *stand.figures.whole(), *stand.figures.saved())
+            self.say(*told)
             self._cast = [("latest", 0.0)]
         self._world = None
         self.asked, self.follows, self.seats = asked, False, []
@@ -203,6 +204,16 @@ class Viewer:
         elif asked.source == "recording":
             self._select(Select(recording=self._town.newest_recording()))
         self._then = time.monotonic()  # to find and prepare all this may have taken a while
+
+    def _told_first(self, stand: Stand) -> list[Said]:
+        """All that is known of a run; when it cannot be read, this viewer does not watch it."""
+        try:
+            return [stand.figures.status(), *stand.figures.whole(), *stand.figures.saved()]
+        except BaseException:
+            if self.stand and self.stand.run.name == stand.run.name:
+                self.stand = None
+            self.house.leave(stand.run.name, self)
+            raise
 
     def _own(self) -> None:
         """Whoever touches the controls goes on alone, from where all are."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 from townlet.contract.state import State
 from townlet.errors import Mark, TownletError
 from townlet.runs import content, disk
+from townlet.runs.manifest import Manifest
 from townlet.runs.tree import flatten, plain, unflatten
 
 NAME: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
@@ -92,7 +93,7 @@ def listing(folder: Path) -> list[Path]:
 def newest(folder: Path) -> Checkpoint | None:
     """The last checkpoint, or None. Only reads, so that a viewer may ask while a commit goes on."""
     found = listing(folder)
-    return Checkpoint(found[-1], content.open_manifest(found[-1]).info) if found else None
+    return Checkpoint(found[-1], _manifest(found[-1]).info) if found else None
 
 
 def survey(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
@@ -100,7 +101,7 @@ def survey(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
     whole, damaged = [], {}
     for path in listing(folder):
         try:
-            whole.append(Checkpoint(path, content.open_manifest(path).info))
+            whole.append(Checkpoint(path, _manifest(path).info))
         except TownletError as error:
             if path.is_dir():  # else its run has just let go of it
                 damaged[path] = error
@@ -145,7 +146,7 @@ def read(path: Path) -> tuple[State, dict[str, Any]]:
 
     Everything is checked first: names, kinds and sizes of files, digests, and each leaf against the manifest.
     """
-    manifest = content.open_manifest(path)
+    manifest = _manifest(path)
     leaves = content.load(path, manifest)
     try:
         return unflatten(leaves), manifest.info
@@ -155,7 +156,7 @@ def read(path: Path) -> tuple[State, dict[str, Any]]:
 
 def verify(path: Path) -> Checkpoint:
     """Check every byte of a checkpoint without taking its tensors into memory."""
-    manifest = content.open_manifest(path)
+    manifest = _manifest(path)
     content.check(path, manifest)
     return Checkpoint(path, manifest.info)
 
@@ -227,6 +228,17 @@ def champion(found: list[Checkpoint]) -> Checkpoint | None:
     """The one with the highest `score`, the earliest of equals."""
     scored = [one for one in found if isinstance(one.info.get("score"), int | float)]
     return max(scored, key=lambda one: (one.info["score"], -one.env_steps), default=None)
+
+
+def _manifest(path: Path) -> Manifest:
+    """The manifest of a checkpoint that has the name of its own step: a renamed one is refused."""
+    manifest = content.open_manifest(path)
+    taken = manifest.info.get("env_steps")
+    if taken is not None and NAME.fullmatch(path.name) and taken != order(path)[0]:
+        what = f"the checkpoint {path.name} was renamed: it was taken at step {str(taken)[:20]}"
+        fix = f"give it its name back ({name_at(taken)})" if type(taken) is int else "it is foreign: remove it"
+        raise TownletError(what, fix, Mark(str(path)))
+    return manifest
 
 
 def _parsed(name: str) -> tuple[int, int]:

@@ -45,6 +45,8 @@ def explained(error: sqlite3.Error, path: Path) -> TownletError:
     for begin, what, fix in WORDS:
         if name.startswith(begin):
             return TownletError(f"{what} ({error})", fix, Mark(str(path)))
+    if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # found by Python or by us
+        return TownletError(f"{DAMAGED[0]} ({error})", FIX, Mark(str(path)))
     return TownletError(f"the metrics cannot be used ({error})", FIX, Mark(str(path)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from townlet.errors import TownletError, did_you_mean
 from townlet.runs import disk
-from townlet.runs.meta import checked
+from townlet.runs.meta import opened, sealed
 from townlet.runs.strict_json import parse
 from townlet.runs.tree import plain
 
@@ -105,6 +106,11 @@ class Run:
         return self.path / "report.html"
 
     @property
+    def report_seal(self) -> Path:
+        """Checksums of the report's files, as sha256sum writes them."""
+        return self.path / "report.sha256"
+
+    @property
     def plots(self) -> Path:
         """The pictures that report.md shows."""
         return self.path / "plots"
@@ -125,18 +131,21 @@ class Run:
         now = datetime.now(UTC)
         name = f"{_slug(env)}-{_slug(variant)}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         fresh, run = cls(root / f".{name}"), cls(root / name)
+        texts = {fresh.recipe_file.name: recipe_text.encode(), fresh.resolved_file.name: resolved_text.encode()}
+        texts |= {f"worlds/{role}.yaml": text.encode() for role, text in (world_texts or {}).items()}
+        checksums = {file: hashlib.sha256(text).hexdigest() for file, text in texts.items()}
         try:
             disk.make_folder(root)
             fresh.path.mkdir()
-            disk.write_new(fresh.recipe_file, recipe_text.encode())
-            disk.write_new(fresh.resolved_file, resolved_text.encode())
             disk.write_new(fresh.tune_file, tune_text.encode())
             if world_texts:
                 fresh.worlds.mkdir()
-                for role, text in world_texts.items():
-                    disk.write_new(fresh.worlds / f"{role}.yaml", text.encode())
+            for file, text in texts.items():
+                disk.write_new(fresh.path / file, text)
+            if world_texts:
                 disk.sync_folder(fresh.worlds)
-            fresh.write_meta({"created": now.isoformat(), **meta})
+            known = {"run_id": secrets.token_hex(16), "created": now.isoformat(), "files": checksums}
+            fresh.write_meta(known | meta)
             fresh.checkpoints.mkdir()
             disk.sync_folder(fresh.path)  # everything in it is durable before the run gets its name
             os.rename(fresh.path, run.path)
@@ -185,11 +194,11 @@ class Run:
 
     def meta(self) -> dict[str, Any]:
         """What is known about the run: versions, machine, command line, seeds, hashes (see `Meta`)."""
-        return checked(parse(disk.read_bounded(self.meta_file, MAX_META), self.meta_file), self.meta_file)
+        return opened(parse(disk.read_bounded(self.meta_file, MAX_META), self.meta_file), self.meta_file)
 
     def write_meta(self, meta: dict[str, Any]) -> None:
-        """Replace meta.json in one instant."""
-        text = json.dumps(plain(meta, "meta"), indent=2, ensure_ascii=False, allow_nan=False)
+        """Replace meta.json in one instant, with its checksum."""
+        text = json.dumps(sealed(plain(meta, "meta")), indent=2, ensure_ascii=False, allow_nan=False)
         disk.replace_file(self.meta_file, text.encode("utf-8", "replace") + b"\n")
 
     def note(self, **facts: Any) -> None:

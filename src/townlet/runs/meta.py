@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -15,6 +18,9 @@ class Meta(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
+    run_id: str | None = None  # random; every checkpoint of the run carries it
+    recipe_hash: str | None = None  # of the settings that it began with, see `seal`
+    files: dict[str, str] = {}  # sha256 of files that never change, by name
     created: str | None = None  # ISO 8601, UTC
     recipe: str | None = None  # ENV:VARIANT
     asked: str | None = None  # as it was written on the command line
@@ -42,6 +48,35 @@ class Meta(BaseModel):
     diverged: str | None = None
     seconds: float | None = None
     summary: list[str] = []
+
+
+FORMAT: Final = 2  # files of format 1 had neither a format nor a checksum
+SEAL: Final = ("format", "sha256")
+
+
+def sealed(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of meta.json: what is known, with its format and checksum."""
+    return {"format": FORMAT, **meta, "sha256": _digest(meta)}
+
+
+def opened(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What is known, once its types and its checksum are right. A file of format 1 has no checksum."""
+    meta = {key: value for key, value in checked(found, path).items() if key not in SEAL}
+    if not any(key in found for key in SEAL):
+        return meta
+    if found.get("format") != FORMAT:
+        what = f"{path.name} has format {str(found.get('format'))[:20]} and this Townlet reads {FORMAT}"
+        raise TownletError(what, "use the release of Townlet that wrote it, or take it from a backup", Mark(str(path)))
+    if found.get("sha256") != _digest(meta):
+        what = f"{path.name} was changed or damaged: it does not match its own checksum"
+        fix = f"take it from a backup, or accept it as it is: townlet runs verify {path.parent} --reseal"
+        raise TownletError(what, fix, Mark(str(path)))
+    return meta
+
+
+def _digest(meta: Mapping[str, Any]) -> str:
+    text = json.dumps({"format": FORMAT, **meta}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def checked(found: dict[str, Any], path: Path) -> dict[str, Any]:

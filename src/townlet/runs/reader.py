@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -12,6 +13,7 @@ from typing import Any, Final, Self
 from townlet.errors import Mark, TownletError, did_you_mean
 from townlet.runs.catalogue import METRICS
 from townlet.runs.database import DAMAGED, connect, in_words
+from townlet.runs.intact import require_intact
 from townlet.runs.schema import TABLES, WALL
 
 Columns = dict[str, list[Any]]
@@ -28,14 +30,33 @@ class Reader:
         self.path = path
         self._connection = connect(path, self.read_only)
 
+    def _require_intact(self, table: str, last: int | None = None) -> None:
+        """Refuse a table, or its last few rows, that are not as they were written."""
+        require_intact(self._connection, self.path, table, last)
+
+    @contextmanager
+    def _snapshot(self, *tables: str, last: int | None = None) -> Iterator[None]:
+        """One state of the file for the check of these tables and for all that is read from them."""
+        self.flush()
+        with in_words(self.path):
+            began = not self._connection.in_transaction
+            if began:
+                self._connection.execute("BEGIN")
+            try:
+                for table in tables:
+                    self._require_intact(table, last)
+                yield
+            finally:
+                if began:
+                    self._connection.execute("COMMIT")
+
     def flush(self) -> None:
         """Nothing waits in a reader."""
 
     def content_digest(self) -> str:
         """A sha256 over all that does not depend on the clock: equal for two runs that did the same."""
-        self.flush()
         digest, marks = hashlib.sha256(), ", ".join("?" * len(TIMED))
-        with in_words(self.path):
+        with self._snapshot(*TABLES):
             for table, columns in TABLES.items():
                 names = ", ".join(f'"{column}"' for column in columns if column != WALL)
                 timed = f"WHERE coalesce(name, '') NOT IN ({marks})" if table in ("updates", "alerts") else ""
@@ -61,7 +82,6 @@ class Reader:
 
         Every table also has the column `number`, by which a row is found again; it must be asked for.
         """
-        self.flush()
         types = known(table, (*columns, *(where or {})))
         names = tuple(columns) or tuple(types)
         tests: list[str] = ["1"]
@@ -75,40 +95,38 @@ class Reader:
             values.append(value)
         shown = ", ".join(map(_column, names))
         select = f'SELECT {shown} FROM "{table}" WHERE {" AND ".join(tests)} ORDER BY rowid'
-        rows = self._fetch(f"{select} DESC LIMIT ?", (*values, last))[::-1] if last else self._fetch(select, values)
+        with self._snapshot(table, last=None if values else last):
+            rows = self._fetch(f"{select} DESC LIMIT ?", (*values, last))[::-1] if last else self._fetch(select, values)
         lists = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
         return {name: self._decoded(types.get(name, ""), column) for name, column in zip(names, lists, strict=True)}
 
     def names(self) -> list[str]:
         """The figures of updates that were recorded."""
-        self.flush()
-        return [row[0] for row in self._fetch('SELECT DISTINCT "name" FROM "updates" ORDER BY "name"')]
+        with self._snapshot("updates"):
+            return [row[0] for row in self._fetch('SELECT DISTINCT "name" FROM "updates" ORDER BY "name"')]
 
     def series(self, name: str, points: int = 0) -> tuple[list[int], list[float]]:
         """A figure over env_steps; with `points` at most so many, each the mean over a stretch."""
-        self.flush()
-        if not points:
-            rows = self._fetch('SELECT "env_steps", "value" FROM "updates" WHERE "name" = ? ORDER BY rowid', (name,))
-        else:
+        query = 'SELECT "env_steps", "value" FROM "updates" WHERE "name" = :name ORDER BY rowid'
+        if points:
             span = 'SELECT min("env_steps") AS low, max("env_steps") AS high FROM "updates" WHERE "name" = :name'
             stretch = '("env_steps" - low) * :points / (high - low + 1)'
-            rows = self._fetch(
+            query = (
                 f'SELECT max("env_steps"), avg("value") FROM "updates", ({span}) WHERE "name" = :name '
-                f"GROUP BY {stretch} ORDER BY 1",
-                {"name": name, "points": points},
+                f"GROUP BY {stretch} ORDER BY 1"
             )
+        with self._snapshot("updates"):
+            rows = self._fetch(query, {"name": name, "points": points} if points else {"name": name})
         there = [(moment, value) for moment, value in rows if value is not None]
         return [moment for moment, _ in there], [value for _, value in there]
 
     def totals(self, table: str, by: Sequence[str], since: int = -1) -> dict[tuple[Any, ...], int]:
         """The sum of `count` after a moment, for each combination of the columns `by`."""
-        self.flush()
         known(table, (*by, "count"))
         keys = ", ".join(f'"{name}"' for name in by)
-        rows = self._fetch(
-            f'SELECT {keys}, sum("count") FROM "{table}" WHERE "env_steps" > ? GROUP BY {keys} ORDER BY {keys}',
-            (since,),
-        )
+        query = f'SELECT {keys}, sum("count") FROM "{table}" WHERE "env_steps" > ? GROUP BY {keys} ORDER BY {keys}'
+        with self._snapshot(table):
+            rows = self._fetch(query, (since,))
         return {tuple(row[:-1]): int(row[-1] or 0) for row in rows}
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from townlet.config.flow import flow
 from townlet.errors import TownletError
-from townlet.runs import disk, films, maps, page, plots, words
+from townlet.runs import disk, films, maps, page, plots, seal, words
 from townlet.runs.catalogue import METER, METRICS, described
 from townlet.runs.curves import Lives, Stretches, lives, stretches
 from townlet.runs.folder import Run
@@ -18,7 +18,7 @@ from townlet.runs.overview import sparkline
 from townlet.runs.page import Section
 from townlet.runs.plots import Plot
 from townlet.runs.reader import Reader
-from townlet.runs.settings import recipe_hash
+from townlet.runs.settings import experiment_hash
 from townlet.runs.vocabulary import Vocabulary, vocabulary
 
 STRETCHES: Final = 150  # of a curve
@@ -32,8 +32,9 @@ MAX_TEXT: Final = 1 << 20
 # What meta.json says and the report tells elsewhere, or in other words.
 ELSEWHERE: Final = (
     "recipe", "asked", "overrides", "resumed_with", "seed", "seconds", "summary", "size", "places", "threads", "rows",
+    "files",
 )  # fmt: skip
-HASHES: Final = ("world", "evaluation_world", "gym", "interface")
+HASHES: Final = ("recipe_hash", "world", "evaluation_world", "gym", "interface")
 UNSHOWN: Final = ("episode_length", "updates_per_second", "memory_mb")  # shown above, or of little use over time
 NO_STAGE: Final = "0"  # of lives in a run without a curriculum
 
@@ -58,6 +59,9 @@ def write(run: Run) -> tuple[Path, Path]:
     text = page.markdown(title, about, sections, run.plots.name)
     disk.replace_file(run.report_md, text.encode("utf-8", "replace"))
     disk.replace_file(run.report_html, page.html(title, about, sections).encode("utf-8", "replace"))
+    files = [run.report_md, run.report_html, *(run.plots / f"{name}.svg" for name in drawn)]
+    names = [str(file.relative_to(run.path)) for file in files]
+    disk.replace_file(run.report_seal, seal.listing(seal.checksums(run.path, names)))
     return run.report_md, run.report_html
 
 
@@ -145,7 +149,7 @@ def _facts(run: Run, meta: Mapping[str, Any]) -> list[tuple[str, str]]:
             value = ", ".join(map(str, value))
         rows.append((f"{name} (sha256)" if name in HASHES else name, str(value)))
     with suppress(TownletError):  # where resolved.yaml is damaged, the other facts stand
-        rows.append(("recipe without seed (sha256)", recipe_hash(run)))
+        rows.append(("recipe without seed (sha256)", experiment_hash(run)))
     return rows
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 APPLICATION: Final = 0x746F776E  # "town", in the header of the file
-VERSION: Final = 3
+VERSION: Final = 4
+GROUPS: Final = "row_groups"  # checksums of the rows of each flush, by table; see `integrity`
 WALL: Final = "wall"  # seconds of the wall clock: in every table, and in no comparison of two runs
 
 _MOMENT: Final = {"env_steps": "INTEGER", "updates": "INTEGER"}
@@ -101,6 +102,10 @@ def statements() -> list[str]:
         )
         made.append(f'CREATE TABLE "{table}" ({fields})')
         made.append(f'CREATE INDEX "{table}_moment" ON "{table}" ("env_steps")')
+    made.append(
+        f'CREATE TABLE "{GROUPS}" ("table" TEXT NOT NULL, "first" INTEGER NOT NULL, "last" INTEGER NOT NULL, '
+        '"env_steps" INTEGER NOT NULL, "digest" BLOB NOT NULL)'
+    )
     made.append('CREATE INDEX "updates_name" ON "updates" ("name", "env_steps", "value")')
     return made
 

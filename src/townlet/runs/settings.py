@@ -32,7 +32,7 @@ def settings(run: Run) -> dict[str, Any]:
     return flat
 
 
-def recipe_hash(run: Run) -> str:
+def experiment_hash(run: Run) -> str:
     """The same for runs that differ in their seed alone, sha256."""
     same = {path: value for path, value in settings(run).items() if path.split(".")[0] not in APART}
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()

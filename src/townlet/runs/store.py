@@ -1,7 +1,8 @@
 """The metrics of a run: SQLite in WAL mode, one writer and any number of readers.
 
-Rows wait in memory until `flush`, which is one transaction. Before a checkpoint call `sync`; after a crash call
-`rewind` with the checkpoint's env_steps and position: what it saw is there exactly once, and nothing else.
+Rows wait in memory until `flush`, which is one transaction and adds their checksums. Before a checkpoint call `sync`;
+after a crash call `rewind` with the checkpoint's env_steps and position: exactly the rows that it counts remain, and
+each is checked against its checksum.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from townlet.errors import Mark, TownletError
+from townlet.runs import disk, integrity
 from townlet.runs.database import FIX, in_words, settle
 from townlet.runs.reader import Reader, known
 from townlet.runs.schema import TABLES, WALL, insertion
@@ -25,6 +27,13 @@ WAITING: Final = 20_000  # rows in memory before they are flushed unasked
 
 def _unchecked() -> None:
     """For a file that is written without a lock."""
+
+
+class Position(NamedTuple):
+    """How far the metrics reach: rows per table, and the digest (hex) that authenticates them."""
+
+    rows: dict[str, int]
+    digest: str
 
 
 class Store(Reader):
@@ -38,6 +47,9 @@ class Store(Reader):
         super().__init__(path)
         self._waiting: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
         self._counts = self._count()
+        with in_words(path):
+            self._head = integrity.head(self._connection)
+        self._named = False  # whether the names of SQLite's files are durable
 
     @property
     def empty(self) -> bool:
@@ -67,42 +79,77 @@ class Store(Reader):
         """Write what waits, in one transaction. When it fails nothing is written and the rows go on waiting."""
         if not any(self._waiting.values()):
             return
+        counts, head = dict(self._counts), self._head
         with in_words(self.path), self._transaction():
             for table, rows in self._waiting.items():
-                self._connection.executemany(insertion(table), rows)
-        for table, rows in self._waiting.items():
-            self._counts[table] += len(rows)
+                if rows:
+                    self._connection.executemany(insertion(table), rows)
+                    first, counts[table] = counts[table] + 1, counts[table] + len(rows)
+                    head = integrity.add_group(self._connection, table, first, counts[table], head)
+        self._counts, self._head = counts, head
+        for rows in self._waiting.values():
             rows.clear()
 
-    def sync(self) -> dict[str, int]:
-        """Flush, and let it survive a loss of power. Gives the position to keep in a checkpoint."""
+    def sync(self) -> Position:
+        """Flush and make every row durable; the position belongs into a checkpoint.
+
+        SQLite fsyncs its log only when it checkpoints, which a reader may prevent: so it is fsynced here.
+        """
         self.flush()
+        log = self.path.with_name(f"{self.path.name}-wal")
+        try:
+            if log.exists():  # POSIX locks are on other files: closing this descriptor releases none of them
+                disk.sync_file(log)
+            if not self._named:
+                disk.sync_folder(self.path.parent)
+                self._named = True
+        except OSError as error:
+            raise disk.explained(error, f"cannot write {log}", "then go on from the last checkpoint") from error
         with in_words(self.path):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        return dict(self._counts)
+        return Position(dict(self._counts), self._head.hex())
 
-    def rewind(self, env_steps: int, position: Mapping[str, int] | None = None) -> None:
+    def rewind(self, env_steps: int, position: Position | None = None) -> None:
         """Remove everything after a moment and after a position from `sync`, in one transaction.
 
         An episode that ended before that moment may have been written after it, so the moment alone does not tell.
-        Rows are only ever added: the n-th has rowid n. Fewer rows than the position says are refused.
+        Rows are only ever added: the n-th has rowid n. With a position all that remains is checked: missing or
+        changed rows are refused, and nothing is removed then.
         """
+        rows = position.rows if position else {}
         with in_words(self.path), self._transaction():
             for table in TABLES:
                 self._connection.execute(f'DELETE FROM "{table}" WHERE "env_steps" > ?', (env_steps,))
-            for table, wanted in (position or {}).items():
+            for table, wanted in rows.items():
                 if table in TABLES:
                     self._connection.execute(f'DELETE FROM "{table}" WHERE rowid > ?', (wanted,))
             counts = self._count()
-            for table, wanted in (position or {}).items():
+            for table, wanted in rows.items():
                 if (found := counts.get(table)) != wanted:
                     what = f"up to env_steps {env_steps} '{table}' has {found} rows and the checkpoint saw {wanted}"
                     raise TownletError(
                         what, f"these metrics are of another run or damaged: {FIX}", Mark(str(self.path))
                     )
-        self._counts = counts
-        for rows in self._waiting.values():
-            rows.clear()
+            head = integrity.cut(self._connection, counts)
+            if position:
+                self._verify_all(head, position)
+        self._counts, self._head = counts, head
+        for waiting in self._waiting.values():
+            waiting.clear()
+
+    def _verify_all(self, head: bytes, position: Position) -> None:
+        """Refuse rows that are not those which the position authenticates."""
+        for table in TABLES:
+            for damage in integrity.damages(self._connection, table, integrity.groups(self._connection, table)):
+                raise damage.error(self.path)
+        if head.hex() != position.digest:
+            what = "the metrics are not those that the checkpoint counts: their checksums end in another digest"
+            raise TownletError(what, FIX, Mark(str(self.path)))
+        if fault := integrity.structure(self._connection):
+            raise TownletError(f"the metrics are damaged: {fault}", FIX, Mark(str(self.path)))
+
+    def _require_intact(self, table: str, last: int | None = None) -> None:
+        """The writer's own rows were checked by `rewind`."""
 
     def close(self) -> None:
         """Flush and close; the file alone then holds everything."""

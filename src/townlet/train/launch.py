@@ -13,11 +13,11 @@ from townlet.agents.agent import unasked
 from townlet.contract.state import Stateful
 from townlet.errors import EnvironmentFailed, Mark, TownletError
 from townlet.rng import Streams
-from townlet.runs import checkpoint, disk, films
+from townlet.runs import checkpoint, disk, films, seal
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
-from townlet.runs.store import Store
+from townlet.runs.store import Position, Store
 from townlet.train.arena import Best, Summary
 from townlet.train.build import Training, build
 from townlet.train.crew.shared import require_shared
@@ -94,7 +94,8 @@ class Saver:
             film(self._run, self._t, "best")
         now, budget = self._t.counters, self._limits.recipe.budget
         position = self._store.sync()
-        info = {**self._facts, **now.state(), "seconds": round(self._limits.seconds, 3), "metrics": position}
+        info = {**self._facts, **now.state(), "seconds": round(self._limits.seconds, 3)}
+        info |= {"metrics": position.rows, "metrics_digest": position.digest}
         if score is not None:
             info["score"] = score
         if self._limits.owed:
@@ -122,7 +123,7 @@ def begin(loaded: Loaded, root: Path, team: Team | None = None) -> Begun:
     recipe = loaded.recipe
     training, begun_with = _before_first_step(loaded, root, team)
     texts = (asked_text(loaded), resolved_text(loaded))
-    meta = describe(loaded, begun_with)
+    meta = describe(loaded, begun_with) | {"recipe_hash": seal.hash_of_text(texts[1])}
     worlds, tune = loaded.arena.texts(), tune_text(recipe.agent)
     run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
     return Begun(loaded, training, run)
@@ -170,6 +171,7 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
     if last.info.get("published"):
         what = f"{run.name} was published with what acts alone: its training cannot go on"
         raise TownletError(what, "start a new run, with init_from to begin with its weights", Mark(str(run.path)))
+    seal.require_resumable(run, last)
     wanted = facts(loaded)
     for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
         own, now = last.info.get(name), wanted.pop(name, None)
@@ -230,7 +232,7 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
     with Store(run.metrics_file, lock.check) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
         all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
-        keeper = Saver(run, lock, t, journal, store, limits, facts(loaded))
+        keeper = Saver(run, lock, t, journal, store, limits, facts(loaded) | seal.carried(run, begun.changes))
         t.tuning.file = run.tune_file
         t.company.begin(run, begun.changes)
         for note in loaded.notes:
@@ -289,6 +291,8 @@ def _go_on(begun: Begun, last: Checkpoint, journal: Journal, store: Store, limit
     # Only now: a change that the checkpoint does not fit must leave nothing behind.
     if not limits.over:
         run.note(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
+    elif lost:  # the checkpoint that is written below carries them
+        run.note(resumed_with=list(begun.changes))
     for error in checkpoint.survey(run.checkpoints)[1].values():
         journal.alert("checkpoint", f"{error.mistakes[0].what}; it is kept, and counts neither as best nor last")
     if not t.env.exact:
@@ -330,8 +334,8 @@ def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: R
     t.restore(state["training"])
     t.company.restore(last.path.name)
     journal.restore(state["journal"])
-    position = info.get("metrics") or {}
-    lost = store.empty and any(position.values())  # somebody moved the file away
+    position = Position(info["metrics"], info["metrics_digest"])
+    lost = store.empty and any(position.rows.values())  # somebody moved the file away
     if not lost:
         store.rewind(last.env_steps, position)
     checkpoint.rewind(run.checkpoints, last.env_steps)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.errors import Mistakes, TownletError
+from townlet.runs import seal
 from townlet.runs.folder import Run
 from townlet.train.load import Loaded, load
 from townlet.train.recipe import Recipe
@@ -28,6 +29,7 @@ MAY_CHANGE: Final = (
 def reopen(run: Run, overrides: Sequence[str] = ()) -> Loaded:
     """The recipe and the worlds of a run, with `overrides` of what may change; raises Mistakes."""
     earlier = run.meta().get("resumed_with", ())
+    seal.require_files(run)
     kept = _kept(run)
     before = load(str(run.resolved_file), earlier, kept)
     loaded = load(str(run.resolved_file), [*earlier, *overrides], kept) if overrides else before

@@ -1,0 +1,202 @@
+"""Checksums of metrics: each flush adds one group of rows per table, and the digests of all groups form a chain.
+
+A digest covers the rows of its group as SQLite returns them, so that storage classes count (1 is not 1.0), and the
+digest before it. The last one thus authenticates every row; a checkpoint carries it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from townlet.errors import Mark, TownletError
+from townlet.runs.database import FIX
+from townlet.runs.schema import GROUPS, TABLES
+
+SIZE: Final = 32  # bytes of a digest
+START: Final = bytes(SIZE)  # what the first digest of a chain continues
+_SELECT: Final = {
+    table: f'SELECT rowid, {", ".join(f"{chr(34)}{column}{chr(34)}" for column in columns)} FROM "{table}"'
+    for table, columns in TABLES.items()
+}
+_CHAIN: Final = (
+    'SELECT g.rowid, g."table", g."first", g."last", g."env_steps", g."digest", p."digest" '
+    f'FROM "{GROUPS}" AS g LEFT JOIN "{GROUPS}" AS p ON p.rowid = g.rowid - 1 WHERE g."table" = ?'
+)
+
+
+class RowGroup(NamedTuple):
+    """Rows `first` to `last` of a table, written by one flush that ended at `env_steps`."""
+
+    number: int
+    table: str
+    first: int
+    last: int
+    env_steps: int
+    digest: bytes
+    previous: bytes
+
+
+class Damage(NamedTuple):
+    """Rows that are not as they were written, within a range of env_steps."""
+
+    table: str
+    why: str
+    begin: int | None = None
+    end: int | None = None
+
+    def __str__(self) -> str:
+        where = f" between env_steps {self.begin:,} and {self.end:,}" if self.end is not None else ""
+        return f"the metrics are damaged: '{self.table}'{where}: {self.why}"
+
+    def error(self, path: Path) -> TownletError:
+        """The refusal, with its remedy."""
+        return TownletError(str(self), FIX, Mark(str(path)))
+
+
+def add_group(connection: sqlite3.Connection, table: str, first: int, last: int, previous: bytes) -> bytes:
+    """Add the checksum of rows that were just inserted; the new end of the chain."""
+    rows = _rows(connection, table, first, last)
+    if len(rows) != last - first + 1:
+        raise sqlite3.DatabaseError(f"'{table}' holds rows that this run has not written")
+    moments = [row[1] for row in rows]  # env_steps is the first column of every table
+    digest = _digest(previous, table, first, last, max(moments), rows)
+    values = (table, first, last, max(moments), digest)
+    connection.execute(
+        f'INSERT INTO "{GROUPS}" ("table", "first", "last", "env_steps", "digest") VALUES (?, ?, ?, ?, ?)', values
+    )
+    return digest
+
+
+def head(connection: sqlite3.Connection) -> bytes:
+    """The end of the chain."""
+    found = connection.execute(f'SELECT "digest" FROM "{GROUPS}" ORDER BY rowid DESC LIMIT 1').fetchone()
+    return START if found is None else bytes(found[0])
+
+
+def digests(connection: sqlite3.Connection) -> set[str]:
+    """Every digest of the chain (hex), with that of no rows at all."""
+    return {START.hex(), *(bytes(found).hex() for (found,) in connection.execute(f'SELECT "digest" FROM "{GROUPS}"'))}
+
+
+def cut(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
+    """Fit the chain to tables that were shortened to so many rows; its new end."""
+    broken = [
+        found
+        for table, count in counts.items()
+        for (found,) in connection.execute(
+            f'SELECT min(rowid) FROM "{GROUPS}" WHERE "table" = ? AND "last" > ?', (table, count)
+        )
+        if found is not None
+    ]
+    if broken:
+        connection.execute(f'DELETE FROM "{GROUPS}" WHERE rowid >= ?', (min(broken),))
+    end = head(connection)
+    for table, count in counts.items():
+        query = f'SELECT coalesce(max("last"), 0) FROM "{GROUPS}" WHERE "table" = ?'
+        if (grouped := connection.execute(query, (table,)).fetchone()[0]) < count:
+            end = add_group(connection, table, grouped + 1, count, end)
+    return end
+
+
+def groups(connection: sqlite3.Connection, table: str, after: int = 0) -> list[RowGroup]:
+    """The groups of a table in order, from one after the given number on."""
+    found = connection.execute(f"{_CHAIN} AND g.rowid > ? ORDER BY g.rowid", (table, after))
+    return [_group(row) for row in found]
+
+
+def newest_groups(connection: sqlite3.Connection, table: str, rows: int) -> list[RowGroup]:
+    """The groups that hold the last few rows of a table, newest first."""
+    found: list[RowGroup] = []
+    for row in connection.execute(f"{_CHAIN} ORDER BY g.rowid DESC", (table,)):
+        found.append(_group(row))
+        rows -= found[-1].last - found[-1].first + 1
+        if rows <= 0:
+            break
+    return found
+
+
+def damages(connection: sqlite3.Connection, table: str, chain: Sequence[RowGroup], row: int = 0) -> Iterator[Damage]:
+    """What is wrong with these groups, which follow each other from the row after `row` to the end of the table."""
+    begin = 0
+    for group in chain:
+        if group.first != row + 1 or group.last < group.first:
+            yield Damage(table, "the checksums of some rows are missing", begin, group.env_steps)
+        elif not intact(connection, group):
+            yield Damage(table, "rows were changed, added or removed", begin, group.env_steps)
+        row, begin = group.last, group.env_steps
+    (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
+    (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
+    if not count == largest == row:
+        yield Damage(table, f"{count} rows are there, and the checksums cover {row}")
+
+
+def intact(connection: sqlite3.Connection, group: RowGroup) -> bool:
+    """Whether the rows of one group are as they were written."""
+    rows = _rows(connection, group.table, group.first, group.last)
+    return group.digest == _digest(group.previous, *group[1:5], rows)
+
+
+def structure(connection: sqlite3.Connection, table: str = "") -> str:
+    """What SQLite itself finds wrong with a table and its indexes, or with the whole file; nothing when all is well."""
+    query = f"PRAGMA integrity_check('{table}')" if table else "PRAGMA integrity_check"
+    found = str(connection.execute(query).fetchone()[0])
+    return "" if found == "ok" else found.splitlines()[0]
+
+
+def _group(row: tuple[Any, ...]) -> RowGroup:
+    """A group as it was read; wrong storage classes are damage."""
+    kinds = (int, str, int, int, int, bytes, bytes)
+    whole = (*row[:6], START if row[0] == 1 else row[6])
+    if not all(type(value) is kind for value, kind in zip(whole, kinds, strict=True)):
+        raise sqlite3.DatabaseError("the checksums of rows are damaged")
+    return RowGroup(*whole)
+
+
+def _rows(connection: sqlite3.Connection, table: str, first: int, last: int) -> list[tuple[Any, ...]]:
+    query = f"{_SELECT[table]} WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+    return connection.execute(query, (first, last)).fetchall()
+
+
+def _digest(previous: bytes, table: str, first: int, last: int, env_steps: int, rows: Sequence[Sequence[Any]]) -> bytes:
+    """The digest of a group: the one before it, its place, and its rows column by column."""
+    state = blake2b(previous, digest_size=SIZE)
+    state.update(f"{table} {first} {last} {env_steps} {len(rows)}\n".encode())
+    for column in zip(*rows, strict=True):
+        state.update(_encoded(column))
+    return state.digest()
+
+
+def _encoded(values: Sequence[Any]) -> bytes:
+    """Values with their storage classes, little-endian; those of one class lie together."""
+    kinds = set(map(type, values))
+    if len(kinds) == 1:
+        (kind,) = kinds
+        return _CODES[kind] + _PACKED[kind](values)
+    codes = b"".join(_CODES[type(value)] for value in values)
+    return codes + b"".join(
+        _PACKED[kind]([value for value in values if type(value) is kind]) for kind in _CODES if kind in kinds
+    )
+
+
+def _texts(values: Sequence[str]) -> bytes:
+    return _blobs([value.encode() for value in values])
+
+
+def _blobs(values: Sequence[bytes]) -> bytes:
+    return struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values)
+
+
+# What SQLite returns, by storage class.
+_CODES: Final[dict[type, bytes]] = {int: b"I", float: b"R", str: b"T", bytes: b"B", type(None): b"N"}
+_PACKED: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
+    int: lambda values: struct.pack(f"<{len(values)}q", *values),
+    float: lambda values: struct.pack(f"<{len(values)}d", *values),
+    str: _texts,
+    bytes: _blobs,
+    type(None): lambda values: b"",
+}

@@ -1,0 +1,184 @@
+"""What ties the files of a run together: its id, checksums of its recipe and worlds, and what checkpoints carry.
+
+The recipe hash is the sha256 of canonical JSON of [the settings in resolved.yaml, the overrides it was resumed with]:
+comments and layout do not count, and a change on purpose is an override that becomes part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from townlet.config.yaml import parse
+from townlet.errors import Mark, Mistakes, TownletError
+from townlet.runs import checkpoint, disk
+from townlet.runs.checkpoint import Checkpoint
+from townlet.runs.folder import Run
+
+CARRIED: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps", "metrics", "metrics_digest")
+MAX_BYTES: Final = 16 << 20  # of a recipe or a world
+
+
+def settings_hash(recipe: Mapping[str, Any], resumed_with: Sequence[str] = ()) -> str:
+    """The recipe hash: of settings as they stand in resolved.yaml, with the overrides of every resume."""
+    return hashlib.sha256(_canonical([recipe, list(resumed_with)]).encode()).hexdigest()
+
+
+def recipe_of(run: Run) -> dict[str, Any]:
+    """Every setting in resolved.yaml, as JSON values."""
+    return _settings(disk.read_bounded(run.resolved_file, MAX_BYTES), run.resolved_file)
+
+
+def hash_of_text(resolved: str) -> str:
+    """The recipe hash of a new run, from the text of its resolved.yaml."""
+    return settings_hash(_settings(resolved.encode(), Path("resolved.yaml")))
+
+
+def carried(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
+    """What every checkpoint of a run carries, so that only this run resumes from it, and with this recipe."""
+    if (run_id := run.meta().get("run_id")) is None:
+        what = "this run has no id: it was begun by an older release"
+        raise TownletError(what, f"start a new run, with init_from={run.name} for its weights", Mark(str(run.path)))
+    recipe, overrides = recipe_of(run), list(resumed_with)
+    return {
+        "run_id": run_id,
+        "recipe": recipe,
+        "recipe_hash": settings_hash(recipe, overrides),
+        "resumed_with": overrides,
+    }
+
+
+def require_resumable(run: Run, last: Checkpoint) -> None:
+    """Refuse to resume from a checkpoint of another run or another recipe, or without what ties it to this one."""
+    require_own(run, last)
+    if settings_hash(recipe_of(run), last.info["resumed_with"]) != last.info["recipe_hash"]:
+        raise _changed(run, last.info["recipe"])
+
+
+def require_own(run: Run, last: Checkpoint) -> None:
+    """Refuse a checkpoint of another run, or one that does not say to which it belongs."""
+    where, new = Mark(str(last.path)), f"start a new run, with init_from={run.name} to begin with its weights"
+    if missing := [name for name in CARRIED if name not in last.info]:
+        what = f"the checkpoint {last.name} carries no {missing[0]}: it was written by an older release"
+        raise TownletError(what, new, where)
+    meta = run.meta()
+    if last.info["run_id"] != meta.get("run_id"):
+        fix = "use a checkpoint of this run, or start a new run with init_from"
+        raise TownletError(f"the checkpoint {last.name} belongs to another run", fix, where)
+    overrides = list(last.info["resumed_with"])
+    if meta.get("resumed_with", [])[: len(overrides)] != overrides:
+        what = f"the checkpoint {last.name} was resumed with {' '.join(overrides)}, and meta.json does not say so"
+        raise TownletError(what, "take meta.json from a backup", Mark(str(run.meta_file)))
+
+
+def require_files(run: Run) -> None:
+    """Refuse settings or worlds of a run that are not those it began with. Runs of older releases have no checksums."""
+    require_settings(run)
+    for name in changed_files(run, run.meta()):
+        if name.startswith("worlds/"):
+            what = f"this is not the world that the {Path(name).stem} of the run {run.name} began with"
+            fix = "bring it back to what it was, or start a new run with init_from"
+            raise TownletError(what, fix, Mark(str(run.path / name)))
+
+
+def require_settings(run: Run) -> None:
+    """Refuse a resolved.yaml with other settings than those the run began with."""
+    wanted = run.meta().get("recipe_hash")
+    if wanted is not None and settings_hash(recipe_of(run)) != wanted:
+        raise _changed(run, _known_recipe(run))
+
+
+def checksums(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """The sha256 of some files below a folder, by name."""
+    return {name: sha256(folder / name) for name in names}
+
+
+def listing(sums: Mapping[str, str]) -> bytes:
+    """Checksums by name, as `sha256sum` writes them, so that `sha256sum -c` can check them too."""
+    return "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
+
+
+def listed(path: Path) -> dict[str, str]:
+    """The checksums in such a file, by name; a line that is none stands for itself, without a checksum."""
+    lines = disk.read_bounded(path, MAX_BYTES).decode("utf-8", "replace").splitlines()
+    parts = ((line, line.partition("  ")) for line in lines)
+    return {name or line: digest for line, (digest, _, name) in parts}
+
+
+def changed_files(run: Run, meta: Mapping[str, Any]) -> list[str]:
+    """Files with a checksum in meta.json that are missing or have other bytes; worlds without one count too."""
+    known: Mapping[str, str] = meta.get("files") or {}
+    odd = [name for name, wanted in known.items() if _sha256_or_none(run.path, name) != wanted]
+    if known and run.worlds.is_dir():
+        odd += [f"worlds/{p.name}" for p in sorted(run.worlds.iterdir()) if f"worlds/{p.name}" not in known]
+    return odd
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Settings that differ, as (path, before, after); None where a key is missing."""
+    for key in {**before, **after}:
+        a, b, place = before.get(key), after.get(key), f"{path}.{key}" if path else key
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from differences(a, b, place)
+        elif _canonical(a) != _canonical(b):
+            yield place, a, b
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_or_none(folder: Path, name: str) -> str | None:
+    """None where there is no such plain file below the folder."""
+    path = folder / name
+    if path.is_symlink() or not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
+        return None
+    try:
+        return sha256(path)
+    except OSError:
+        return None
+
+
+def _changed(run: Run, before: Mapping[str, Any] | None) -> TownletError:
+    """The refusal of an edited resolved.yaml, with the first setting that differs where it is known."""
+    found = next(differences(before, recipe_of(run)), None) if before else None
+    told = "" if found is None else f": {found[0]} is {_shown(found[2])} and was {_shown(found[1])}"
+    what = f"resolved.yaml was changed after the run began{told}"
+    fix = (
+        "bring it back to what it was. A change on purpose is an override, which is recorded: townlet train --resume "
+        f"{run.name} key=value; what cannot change that way needs a new run, with init_from={run.name}"
+    )
+    return TownletError(what, fix, Mark(str(run.resolved_file)))
+
+
+def _known_recipe(run: Run) -> Mapping[str, Any] | None:
+    """The settings that the newest checkpoint carries."""
+    try:
+        last = checkpoint.newest(run.checkpoints)
+    except TownletError:
+        return None
+    found = last.info.get("recipe") if last else None
+    return found if isinstance(found, Mapping) else None
+
+
+def _settings(text: bytes, path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(_canonical(parse(text, str(path)).plain()))
+    except Mistakes as error:
+        first = error.mistakes[0]
+        fix = "take the file from a backup"
+        raise TownletError(f"{path.name} cannot be read: {first.what}", fix, first.where) from None
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "missing" if value is None else json.dumps(value)[:60]
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -1,0 +1,219 @@
+"""Attacks on the files of a run: edited settings, foreign and renamed checkpoints, flipped bits in every file."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from crash.smith import kept, odd_leaves
+from townlet.errors import TownletError
+from townlet.runs import checkpoint, content
+from townlet.runs.folder import Run
+from townlet.runs.manifest import MANIFEST
+from townlet.runs.reader import Reader
+from townlet.runs.tree import flatten
+from townlet.runs.verify import reseal, verify
+from townlet.train.launch import resume, start
+from townlet.train.policies import load_policy
+from train.tiny import tiny
+
+PAUSED, LATER = 600, 700
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that was stopped in the middle, with a report; only to be copied."""
+    run = start(tiny("town:dqn", "metrics.tensorboard=true"), tmp_path_factory.mktemp("sealed"), pause_at=PAUSED).run
+    from townlet.runs.report import write
+
+    write(run)
+    return run
+
+
+@pytest.fixture
+def run(paused: Run, tmp_path: Path) -> Run:
+    """A copy of one's own."""
+    shutil.copytree(paused.path, tmp_path / paused.name)
+    return Run(tmp_path / paused.name)
+
+
+def problems(run: Run) -> dict[str, str]:
+    return {item.name: item.text for item in verify(run).items if item.state in ("damaged", "missing")}
+
+
+def newest(run: Run) -> checkpoint.Checkpoint:
+    found = checkpoint.newest(run.checkpoints)
+    assert found is not None
+    return found
+
+
+def test_an_untouched_run_is_whole(run: Run) -> None:
+    assert problems(run) == {}
+    assert verify(run).usable == ["Resume, play and eval work from step 600."]
+
+
+def test_a_run_with_an_edited_gamma_is_not_resumed(run: Run) -> None:
+    text = run.resolved_file.read_text()
+    assert "gamma: 0.99" in text
+    run.resolved_file.write_text(text.replace("gamma: 0.99", "gamma: 0.9"))
+    with pytest.raises(TownletError, match=r"agent\.gamma is 0\.9 and was 0\.99.*override.*--resume"):
+        resume(run, pause_at=LATER)
+    assert "agent.gamma is 0.9 and was 0.99" in problems(run)["resolved.yaml"]
+    reseal(run)  # meta.json and its list of files are accepted as they are, and the checkpoint still refuses
+    with pytest.raises(TownletError, match=r"agent\.gamma is 0\.9 and was 0\.99"):
+        resume(run, pause_at=LATER)
+
+
+def test_other_comments_in_resolved_yaml_are_reported_and_do_no_harm(run: Run) -> None:
+    run.resolved_file.write_text("# mine\n" + run.resolved_file.read_text())
+    assert "only comments" in problems(run)["resolved.yaml"]
+    assert resume(run, pause_at=LATER).ending.why
+
+
+def test_an_edited_recipe_of_a_run_without_a_checkpoint_is_not_begun_again(run: Run) -> None:
+    shutil.rmtree(run.checkpoints)
+    run.resolved_file.write_text(run.resolved_file.read_text().replace("gamma: 0.99", "gamma: 0.9"))
+    with pytest.raises(TownletError, match=r"resolved\.yaml was changed"):
+        resume(run, pause_at=LATER)
+
+
+def test_a_deliberate_change_is_an_override_and_part_of_the_recipe_from_then_on(run: Run) -> None:
+    before = newest(run).info["recipe_hash"]
+    resume(run, ["agent.lr=0.002"], pause_at=LATER)
+    after = newest(run)
+    assert run.meta()["resumed_with"] == after.info["resumed_with"] == ["agent.lr=0.002"]
+    assert after.info["recipe_hash"] != before
+    assert problems(run) == {}
+    resume(run, pause_at=LATER + 100)  # with it, and without being asked again
+    run.note(resumed_with=[])
+    with pytest.raises(TownletError, match=r"was resumed with agent\.lr=0\.002, and meta\.json does not say so"):
+        resume(run)
+
+
+def test_an_edited_meta_json_is_refused(run: Run) -> None:
+    text = run.meta_file.read_text()
+    run.meta_file.write_text(text.replace('"seed": 0', '"seed": 1'))
+    for use in (resume, load_policy):
+        with pytest.raises(TownletError, match=r"does not match its own checksum.*runs verify .* --reseal"):
+            use(run)
+    assert "checksum" in problems(run)["meta.json"]
+    reseal(run)
+    assert problems(run) == {}
+    assert run.meta()["seed"] == 1
+
+
+def test_a_checkpoint_of_another_run_is_not_resumed(run: Run, tmp_path: Path) -> None:
+    other = start(tiny("town:dqn", "metrics.tensorboard=true"), tmp_path / "other", pause_at=PAUSED).run
+    shutil.rmtree(newest(run).path)
+    shutil.copytree(newest(other).path, run.checkpoints / newest(other).name)
+    with pytest.raises(TownletError, match="belongs to another run"):
+        resume(run)
+    assert "belongs to another run" in problems(run)[f"checkpoints/{newest(run).name}"]
+    load_policy(run)  # which is no lie: it plays, as a run that was put together by hand
+
+
+def test_an_older_checkpoint_renamed_to_a_later_step_is_refused(run: Run) -> None:
+    older = newest(run)
+    renamed = older.path.with_name(checkpoint.name_at(PAUSED + 400))
+    older.path.rename(renamed)
+    for use in (resume, load_policy, lambda run: checkpoint.verify(renamed)):
+        with pytest.raises(TownletError, match=f"was renamed: it was taken at step {PAUSED}"):
+            use(run)
+    assert "was renamed" in problems(run)[f"checkpoints/{renamed.name}"]
+
+
+@pytest.mark.parametrize("key", ["run_id", "recipe_hash", "env_steps", "metrics_digest"])
+def test_a_checkpoint_without_what_ties_it_to_its_run_is_not_resumed(key: str, run: Run) -> None:
+    path = newest(run).path / MANIFEST
+    manifest = json.loads(path.read_text())
+    del manifest["info"][key]
+    path.write_text(json.dumps(manifest))
+    (path.parent / "manifest.sha256").write_bytes(content._seal(path.read_bytes()))
+    with pytest.raises(TownletError, match=f"carries no {key}: it was written by an older release.*init_from"):
+        resume(run)
+
+
+def test_an_override_that_is_killed_before_its_first_checkpoint_is_kept(run: Run) -> None:
+    """meta.json knows the override then, and the last checkpoint does not yet."""
+    run.note(resumed_with=["agent.lr=0.002"])
+    resume(run, pause_at=LATER)
+    assert newest(run).info["resumed_with"] == ["agent.lr=0.002"]
+
+
+def flip(path: Path, rng: random.Random) -> Callable[[], None]:
+    """Change one bit of a file; gives what changes it back."""
+    before = path.read_bytes()
+    place, bit = rng.randrange(len(before)), rng.randrange(8)
+    path.write_bytes(before[:place] + bytes([before[place] ^ 1 << bit]) + before[place + 1 :])
+    return lambda: void(path.write_bytes(before))
+
+
+def void(_: object) -> None:
+    """Nothing."""
+
+
+def figures(run: Run) -> str:
+    """All figures that commands report."""
+    with Reader(run.metrics_file) as store:
+        return store.content_digest() + "".join(run.meta().get("summary", []))
+
+
+def harmless(run: Run, whole: Run, resumed: dict[str, object], rng: random.Random, everything: bool) -> None:
+    """No figure and no weight has changed; weights take long, so only some are asked for."""
+    assert figures(run) == figures(whole)
+    assert not odd_leaves(
+        flatten(checkpoint.read(newest(run).path)[0]), flatten(checkpoint.read(newest(whole).path)[0])
+    )
+    if everything:
+        copy = Run(run.path.with_name("resumed"))
+        shutil.copytree(run.path, copy.path)
+        resume(copy, pause_at=LATER)
+        assert not odd_leaves(kept(copy.path), resumed)
+        shutil.rmtree(copy.path)
+
+
+FREE = re.compile(r"lock|log\.txt|tensorboard/.*|tune\.yaml|live\.feed")
+
+
+def flips(run: Run, paused: Run, count: int, resumes: int) -> dict[str, int]:
+    """Flip bits one after the other, spread evenly over all files; how many were reported and how many harmless."""
+    rng, seen = random.Random(7), {"reported": 0, "harmless": 0}
+    whole = Run(run.path.with_name("whole"))
+    shutil.copytree(paused.path, whole.path)
+    resume(whole, pause_at=LATER)
+    resumed = kept(whole.path)
+    files = sorted(
+        p for p in run.path.rglob("*") if p.is_file() and p.stat().st_size and p.parent.name != "tensorboard"
+    )
+    for number in range(count):
+        path = files[number % len(files)]
+        name, restore = str(path.relative_to(run.path)), flip(path, rng)
+        try:
+            if problems(run):
+                seen["reported"] += 1
+            else:
+                assert FREE.fullmatch(name) or path.name == "metrics.db", f"a flipped bit in {name} was not noticed"
+                seen["harmless"] += 1
+                harmless(run, paused, resumed, rng, seen["harmless"] <= resumes and name != "tune.yaml")
+        finally:
+            restore()
+    assert problems(run) == {}
+    return seen
+
+
+def test_flipped_bits_in_every_file_of_a_run_are_reported_or_harmless(run: Run, paused: Run) -> None:
+    seen = flips(run, paused, 120, 2)
+    assert seen["reported"] > 60
+    assert seen["harmless"]
+
+
+@pytest.mark.long(minutes=5)
+def test_a_thousand_flipped_bits_are_reported_or_harmless(run: Run, paused: Run) -> None:
+    seen = flips(run, paused, 1000, 25)
+    assert seen["reported"] > 500
