@@ -41,7 +41,7 @@ struct control {
     int32_t fail_errno;
     int32_t fail_lasting; /* all after it fail too */
     int32_t fail_short;   /* a write writes half of its bytes first, as a disk that becomes full does */
-    int32_t unused;
+    int32_t fail_growing; /* only what needs room: a file that is created, a write beyond the end of its file */
     uint64_t seen;       /* operations of these kinds since they were chosen */
     uint64_t failed;     /* of which so many failed */
     uint64_t counts[32]; /* all operations of each kind */
@@ -181,7 +181,8 @@ static int open_below(int folder, const char *path, int flags, mode_t mode, char
     struct stat found;
     lock();
     int there = !fstatat(folder, path, &found, 0), result = -1;
-    if (!fails(OPEN, 0, whole, NULL)) result = REAL(openat)(folder, path, flags, mode);
+    int spared = control->fail_growing && (there || !(flags & (O_CREAT | O_TMPFILE)));
+    if (spared || !fails(OPEN, 0, whole, NULL)) result = REAL(openat)(folder, path, flags, mode);
     if (result >= 0 && result < FILES && !fstat(result, &found)) {
         inodes[result] = found.st_ino;
         note(flags & O_CREAT && !there ? CREATE : OPEN, 0, found.st_ino, 0, whole, NULL, NULL, 0, 0);
@@ -246,6 +247,14 @@ int dup3(int descriptor, int to, int flags) { COPY_OF(REAL(dup3)(descriptor, to,
 FCNTL(fcntl)
 FCNTL(fcntl64)
 
+static int grows(int descriptor, size_t size, off_t place) {
+    struct stat found;
+    if (fstat(descriptor, &found)) return 1;
+    int appends = REAL(fcntl)(descriptor, F_GETFL) & O_APPEND;
+    off_t start = place >= 0 ? place : appends ? found.st_size : lseek(descriptor, 0, SEEK_CUR);
+    return start + (off_t)size > found.st_size;
+}
+
 /* `place` is -1 for the file's own position. */
 static ssize_t write_parts(int descriptor, const struct iovec *parts, int count, off_t place) {
     uint64_t inode = BELOW(descriptor);
@@ -254,7 +263,8 @@ static ssize_t write_parts(int descriptor, const struct iovec *parts, int count,
     for (int part = 0; part < count; part++) size += parts[part].iov_len;
     size_t room = size;
     lock();
-    if (!fails(WRITE, inode, NULL, &room)) {
+    int spared = control->fail_growing && !grows(descriptor, size, place);
+    if (spared || !fails(WRITE, inode, NULL, &room)) {
         struct iovec single = {count ? parts[0].iov_base : NULL, room};
         if (room < size && single.iov_len > parts[0].iov_len) single.iov_len = parts[0].iov_len;
         const struct iovec *written = room < size ? &single : parts;

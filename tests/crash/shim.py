@@ -112,20 +112,22 @@ class Shim:
         struct.pack_into("=q", self._memory, CLOCK, now + int(seconds * 1e9))
 
     def fail(
-        self, kinds: str | tuple[str, ...], error: int, at: int = 1, *, lasting: bool = False, short: bool = False
-    ) -> None:
+        self, kinds: str | tuple[str, ...], error: int, at: int = 1, *, lasting: bool = False, short: bool = False,
+        growing: bool = False,
+    ) -> None:  # fmt: skip
         """Let the `at`-th operation of these kinds from now on fail; `lasting`: and all after it.
 
         `short`: a write writes half of its bytes first, and the next operation fails, as on a disk that becomes full.
+        `growing`: opening what exists and writing over what is there succeed, since they need no room.
         """
         mask = sum(1 << KINDS[kind] for kind in ((kinds,) if isinstance(kinds, str) else kinds))
         self.heal()
-        struct.pack_into("=Qiiii", self._memory, ARMED + 8, at, error, lasting, short, 0)
+        struct.pack_into("=Qiiii", self._memory, ARMED + 8, at, error, lasting, short, growing)
         struct.pack_into("=Q", self._memory, ARMED, mask)
 
     def fill_disk(self) -> None:
         """From now on nothing can be created, written or enlarged."""
-        self.fail(GROWING, errno.ENOSPC, lasting=True)
+        self.fail(GROWING, errno.ENOSPC, lasting=True, growing=True)
 
     def heal(self) -> None:
         """Nothing fails any more."""

@@ -33,6 +33,7 @@ with open(here / "a", "wb", buffering=0) as file:
     found["sync"] = [outcome(lambda: os.fsync(file.fileno())) for _ in range(2)]
     shim.fill_disk()
     found["full"] = [outcome(lambda: file.write(b"xy")), outcome(lambda: os.mkdir(here / "b"))]
+    found["full"].append(outcome(lambda: os.pwrite(file.fileno(), b"z", 0)))  # needs no room
     elsewhere = outcome(lambda: Path(os.environ["SHIM_CONTROL"] + ".other").write_bytes(b"x"))
     shim.heal()
     found["healed"] = [outcome(lambda: file.write(b"xy")), elsewhere]
@@ -62,7 +63,7 @@ def test_chosen_operations_fail_and_the_wall_clock_jumps(tmp_path: Path) -> None
         "second write": [2, "EIO", 2],
         "short": [1, "ENOSPC", 2],
         "sync": ["EIO", None],
-        "full": ["ENOSPC", "ENOSPC"],
+        "full": ["ENOSPC", "ENOSPC", 1],
         "healed": [2, 1],
         "close": ["EIO", "EBADF"],
         "rename": ["EIO", True, 1],
