@@ -74,7 +74,7 @@ def test_slow_headers_are_dropped_after_ten_seconds(server: Process, count: int,
     ("count", "seconds"), [(400, 5.0), pytest.param(3000, 20.0, marks=pytest.mark.long(minutes=1))]
 )
 def test_statistics_sockets_are_capped_and_cheap(server: Process, count: int, seconds: float) -> None:
-    url = server.url.replace("/ws", "/ws/stats")
+    url = server.stats_url
     found, seen = asyncio.run(flooded(server, "sockets", url, count, seconds))
     check(found, server)
     assert seen["close 1013 too many dashboards are open; this page tries again later"] >= count - 256

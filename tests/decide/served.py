@@ -47,6 +47,11 @@ class Process:
         return f"ws://127.0.0.1:{self.port}/ws"
 
     @property
+    def stats_url(self) -> str:
+        """For a dashboard that only reads."""
+        return f"{self.address}/stats?token={VIEWER}"
+
+    @property
     def link(self) -> str:
         """The operator's dashboard."""
         return f"{self.origin}/?token={OPERATOR}"

@@ -98,7 +98,7 @@ def make_app(service: Service, rounds: Rounds, descriptors: Descriptors | None =
     async def game(socket: WebSocket) -> None:
         async with room.games.take(socket) as taken:
             if taken:
-                await talk(socket, app.state.desk)
+                await talk(socket, app.state.desk, _name(socket))
 
     @app.websocket("/ws/stats")
     async def stats(socket: WebSocket) -> None:
@@ -157,6 +157,12 @@ def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
     async def schema() -> dict[str, Any]:
         """JSON Schema of every message of `/ws`."""
         return service.domain.schema()
+
+
+def _name(socket: WebSocket) -> str:
+    """The name of the token with which a game was let in."""
+    identity: Identity = socket.scope.get("identity", ANONYMOUS)
+    return identity.name
 
 
 def _identity(request: Request) -> Identity | None:

@@ -19,6 +19,7 @@ class Asked(NamedTuple):
 
     message: Mapping[str, Any]
     size: int  # bytes, as JSON
+    client: str  # the owner of what it opens
     since: float
     answer: asyncio.Future[dict[str, Any]]
 
@@ -49,13 +50,13 @@ class Desk:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def ask(self, message: Mapping[str, Any], size: int = 0) -> asyncio.Future[dict[str, Any]]:
+    def ask(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> asyncio.Future[dict[str, Any]]:
         """The answer to an observation, later; at once where so many wait that it could not be decided in time.
 
         Nobody overtakes who waits: an earlier observation of the same territory would be stale then.
         """
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        asked, limits = Asked(message, size, self._loop.time(), answer), self._settings
+        asked, limits = Asked(message, size, client, self._loop.time(), answer), self._settings
         if len(self._waiting) >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([asked])
             return answer
@@ -98,7 +99,8 @@ class Desk:
     def _answer(self, asked: list[Asked], hurried: bool = False) -> None:
         """Decide, whatever comes: a mistake of ours may cost these answers, and no others."""
         try:
-            answers = self.service.answer([one.message for one in asked], hurried)
+            clients = [one.client for one in asked]
+            answers = self.service.answer([one.message for one in asked], hurried, clients)
         except Exception:
             logger.exception("%d observations could not be decided", len(asked))
             answers = [Answer(problem("INTERNAL", "the service has failed here; its output says how"))] * len(asked)

@@ -38,6 +38,7 @@ class Decided(NamedTuple):
     gate: str  # hash of the gate's settings
     version: int  # that decided; 0 where no network did
     reply: dict[str, Any]  # what the game was told, for when it asks again
+    client: str  # hash of the client that owns the territory; nothing that is learned depends on it
 
 
 class Outcome(NamedTuple):

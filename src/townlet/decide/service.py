@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.decide import milestones
+from townlet.decide.clients import Clients
 from townlet.decide.clock import Steady
 from townlet.decide.decider import Decider, Draft, Stacked
 from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
@@ -51,6 +52,7 @@ class Service:
         self.gate, self.gate_hash = settings.gate, hash_of(settings.gate)
         self._missed = set[int]()  # decisions that wait, and of what came next nobody has written anything down
         self.ears: list[Callable[[Decided, Draft], None]] = []
+        self.clients = Clients(settings.limits)
         refuse_others(folder)
         check = partial(check_length, folder, (milestones.FOLDER, VERSIONS))
         self.log = Log(folder / LOG, settings.segment, accept_data_loss=accept_data_loss, check=check)
@@ -101,8 +103,11 @@ class Service:
             self.ledger.apply(event, sight)
             return record
 
-    def answer(self, messages: Sequence[Mapping[str, Any]], hurried: bool = False) -> list[Answer]:
-        """Decide for some observations together; `hurried` leaves it to the gate alone."""
+    def answer(
+        self, messages: Sequence[Mapping[str, Any]], hurried: bool = False, clients: Sequence[str] = ()
+    ) -> list[Answer]:
+        """Decide for some observations together; `hurried` leaves it to the gate alone. `clients` sent them."""
+        clients = clients or [""] * len(messages)
         answers: list[Answer | None] = [None] * len(messages)
         left: list[tuple[int, Sight]] = []
         for place, message in enumerate(messages):
@@ -116,19 +121,22 @@ class Service:
             for place, sight in left:
                 if sight.territory in now:
                     later.append((place, sight))
-                elif (known := self._known(sight)) is not None:
+                elif (known := self._known(sight, clients[place])) is not None:
                     answers[place] = known
                 else:
                     now[sight.territory] = place, sight
-            asked = [(self._with_past(sight), messages[place]) for place, sight in now.values()]
+            asked = [(self._with_past(sight), messages[place], clients[place]) for place, sight in now.values()]
             for (place, _), answer in zip(now.values(), self._decide(asked, hurried) if asked else [], strict=True):
                 answers[place] = answer
             left = later
         return [answer for answer in answers if answer is not None]
 
-    def _known(self, sight: Sight) -> Answer | None:
-        """What is answered without deciding: to what is old, and to who asks again."""
+    def _known(self, sight: Sight, client: str) -> Answer | None:
+        """What is answered without deciding: to what is old or another client's, and to who asks again."""
         territory = self.ledger.territory(sight.territory)
+        if territory.last and self._excludes(territory.last, client):
+            what = "this territory belongs to another client"
+            return Answer(problem("FOREIGN_TERRITORY", f"{what}; take another territoryId, or send the same ?client="))
         if (reply := territory.answered(sight.time)) is not None:
             return Answer(reply, self.log.last)
         if sight.time > territory.time:
@@ -136,20 +144,28 @@ class Service:
         what = f"{sight.territory} has been seen at {territory.time:g} already, and this is of {sight.time:g}"
         return Answer(problem("STALE_OBSERVATION", f"{what}; a game that begins anew takes another territoryId"))
 
+    def _excludes(self, made: Decided, client: str) -> bool:
+        """Whether a decision, and with it the territory, is another client's."""
+        if made.client == client:
+            return False
+        recent = self.clock() - made.at <= self.settings.memory.expire_after
+        return self.clients.excludes(made.client, client, recent)
+
     def _with_past(self, sight: Sight) -> Sight:
         """With what is known of the territory besides."""
         return sight._replace(row=sight.row | self.ledger.territory(sight.territory).known)
 
-    def _decide(self, asked: Sequence[tuple[Sight, Mapping[str, Any]]], hurried: bool) -> list[Answer]:
-        """For observations of different territories, with the messages that they were."""
-        seen = [sight for sight, _ in asked]
+    def _decide(self, asked: Sequence[tuple[Sight, Mapping[str, Any], str]], hurried: bool) -> list[Answer]:
+        """For observations of different territories, with the messages that they were and the clients."""
+        seen = [sight for sight, _, _ in asked]
         snapshot: Snapshot | None = None if hurried or self.gate_only else self.versions.serving
         drafts = self._decider.decide(seen, self.gate, snapshot)
         with self.lock, self.log.together():
             if self.domain.following:
                 self._join_next(seen, self.domain.following)
             return [
-                self._settle(sight, draft, dict(message)) for (sight, message), draft in zip(asked, drafts, strict=True)
+                self._settle(sight, draft, dict(message), client)
+                for (sight, message, client), draft in zip(asked, drafts, strict=True)
             ]
 
     def _join_next(self, seen: Sequence[Sight], following: Following) -> None:
@@ -166,10 +182,10 @@ class Service:
     def _due(self, sight: Sight) -> list[int]:
         return self.ledger.join.due(sight.territory, sight.time)
 
-    def _settle(self, sight: Sight, draft: Draft, message: dict[str, Any]) -> Answer:
+    def _settle(self, sight: Sight, draft: Draft, message: dict[str, Any], client: str) -> Answer:
         """Give a decision its number and write it down; where that is impossible it is made nevertheless."""
         number = self.ledger.decisions + 1
-        made = self._made(number, sight, draft, message)
+        made = self._made(number, sight, draft, message, client)
         record = self._try(made, sight)
         if record is None:
             self._missed.update(self._due(sight))
@@ -178,7 +194,7 @@ class Service:
             ear(made, draft)
         return Answer(made.reply, record)
 
-    def _made(self, number: int, sight: Sight, draft: Draft, message: dict[str, Any]) -> Decided:
+    def _made(self, number: int, sight: Sight, draft: Draft, message: dict[str, Any], client: str) -> Decided:
         choice = Choice(
             self.ledger.ids.make(number), draft.action, draft.send, draft.reason, draft.confidence, draft.version,
             draft.probabilities,
@@ -186,7 +202,7 @@ class Service:
         return Decided(
             number, sight.territory, sight.time, self.clock(), message, draft.action, draft.propensity,
             draft.confidence, draft.send, draft.reason, draft.expected, self.gate_hash, draft.version,
-            self.domain.reply(choice),
+            self.domain.reply(choice), client,
         )  # fmt: skip
 
     def _try(self, event: Event, sight: Sight | None = None) -> int | None:
@@ -195,7 +211,7 @@ class Service:
         except LogStopped:
             return None  # `log.problem` says it to everybody who looks
 
-    def report(self, message: Mapping[str, Any]) -> Answer:
+    def report(self, message: Mapping[str, Any], client: str = "") -> Answer:
         """What the game tells of a decision; the same report twice is one."""
         try:
             told = self.domain.read_report(message)
@@ -207,6 +223,8 @@ class Service:
         if number == UNLOGGED:
             what = "that decision could not be written down, and nothing can be learned from it; leave the report out"
             return Answer(problem("UNKEPT_DECISION", what))
+        if (pending := self.ledger.pending.get(number)) and self._excludes(pending.made, client):
+            return Answer(problem("FOREIGN_DECISION", "this decision belongs to another client"))
         done = {"type": "outcome_ack", "decisionId": told.id}
         if told.value is None and not told.failed:
             return Answer(done)  # it was carried out, and what came of it shows later

@@ -116,6 +116,15 @@ class OverloadSettings(Model):
     patience: float = Field(0.05, gt=0, le=10, description="Seconds after which one has waited for too long.")
 
 
+class LimitSettings(Model):
+    """What one client may ask for: all connections with the same token together."""
+
+    messages_per_second: float = Field(
+        5000.0, gt=0, le=1e9, description="Messages of a client in the long run; more are refused one by one."
+    )
+    burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages of a client at once.")
+
+
 class DecideSettings(Model):
     """All of it, without what a domain adds: `gate` and `policy`."""
 
@@ -125,6 +134,7 @@ class DecideSettings(Model):
     learning: LearningSettings = Field(LearningSettings(), description="The trainer.")
     memory: MemorySettings = Field(MemorySettings(), description="What is kept.")
     overload: OverloadSettings = Field(OverloadSettings(), description="Past capacity.")
+    limits: LimitSettings = Field(LimitSettings(), description="Of each client.")
     judge: JudgeSettings = Field(JudgeSettings(), description="Which versions may serve.")
     versions: int = Field(20, ge=2, description="Versions that are kept. Raised, one can go back further.")
     segment: int = Field(64 << 20, ge=4096, description="Bytes in a file of the log.")

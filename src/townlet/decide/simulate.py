@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -138,13 +140,14 @@ class _Player:
     ) -> None:  # fmt: skip
         self._url, self._game, self._token = url, game, token
         self._named = {TERRITORY: name} if name else {}
+        self._client = sha256((name or secrets.token_hex(8)).encode()).hexdigest()[:16]  # the same after a reconnect
         self._trouble, self._rng, self._score = trouble, rng, score
         self._held: list[dict[str, Any]] = []  # reports that come after later ones
 
     async def play(self, observations: int, pause: float, told: Callable[[Score], None] | None) -> None:
         left = observations
         while left:
-            async with Client(self._url, self._token, PATIENCE) as client:
+            async with Client(self._url, self._token, PATIENCE, self._client) as client:
                 self._score.connections += 1
                 while left:
                     await self._turn(client)

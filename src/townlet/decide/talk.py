@@ -6,7 +6,9 @@ import asyncio
 from typing import Any, Final
 
 from fastapi import WebSocket, WebSocketDisconnect
+from fastapi.responses import PlainTextResponse
 
+from townlet.decide.clients import KEY, Connected
 from townlet.decide.desk import Desk
 from townlet.decide.service import problem
 from townlet.decide.texts import parsed, written
@@ -20,11 +22,20 @@ LEFT: Final = (WebSocketDisconnect, RuntimeError, TimeoutError)
 Promise = asyncio.Future[dict[str, Any]]
 
 
-async def talk(socket: WebSocket, desk: Desk) -> None:
-    """Until the game leaves, or does not take what it is told."""
+async def talk(socket: WebSocket, desk: Desk, token_name: str) -> None:
+    """Until the game leaves, or does not take what it is told. `token_name` is that of its access token."""
+    key = socket.query_params.get("client")
+    if key is not None and not KEY.fullmatch(key):
+        await socket.send_denial_response(PlainTextResponse(f"client must be {KEY.pattern}\n", 400))
+        return
     await socket.accept()
+    with desk.service.clients.connect(token_name, key) as client:
+        await _converse(socket, desk, client)
+
+
+async def _converse(socket: WebSocket, desk: Desk, client: Connected) -> None:
     answers: asyncio.Queue[Promise] = asyncio.Queue(IN_FLIGHT)
-    both = [asyncio.create_task(_listen(socket, answers, desk)), asyncio.create_task(_speak(socket, answers))]
+    both = [asyncio.create_task(_listen(socket, answers, desk, client)), asyncio.create_task(_speak(socket, answers))]
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -36,14 +47,14 @@ async def talk(socket: WebSocket, desk: Desk) -> None:
             raise end
 
 
-async def _listen(socket: WebSocket, answers: asyncio.Queue[Promise], desk: Desk) -> None:
+async def _listen(socket: WebSocket, answers: asyncio.Queue[Promise], desk: Desk, client: Connected) -> None:
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(frame.get("code", 1005))
         text = frame.get("text")
         wrong = problem("INVALID_MESSAGE", "a message is text, and this one is bytes")
-        await answers.put(_at_once(wrong) if text is None else _heard(text, desk))
+        await answers.put(_at_once(wrong) if text is None else _heard(text, desk, client))
 
 
 async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
@@ -53,8 +64,10 @@ async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
             await socket.send_text(written(reply).decode())
 
 
-def _heard(text: str, desk: Desk) -> Promise:
+def _heard(text: str, desk: Desk, client: Connected) -> Promise:
     """The answer to one message, now or later."""
+    if not client.messages.take():
+        return _at_once(problem("RATE_LIMITED", "more messages than limits.messages_per_second; send less, or later"))
     try:
         message = parsed(text)
     except ValueError as error:
@@ -66,9 +79,9 @@ def _heard(text: str, desk: Desk) -> Promise:
         return _at_once({"type": "pong"})
     domain = desk.service.domain
     if kind == domain.observation:
-        return desk.ask(message, len(text))
+        return desk.ask(message, len(text), client.owner)
     if kind == domain.report:
-        return desk.told(desk.service.report(message))
+        return desk.told(desk.service.report(message, client.owner))
     known = f"{domain.observation}, {domain.report}, ping"
     return _at_once(problem("UNKNOWN_TYPE", f"no message is of the type {str(kind)[:40]!r}; known: {known}"))
 

@@ -1,0 +1,76 @@
+"""Clients of the service: who owns a territory, which of them are connected, and how much each may send.
+
+An owner is the name of a token and the key that the client sends with `?client=`, hashed, since it stands in the log.
+Connections without a key are owners of their own, and what they owned is free for others with the same token once
+they are closed.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from townlet.decide.settings import LimitSettings
+from townlet.web.throttle import TokenBucket
+
+KEY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
+KEYED, KEYLESS = ".", "~"  # between the two halves of an owner
+DIGITS: Final = 12  # of each half
+
+
+class Connected(NamedTuple):
+    """The client behind a connection."""
+
+    owner: str
+    messages: TokenBucket  # shared by all connections with the same token
+
+
+class Clients:
+    """The clients that are connected."""
+
+    def __init__(self, limits: LimitSettings) -> None:
+        self._limits = limits
+        self._connections: Counter[str] = Counter()  # by owner
+        self._buckets: dict[str, TokenBucket] = {}  # by the name of the token, so that new keys do not evade it
+
+    @contextmanager
+    def connect(self, name: str, key: str | None) -> Iterator[Connected]:
+        """A connection with the token of this name, for as long as the block lasts."""
+        owner = owner_of(name, key)
+        limits = self._limits
+        bucket = self._buckets.setdefault(name, TokenBucket(limits.messages_per_second, limits.burst))
+        self._connections[owner] += 1
+        try:
+            yield Connected(owner, bucket)
+        finally:
+            self._connections[owner] -= 1
+            if not self._connections[owner]:
+                del self._connections[owner]
+
+    def excludes(self, owner: str, client: str, recent: bool) -> bool:
+        """Whether what an owner opened is closed to a client; `recent`: the owner has used it lately.
+
+        It is closed while the owner is connected or has used it lately. An owner without a key cannot come back, so
+        what it opened is free for its own token as soon as it is disconnected.
+        """
+        if owner == client or not owner or not client:  # callers within this process have no connection
+            return False
+        if owner in self._connections:
+            return True
+        return recent and not (owner[DIGITS] == KEYLESS and owner[:DIGITS] == client[:DIGITS])
+
+
+def owner_of(name: str, key: str | None) -> str:
+    """The owner of what a connection opens, short and without secrets."""
+    if key is None:
+        return f"{_hash(name)}{KEYLESS}{secrets.token_hex(DIGITS // 2)}"
+    return f"{_hash(name)}{KEYED}{_hash(f'{name} {key}')}"
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:DIGITS]
