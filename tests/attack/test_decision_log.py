@@ -179,3 +179,52 @@ def test_a_folder_of_another_commit_with_the_same_format_is_refused(tmp_path: Pa
         log.append(b'["begun","%s",{"domain":"bandit-ads"},1.0,"0123456789abcdef"]' % (b"ab" * 16))
     with pytest.raises(TownletError, match="the log was written by another version of Townlet, with other events"):
         begin(tmp_path)
+
+
+def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> None:
+    """Reports that do not count are counted; the log learns of them once a second at most."""
+    service, _, clock = begin(tmp_path)
+    id = ask(service, request(1.0))[0]["decisionId"]
+    service.report(click(id))
+    late = ask(service, request(2.0))[0]["decisionId"]
+    clock.now += 60
+    service.expire()
+    record, foreign = service.log.last, id[:-1] + ("0" if id[-1] != "0" else "1")
+    for _ in range(3000):
+        assert service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}
+        service.report(click(late))
+        service.report(click(foreign))
+    assert service.log.last == record
+    service.expire()
+    service.expire()
+    assert service.log.last == record + 1
+    counts = service.ledger.join.counts
+    assert (counts.joined, counts.duplicates, counts.late, counts.balanced) == (1, 3000, 3000, True)
+    service.report(click(id))
+    service.close()
+    again, _, _ = begin(tmp_path)
+    assert again.ledger.join.counts.duplicates == 3001  # a clean end writes the rest
+    assert again.ledger.join.counts.late == 3000
+    again.close()
+
+
+@pytest.mark.parametrize("restart", ["none", "log", "snapshot"])
+def test_a_contradicting_duplicate_has_a_code_of_its_own_and_changes_nothing(restart: str, tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path)
+    first, second, third = (ask(service, request(float(turn)))[0]["decisionId"] for turn in range(3))
+    for report in (click(first, True), click(second, False), click(third, shown=False)):
+        assert service.report(report).reply["type"] == "outcome_ack"
+    if restart == "snapshot":
+        service.milestone()
+    if restart != "none":
+        service.close()
+        service, _, _ = begin(tmp_path)
+    before = service.ledger.tally
+    for report in (click(first, False), click(second, True), click(first, shown=False), click(third, True)):
+        assert service.report(report).reply["code"] == "CONTRADICTING_REPORT"
+    for report in (click(first, True), click(second, False), click(third, shown=False)):
+        assert service.report(report).reply["type"] == "outcome_ack"
+    counts = service.ledger.join.counts
+    assert (counts.joined, counts.failed, counts.contradicting, counts.duplicates) == (2, 1, 4, 3)
+    assert service.ledger.tally == before
+    service.close()

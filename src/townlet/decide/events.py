@@ -92,10 +92,19 @@ class Serving(NamedTuple):
     at: float
 
 
-Event = Begun | Decided | Outcome | Expired | Stepped | Undone | Published | Returned | Serving
+class RefusedReports(NamedTuple):
+    """How many reports have not counted, ever; at most one event a second, however many there are."""
+
+    duplicates: int
+    late: int
+    unknown: int
+    contradicting: int
+
+
+Event = Begun | Decided | Outcome | Expired | Stepped | Undone | Published | Returned | Serving | RefusedReports
 KINDS: Final[dict[str, type[Any]]] = {
     kind.__name__.lower(): kind
-    for kind in (Begun, Decided, Outcome, Expired, Stepped, Undone, Published, Returned, Serving)
+    for kind in (Begun, Decided, Outcome, Expired, Stepped, Undone, Published, Returned, Serving, RefusedReports)
 }  # fmt: skip
 
 

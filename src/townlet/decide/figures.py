@@ -29,7 +29,7 @@ BINS: Final = 10
 PAIRS: Final = 200  # of expected and actual rewards, and decisions that a point of a curve is the mean of
 COUNTED: Final = (  # over the whole life of the service, or since it began: what only grows
     "step", "steps", "failed", "restarts", "decisions", "joined", "expired", "not_executed", "waited", "duplicates",
-    "late", "unknown", "completed", "overloaded", "outcomes",
+    "late", "unknown", "contradicting", "completed", "overloaded", "outcomes",
 )  # fmt: skip
 ROOMS: Final = ("service", "training", "buffer", "gate", "decisions")  # whose numbers Prometheus is told
 
@@ -185,6 +185,7 @@ class Figures:
             "duplicates": counts.duplicates,
             "late": counts.late,
             "unknown": counts.unknown,
+            "contradicting": counts.contradicting,
             "oldest_pending": ages.oldest,
             "mean_pending": ages.mean,
             "expire_after": self.service.settings.memory.expire_after,

@@ -6,13 +6,16 @@ No clock and no disk: everything here follows from the calls in their order, so 
 from __future__ import annotations
 
 import json
+import struct
+from array import array
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from math import isfinite
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -20,7 +23,7 @@ from townlet.contract.restore import SAME, part
 from townlet.contract.state import State
 from townlet.errors import TownletError
 
-WINDOW: Final = 1_000_000  # past decisions whose fate is remembered, one byte each
+WINDOW: Final = 1_000_000  # past decisions whose fate and report are remembered, three bytes each
 NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # what is remembered of them; NONE as well while they are pending
 MICRO: Final = 1_000_000  # whole microseconds, so that their sum is exact
 
@@ -31,6 +34,7 @@ class Fate(Enum):
     JOINED = "joined"  # it counts
     FAILED = "failed"  # it counts: the decision was not carried out
     DUPLICATE = "duplicate"  # another one came before
+    CONTRADICTING = "contradicting"  # another one came before, and said something else
     LATE = "late"  # the decision has expired, or is older than anybody remembers
     UNKNOWN = "unknown"  # nothing was decided under that number, or to wait
 
@@ -48,6 +52,7 @@ class Counts:
     duplicates: int = 0
     late: int = 0
     unknown: int = 0
+    contradicting: int = 0
 
     @property
     def not_executed(self) -> int:
@@ -61,7 +66,14 @@ class Counts:
 
 
 COUNTED: Final = tuple(field.name for field in fields(Counts) if field.name != "pending")
-REFUSED: Final = {Fate.DUPLICATE: "duplicates", Fate.LATE: "late", Fate.UNKNOWN: "unknown"}
+REFUSED: Final = {
+    Fate.DUPLICATE: "duplicates", Fate.LATE: "late", Fate.UNKNOWN: "unknown", Fate.CONTRADICTING: "contradicting",
+}  # fmt: skip
+
+
+def report_digest(value: float, failed: bool) -> int:
+    """16 bits of a report, to tell an equal one from a contradicting one; 0 is none."""
+    return crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF or 1
 
 
 class Ages(NamedTuple):
@@ -88,6 +100,7 @@ class Join:
         self._pending: OrderedDict[int, Pending] = OrderedDict()  # by number, and so by `at`
         self._places: dict[str, list[tuple[float, int]]] = {}  # the same by territory: (time, number), in order
         self._fates = bytearray(window)  # of number n at n % window
+        self._digests = array("H", bytes(2 * window))  # of the reports that counted, in the same places
         self._last = 0  # the number of the newest decision
         self._clock = -np.inf  # the latest second that was ever told
         self._moments = 0  # sum over pending of `at`, in whole microseconds
@@ -116,6 +129,7 @@ class Join:
         """The window moves on to this number; numbers that were left out are unknown."""
         for skipped in range(max(self._last, number - self._window) + 1, number + 1):
             self._fates[skipped % self._window] = NONE
+            self._digests[skipped % self._window] = 0
         self._last = number
 
     def _hold(self, number: int, pending: Pending) -> None:
@@ -135,29 +149,54 @@ class Join:
         self._moments -= round(pending.at * MICRO)
         return True
 
-    def _remember(self, number: int, fate: int, name: str) -> None:
+    def _remember(self, number: int, fate: int, name: str, digest: int = 0) -> None:
         self._tally[name] += 1
         if number > self._last - self._window:
             self._fates[number % self._window] = fate
+            self._digests[number % self._window] = digest
 
-    def reported(self, number: int) -> Fate:
-        """What came of a decision is known; only the first report of one that waits counts."""
+    def is_pending(self, number: int) -> bool:
+        """Whether this decision waits for its outcome."""
+        return number in self._pending
+
+    def reported(self, number: int, digest: int = 0) -> Fate:
+        """The outcome of a decision; only the first one of a pending decision counts. 0 for one that was observed."""
         if not self._release(number):
-            return self._refused(number)
-        self._remember(number, JOINED, "joined")
+            return self.refuse(number, digest)
+        self._remember(number, JOINED, "joined", digest)
         return Fate.JOINED
 
-    def failed(self, number: int) -> Fate:
+    def failed(self, number: int, digest: int = 0) -> Fate:
         """A decision could not be carried out; it counts as the first report of it."""
         if not self._release(number):
-            return self._refused(number)
-        self._remember(number, FAILED, "failed")
+            return self.refuse(number, digest)
+        self._remember(number, FAILED, "failed", digest)
         return Fate.FAILED
 
-    def _refused(self, number: int) -> Fate:
+    def refuse(self, number: int, digest: int = 0) -> Fate:
+        """Count a report of a decision that is not pending."""
         fate = self._past(number)
+        if fate is Fate.DUPLICATE and digest and self._digests[number % self._window] not in (0, digest):
+            fate = Fate.CONTRADICTING
         self._tally[REFUSED[fate]] += 1
         return fate
+
+    def contradicts_failure(self, number: int) -> bool:
+        """Whether a decision that is said to be carried out was reported as failed; counts it if so."""
+        remembered = self._last - self._window < number <= self._last
+        if not remembered or self._fates[number % self._window] != FAILED:
+            return False
+        self._tally[REFUSED[Fate.CONTRADICTING]] += 1
+        return True
+
+    @property
+    def refused(self) -> tuple[int, ...]:
+        """Counts of reports that did not count, in the order of `REFUSED`."""
+        return tuple(self._tally[name] for name in REFUSED.values())
+
+    def set_refused(self, counts: Sequence[int]) -> None:
+        """Replace them, as the log tells it."""
+        self._tally.update(zip(REFUSED.values(), counts, strict=True))
 
     def _past(self, number: int) -> Fate:
         """What a report of one that does not wait is."""
@@ -211,6 +250,7 @@ class Join:
             "clock": np.array(self._clock),
             "tally": dict(self._tally),
             "fates": np.frombuffer(self._fates, np.uint8)[: self._last + 1].copy(),
+            "digests": np.frombuffer(self._digests, np.uint16)[: self._last + 1].copy(),
             "numbers": np.array(list(self._pending), np.int64),
             "territories": np.frombuffer(json.dumps([pending.territory for pending in waiting]).encode(), np.uint8),
             "times": np.array([pending.time for pending in waiting], np.float64),
@@ -219,18 +259,21 @@ class Join:
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken, with a window of the same length."""
-        names = ("window", "last", "clock", "tally", "fates", "numbers", "territories", "times", "at")
-        window, last, clock, tally, fates, *columns = (part(state, name, "join") for name in names)
-        fates, columns = np.asarray(fates, np.uint8), [_listed(column) for column in columns]
+        names = ("window", "last", "clock", "tally", "fates", "digests", "numbers", "territories", "times", "at")
+        window, last, clock, tally, fates, digests, *columns = (part(state, name, "join") for name in names)
+        fates, digests = np.asarray(fates, np.uint8), np.asarray(digests, np.uint16)
+        columns = [_listed(column) for column in columns]
         columns[1] = _names(columns[1])
         _check(window == self._window, f"remembers {window} decisions, and this one {self._window}")
         _check(isinstance(tally, Mapping) and set(tally) == set(COUNTED), "does not hold the same counts")
         _check(isinstance(last, int) and len(fates) == min(last + 1, window), "does not hold the fates up to its last")
+        _check(len(digests) == len(fates), "does not hold the reports up to its last")
         _check(len({len(column) for column in columns}) == 1, "does not know everything of those that wait")
         self._pending.clear()
         self._places.clear()
         self._moments = 0
         self._fates[:] = fates.tobytes().ljust(window, b"\0")
+        self._digests = array("H", digests.tobytes().ljust(2 * window, b"\0"))
         self._last, self._clock, self._tally = last, float(np.asarray(clock)), dict(tally)
         for number, *rest in zip(*columns, strict=True):
             self._hold(number, Pending(*rest))

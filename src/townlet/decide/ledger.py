@@ -17,9 +17,9 @@ import numpy as np
 from townlet.decide.budgets import KEPT, most_pending, most_territories
 from townlet.decide.buffer import Buffer
 from townlet.decide.domain import Domain, Row, Sight
-from townlet.decide.events import Begun, Decided, Event, Expired, Outcome
+from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, RefusedReports
 from townlet.decide.ids import DecisionIds
-from townlet.decide.join import Fate, Join
+from townlet.decide.join import Fate, Join, report_digest
 from townlet.decide.settings import DecideSettings, hash_of, settings_of
 from townlet.decide.texts import parsed, written
 from townlet.errors import TownletError
@@ -116,6 +116,8 @@ class Ledger:
             case Expired():
                 for number in self.join.expire(event.at, event.after, event.most):
                     self._expired(self.pending.pop(number, None))
+            case RefusedReports():
+                self.join.set_refused(event)
 
     def configure(self, begun: Begun) -> None:
         """Go on as a start says; refuses a folder of something else."""
@@ -160,7 +162,8 @@ class Ledger:
 
     def _joined(self, outcome: Outcome) -> None:
         failed = outcome.how == "failed"
-        fate = (self.join.failed if failed else self.join.reported)(outcome.number)
+        digest = 0 if outcome.how == "next" else report_digest(outcome.value, failed)
+        fate = (self.join.failed if failed else self.join.reported)(outcome.number, digest)
         if fate in (Fate.JOINED, Fate.FAILED) and (experience := self.pending.pop(outcome.number, None)):
             if failed:
                 self._unmake(experience)

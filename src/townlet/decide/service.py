@@ -17,8 +17,9 @@ from townlet.decide.clients import Clients
 from townlet.decide.clock import Steady
 from townlet.decide.decider import Decider, Draft, Stacked
 from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
-from townlet.decide.events import SCHEMA, Begun, Decided, Event, Expired, Outcome, encode
+from townlet.decide.events import SCHEMA, Begun, Decided, Event, Expired, Outcome, RefusedReports, encode
 from townlet.decide.ids import UNLOGGED
+from townlet.decide.join import Fate, report_digest
 from townlet.decide.known_records import check_length
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import Log, LogStopped
@@ -81,6 +82,7 @@ class Service:
         # Another stream after each start: what was drawn before is written down, and must not come again.
         draws = Streams(settings.seed).child("decisions").numpy(f"from {self.ledger.decisions}")
         self._decider = Decider(domain, settings.policy, settings.explore, draws)
+        self._refused = self.ledger.join.refused  # as the log knows it
         self.write(Begun(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), SCHEMA))
 
     def warm_up(self) -> None:
@@ -226,10 +228,15 @@ class Service:
         if (pending := self.ledger.pending.get(number)) and self._excludes(pending.made, client):
             return Answer(problem("FOREIGN_DECISION", "this decision belongs to another client"))
         done = {"type": "outcome_ack", "decisionId": told.id}
-        if told.value is None and not told.failed:
-            return Answer(done)  # it was carried out, and what came of it shows later
         value = self.domain.failed if told.value is None else told.value
-        record = self._try(Outcome(number, value, "failed" if told.failed else "report"))
+        with self.lock:
+            join = self.ledger.join
+            if told.value is None and not told.failed:  # it was carried out; its outcome is observed later
+                return _contradiction(told.id) if join.contradicts_failure(number) else Answer(done)
+            if not join.is_pending(number):  # counted, but not logged: a flood of them must not fill the disk
+                fate = join.refuse(number, report_digest(value, told.failed))
+                return _contradiction(told.id) if fate is Fate.CONTRADICTING else Answer(done, self.log.last)
+            record = self._try(Outcome(number, value, "failed" if told.failed else "report"))
         return Answer(self.unkept(done)) if record is None else Answer(done, record)
 
     def unkept(self, reply: dict[str, Any]) -> dict[str, Any]:
@@ -246,6 +253,13 @@ class Service:
             if join.ages(now).oldest > after or join.counts.pending > most:
                 self._try(Expired(now, after, most))
             self._missed &= self.ledger.pending.keys()
+            self._count_refused()
+
+    def _count_refused(self) -> None:
+        """Log how many reports did not count, where that has changed."""
+        with self.lock:
+            if (refused := self.ledger.join.refused) != self._refused and self._try(RefusedReports(*refused)):
+                self._refused = refused
 
     def facts(self) -> dict[str, Any]:
         """What is written down with a version."""
@@ -263,6 +277,7 @@ class Service:
 
     def close(self) -> None:
         """Everything that was written down is on the disk after this."""
+        self._count_refused()
         self.log.close()
 
 
@@ -272,6 +287,11 @@ def refuse_others(folder: Path) -> None:
     if names - {TOKENS} and LOG not in names:
         what = f"{folder} holds no decisions but something else: {min(names - {TOKENS})}"
         raise TownletError(what, "name an empty folder, or a new one, with --folder")
+
+
+def _contradiction(id: str) -> Answer:
+    what = f"another outcome of '{id[:40]}' was reported before, and that one counts"
+    return Answer(problem("CONTRADICTING_REPORT", what))
 
 
 def _unknown(id: str) -> dict[str, Any]:
