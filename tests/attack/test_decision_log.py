@@ -97,6 +97,7 @@ def known_by_snapshot(folder: Path) -> None:
 
 def known_by_version(folder: Path) -> None:
     (folder / "log" / "control").unlink()
+    (folder / "versions" / "serving.jsonl").unlink()
     shutil.rmtree(folder / "milestones")
 
 

@@ -246,19 +246,27 @@ def test_nothing_whole_is_left_to_the_gate(tmp_path: Path) -> None:
     assert serves(Versions(tmp_path, Twin)) == 3
 
 
-TORN = (b'{"kind": "promote", "ver', b"\0" * 20, b"\xff\n", b"\n\n", b'{"kind": "promote"}\n')
+TORN = (b'0123abcd {"kind": "promote", "ver', b"\0" * 20, b"\xff\n", b"\n\n", b'{"kind": "promote"}\n')
 
 
 @pytest.mark.parametrize("torn", TORN)
-def test_a_torn_line_is_as_if_it_had_not_been_written(torn: bytes, tmp_path: Path) -> None:
+def test_a_torn_line_leaves_decisions_to_the_gate_until_an_operator_switches(torn: bytes, tmp_path: Path) -> None:
     filled(tmp_path, 2)
     with open(tmp_path / FILE, "ab") as file:
         file.write(torn)
+    damaged = (tmp_path / FILE).read_bytes()
     versions = Versions(tmp_path, Twin)
     assert serves(versions) == 2
+    assert versions.gate_only
+    assert "line" in versions.fault
     versions.roll_back("after the crash")
-    assert [serves(seen) for seen in (versions, Versions(tmp_path, Twin))] == [1, 1]
-    assert len((tmp_path / FILE).read_bytes().splitlines()) == 3
+    assert [copy.read_bytes() for copy in tmp_path.glob("serving-damaged-*")] == [damaged]
+    again = Versions(tmp_path, Twin)
+    assert [(serves(seen), seen.gate_only, bool(seen.fault)) for seen in (versions, again)] == [(1, True, True)] * 2
+    again.switch(False, "looked at it")
+    assert [(serves(seen), seen.gate_only, seen.fault) for seen in (again, Versions(tmp_path, Twin))] == [
+        (1, False, "")
+    ] * 2
 
 
 def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,13 +291,13 @@ def test_a_full_disk_promotes_nothing_but_still_rolls_back(tmp_path: Path, monke
         with pytest.raises(TownletError, match="the disk is full"):
             versions.promote(4, "better")
         assert serves(versions) == 3
-        with pytest.raises(TownletError, match=r"it is done, but forgotten at a restart: .*the disk is full"):
+        with pytest.raises(TownletError, match=r"it is done, but could not be stored, .*the disk is full"):
             versions.roll_back("bad")
         assert serves(versions) == 2
-        with pytest.raises(TownletError, match="it is done, but forgotten at a restart"):
+        with pytest.raises(TownletError, match="it is done, but could not be stored"):
             versions.switch(True, "stop it")
         assert versions.gate_only
-    (tmp_path / FILE).write_bytes(whole + b'{"half')  # what a disk without space may leave behind
+    (tmp_path / FILE).write_bytes(whole + b'0123abcd {"half')  # what a disk without space may leave behind
     versions.note(4, "space again")
     assert [serves(seen) for seen in (versions, Versions(tmp_path, Twin))] == [2, 2]
 

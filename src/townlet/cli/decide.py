@@ -234,6 +234,9 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     first = f"{len(kept)} versions, {kept[0]} to {kept[-1]}" if len(kept) > 1 else ", ".join(map(str, kept)) or "none"
     state = [" Pinned."] * (found["pinned"] is not None) + [" The gate decides alone."] * found["gate_only"]
     out().print(f"Kept: {first}. Serving: {found['serving'] or 'none'}.{''.join(state)}")
+    if found["fault"]:
+        what = f"The serving record cannot be trusted: {found['fault']}. A start leaves all decisions to the gate."
+        err().print(what, markup=False, soft_wrap=True)
 
 
 def _line(chapter: dict[str, Any]) -> str:

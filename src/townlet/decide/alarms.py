@@ -127,6 +127,10 @@ class Alarms:
 
     def _damage(self) -> Iterator[Alarm]:
         versions = self._service.versions
+        if fault := versions.fault:
+            what = f"The serving record cannot be trusted, so only the gate decides: {fault}"
+            fix = "Check which version serves and whether one is pinned, then switch gate-only off (or on) by hand."
+            yield Alarm("serving_record", True, what, fix)
         if wanted := versions.instead_of or (versions.pinned if versions.serving is None else None):
             now = f"version {versions.pinned} is held in its place" if versions.serving else "the gate decides alone"
             what = f"Version {wanted} is pinned and was not whole at the start: {now}"

@@ -18,7 +18,6 @@ from townlet.config.model import Model
 from townlet.decide.changes import Change
 from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import Serving
 from townlet.decide.figures import Figures, as_prometheus
 from townlet.decide.log import LogStopped
 from townlet.decide.room import Room
@@ -187,7 +186,7 @@ def _dashboard(app: FastAPI) -> None:
 def _operator(app: FastAPI, service: Service) -> None:
     async def changed(change: Callable[[], Change | None]) -> dict[str, Any]:
         """Made beside the loop, since it waits for the disk."""
-        await asyncio.to_thread(lambda: _note(service, change()))
+        await asyncio.to_thread(change)
         return service.versions.overview()
 
     @app.post("/api/decide/pin")
@@ -210,7 +209,6 @@ def _operator(app: FastAPI, service: Service) -> None:
             change = service.versions.roll_back(asked.reason, to=asked.version)
             if not (asked.hold and change.served):
                 return change
-            _note(service, change)
             return service.versions.pin(change.version, asked.reason)
 
         return await changed(back)
@@ -219,14 +217,6 @@ def _operator(app: FastAPI, service: Service) -> None:
     async def gate_only(asked: GateOnly) -> dict[str, Any]:
         """The kill switch: no network decides until it is put back, also after a restart."""
         return await changed(lambda: service.versions.switch(asked.on, asked.reason))
-
-
-def _note(service: Service, change: Change | None) -> None:
-    """Into the log, too: what serves from now on, by whose wish. Where it cannot be written the wish holds anyway."""
-    if change is None or not change.served or change.serving is None:
-        return
-    with suppress(LogStopped):
-        service.write(Serving(change.serving, f"{change.kind}: {change.reason}", change.at))
 
 
 async def _explained(_: Request, error: Exception) -> Response:

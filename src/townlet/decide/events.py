@@ -87,9 +87,12 @@ class Returned(NamedTuple):
 class Serving(NamedTuple):
     """Another version decides from now on, or the same is held."""
 
-    version: int
+    version: int  # 0 while none does
     why: str
     at: float
+    number: int  # of this change in the serving record
+    gate_only: bool  # the kill switch
+    pinned: int | None
 
 
 class RefusedReports(NamedTuple):

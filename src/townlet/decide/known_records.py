@@ -1,16 +1,20 @@
-"""Snapshots and versions know how long the log was when they were written: a shorter log has lost records."""
+"""Snapshots, versions and the serving record know how long the log was: a shorter log has lost records."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from townlet.decide import milestones
+from townlet.decide.changes import FILE, listed, read_record, write_record
 from townlet.decide.log_opening import DataLoss, accepted, missing
 from townlet.decide.notices import StorageNotice
 from townlet.decide.tail import timestamp
 from townlet.runs import checkpoint, disk
+
+VERSIONS: Final = "versions"  # the folder of versions in that of a service
 
 
 class RecordReference(NamedTuple):
@@ -22,16 +26,20 @@ class RecordReference(NamedTuple):
 
 
 def references(folder: Path) -> Iterator[RecordReference]:
-    """Every snapshot and version in a folder whose manifest names a record."""
-    whole, _ = checkpoint.survey(folder)
-    for found in whole:
-        if isinstance(record := found.info.get("record"), int):
-            yield RecordReference(record, f"{folder.name}/{found.name}", found.path)
+    """Everything in the folder of a service that names a record of the log."""
+    for part in (milestones.FOLDER, VERSIONS):
+        whole, _ = checkpoint.survey(folder / part)
+        for found in whole:
+            if isinstance(record := found.info.get("record"), int):
+                yield RecordReference(record, f"{part}/{found.name}", found.path)
+    path = folder / VERSIONS / FILE
+    for change in listed(path):
+        yield RecordReference(change.record, f"{VERSIONS}/{FILE} (change {change.number})", path)
 
 
-def check_length(folder: Path, parts: Sequence[str], last: int, accept_data_loss: bool) -> list[StorageNotice]:
+def check_length(folder: Path, last: int, accept_data_loss: bool) -> list[StorageNotice]:
     """Refuse a log that ends before a record that other files refer to; with consent these are moved aside."""
-    beyond = [one for part in parts for one in references(folder / part) if one.record > last]
+    beyond = [one for one in references(folder) if one.record > last]
     if not beyond:
         return []
     newest = max(beyond)
@@ -39,11 +47,20 @@ def check_length(folder: Path, parts: Sequence[str], last: int, accept_data_loss
     if not accept_data_loss:
         raise DataLoss(what, folder)
     aside = folder / f"set-aside-{timestamp()}"
-    for one in beyond:
-        target = aside / one.path.relative_to(folder)
-        disk.make_folder(target.parent)
-        os.rename(one.path, target)
-        disk.sync_folder(target.parent)
-        disk.sync_folder(one.path.parent)
+    for path in {one.path for one in beyond}:
+        _move_aside(path, aside / path.relative_to(folder), last)
     notice = accepted(what)
-    return [notice._replace(fix=f"{notice.fix} {len(beyond)} later snapshots and versions are in {aside.name}.")]
+    return [notice._replace(fix=f"{notice.fix} Later snapshots, versions and changes are in {aside.name}.")]
+
+
+def _move_aside(path: Path, target: Path, last: int) -> None:
+    """Move a snapshot or version; of the serving record only the changes after record `last` go."""
+    disk.make_folder(target.parent)
+    if path.name != FILE:
+        os.rename(path, target)
+    else:
+        disk.replace_file(target, path.read_bytes())
+        if not (record := read_record(path)).damaged:  # a damaged one is not repaired by this
+            write_record(path, [change for change in record.changes if change.record <= last])
+    disk.sync_folder(target.parent)
+    disk.sync_folder(path.parent)

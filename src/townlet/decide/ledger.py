@@ -17,7 +17,7 @@ import numpy as np
 from townlet.decide.budgets import KEPT, most_pending, most_territories
 from townlet.decide.buffer import Buffer
 from townlet.decide.domain import Domain, Row, Sight
-from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, RefusedReports
+from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, RefusedReports, Serving
 from townlet.decide.ids import DecisionIds
 from townlet.decide.join import Fate, Join, report_digest
 from townlet.decide.settings import DecideSettings, hash_of, settings_of
@@ -81,6 +81,7 @@ class Ledger:
         self.held_out = Buffer(memory.judged_by, domain.columns)
         self._most_territories = most_territories(domain, memory)
         self.ids = DecisionIds()
+        self.serving: Serving | None = None  # the last change of what serves
         self.gates: dict[str, int] = {}  # every gate that ever judged: a number for each hash
         self.territories: OrderedDict[str, Territory] = OrderedDict()
         self.pending: dict[int, Experience] = {}
@@ -118,6 +119,8 @@ class Ledger:
                     self._expired(self.pending.pop(number, None))
             case RefusedReports():
                 self.join.set_refused(event)
+            case Serving():
+                self.serving = event
 
     def configure(self, begun: Begun) -> None:
         """Go on as a start says; refuses a folder of something else."""

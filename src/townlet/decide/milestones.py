@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from townlet.contract.state import State
 from townlet.decide.decider import Stacked
 from townlet.decide.domain import Column, Domain, Row, Scene
-from townlet.decide.events import SCHEMA, Decided, decode, encode
+from townlet.decide.events import SCHEMA, Decided, Serving, decode, encode
 from townlet.decide.ledger import Answers, Experience, Ledger, Tally, Territory
 from townlet.decide.settings import DecideSettings, settings_of
 from townlet.decide.trainer import Trainer
@@ -74,6 +74,7 @@ def take(ledger: Ledger) -> Taken:
     tally = asdict(ledger.tally)
     small = {
         "epochs": as_bytes(ledger.ids.state()),
+        "serving": as_bytes(ledger.serving),
         "gates": dict(ledger.gates),
         "reasons": tally.pop("reasons"),
         "tally": tally,
@@ -105,6 +106,8 @@ def into(ledger: Ledger, state: State) -> None:
     """Let a new ledger go on where a state was taken."""
     ledger.follow(_settings(ledger.domain, state))
     ledger.ids.restore(json.loads(bytes(_numbers(state["epochs"]))))
+    serving = json.loads(bytes(_numbers(state["serving"])))
+    ledger.serving = Serving(*serving) if serving else None
     ledger.gates = dict(state["gates"])
     ledger.tally = Tally(**state["tally"], reasons=dict(state["reasons"]))
     ledger.inserted = int(state["inserted"])

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from townlet.contract.state import State
 from townlet.decide import milestones
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Begun, Event, Published, Returned, Stepped, Undone, decode
+from townlet.decide.known_records import VERSIONS as VERSIONS
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import read
 from townlet.decide.milestones import Milestone
@@ -24,7 +25,7 @@ from townlet.decide.versions import Versions, digest_of
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 
-LOG, VERSIONS = "log", "versions"  # folders in that of a service
+LOG: Final = "log"  # a folder in that of a service
 
 
 class Checked(NamedTuple):

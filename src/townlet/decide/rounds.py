@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from townlet.decide import milestones
-from townlet.decide.events import Published, Returned, Serving, Stepped, Undone
+from townlet.decide.events import Published, Returned, Stepped, Undone
 from townlet.decide.hearing import Hearing
 from townlet.decide.judge import Verdict, judge, watch
 from townlet.decide.log import LogStopped
@@ -195,8 +195,6 @@ class Rounds:
         progress.verdicts[verdict.action] = progress.verdicts.get(verdict.action, 0) + 1
         progress.held = progress.held + 1 if verdict.action == "hold" else 0
         if change is not None:
-            if change.served:
-                service.write(Serving(candidate.version, verdict.reason, service.clock()))
             return verdict
         service.versions.note(candidate.version, f"{verdict.action}: {verdict.reason}", estimate)
         if serving is not None and (verdict.action == "refuse" or progress.held >= service.settings.judge.patience):
@@ -218,7 +216,6 @@ class Rounds:
                 return Verdict("keep", REPLACED)
             change = versions.roll_back(verdict.reason, found.difference, before.version)
         if change.served:  # else somebody has pinned it meanwhile
-            self.service.write(Serving(before.version, verdict.reason, self.service.clock()))
             self._go_back()
         return verdict
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.decide import milestones
+from townlet.decide.changes import Change
 from townlet.decide.clients import Clients
 from townlet.decide.clock import Steady
 from townlet.decide.decider import Decider, Draft, Stacked
 from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
-from townlet.decide.events import SCHEMA, Begun, Decided, Event, Expired, Outcome, RefusedReports, encode
+from townlet.decide.events import SCHEMA, Begun, Decided, Event, Expired, Outcome, RefusedReports, Serving, encode
 from townlet.decide.ids import UNLOGGED
 from townlet.decide.join import Fate, report_digest
 from townlet.decide.known_records import check_length
@@ -55,15 +56,15 @@ class Service:
         self.ears: list[Callable[[Decided, Draft], None]] = []
         self.clients = Clients(settings.limits)
         refuse_others(folder)
-        check = partial(check_length, folder, (milestones.FOLDER, VERSIONS))
+        check = partial(check_length, folder)
         self.log = Log(folder / LOG, settings.segment, accept_data_loss=accept_data_loss, check=check)
         try:
-            self._recover()
+            self._recover(accept_data_loss)
         except BaseException:
             self.log.close()  # else nobody else could open it
             raise
 
-    def _recover(self) -> None:
+    def _recover(self, accept_data_loss: bool) -> None:
         """Bring everything to where the log ends, and begin a new epoch."""
         folder, domain, settings = self.folder, self.domain, self.settings
         self.ledger = Ledger(domain, settings)
@@ -72,9 +73,15 @@ class Service:
         self.notices = self.log.notices
         self.trainer = Trainer(domain, self.ledger)
         make = domain.policies[settings.policy].make
-        self.versions = Versions(folder / VERSIONS, lambda: make(Streams(0).torch("empty")), keep=settings.versions)
+        self.versions = Versions(
+            folder / VERSIONS,
+            lambda: make(Streams(0).torch("empty")),
+            settings.versions,
+            record=lambda: self.log.synced,
+        )
         log_id = self.log.log_id.hex()
         recover(folder / LOG, log_id, self.log.last, self.ledger, self.trainer, self.versions)
+        self._compare_serving(accept_data_loss)
         # Nobody knows what was to be seen while no service ran, or before it ended without a disk.
         self._missed.update(self.ledger.pending)
         if isinstance(self.clock, Steady):
@@ -84,6 +91,22 @@ class Service:
         self._decider = Decider(domain, settings.policy, settings.explore, draws)
         self._refused = self.ledger.join.refused  # as the log knows it
         self.write(Begun(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), SCHEMA))
+
+    def _compare_serving(self, accept_data_loss: bool) -> None:
+        """Compare the serving record with the log and the control data: in doubt the kill switch is on."""
+        versions, known, logged = self.versions, self.log.known, self.ledger.serving
+        if not accept_data_loss or known.gate_only:  # changes that were given up are no reason for distrust
+            versions.compare("the control data of the log", known.serving, known.gate_only)
+        if logged is not None:
+            versions.compare("the log", logged.number, logged.gate_only)
+        versions.changed = self._log_serving
+
+    def _log_serving(self, change: Change) -> None:
+        """Keep a change of what serves in the log and in its control data, which a full disk can still take."""
+        why = f"{change.kind}: {change.reason}"
+        event = Serving(change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned)
+        self._try(event)
+        self.log.note_serving(change.number, change.gate_only)
 
     def warm_up(self) -> None:
         """Decide once for nobody: what is loaded or compiled at its first use must not keep a game waiting."""

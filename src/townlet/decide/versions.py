@@ -1,7 +1,7 @@
 """Versions of the network: what serves, what served, and what could.
 
 A version is kept as a checkpoint whose number is its own. Beside them lies `serving.jsonl`: one line for every change
-of what serves, with all that holds after it. So the last whole line is the truth, whatever a crash has left behind.
+of what serves, with all that holds after it. If that file cannot be trusted, only the gate decides.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class Versions:
     """
 
     def __init__(
-        self, folder: Path, make: Callable[[], nn.Module], keep: int = 20, clock: Callable[[], float] = time.time
-    ) -> None:
+        self, folder: Path, make: Callable[[], nn.Module], keep: int = 20, clock: Callable[[], float] = time.time,
+        record: Callable[[], int] = lambda: 0,
+    ) -> None:  # fmt: skip
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
         self._empty = make()  # to be copied: first weights, which nobody needs here, take long to draw
         self.lock = threading.RLock()  # for those who change something; readers need none
@@ -77,6 +78,8 @@ class Versions:
         self._facts: dict[int, dict[str, Any]] = {}  # what the manifests of whole versions say; replaced, never changed
         self.damaged: dict[int, TownletError] = {}  # versions that were found to be so; replaced, never changed
         self.serving: Snapshot | None = None  # None until one was promoted
+        self._record = record  # the last record of the log that is on the disk
+        self.changed: Callable[[Change], object] = lambda change: None  # called with every change of what serves
         try:
             disk.make_folder(folder)
             checkpoint.tidy(folder)
@@ -103,8 +106,22 @@ class Versions:
 
     @property
     def gate_only(self) -> bool:
-        """Whether an operator lets the gate decide alone."""
-        return self._notes.last.gate_only if self._notes.last else False
+        """Whether the gate decides alone: an operator wants it so, or the serving record cannot be trusted."""
+        return bool(self.fault) or (self._notes.last.gate_only if self._notes.last else False)
+
+    @property
+    def fault(self) -> str:
+        """Why the serving record cannot be trusted; empty if it can."""
+        return self._notes.fault
+
+    def compare(self, source: str, number: int, gate_only: bool) -> None:
+        """Distrust the serving record if it lacks a change that another source knows, or contradicts it."""
+        found = {change.number: change.gate_only for change in self._notes.changes}
+        if number > self._notes.number:
+            missing = f"{FILE} ends with change {self._notes.number}, but {source} knows change {number}"
+            self._notes.distrust(missing, number)
+        elif number in found and found[number] != gate_only:
+            self._notes.distrust(f"{FILE} and {source} disagree about the kill switch at change {number}", number)
 
     @property
     def before(self) -> Snapshot | None:
@@ -122,7 +139,7 @@ class Versions:
         serving = self.serving
         versions = {"versions": [facts for _, facts in sorted(self._facts.items())]}
         damaged = {"damaged": {str(version): str(error) for version, error in sorted(self.damaged.items())}}
-        return told(self.history) | versions | damaged | {"serving": serving.version if serving else None}
+        return told(self.history, self.fault) | versions | damaged | {"serving": serving.version if serving else None}
 
     def listing(self) -> list[int]:
         """The versions that are kept and not known to be damaged, oldest first."""
@@ -172,11 +189,12 @@ class Versions:
             snapshot, before = self._snapshot(version), self._notes.changes
             change = self._changed("promote", version, reason, estimate, self.pinned, noted=self.pinned is not None)
             try:
-                self._notes.add(change)  # first: after a crash nothing serves that was not written down
+                change = self._notes.add(change)  # first: after a crash nothing serves that was not written down
             except TownletError:
                 self._notes.changes = before
                 raise
-            return self._serve(snapshot, change)
+            self._serve(snapshot, change)
+            return self._tell(change)
 
     def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> Change:
         """Let a version serve that served before, the last one or `to`. While one is pinned this is only noted."""
@@ -187,8 +205,7 @@ class Versions:
             noted = self.pinned is not None
             change = self._changed("roll_back", snapshot.version, reason, estimate, self.pinned, noted=noted)
             self._serve(snapshot, change)  # first: what is bad must go even where the disk is full
-            self._notes.hold(change)
-            return change
+            return self._hold(change)
 
     def pin(self, version: int, reason: str = "pinned by hand") -> Change:
         """Let a version serve until `unpin`, whatever is promoted or rolled back."""
@@ -196,41 +213,47 @@ class Versions:
             snapshot = self._snapshot(version)
             change = self._changed("pin", version, reason, held=version)
             self._serve(snapshot, change)
-            self._notes.hold(change)
-            return change
+            return self._hold(change)
 
     def unpin(self, reason: str = "unpinned by hand") -> Change | None:
         """Go on: the same version serves until the next promotion. None where nothing was pinned."""
         with self.lock:
             if self.pinned is None:
                 return None
-            change = self._changed("unpin", self.pinned, reason)
-            self._notes.hold(change)
-            return change
+            return self._hold(self._changed("unpin", self.pinned, reason))
 
     def switch(self, gate_only: bool, reason: str) -> Change | None:
         """Let the gate decide alone, or not any more; None where that is so already."""
         with self.lock:
-            if gate_only == self.gate_only:
+            if gate_only == self.gate_only and not self.fault:
                 return None
             kind: Kind = "gate_only" if gate_only else "gate_and_network"
             serving = self.serving.version if self.serving else 0
-            change = self._changed(kind, serving, reason, held=self.pinned, gate_only=gate_only)
-            self._notes.hold(change)
-            return change
+            return self._hold(self._changed(kind, serving, reason, held=self.pinned, gate_only=gate_only))
 
     def note(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
         """Keep what was said of a version that does not serve: that it was held or refused."""
         with self.lock:
-            change = self._changed("note", version, reason, estimate, self.pinned, noted=True)
-            self._notes.add(change)
-            return change
+            return self._notes.add(self._changed("note", version, reason, estimate, self.pinned, noted=True))
 
-    def _serve(self, snapshot: Snapshot, change: Change) -> Change:
+    def _hold(self, change: Change) -> Change:
+        """Store a change that holds even if it cannot be stored; the log and its control data may know it then."""
+        try:
+            change = self._notes.hold(change)
+        except TownletError:
+            self._tell(change.model_copy(update={"number": self._notes.number}))
+            raise
+        return self._tell(change)
+
+    def _tell(self, change: Change) -> Change:
+        if change.served:
+            self.changed(change)
+        return change
+
+    def _serve(self, snapshot: Snapshot, change: Change) -> None:
         if change.served:
             self.serving = snapshot
         self._prune()
-        return change
 
     def _changed(
         self, kind: Kind, version: int, reason: str, estimate: Estimate | None = None, held: int | None = None,
@@ -247,6 +270,7 @@ class Versions:
             estimate=estimate, serving=trail[-1] if trail else None, pinned=held, trail=trail,
             gate_only=self.gate_only if gate_only is None else gate_only,
             instead_of=self.instead_of if held is not None and kind != "pin" else None,
+            record=self._record(), fault=self.fault if gate_only is None else "",
         )  # fmt: skip
 
     def _trail(self) -> tuple[int, ...]:

@@ -1,0 +1,138 @@
+"""Attacks on the serving record: whatever happens to the file, the kill switch is never lost without a word."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decide.sites import ask, begin, request
+from townlet.decide.figures import Figures
+from townlet.decide.rounds import Rounds
+from townlet.decide.service import Service
+from townlet.errors import TownletError
+
+RECORD = Path("versions", "serving.jsonl")
+
+
+def switched_off(folder: Path) -> bytes:
+    """A service that was left with the kill switch on; its serving record."""
+    service, rounds, _ = begin(folder)
+    rounds.publish()
+    service.versions.pin(1, "a calm night")
+    service.versions.switch(True, "it is odd")
+    service.close()
+    return (folder / RECORD).read_bytes()
+
+
+def assert_gate_only(folder: Path, told: str) -> Service:
+    """A start leaves all decisions to the gate, and says why until an operator switches."""
+    service, rounds, _ = begin(folder)
+    assert service.versions.gate_only
+    assert ask(service, request(1e6, "x"))[0].get("modelVersion", 0) == 0
+    (alarm,) = alarms(service, rounds)
+    assert alarm["grave"]
+    assert re.search(told, alarm["what"]), alarm["what"]
+    return service
+
+
+def alarms(service: Service, rounds: Rounds) -> list[dict[str, Any]]:
+    figures = Figures(service, rounds)
+    figures.look()
+    return [alarm for alarm in figures.whole()["alarms"] if alarm["name"] == "serving_record"]
+
+
+def test_a_flipped_bit_in_the_serving_record_never_switches_the_network_on(tmp_path: Path) -> None:
+    whole, chance = switched_off(tmp_path), random.Random(3)
+    for place in [0, 5, 8, 9, len(whole) - 1, *chance.sample(range(len(whole)), 12)]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << chance.randrange(8)
+        (tmp_path / RECORD).write_bytes(damaged)
+        service = assert_gate_only(tmp_path, r"line \d of serving.jsonl|last line of serving.jsonl")
+        service.close()
+    service = assert_gate_only(tmp_path, "serving.jsonl")
+    service.versions.switch(False, "checked")
+    assert not service.versions.fault
+    service.close()
+    again, rounds, _ = begin(tmp_path)
+    assert not again.versions.gate_only
+    assert not alarms(again, rounds)
+    again.close()
+    assert list(tmp_path.glob("versions/serving-damaged-*.jsonl"))  # nothing is thrown away
+
+
+def missing(path: Path, whole: bytes) -> None:
+    path.unlink()
+
+
+def emptied(path: Path, whole: bytes) -> None:
+    path.write_bytes(b"")
+
+
+def without_last_line(path: Path, whole: bytes) -> None:
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+
+
+def without_first_line(path: Path, whole: bytes) -> None:
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[1:]))
+
+
+def cut_off(path: Path, whole: bytes) -> None:
+    path.write_bytes(whole[:-20])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (missing, "ends with change 0, but the control data of the log knows change"),
+        (emptied, "ends with change 0, but the control data of the log knows change"),
+        (without_last_line, r"ends with change \d, but the control data of the log knows change \d"),
+        (without_first_line, "lines before line 1 of serving.jsonl are missing"),
+        (cut_off, "the last line of serving.jsonl .* is cut off"),
+    ],
+)
+def test_a_shortened_serving_record_means_gate_only(
+    change: Callable[[Path, bytes], None], told: str, tmp_path: Path
+) -> None:
+    change(tmp_path / RECORD, switched_off(tmp_path))
+    service = assert_gate_only(tmp_path, told)
+    service.versions.switch(False, "checked")
+    assert not service.versions.gate_only
+    service.close()
+    again, _, _ = begin(tmp_path)
+    assert not again.versions.gate_only
+    again.close()
+
+
+def test_without_control_data_the_log_knows_the_kill_switch(tmp_path: Path) -> None:
+    without_last_line(tmp_path / RECORD, switched_off(tmp_path))
+    (tmp_path / "log" / "control").unlink()
+    assert_gate_only(tmp_path, "but the log knows change").close()
+
+
+def test_a_log_shorter_than_the_serving_record_is_refused(tmp_path: Path) -> None:
+    switched_off(tmp_path)
+    (tmp_path / "log" / "control").unlink()
+    for segment in (tmp_path / "log").glob("*.wal"):
+        segment.unlink()
+    for version in (tmp_path / "versions").glob("step-*"):
+        version.rename(tmp_path / version.name)
+    with pytest.raises(TownletError, match=r"the log ends at record 0, but versions/serving.jsonl \(change"):
+        begin(tmp_path)
+    again, _, _ = begin(tmp_path, accept_data_loss=True)
+    assert list(tmp_path.glob("set-aside-*/versions/serving.jsonl"))
+    again.close()
+
+
+def test_the_list_of_versions_names_a_damaged_serving_record(tmp_path: Path) -> None:
+    cut_off(tmp_path / RECORD, switched_off(tmp_path))
+    command = [sys.executable, "-m", "townlet", "decide", "versions", "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "The gate decides alone." in done.stdout
+    assert "The serving record cannot be trusted: the last line of serving.jsonl" in done.stderr
