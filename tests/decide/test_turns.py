@@ -33,8 +33,9 @@ def cut_before_a_publication(folder: Path) -> None:
     control = ControlFile(folder / "log")
     known = control.open()
     assert known is not None
-    control.create(known._replace(synced=last))
+    control.create(known._replace(synced=last, serving=0))
     control.close()
+    (folder / "versions" / "serving.jsonl").unlink()  # it is promoted after that
 
 
 def test_a_milestone_is_of_use_although_what_was_gone_back_to_is_gone(tmp_path: Path) -> None:
