@@ -6,7 +6,7 @@ written down again, so that a mistake in the service is not repeated by its judg
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,8 @@ DECISIONS = ("ad_decision", "no_ad", "spawn_decision", "observation_ack")  # rep
 ACKNOWLEDGED = "outcome_ack"
 # Refusals that a client may get for a correct message: retry later, or leave the report out.
 STALE = "STALE_OBSERVATION"  # right for an observation that was never answered, once a later one was sent
-REFUSALS = ("OVERLOADED", "LOG_STOPPED", "UNKEPT_DECISION")
-COUNTED = ("decisions", "joined", "failed", "expired", "waited", "duplicates", "late", "unknown")
+REFUSALS = ("OVERLOADED", "RATE_LIMITED", "LOG_STOPPED", "UNKEPT_DECISION")
+COUNTED = ("decisions", "joined", "failed", "expired", "waited", "pending")
 PARTS = ("joined", "expired", "pending", "not_executed")
 
 
@@ -168,10 +168,8 @@ def _changed(operations: Sequence[Operation]) -> Iterator[str]:
 def _lost(history: History) -> Iterator[str]:
     """What was acknowledged is in the log, with the same content."""
     decided = {one.id: one for one in history.log if isinstance(one, LoggedDecision)}
-    values: dict[str, set[float]] = defaultdict(set)
-    for logged in history.log:
-        if isinstance(logged, LoggedOutcome):
-            values[logged.id].add(logged.value)
+    values = {one.id: one.value for one in history.log if isinstance(one, LoggedOutcome)}
+    expired = {id for id, ending in endings(history.log).items() if ending == "expired"}
     for one in history.operations:
         if one.observation and one.kept:
             if one.kept not in decided:
@@ -185,7 +183,7 @@ def _lost(history: History) -> Iterator[str]:
             id = one.message["decisionId"]
             if one.reply.get("decisionId") != id:
                 yield f"a report of {id} was acknowledged as one of {one.reply.get('decisionId')}"
-            if value not in values[id]:
+            if values.get(id) != value and id not in expired:
                 yield f"the outcome {value} of {id} was acknowledged and is not in the log"
 
 
@@ -199,11 +197,14 @@ def reported(message: Message) -> float | None:
 
 
 def _doubled(history: History) -> Iterator[str]:
-    """An observation is decided once, under one id."""
+    """An observation is decided once, under one id, and has one outcome."""
     decided = [one for one in history.log if isinstance(one, LoggedDecision)]
     for id, count in Counter(one.id for one in decided).items():
         if count > 1:
             yield f"the log has {count} decisions with the id {id}"
+    for id, count in Counter(one.id for one in history.log if isinstance(one, LoggedOutcome)).items():
+        if count > 1:
+            yield f"the log has {count} outcomes of {id}"
     observed = Counter((one.message["territoryId"], one.message["timestamp"]) for one in decided)
     yield from (f"{place} was decided {count} times" for place, count in observed.items() if count > 1)
 
@@ -237,41 +238,39 @@ def _unbalanced(history: History) -> Iterator[str]:
     if counts["decisions"] != sum(counts[part] for part in PARTS):
         yield f"the sum rule does not hold: {dict(counts)}"
     expected = counted(history.log)
-    for name, number in expected.items():
-        if counts[name] != number:
-            yield f"the statistics say {name} = {counts[name]}, and the log gives {number}"
+    for name in COUNTED:
+        if counts[name] != expected[name]:
+            yield f"the statistics say {name} = {counts[name]}, and the log gives {expected[name]}"
 
 
 def counted(log: Sequence[Logged]) -> Counter[str]:
-    """Where every decision and every outcome of a log must be counted."""
-    counts = Counter(dict.fromkeys(COUNTED, 0))
+    """Where the decisions of a log must be counted."""
+    counts = Counter(endings(log).values())
+    counts["decisions"] = counts.total()
+    return counts
+
+
+def endings(log: Sequence[Logged]) -> dict[str, str]:
+    """Where every decision of a log is: waited, pending, joined, failed or expired."""
+    found: dict[str, str] = {}
     pending: dict[str, float] = {}  # when each decision was made, oldest first
-    ended: dict[str, str] = {}
     clock = float("-inf")
     for one in log:
         if isinstance(one, LoggedDecision):
             clock = max(clock, one.at)
-            counts["decisions"] += 1
-            if one.sent:
-                pending[one.id] = clock
-            else:
-                counts["waited"] += 1
+            found[one.id] = "pending" if one.sent else "waited"
+            pending |= {one.id: clock} if one.sent else {}
         elif isinstance(one, LoggedOutcome):
             if pending.pop(one.id, None) is not None:
-                ended[one.id] = "failed" if one.how == "failed" else "joined"
-                counts[ended[one.id]] += 1
-            else:
-                counts["late" if ended.get(one.id) == "expired" else "duplicates"] += 1
+                found[one.id] = "failed" if one.how == "failed" else "joined"
         else:
             clock = max(clock, one.at)
             for id, at in list(pending.items()):
                 if clock - at <= one.after and len(pending) <= one.most:
                     break
                 del pending[id]
-                ended[id] = "expired"
-                counts["expired"] += 1
-    counts["pending"] = len(pending)
-    return counts
+                found[id] = "expired"
+    return found
 
 
 def _shrunk(history: History) -> Iterator[str]:

@@ -22,6 +22,7 @@ RETRY = 0.2  # seconds before a refused message is sent again
 PATIENCE = 120.0  # seconds for one answer
 REPEATED = 0.1  # share of observations and reports that are sent again although they were answered
 ABANDONED = 0.3  # share of the messages that the second kind of client does not send again after a broken connection
+LATER = ("OVERLOADED", "RATE_LIMITED", "LOG_STOPPED")
 REMEMBERED = 20  # observations that may be asked again
 
 
@@ -114,7 +115,7 @@ class Player:
         """Send it until it is answered with more than a request to try later."""
         while True:
             reply = await self._say(message)
-            later = reply is not None and reply.get("code") in ("OVERLOADED", "LOG_STOPPED")
+            later = reply is not None and reply.get("code") in LATER
             if not later or over():
                 return reply
             await asyncio.sleep(RETRY)
