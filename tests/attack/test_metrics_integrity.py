@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from live.conftest import Page, Served
 from townlet.errors import TownletError
 from townlet.runs import integrity
 from townlet.runs.export import write_csv
@@ -16,6 +17,8 @@ from townlet.runs.overview import overview
 from townlet.runs.reader import Reader
 from townlet.runs.schema import TABLES
 from townlet.runs.store import Position, Store
+from townlet.train.launch import start
+from train.tiny import tiny
 
 NAMES = [f"figure_{number}" for number in range(12)]
 
@@ -105,6 +108,26 @@ def test_garbage_text_in_a_number_column_is_damage(metrics: tuple[Path, Position
             store.read("evaluations", ("score",), last=1)
         with pytest.raises(TownletError, match="damaged"):
             write_csv(store, tmp_path / "metrics.csv")
+
+
+def test_garbage_text_in_metrics_watched_live_is_one_message_and_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = start(tiny(), tmp_path / "runs", pause_at=200).run
+    change(run.metrics_file, 'UPDATE "evaluations" SET "causes" = \'{garbage\'')
+    served = Served(run.path.parent, run.name, tmp_path / "worlds")
+    try:
+        with served.talk() as connection:
+            page = Page(connection)
+            page.say("subscribe", run=run.name, source="none")
+            told = page.hear("error")
+            assert "the metrics are damaged" in told["what"]
+            assert "move metrics.db away" in told["fix"]
+            with pytest.raises(TimeoutError):
+                page.hear("error", seconds=1.5)
+    finally:
+        served.stop()
+    assert [record.getMessage() for record in caplog.records if "could not be shown" in record.getMessage()] == []
 
 
 def flips(path: Path, count: int) -> tuple[int, int]:

@@ -20,8 +20,10 @@ from townlet.runs.reader import Reader
 from townlet.runs.tree import flatten
 from townlet.runs.verify import reseal, verify
 from townlet.train.launch import resume, start
+from townlet.train.load import load
 from townlet.train.policies import load_policy
-from train.tiny import tiny
+from townlet.train.publish import publish
+from train.tiny import DQN, tiny
 
 PAUSED, LATER = 600, 700
 
@@ -144,6 +146,25 @@ def test_an_override_that_is_killed_before_its_first_checkpoint_is_kept(run: Run
     run.note(resumed_with=["agent.lr=0.002"])
     resume(run, pause_at=LATER)
     assert newest(run).info["resumed_with"] == ["agent.lr=0.002"]
+
+
+def test_a_published_agent_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    home = tmp_path / "home of a person"
+    home.mkdir()
+    (home / "my-town.yaml").write_text("extends: town-l0\nmax_steps: 30\n")
+    words = [word for word in DQN if not word.startswith("change")]
+    loaded = load(f"{home / 'my-town.yaml'}:dqn", [*words, "budget.env_steps=400"])
+    run = start(loaded, home / "runs").run
+    assert str(home) in run.resolved_file.read_text()
+    publish(load_policy(run), tmp_path / "published", episodes=1, seed=0)
+    for file in (path for path in (tmp_path / "published").rglob("*") if path.is_file()):
+        assert str(tmp_path).encode() not in file.read_bytes(), file.name
+        assert b"home of a person" not in file.read_bytes(), file.name
+    published = Run(tmp_path / "published")
+    assert problems(published) == {}
+    assert load_policy(published).loaded.worlds.training.name == "my-town"
+    (published.path / "results.json").write_text("{}")
+    assert list(problems(published)) == ["results.json"]
 
 
 def flip(path: Path, rng: random.Random) -> Callable[[], None]:

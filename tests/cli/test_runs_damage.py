@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,29 @@ def test_a_wrong_type_in_meta_json_is_one_clear_mistake(townlet: Program, run: R
     assert townlet("runs", "list", *root).code == 0
     run.meta_file.write_text(json.dumps(whole), encoding="utf-8")
     assert "damaged" not in townlet("runs", "show", run.name, *root).out
+
+
+def test_verify_says_what_is_damaged_and_what_can_still_be_used(townlet: Program, run: Run) -> None:
+    words = ("runs", "verify", run.name, "--root", str(run.path.parent))
+    done = townlet(*words)
+    assert done.code == 0
+    assert "Whole: every checksum matches." in done.out
+    last = checkpoint.listing(run.checkpoints)[-1]
+    state = last / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-1] + b"?")
+    with sqlite3.connect(run.metrics_file) as connection:
+        connection.execute('UPDATE "updates" SET "value" = 1e6 WHERE rowid = 3')
+    connection.close()
+    done = townlet(*words, "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert not found["whole"]
+    damaged = {item["name"]: item["text"] for item in found["items"] if item["state"] == "damaged"}
+    assert set(damaged) == {f"checkpoints/{last.name}", "metrics.db"}
+    assert "'updates' between env_steps 0 and" in damaged["metrics.db"]
+    told = townlet(*words)
+    assert told.code == 1
+    assert "does not match its sha256" in told.out
+    assert "No command reports figures of a damaged table" in told.out
+    assert townlet("runs", "export", run.name, "--root", str(run.path.parent)).code == 2
+    assert townlet("runs", "verify", "nothing", "--root", str(run.path.parent)).code == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 from contextlib import suppress
@@ -17,7 +18,7 @@ from typing import Final
 
 from townlet.envs.video import film
 from townlet.errors import Mark, TownletError
-from townlet.runs import checkpoint, disk, report
+from townlet.runs import checkpoint, disk, report, seal
 from townlet.runs.folder import Run
 from townlet.train.card import LIBRARY, Card, own_files
 from townlet.train.export import export
@@ -32,6 +33,8 @@ POLICY: Final = "policy.safetensors"
 CODE: Final = "code"  # files of wrappers of one's own
 STEPS: Final = 1000  # of the film
 RUN: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
+UNPUBLISHED: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # of a checkpoint's info
+ABSOLUTE: Final = re.compile(r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])""")  # folders of a path
 OWN: Final = frozenset(("README.md", CURVE, FILM, RESULTS, POLICY, CODE, *RUN))  # all that is ever written there
 
 
@@ -45,9 +48,10 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     found = measure_at_home(trained, episodes, seed)
     fresh = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        fresh.mkdir(parents=True)
+        disk.make_folder(fresh)
         card = _fill(fresh, trained, found, episodes, seed)
         _swap(fresh, place)
+        disk.sync_folder(place.parent)
     except OSError as error:
         raise disk.explained(error, f"cannot write {folder}") from error
     finally:
@@ -67,7 +71,8 @@ def _fill(folder: Path, trained: TrainedPolicy, found: Measured, episodes: int, 
     unfilmed = _film(trained, folder / FILM)
     files = {name: (folder / name).exists() for name in (CURVE, FILM, POLICY, RESULTS, "resolved.yaml")}
     card = Card(trained, found, [name for name, there in files.items() if there], unfilmed)
-    disk.replace_file(folder / "README.md", card.text().encode())
+    disk.replace_file(folder / "README.md", without_folders(card.text(), trained).encode())
+    _write_meta(trained, folder)
     return card
 
 
@@ -118,22 +123,43 @@ def _require_room(folder: Path, run: Run) -> None:
 def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     """The run's own papers, and one checkpoint with the part that acts."""
     run, new = trained.run, Run(folder)
-    disk.replace_file(folder / run.recipe_file.name, run.recipe_file.read_bytes())
+    asked = run.recipe_file.read_text(encoding="utf-8")
+    disk.replace_file(folder / run.recipe_file.name, without_folders(asked, trained).encode())
     settled = run.resolved_file.read_text(encoding="utf-8")
     for place, file in enumerate(own_files(trained)):
         own = Path(CODE) / f"{place}-{Path(file).name}"
         (folder / CODE).mkdir(exist_ok=True)
         disk.replace_file(folder / own, Path(file).read_bytes())
         settled = settled.replace(file, str(own))  # as seen from there
-    disk.replace_file(folder / run.resolved_file.name, settled.encode())
+    disk.replace_file(folder / run.resolved_file.name, without_folders(settled, trained).encode())
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
-    new.write_meta(run.meta() | {"command": None, "published": True})
     state, info = training_state(trained.found)
     acting = {"agent": {"network": state["agent"]["network"]}, "env": {"stages": state["env"].get("stages", {})}}
     new.checkpoints.mkdir()
-    slim = {name: value for name, value in info.items() if name not in ("files", "metrics")} | {"published": True}
+    slim = {name: value for name, value in info.items() if name not in UNPUBLISHED} | {"published": True}
     checkpoint.write(new.checkpoints, checkpoint.name_at(trained.env_steps), {"training": acting}, slim)
+
+
+def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
+    """What is known of the run, with the checksums of the files that were written."""
+    new = Run(folder)
+    text = without_folders(json.dumps(trained.run.meta() | {"command": None, "published": True}), trained)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "README.md"]
+    names = [str(path.relative_to(folder)) for path in files if not path.is_relative_to(new.checkpoints)]
+    recipe = seal.settings_hash(seal.recipe_of(new))
+    new.write_meta(json.loads(text) | {"recipe_hash": recipe, "files": seal.checksums(folder, names)})
+
+
+def without_folders(text: str, trained: TrainedPolicy) -> str:
+    """A text in which absolute paths are reduced to the name of their file: others need not know this machine."""
+    recipe, run = trained.loaded.recipe, trained.run.path.absolute()
+    files = [Path(name) for name in (recipe.world, *own_files(trained)) if name and Path(name).is_absolute()]
+    folders = {run, run.parent, Path.cwd(), Path.home(), *(file.parent for file in files)}
+    for folder in sorted(map(str, folders), key=len, reverse=True):  # with spaces in them, too
+        if folder != "/":
+            text = text.replace(f"{folder}/", "")
+    return ABSOLUTE.sub("", text)
 
 
 def _film(trained: TrainedPolicy, path: Path) -> str:
