@@ -68,8 +68,7 @@ def acknowledged(number: int) -> Message:
 def with_counts(history: History) -> History:
     """With the statistics that its log gives."""
     counts = counted(history.log)
-    counts["not_executed"] = counts["waited"] + counts["failed"]
-    history.counts = counts
+    history.counts = {name: counts[name] for name in COUNTED} | {"not_executed": counts["waited"] + counts["failed"]}
     return history
 
 
