@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from townlet.cli import decide_storage
 from townlet.cli.console import err, examples, out
 from townlet.cli.options import NO_TOKEN, AsJson, NoToken, TokenFile
 from townlet.cli.page import open_page
@@ -36,6 +37,7 @@ WORDS: Final = {
 }  # fmt: skip
 
 app = Verbs("Decide for a live game, and learn from what comes of it.")
+decide_storage.register(app)
 
 What = Annotated[str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")]
 Changes = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of settings.")]

@@ -1,0 +1,223 @@
+"""Integrity check of a service's folder: every checksum, and what its files say about each other, in plain words.
+
+Only reads, so it works beside a running service: whatever refers to the log is read before the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from townlet.contract.restore import part
+from townlet.decide import changes, control, milestones
+from townlet.decide.control import Control
+from townlet.decide.events import SCHEMA
+from townlet.decide.known_records import references
+from townlet.decide.log_opening import OVERRIDE, missing
+from townlet.decide.recovery import LOG, VERSIONS
+from townlet.decide.segments import LogDamage, content, end_of, listing
+from townlet.decide.verify_events import LoggedFacts, check_events
+from townlet.decide.versions import digest_of
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+
+ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # what was kept aside, by their names
+
+
+@dataclass(frozen=True)
+class CheckedPart:
+    """One thing that was checked: `state` is whole, damaged or noted."""
+
+    name: str
+    state: str
+    text: str = ""
+
+
+@dataclass
+class VerifiedService:
+    """The result for one folder: what is whole, what is damaged, and what can still be used."""
+
+    folder: Path
+    parts: list[CheckedPart] = field(default_factory=list)
+    usable: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is damaged."""
+        return all(part.state != "damaged" for part in self.parts)
+
+    def add(self, name: str, problem: str = "", text: str = "") -> bool:
+        """Add a result; whether it is whole."""
+        self.parts.append(CheckedPart(name, "damaged" if problem else "whole", problem or text))
+        return not problem
+
+    def note(self, name: str, text: str) -> None:
+        """Add something that is worth knowing and does no harm."""
+        self.parts.append(CheckedPart(name, "noted", text))
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it for programs."""
+        parts = [vars(one) for one in self.parts]
+        return {"folder": str(self.folder), "whole": self.whole, "parts": parts, "usable": self.usable}
+
+
+def verify(folder: Path) -> VerifiedService:
+    """Check everything in the folder of a service, stopped or running."""
+    if not (folder / LOG).is_dir():
+        raise TownletError(f"{folder} has no log of decisions", "name the folder of a service")
+    found = VerifiedService(folder)
+    known = _control(found)
+    referring = sorted(references(folder))
+    stored = {name: _checkpoints(found, name) for name in (milestones.FOLDER, VERSIONS)}
+    last, whole = _segments(found, known)
+    logged = check_events(found.add, folder, last) if last else LoggedFacts()
+    _length(found, known, last, referring)
+    _snapshots(found, stored[milestones.FOLDER], known, logged)
+    _versions(found, stored[VERSIONS], logged)
+    _serving(found, known, logged, stored[VERSIONS])
+    for pattern in ASIDE:
+        for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")]):
+            found.note(str(path.relative_to(folder)), "kept aside earlier; never read back")
+    _usable(found, last, whole)
+    return found
+
+
+def _control(found: VerifiedService) -> Control | None:
+    """The control data of the log."""
+    slots = control.read_slots(found.folder / LOG / control.FILE)
+    name, newest = f"{LOG}/{control.FILE}", max((slot for slot in slots or () if slot is not None), default=None)
+    if slots is None:
+        found.add(name, "it is missing")
+    elif newest is None:
+        found.add(name, "neither of its two slots matches its checksum")
+    elif None in slots:
+        found.note(name, "one of its two slots is unreadable, which a crash may cause; the other one is whole")
+    else:
+        found.add(name, text=f"record {newest[1].synced} was on the disk")
+    return newest[1] if newest else None
+
+
+def _segments(found: VerifiedService, known: Control | None) -> tuple[int, bool]:
+    """Every byte of the log; the last record before any damage, and whether there is none."""
+    segments, log_id, last, whole = listing(found.folder / LOG), known.log_id if known else b"", 0, True
+    for place, segment in enumerate(segments):
+        name, following = f"{LOG}/{segment.path.name}", segments[place + 1 : place + 2]
+        try:
+            end = end_of(segment, content(segment), following[0].first if following else None)
+        except LogDamage as damage:
+            found.add(name, damage.mistakes[0].what)
+            last, whole = (damage.last if whole else last), False
+            continue
+        except TownletError as error:
+            found.add(name, error.mistakes[0].what)
+            whole = False
+            continue
+        if log_id and end.log_id and end.log_id != log_id:
+            whole = found.add(name, "it belongs to another log")
+            continue
+        log_id, last = log_id or end.log_id, end.last if whole else last
+        torn = f", then {end.torn} bytes of a write that is not finished" if end.torn else ""
+        found.add(name, text=f"records {segment.first} to {end.last}{torn}")
+    if known and segments and segments[0].first > known.oldest:
+        whole = found.add(LOG, f"records {known.oldest} to {segments[0].first - 1} are missing")
+    return last, whole
+
+
+def _checkpoints(found: VerifiedService, name: str) -> dict[int, dict[str, Any]]:
+    """Every byte of the snapshots or versions: those that are whole, by number, and what they say of themselves."""
+    whole: dict[int, dict[str, Any]] = {}
+    for path in checkpoint.listing(found.folder / name):
+        try:
+            state, info = checkpoint.read(path)
+            if name == VERSIONS and digest_of(part(state, "network", "version")) != info.get("digest"):
+                found.add(f"{name}/{path.name}", "its weights do not match its digest")
+                continue
+        except TownletError as error:
+            if path.is_dir():  # otherwise the running service has just removed it
+                found.add(f"{name}/{path.name}", error.mistakes[0].what)
+            continue
+        whole[checkpoint.order(path)[0]] = info | ({"state": state["ledger"]} if name == milestones.FOLDER else {})
+    return whole
+
+
+def _length(found: VerifiedService, known: Control | None, last: int, referring: list[Any]) -> None:
+    """Nothing may refer to a record beyond the end of the log."""
+    short = [missing(last, known.synced, "its control data")] if known and known.synced > last else []
+    if referring and referring[-1].record > last:
+        short.append(missing(last, referring[-1].record, referring[-1].source))
+    for what in short:
+        found.add("length of the log", what)
+    if not short:
+        found.add("length of the log", text=f"nothing refers to a record after record {last}")
+
+
+def _snapshots(
+    found: VerifiedService, stored: dict[int, dict[str, Any]], known: Control | None, logged: LoggedFacts
+) -> None:
+    for number, info in stored.items():
+        name, problem = f"{milestones.FOLDER}/{checkpoint.name_at(number)}", ""
+        if known and info.get("log") != known.log_id.hex():
+            problem = "it belongs to another log"
+        elif info.get("schema") != SCHEMA:
+            problem = "another version of Townlet wrote it"
+        elif number in logged.counts and (odd := _differences(info["state"]["join"]["tally"], logged.counts[number])):
+            problem = f"it counts other decisions than the log: {odd}"
+        found.add(name, problem, f"the state at record {number}")
+
+
+def _differences(snapshot: dict[str, int], log: dict[str, int]) -> str:
+    odd = [f"{name} {snapshot[name]} instead of {count}" for name, count in log.items() if snapshot[name] != count]
+    return ", ".join(odd)
+
+
+def _versions(found: VerifiedService, stored: dict[int, dict[str, Any]], logged: LoggedFacts) -> None:
+    for number, info in stored.items():
+        name = f"{VERSIONS}/{checkpoint.name_at(number)}"
+        published = logged.published.get(number)
+        if published is None and logged.complete:
+            found.note(name, "the log does not know it: a crash came before its record; it never served")
+        elif published is not None and published != info["digest"]:
+            found.add(name, "its digest is not the one that the log knows")
+        else:
+            found.add(name, text=f"step {info['step']}")
+
+
+def _serving(
+    found: VerifiedService, known: Control | None, logged: LoggedFacts, stored: dict[int, dict[str, Any]]
+) -> None:
+    """The serving record, read last: on a running service it is never behind the log."""
+    name, record = f"{VERSIONS}/{changes.FILE}", changes.read_record(found.folder / VERSIONS / changes.FILE)
+    problems = [record.fault] if record.fault else []
+    last = record.changes[-1] if record.changes else None
+    sources = [("the control data", known.serving, known.gate_only)] if known else []
+    if logged.serving is not None:
+        sources.append(("the log", logged.serving.number, logged.serving.gate_only))
+    by_number = {change.number: change.gate_only for change in record.changes}
+    for source, number, gate_only in sources:
+        if number > (last.number if last else 0):
+            problems.append(f"{source} knows change {number}, which is missing")
+        elif by_number.get(number, gate_only) != gate_only:
+            problems.append(f"{source} says otherwise about the kill switch at change {number}")
+    if last and last.serving is not None and last.serving not in stored and not problems:
+        problems.append(f"version {last.serving} serves, and is missing or damaged")
+    serves = "nothing serves yet" if last is None or last.serving is None else f"version {last.serving} serves"
+    state = f"{serves}{', only the gate decides' if last and last.gate_only else ''}"
+    found.add(name, "; ".join(problems), f"{record.lines} changes; {state}")
+
+
+def _usable(found: VerifiedService, last: int, whole: bool) -> None:
+    """What can be done with what is left."""
+    damaged = {part.name.split("/")[0] for part in found.parts if part.state == "damaged"}
+    if not damaged:
+        found.usable.append("A service can start from this folder.")
+        return
+    if not whole or "length of the log" in damaged:
+        found.usable.append(f"Records up to {last} of the log are whole. Restore a backup, if there is one.")
+        found.usable.append(f"`townlet decide serve {OVERRIDE}` continues after them and keeps the rest in a folder.")
+    else:
+        found.usable.append("The log is whole: all decisions and outcomes can be used.")
+    if milestones.FOLDER in damaged:
+        found.usable.append("A damaged snapshot is not used: a start reads the log instead, which takes longer.")
+    if VERSIONS in damaged:
+        found.usable.append("A damaged version never serves. A damaged serving record leaves decisions to the gate.")

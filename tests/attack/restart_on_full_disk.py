@@ -1,0 +1,85 @@
+"""Run by test_decision_log.py in a mount namespace of its own: a service starts on a full disk, and gets room later."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from decide.sites import ask, begin, click, live, request
+from townlet.decide.domains import DOMAINS
+from townlet.decide.figures import Figures
+from townlet.decide.log import LogStopped
+from townlet.decide.recovery import replayed
+from townlet.decide.rounds import Rounds
+from townlet.decide.service import Service
+from townlet.decide.settings import load
+
+
+def fill(place: Path) -> Path:
+    """Take all the room that is left; the file that takes it."""
+    filler = place / "filler"
+    with open(filler, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    with open(filler, "ab", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0")
+    return filler
+
+
+def main(place: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(place)], check=True)
+    folder = place / "ads"
+    service, rounds, clock = begin(folder)
+    live(service, rounds, clock, 40)
+    (kept,) = ask(service, request(1e6, "kept"))
+    assert service.log.wait(service.log.last, 20)
+    before = service.ledger.decisions
+    filler = fill(place)
+    if sys.argv[2] == "killed":
+        pid = os.fork()
+        if not pid:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    with suppress(LogStopped):
+        service.close()
+    # What `townlet decide serve` does.
+    again = Service(folder, DOMAINS["bandit-ads"], load("bandit-ads", ["learning.every=0.05"], DOMAINS))
+    rounds = Rounds(again)
+    rounds.begin()
+    figures = Figures(again, rounds)
+    until(lambda: again.log.problem)
+    print("problem:", again.log.problem)
+    (reply,) = ask(again, request(2e6, "full"))
+    assert reply["decisionId"].split("-")[1] == "0", reply
+    assert again.report(click(reply["decisionId"])).reply["code"] == "UNKEPT_DECISION"
+    assert again.report(click(kept["decisionId"])).reply["code"] == "LOG_STOPPED"
+    figures.look()
+    print("alarms:", *(alarm["name"] for alarm in figures.whole()["alarms"]))
+    step = again.trainer.step
+    time.sleep(0.3)
+    assert again.trainer.step == step, "it learned from what is not logged"
+    filler.unlink()
+    until(lambda: again.log.problem is None)
+    (reply,) = ask(again, request(3e6, "full"))
+    assert reply["decisionId"].split("-")[1] == str(before + 1), reply
+    assert again.report(click(kept["decisionId"])).reply["type"] == "outcome_ack"
+    rounds.stop()
+    again.close()
+    assert all(one.same for one in replayed(folder))
+    print("decisions:", again.ledger.decisions - before)
+
+
+def until(true: object) -> None:
+    deadline = time.monotonic() + 20
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,223 @@
+"""`decide verify` and `decide backup`: damage of any file is named, and a copy of a running service starts like it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decide.sites import ask, begin, click, live, request
+from townlet.decide.backup import backup
+from townlet.decide.recovery import LOG, events, replayed
+from townlet.decide.service import Service
+from townlet.decide.verify import VerifiedService, verify
+from townlet.decide.versions import digest_of
+from townlet.errors import TownletError
+
+WORDS = ("segment=16384", "versions=4")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a service with several segments, versions, a snapshot and a pinned version."""
+    folder = tmp_path_factory.mktemp("stopped") / "ads"
+    service, rounds, clock = begin(folder, WORDS)
+    live(service, rounds, clock, 120)
+    service.milestone()
+    live(service, rounds, clock, 60, seed=2)
+    service.versions.pin(service.versions.listing()[-1], "a calm night")
+    service.close()
+    assert len(list((folder / LOG).glob("*.wal"))) > 2
+    return folder
+
+
+@pytest.fixture
+def copy(stopped: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stopped, tmp_path / "copy"))
+
+
+def damaged(found: VerifiedService) -> dict[str, str]:
+    return {part.name: part.text for part in found.parts if part.state == "damaged"}
+
+
+def test_a_whole_folder_is_whole(stopped: Path) -> None:
+    found = verify(stopped)
+    assert damaged(found) == {}
+    assert found.usable == ["A service can start from this folder."]
+    assert any("joined" in part.text for part in found.parts)
+
+
+def test_flipped_bits_in_every_kind_of_file_are_named(stopped: Path, copy: Path) -> None:
+    chance, seen = random.Random(4), set[str]()
+    files = [path for path in sorted(copy.rglob("*")) if path.is_file() and path.name != "lock"]
+    for path in files:
+        whole = path.read_bytes()
+        for _ in range(3):
+            place = chance.randrange(len(whole)) if path.name != "control" else chance.choice((30, 4096 + 30))
+            data = bytearray(whole)
+            data[place] ^= 1 << chance.randrange(8)
+            path.write_bytes(data)
+            found = verify(copy)
+            if path.name == "control":
+                assert any(part.name == "log/control" and part.state == "noted" for part in found.parts)
+            else:
+                assert not found.whole, (path, place)
+                assert any(name.startswith(str(path.relative_to(copy).parent)) for name in damaged(found)), path
+            seen.add(path.suffix or path.name)
+        path.write_bytes(whole)
+    assert seen >= {".wal", ".jsonl", ".json", ".safetensors", ".sha256", "control"}
+    assert verify(copy).whole
+
+
+def remove_segment(folder: Path) -> str:
+    sorted((folder / LOG).glob("*.wal"))[1].unlink()
+    return "the next segment begins with record"
+
+
+def shorten(folder: Path) -> str:
+    sorted((folder / LOG).glob("*.wal"))[-1].unlink()
+    return "the log ends at record"
+
+
+def remove_control(folder: Path) -> str:
+    (folder / LOG / "control").unlink()
+    return "it is missing"
+
+
+def remove_serving(folder: Path) -> str:
+    (folder / "versions" / "serving.jsonl").unlink()
+    return "knows change"
+
+
+def swap_versions(folder: Path) -> str:
+    first, second = sorted((folder / "versions").glob("step-*"))[:2]
+    for path, other in ((first, "x"), (second, first.name), (first.with_name("x"), second.name)):
+        path.rename(path.with_name(other))
+    return "its digest is not the one that the log knows"
+
+
+@pytest.mark.parametrize("attack", [remove_segment, shorten, remove_control, remove_serving, swap_versions])
+def test_what_contradicts_other_files_is_named(attack: Callable[[Path], str], copy: Path) -> None:
+    told = attack(copy)
+    found = verify(copy)
+    assert any(told in text for text in damaged(found).values()), damaged(found)
+    assert found.usable
+    assert found.usable != ["A service can start from this folder."]
+
+
+def state(service: Service) -> dict[str, Any]:
+    places = {name: place.last.reply for name, place in service.ledger.territories.items() if place.last}
+    serving = service.versions.serving
+    return {
+        "counts": service.ledger.join.counts, "tally": service.ledger.tally, "step": service.trainer.step,
+        "weights": digest_of(service.trainer.weights()), "serving": serving.digest if serving else None,
+        "pinned": service.versions.pinned, "gate_only": service.versions.gate_only, "territories": places,
+        "pending": sorted(service.ledger.pending),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("gate_only", [False, True])
+def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path / "ads", WORDS)
+    live(service, rounds, clock, 60)
+    service.milestone()
+    live(service, rounds, clock, 30, seed=2)
+    rounds.step()
+    (open_one,) = ask(service, request(5e6, "open"))
+    service.versions.switch(gate_only, "for the test")
+    assert service.log.wait(service.log.last, 20)
+    (tmp_path / "ads" / "tokens.json").write_text("{}")
+    before, copied = state(service), backup(tmp_path / "ads", tmp_path / "copy")
+    assert copied.records == service.log.last
+    assert (tmp_path / "copy" / "tokens.json").stat().st_mode & 0o777 == 0o600
+    assert verify(tmp_path / "copy").whole
+    again, _, _ = begin(tmp_path / "copy", WORDS)
+    assert state(again) == before
+    assert again.notices == []
+    assert again.report(click(open_one["decisionId"])).reply["type"] == "outcome_ack"
+    again.close()
+    service.close()
+
+
+def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
+    """Copies are made while another thread decides, learns, publishes and takes snapshots all the time."""
+    service, rounds, clock = begin(tmp_path / "ads", [*WORDS, "learning.samples_per_insert=100"])
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        seed = 0
+        try:
+            while not stop.is_set():
+                seed += 1
+                live(service, rounds, clock, 21, seed)
+                service.milestone()
+        except BaseException as error:
+            failed.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for turn in range(4):
+            copied = backup(tmp_path / "ads", tmp_path / f"copy {turn}")
+            assert verify(tmp_path / "ads").whole, damaged(verify(tmp_path / "ads"))
+            assert copied.records >= turn
+    finally:
+        stop.set()
+        worker.join()
+    assert not failed
+    service.close()
+    original = list(events(tmp_path / "ads" / LOG))
+    for turn in range(4):
+        folder = tmp_path / f"copy {turn}"
+        assert verify(folder).whole, damaged(verify(folder))
+        found = list(events(folder / LOG))
+        assert found == original[: len(found)]
+        again, _, _ = begin(folder, WORDS)
+        assert not again.versions.fault
+        assert again.notices == []
+        again.close()
+    assert all(one.same for one in replayed(tmp_path / "copy 3"))
+
+
+def test_a_damaged_log_is_not_copied_as_if_it_were_whole(copy: Path, tmp_path: Path) -> None:
+    segment = sorted((copy / LOG).glob("*.wal"))[1]
+    data = bytearray(segment.read_bytes())
+    data[5000:9000] = bytes(4000)
+    segment.write_bytes(data)
+    with pytest.raises(TownletError, match=f"{segment.name} is damaged at byte"):
+        backup(copy, tmp_path / "other")
+    assert not list(tmp_path.glob("*other*"))
+
+
+def test_a_backup_never_replaces_what_is_there(stopped: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine").write_text("x")
+    with pytest.raises(TownletError, match="exists and is not empty"):
+        backup(stopped, tmp_path / "there")
+    with pytest.raises(TownletError, match="has no log of decisions"):
+        backup(tmp_path / "there", tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_both_commands_and_their_exit_codes(copy: Path, tmp_path: Path) -> None:
+    for words, code, told in commands(copy, tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-m", "townlet", "decide", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert told in done.stdout + done.stderr
+
+
+def commands(copy: Path, tmp_path: Path) -> Iterator[tuple[list[str], int, str]]:
+    yield ["backup", str(copy), str(tmp_path / "other")], 0, "Copied to"
+    (copy / "versions" / "serving.jsonl").write_bytes(b"nonsense\n")
+    yield ["verify", str(copy), "--json"], 1, json.dumps("line 1 of serving.jsonl is damaged")[1:-1]
+    yield ["verify", str(tmp_path / "none")], 2, "has no log of decisions"
