@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from townlet.decide.recovery import replayed
 from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import load
+from townlet.decide.verify import verify
 
 
 def fill(place: Path) -> Path:
@@ -32,19 +32,22 @@ def fill(place: Path) -> Path:
 
 
 def main(place: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(place)], check=True)
-    folder = place / "ads"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(place)], check=True)
+    restart(place, place / "closed", torn=False)
+    restart(place, place / "torn", torn=True)
+
+
+def restart(place: Path, folder: Path, torn: bool) -> None:
     service, rounds, clock = begin(folder)
     live(service, rounds, clock, 40)
     (kept,) = ask(service, request(1e6, "kept"))
     assert service.log.wait(service.log.last, 20)
     before = service.ledger.decisions
+    if torn:  # by a crash while the log was written
+        service.close()
+        with open(sorted((folder / "log").glob("*.wal"))[-1], "ab") as segment:
+            segment.write(b"half a record")
     filler = fill(place)
-    if sys.argv[2] == "killed":
-        pid = os.fork()
-        if not pid:
-            os._exit(0)
-        os.waitpid(pid, 0)
     with suppress(LogStopped):
         service.close()
     # What `townlet decide serve` does.
@@ -71,6 +74,7 @@ def main(place: Path) -> None:
     rounds.stop()
     again.close()
     assert all(one.same for one in replayed(folder))
+    assert verify(folder).whole
     print("decisions:", again.ledger.decisions - before)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
@@ -12,10 +14,12 @@ from zlib import crc32
 import pytest
 
 from decide.sites import ask, begin, click, live, request
+from runs.test_disk import may_mount
 from townlet.decide.log import Log, read
 from townlet.decide.segments import HEADER, RECORD, listing
 from townlet.errors import TownletError
 
+FULL_DISK = Path(__file__).with_name("restart_on_full_disk.py")
 HOLES = tuple(512 << power for power in range(0, 12))  # 512 B to 1 MiB
 
 
@@ -229,3 +233,13 @@ def test_a_contradicting_duplicate_has_a_code_of_its_own_and_changes_nothing(res
     assert (counts.joined, counts.failed, counts.contradicting, counts.duplicates) == (2, 1, 4, 3)
     assert service.ledger.tally == before
     service.close()
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
+def test_a_restart_on_a_full_disk_decides_and_learns_nothing_until_there_is_room(tmp_path: Path) -> None:
+    command = ["unshare", "-rm", sys.executable, str(FULL_DISK), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("the disk is full; free some space there") == 2  # after a clean end, and after a crash
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("alarms")] == ["log", "log"]
+    assert done.stdout.count("decisions: 1\n") == 2

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.program import program
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.backup import backup
 from townlet.decide.recovery import LOG, events, replayed
@@ -55,12 +54,13 @@ def test_a_whole_folder_is_whole(stopped: Path) -> None:
     assert any("joined" in part.text for part in found.parts)
 
 
-def test_flipped_bits_in_every_kind_of_file_are_named(stopped: Path, copy: Path) -> None:
+@pytest.mark.parametrize("flips", [1, pytest.param(20, marks=pytest.mark.long(minutes=5))])
+def test_flipped_bits_in_every_kind_of_file_are_named(flips: int, copy: Path) -> None:
     chance, seen = random.Random(4), set[str]()
     files = [path for path in sorted(copy.rglob("*")) if path.is_file() and path.name != "lock"]
     for path in files:
         whole = path.read_bytes()
-        for _ in range(3):
+        for _ in range(flips):
             place = chance.randrange(len(whole)) if path.name != "control" else chance.choice((30, 4096 + 30))
             data = bytearray(whole)
             data[place] ^= 1 << chance.randrange(8)
@@ -207,17 +207,18 @@ def test_a_backup_never_replaces_what_is_there(stopped: Path, tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
-def test_both_commands_and_their_exit_codes(copy: Path, tmp_path: Path) -> None:
-    for words, code, told in commands(copy, tmp_path):
-        done = subprocess.run(
-            [sys.executable, "-m", "townlet", "decide", *words], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        assert told in done.stdout + done.stderr
-
-
-def commands(copy: Path, tmp_path: Path) -> Iterator[tuple[list[str], int, str]]:
-    yield ["backup", str(copy), str(tmp_path / "other")], 0, "Copied to"
+def test_both_commands_and_their_exit_codes(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    townlet = program(capsys, monkeypatch)
+    done = townlet("decide", "backup", str(copy), str(tmp_path / "other"))
+    assert done.code == 0
+    assert "Copied to" in done.out
     (copy / "versions" / "serving.jsonl").write_bytes(b"nonsense\n")
-    yield ["verify", str(copy), "--json"], 1, json.dumps("line 1 of serving.jsonl is damaged")[1:-1]
-    yield ["verify", str(tmp_path / "none")], 2, "has no log of decisions"
+    done = townlet("decide", "verify", str(copy), "--json")
+    assert done.code == 1
+    assert "line 1 of serving.jsonl is damaged" in done.out
+    assert not json.loads(done.out)["whole"]
+    done = townlet("decide", "verify", str(tmp_path / "none"))
+    assert done.code == 2
+    assert "has no log of decisions" in done.err

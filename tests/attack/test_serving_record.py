@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.program import program
 from decide.sites import ask, begin, request
 from townlet.decide.figures import Figures
 from townlet.decide.rounds import Rounds
@@ -130,9 +129,10 @@ def test_a_log_shorter_than_the_serving_record_is_refused(tmp_path: Path) -> Non
     again.close()
 
 
-def test_the_list_of_versions_names_a_damaged_serving_record(tmp_path: Path) -> None:
+def test_the_list_of_versions_names_a_damaged_serving_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cut_off(tmp_path / RECORD, switched_off(tmp_path))
-    command = [sys.executable, "-m", "townlet", "decide", "versions", "--folder", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "The gate decides alone." in done.stdout
-    assert "The serving record cannot be trusted: the last line of serving.jsonl" in done.stderr
+    done = program(capsys, monkeypatch)("decide", "versions", "--folder", str(tmp_path))
+    assert "The gate decides alone." in done.out
+    assert "The serving record cannot be trusted: the last line of serving.jsonl" in done.err
