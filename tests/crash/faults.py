@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,12 @@ from crash.shim import Shim
 from decide.publisher import Twin, twin_state
 from decide.sites import begin, live, request
 from townlet.decide import milestones
+from townlet.decide.domains import DOMAINS
 from townlet.decide.log import Log, read
 from townlet.decide.recovery import LOG, events
+from townlet.decide.rounds import Rounds
+from townlet.decide.service import Service
+from townlet.decide.settings import load
 from townlet.decide.versions import Versions
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
@@ -48,13 +53,15 @@ class Bench:
         for kind, error in FAULTS:
             self._series(what, kind, error, attempt, settle)
         self._series(what, "write", errno.ENOSPC, attempt, settle, short=True)
+        self._series(what, "write", errno.ENOSPC, attempt, settle, lasting=True)
+        self._series(what, "sync", errno.EIO, attempt, settle, lasting=True)
 
     def _series(
         self, what: str, kind: str, error: int, attempt: Callable[[], None], settle: Callable[[], None],
-        short: bool = False,
+        **how: bool,
     ) -> None:  # fmt: skip
         for at in range(1, 1000):
-            self.shim.fail(kind, error, at, short=short)
+            self.shim.fail(kind, error, at, **how)
             said, trouble = "", ""
             try:
                 attempt()
@@ -165,7 +172,7 @@ def log(bench: Bench, folder: Path) -> None:
                 log.wait(log.last, 0.02)
 
     def settle() -> None:
-        assert max(dict(read(place)), default=0) >= synced
+        assert not synced or max(dict(read(place))) >= synced
         life()
         bench.mark(begins="drop", before=max(synced - 40, 1))
         with Log(place) as log:
@@ -201,7 +208,10 @@ def snapshots(bench: Bench, folder: Path) -> None:
     number = 0
 
     def create() -> None:
-        begin(folder / f"other {number}" / "ads", Snapshots.WORDS)[0].close()
+        settings = load("bandit-ads", Snapshots.WORDS, DOMAINS)
+        with closing(Service(folder / f"other {number}" / "ads", DOMAINS["bandit-ads"], settings)) as service:
+            if service.versions.serving is None:
+                Rounds(service).publish()
 
     def again() -> None:
         nonlocal number

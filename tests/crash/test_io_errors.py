@@ -19,7 +19,7 @@ from crash.shim import missing
 from crash.traced import WORKLOADS
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
-KEPT = ("checkpoint", "publication")  # what the product keeps today
+KEPT = ("checkpoint", "log", "snapshot", "publication")  # what the product keeps today
 NAMES = [name if name in KEPT else pytest.param(name, marks=pytest.mark.xfail) for name in WORKLOADS]
 REASONS = {"EIO": "the disk reports an error", "ENOSPC": "the disk is full"}
 

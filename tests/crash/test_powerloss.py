@@ -20,7 +20,7 @@ from crash.shim import missing
 from crash.traced import WORKLOADS
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
-KEPT = ("checkpoint", "publication")  # what the product keeps today
+KEPT = ("checkpoint", "log", "snapshot", "publication")  # what the product keeps today
 MODES = [
     pytest.param("reordered", 40, id="reordered"),
     pytest.param("ordered", 20, id="ordered"),

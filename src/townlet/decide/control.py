@@ -68,7 +68,10 @@ class ControlFile:
         """Write a new file with both slots."""
         self.close()
         disk.replace_file(self._path, _encoded(1, control) + _encoded(2, control))
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise disk.explained(error, f"cannot open {self._path}") from error
         self._sequence, self.written, self.damage = 2, control, None
 
     def write(self, control: Control) -> None:

@@ -190,9 +190,10 @@ class Tail:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. An error is of no account: everything that counts was synced before."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            with suppress(OSError):
+                os.close(self._descriptor)
             self._descriptor = None
 
 

@@ -49,7 +49,7 @@ class Lock:
                 _write_note(note, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
         except OSError as error:
             for descriptor in opened:
-                os.close(descriptor)
+                _close(descriptor)
             if isinstance(error, BlockingIOError):
                 raise self._refusal() from None
             raise disk.explained(error, f"cannot lock {self.folder}") from error
@@ -78,12 +78,13 @@ class Lock:
     def release(self) -> None:
         """Release the lock; does nothing when it is not held."""
         if self._note is not None:
-            os.ftruncate(self._note, 0)
+            with suppress(OSError):  # a note without a lock counts for nothing
+                os.ftruncate(self._note, 0)
         self._drop()
 
     def _drop(self) -> None:
         for descriptor in {*self._descriptors.values(), *([] if self._note is None else [self._note])}:
-            os.close(descriptor)
+            _close(descriptor)
         self._descriptors, self._note = {}, None
         _held.discard(self)
 
@@ -184,6 +185,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _close(descriptor: int) -> None:
+    """Close a descriptor, and with it its lock, which is gone even where the disk reports an error."""
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 def _forget() -> None:
