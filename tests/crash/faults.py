@@ -48,13 +48,18 @@ class Bench:
         self.name, self.shim, self.mark = name, shim, mark
         self.found: Found = []
 
-    def repeat(self, what: str, attempt: Callable[[], None], settle: Callable[[], None]) -> None:
-        """`attempt` under every fault; `settle` looks at what is left, and commits once more without one."""
+    def repeat(
+        self, what: str, attempt: Callable[[], None], settle: Callable[[], None], lasting: bool = True
+    ) -> None:  # fmt: skip
+        """`attempt` under every fault; `settle` looks at what is left, and commits once more without one.
+
+        `lasting`: also under faults that do not end before the attempt does.
+        """
         for kind, error in FAULTS:
             self._series(what, kind, error, attempt, settle)
         self._series(what, "write", errno.ENOSPC, attempt, settle, short=True)
-        self._series(what, "write", errno.ENOSPC, attempt, settle, lasting=True)
-        self._series(what, "sync", errno.EIO, attempt, settle, lasting=True)
+        for kind, error in (("write", errno.ENOSPC), ("sync", errno.EIO)) if lasting else ():
+            self._series(what, kind, error, attempt, settle, lasting=True)
 
     def _series(
         self, what: str, kind: str, error: int, attempt: Callable[[], None], settle: Callable[[], None],
@@ -152,6 +157,7 @@ def metrics(bench: Bench, folder: Path) -> None:
     commit()
     bench.repeat("metrics", commit, settle)
     bench.repeat("metrics, closed and opened", reopen, settle_reopened)
+    store.close()
 
 
 def log(bench: Bench, folder: Path) -> None:
@@ -203,7 +209,7 @@ def snapshots(bench: Bench, folder: Path) -> None:
         save()
 
     save()
-    bench.repeat("snapshot", save, settle)
+    bench.repeat("snapshot", save, settle, lasting=False)  # a service waits long for its log
     service.close()
     number = 0
 
@@ -219,7 +225,7 @@ def snapshots(bench: Bench, folder: Path) -> None:
         assert list(events(folder / f"other {number}" / "ads" / LOG))
         number += 1
 
-    bench.repeat("new service", create, again)
+    bench.repeat("new service", create, again, lasting=False)
 
 
 def publications(bench: Bench, folder: Path) -> None:
@@ -277,6 +283,7 @@ WORKLOADS: Final[dict[str, Callable[[Bench, Path], None]]] = {
 
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
+    Log.__init__.__defaults__ = (*Log.__init__.__defaults__[:-1], 0.01)  # attempts follow each other soon
     shim, root, found = Shim.attached(), Path(os.environ["SHIM_ROOT"]), {}
     for name in names:
         shim.mark(f"workload {name}")
