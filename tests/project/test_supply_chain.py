@@ -31,7 +31,7 @@ def test_every_pin_has_recorded_hashes(tool: ModuleType) -> None:
     pins = re.findall(r"^([^#\s=]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     known = tool.recorded()
     assert len(pins) > 100
-    assert [pin for pin in pins if not known.get((canonicalize_name(pin[0]), pin[1]))] == []
+    assert [pin for pin in pins if not known.get((canonicalize_name(pin[0]), pin[1]))] == [], "run `make lock`"
 
 
 def test_the_audit_tools_have_recorded_hashes(tool: ModuleType) -> None:
