@@ -147,6 +147,14 @@ def test_a_game_token_cannot_operate_the_service(server: Guarded) -> None:
     assert json.loads(server.ask("GET", "/api/decide/versions", LOOKS)[1])["gate_only"] is False
 
 
+def test_the_history_names_the_operator(server: Guarded) -> None:
+    for token, on in ((ANN, True), (BOB, False)):
+        assert server.ask("POST", "/api/decide/gate-only", token, {"on": on, "reason": "a test"})[0] == 200
+    history = json.loads(server.ask("GET", "/api/decide/versions", LOOKS)[1])["history"]
+    reasons = [change["reason"] for change in history if change["kind"] in ("gate_only", "gate_and_network")]
+    assert reasons[-2:] == ["a test (ann)", "a test (bob)"]
+
+
 def test_health_shows_details_to_readers_only(server: Guarded) -> None:
     assert json.loads(server.ask("GET", "/health", None)[1]) == {"ok": True}
     assert json.loads(server.ask("GET", "/health", ONE)[1]) == {"ok": True}

@@ -19,7 +19,7 @@ import torch
 from playwright.sync_api import expect
 from websockets.sync.client import ClientConnection, connect
 
-from decide.served import Process
+from decide.served import VIEWER, Process
 from decide.sites import request
 from live.test_browser_shape import MISFITS, PALE, RESTS
 from townlet.decide.domains import DOMAINS
@@ -256,6 +256,25 @@ def test_a_collapsed_version_raises_its_alarm(visit: Visit, service: Process, ga
     expect(look.page.locator("#who-decides")).to_have_text(f"Version {FIRST} decides, pinned")
     expect(alarm).to_have_count(0, timeout=PATIENT)
     assert not look.page.title().startswith("⚠")
+
+
+# What a viewer's page does not offer.
+TRY: Final = """() => import('/static/ask.js').then(({ ask }) => ask('api/decide/gate-only', { on: true }))
+  .catch((error) => error.message)"""
+
+
+def test_a_viewer_sees_everything_and_has_no_controls(visit: Visit, service: Process) -> None:
+    look = opened(visit, service, link=f"{service.origin}/?token={VIEWER}")
+    assert look.page.url == f"{service.origin}/"
+    expect(look.page.locator(".operator")).to_be_hidden()
+    expect(look.page.locator(".read-only")).to_contain_text("This link is read-only")
+    look.forgive("403|api/decide/gate-only")
+    told = look.page.evaluate(TRY)
+    assert told == "this needs the token of the operator, and not that of the viewer"
+    assert not service.get("/api/decide/versions")["gate_only"]
+    look = opened(visit, service)
+    expect(look.page.locator(".operator")).to_be_visible()
+    expect(look.page.locator(".read-only")).to_be_hidden()
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux to let the disk fail")

@@ -33,8 +33,11 @@ class Told(Process):
     def start(self) -> Told:
         command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
         with open(self.folder.with_suffix(".txt"), "wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=environment())
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=self.environment())
         return self
+
+    def environment(self) -> dict[str, str]:
+        return environment()
 
     @property
     def words(self) -> str:
@@ -107,6 +110,45 @@ def test_a_start_and_an_end_are_told(tmp_path: Path, townlet: Program) -> None:
     assert played.code == 0, played.err
     service.end(signal.SIGINT)
     assert re.search(rf"Saved\. Version \d+ served, 7 decisions are kept in {tmp_path / 'ads'}\.", service.words)
+
+
+class Own(Told):
+    """A service that makes its own tokens."""
+
+    def environment(self) -> dict[str, str]:
+        return {name: value for name, value in super().environment().items() if name not in TOKENS}
+
+
+def test_tokens_are_generated_printed_once_and_used_by_simulate(
+    tmp_path: Path, townlet: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in TOKENS:
+        monkeypatch.delenv(name)
+    service = Own(tmp_path / "ads", "bandit-ads").start()
+    words = service.until("Ctrl-C ends it")
+    tokens = json.loads((service.folder / "tokens.json").read_text())
+    assert sorted(tokens) == ["game", "operator", "viewer"]
+    assert all(token in words for token in tokens.values())
+    assert f"http://127.0.0.1:{service.port}/?token={tokens['operator']}" in words
+    assert service.process is not None
+    shown = (
+        Path(f"/proc/{service.process.pid}/cmdline").read_text()
+        + Path(f"/proc/{service.process.pid}/environ").read_text()
+    )
+    assert not any(token in shown for token in tokens.values())
+    where = ("--folder", str(service.folder), "--url", service.address)
+    found = townlet("simulate", "bandit-ads", *where, "--games", "2", "--observations", "5", "--json")
+    assert found.code == 0, found.err
+    assert "mean_reward" in json.loads(found.out)
+    refused = townlet("simulate", "bandit-ads", "--folder", str(tmp_path), "--url", service.address)
+    assert refused.code == 2
+    assert "401, the token is missing or wrong" in refused.err
+    service.end(signal.SIGTERM)
+    service.start()
+    again = service.until("Ctrl-C ends it")
+    assert "of the operator, from" in again
+    assert not any(token in again for token in tokens.values())
+    service.end(signal.SIGTERM)
 
 
 def test_an_end_with_a_full_disk_is_a_failure_in_one_line(tmp_path: Path) -> None:

@@ -192,7 +192,12 @@ def visit(chromium: Chromium) -> Iterator[Visit]:
     with chromium.awake() as browser:
 
         def open_page(
-            served: Served, size: tuple[int, int] = WIDE, theme: str = "light", at: str = "", ready: bool = True
+            served: Served,
+            size: tuple[int, int] = WIDE,
+            theme: str = "light",
+            at: str = "",
+            ready: bool = True,
+            link: str = "",
         ) -> Look:
             served.wait()
             context = browser.new_context(
@@ -200,7 +205,7 @@ def visit(chromium: Chromium) -> Iterator[Visit]:
             )
             look = Look(context.new_page())
             looks.append(look)
-            look.page.goto(address(served.link, at), timeout=60_000)
+            look.page.goto(address(link or served.link, at), timeout=60_000)
             if ready:
                 expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
                 look.until(lambda: look.step() >= 0, why="no life is shown")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +12,12 @@ from playwright.sync_api import expect
 
 from live.conftest import Served
 from pace import slower
+from townlet.web.tokens import generated
 from townlet.world.catalogue import FOLDER
 
 if TYPE_CHECKING:
     from live.browser import Look, Visit
+    from townlet.runs.folder import Run
 
 pytest_plugins = ["live.browser"]
 
@@ -167,6 +170,28 @@ def test_a_world_is_saved_as_a_new_file(look: Look, shown: Served) -> None:
     look.button("Save as new world").click()
     expect(look.page.locator(".saved")).to_contain_text("is there already")
     assert file.read_text("utf-8") == changed
+
+
+def test_a_viewer_tries_worlds_and_cannot_save_them(visit: Visit, shown: Served) -> None:
+    look = visit(shown, link=shown.server.link("viewer"))
+    look.button("World").click()
+    expect(look.page.locator(".read-only")).to_contain_text("This link is read-only")
+    expect(look.page.locator("form.saving")).to_be_hidden()
+    expect(look.button("Try it with this agent")).to_be_visible()
+
+
+def test_a_page_whose_token_is_out_of_date_says_so(visit: Visit, runs: tuple[Run, Run], tmp_path: Path) -> None:
+    """The server was started again, with new tokens at the same port."""
+    before = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generated("operator"))
+    look = visit(before)
+    look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket|401")
+    before.stop()
+    port = before.server.port
+    after = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generated("operator"), port)
+    expect(look.page.locator(".toast")).to_contain_text("does not know the token of this page")
+    look.page.goto(after.link)
+    expect(look.page.locator("body")).to_have_attribute("data-phase", "ready")
+    after.stop()
 
 
 def test_a_shipped_world_stays_as_it_is(look: Look, shown: Served) -> None:

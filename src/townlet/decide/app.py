@@ -190,33 +190,40 @@ def _operator(app: FastAPI, service: Service) -> None:
         return service.versions.overview()
 
     @app.post("/api/decide/pin")
-    async def pin(asked: Pin) -> dict[str, Any]:
+    async def pin(asked: Pin, request: Request) -> dict[str, Any]:
         """Hold a version."""
-        return await changed(lambda: service.versions.pin(asked.version, asked.reason))
+        return await changed(lambda: service.versions.pin(asked.version, _signed(asked, request)))
 
     @app.post("/api/decide/unpin")
-    async def unpin(asked: Why) -> dict[str, Any]:
+    async def unpin(asked: Why, request: Request) -> dict[str, Any]:
         """Let versions follow each other again."""
-        return await changed(lambda: service.versions.unpin(asked.reason))
+        return await changed(lambda: service.versions.unpin(_signed(asked, request)))
 
     @app.post("/api/decide/rollback")
-    async def roll_back(asked: Back) -> dict[str, Any]:
+    async def roll_back(asked: Back, request: Request) -> dict[str, Any]:
         """Go back to the version that served before, and hold it if asked to: else the next promotion replaces it."""
 
         def back() -> Change:
             if (pinned := service.versions.pinned) is not None:
                 raise TownletError(f"version {pinned} is pinned, and nothing was rolled back", "unpin it first")
-            change = service.versions.roll_back(asked.reason, to=asked.version)
+            change = service.versions.roll_back(_signed(asked, request), to=asked.version)
             if not (asked.hold and change.served):
                 return change
-            return service.versions.pin(change.version, asked.reason)
+            return service.versions.pin(change.version, _signed(asked, request))
 
         return await changed(back)
 
     @app.post("/api/decide/gate-only")
-    async def gate_only(asked: GateOnly) -> dict[str, Any]:
+    async def gate_only(asked: GateOnly, request: Request) -> dict[str, Any]:
         """The kill switch: no network decides until it is put back, also after a restart."""
-        return await changed(lambda: service.versions.switch(asked.on, asked.reason))
+        return await changed(lambda: service.versions.switch(asked.on, _signed(asked, request)))
+
+
+def _signed(asked: Why, request: Request) -> str:
+    """The reason, with the name of the operator where operators have names."""
+    identity = _identity(request)
+    named = identity is not None and identity.name not in (identity.role, ANONYMOUS.name)
+    return f"{asked.reason} ({identity.name})" if identity and named else asked.reason
 
 
 async def _explained(_: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from pydantic import ValidationError
+from starlette.requests import HTTPConnection
 
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
@@ -26,6 +27,7 @@ from townlet.live.studio import Busy
 from townlet.live.viewer import Viewer
 from townlet.web.mailbox import Stuck
 from townlet.web.slots import Slots
+from townlet.web.tokens import ANONYMOUS, Identity
 
 STATIC: Final = Path(__file__).parent / "static"
 VIEWERS: Final = 2000  # pages at once
@@ -77,9 +79,19 @@ def _pages(app: FastAPI, house: House) -> None:
     async def schema() -> JSONResponse:
         return JSONResponse(documentation())
 
+    @app.get("/api/me", include_in_schema=False)
+    async def me(request: Request) -> JSONResponse:
+        return JSONResponse({"role": _role(request)})
+
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> JSONResponse:
         return JSONResponse({"viewers": house.present, "tasks": len(asyncio.all_tasks())})
+
+
+def _role(request: HTTPConnection) -> str:
+    """Of the token that came with a request, as the guard found it."""
+    identity: Identity = request.scope.get("identity", ANONYMOUS)
+    return identity.role
 
 
 async def _explained(_: Request, error: Exception) -> Response:
@@ -93,7 +105,7 @@ async def _talk(socket: WebSocket, house: House) -> None:
     """One conversation, until either side has enough."""
     await socket.accept()
     viewer = Viewer(house)
-    viewer.say(Hello(version=__version__, run=house.first, program=house.program))
+    viewer.say(Hello(version=__version__, run=house.first, program=house.program, role=_role(socket)))
     parts = (viewer.mailbox.deliver(socket.send_text), viewer.mailbox.watch(), _listen(socket, viewer))
     tasks = [asyncio.create_task(part) for part in parts]
     try:

@@ -44,7 +44,8 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
         root = parse(data, str(path))
     except Mistakes as error:  # its own words would show parts of the file
         place = error.mistakes[0].where or where
-        raise TownletError("the token file is neither YAML nor JSON here", "see --help for an example", place) from None
+        fix = 'write lines such as operator: "…", with the tokens in quotes'
+        raise TownletError("the token file is neither YAML nor JSON here", fix, place) from None
     found = dict(_entries(root, roles))
     Tokens(found, where)
     return found

@@ -8,6 +8,15 @@ export class Refused extends Error {
   }
 }
 
+/** @param {string} text @returns {any} */
+function parsed(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
 /**
  * The answer to a question; with a body, to a wish.
  * @param {string} path @param {object} [body]
@@ -16,8 +25,10 @@ export class Refused extends Error {
 export async function ask(path, body) {
   const asked = body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
   const answer = await fetch(path, asked || undefined);
-  // Who stands between page and server may answer with something else than JSON.
-  const told = await answer.json().catch(() => ({}));
+  const text = await answer.text();
+  const told = parsed(text);
   if (answer.ok) return told;
-  throw new Refused(told.what ?? told.detail?.[0]?.msg ?? `the server answered ${answer.status}`, told.fix ?? '');
+  // The guard refuses in plain words; a proxy in between may answer with a whole page.
+  const plain = answer.headers.get('Content-Type')?.startsWith('text/plain') ? text.trim().slice(0, 200) : '';
+  throw new Refused(told.what ?? told.detail?.[0]?.msg ?? (plain || `the server answered ${answer.status}`), told.fix ?? '');
 }

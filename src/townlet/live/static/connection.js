@@ -8,17 +8,25 @@ const FIRST = 400; // milliseconds before the first new attempt
 const LONGEST = 8000;
 const FULL = 1013; // close code: the server has as many connections as it takes
 
+/** A browser does not tell why a WebSocket was refused, but a request does: the token may be an old one. @param {string} me */
+async function explain(me) {
+  const answer = await fetch(me).catch(() => null);
+  if (answer?.status === 401) toast('The server does not know the token of this page', 'Open the link that it printed at its start.');
+}
+
 /** @template [Message=FromServer] */
 export class Connection {
   /**
    * @param {(message: Message) => void} heard
    * @param {(link: 'open' | 'away', attempt: number) => void} changed
    * @param {string} [path] of the server's side, beside the page
+   * @param {string} [me] where the server tells the role of this page
    */
-  constructor(heard, changed, path = 'ws') {
+  constructor(heard, changed, path = 'ws', me = 'api/me') {
     this.heard = heard;
     this.changed = changed;
     this.path = path;
+    this.me = me;
     this.attempt = 0;
     /** @type {WebSocket | null} */
     this.socket = null;
@@ -35,7 +43,11 @@ export class Connection {
     address.hash = address.search = '';
     const socket = new WebSocket(address);
     this.socket = socket;
-    socket.onopen = () => this.changed('open', 0);
+    let opened = false;
+    socket.onopen = () => {
+      opened = true;
+      this.changed('open', 0);
+    };
     socket.onmessage = (event) => {
       this.attempt = 0; // not in onopen: a full server opens the connection only to say so, and is asked ever less often
       this.heard(JSON.parse(event.data));
@@ -46,6 +58,7 @@ export class Connection {
       if (event.code === FULL) toast(event.reason || 'the server is full');
       this.attempt += 1;
       this.changed('away', this.attempt);
+      if (!opened) explain(this.me);
       const wait = Math.min(LONGEST, FIRST * 2 ** (this.attempt - 1));
       this.timer = setTimeout(() => this.open(), wait * (0.75 + Math.random() / 2));
     };

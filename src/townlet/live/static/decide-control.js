@@ -41,7 +41,8 @@ export class Control {
     byId('control-body').append(
       make('div', { class: 'verdict-line' }, this.headline, this.since), this.tiles.box,
       this.curve.box, make('div', {}, this.latency.box, this.legend),
-      make('div', { class: 'operator', role: 'group', 'aria-label': 'Operator' },
+      make('p', { class: 'read-only quiet', text: 'This link is read-only: the operator’s link has the controls.' }),
+      make('div', { class: 'operator operator-only', role: 'group', 'aria-label': 'Operator' },
         make('span', { class: 'pin-line' }, this.choice, this.pinButton), this.unpinButton, this.backButton, this.killButton));
     /** @type {Stats | null} */
     this.stats = null;

@@ -1,5 +1,6 @@
 /** The dashboard of the decision service: what it tells every second goes to every panel. */
 
+import { ask } from './ask.js';
 import { Connection } from './connection.js';
 import { ActionsPanel } from './decide-actions.js';
 import { Control } from './decide-control.js';
@@ -46,7 +47,10 @@ const connection = new Connection((stats) => {
   latest = stats;
   presence.show(stats);
   draw();
-}, (link, attempt) => presence.changed(link, attempt), 'ws/stats');
+}, (link, attempt) => {
+  presence.changed(link, attempt);
+  if (link === 'open') ask('api/decide/me').then(({ role }) => document.body.toggleAttribute('data-viewer', role === 'viewer'), () => {});
+}, 'ws/stats', 'api/decide/me');
 
 followTheme({ set: () => { for (const panel of panels) panel.recolour?.(); draw(); } });
 for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll('[data-explain]'))) {

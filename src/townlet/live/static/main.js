@@ -53,6 +53,7 @@ function welcome(hello) {
   if (hello.protocol !== PROTOCOL) toast('This page is older than the server', 'load it again');
   visit.given = hello.run;
   visit.greeted = true;
+  document.body.toggleAttribute('data-viewer', hello.role === 'viewer');
   store.set({ link: 'open', program: hello.program });
   byId('help-button').title = `Help and keyboard (?) · Townlet ${hello.version}`;
   session.forget();

@@ -13,7 +13,7 @@ export function makeSaving(text, program) {
   });
   const button = make('button', { type: 'submit', text: 'Save as new world' });
   const told = make('div', { class: 'saved', id: 'world-saved', role: 'status' });
-  const form = make('form', { class: 'saving' },
+  const form = make('form', { class: 'saving operator-only' },
     make('label', { for: 'world-save-name', text: 'Name' }), name, button, told);
 
   form.addEventListener('submit', async (event) => {

@@ -42,7 +42,8 @@
  *   best: boolean, gone: string[]}} Checkpoint
  * @typedef {{line: number, column: number, what: string, fix: string}} Mistake
  * @typedef {{type: 'checked', number: number, mistakes: Mistake[], world: World | null}} Checked
- * @typedef {{type: 'hello', protocol: number, version: string, run: string | null, program: string}} Hello
+ * @typedef {{type: 'hello', protocol: number, version: string, run: string | null, program: string,
+ *   role: 'operator' | 'viewer'}} Hello
  * @typedef {{type: 'error', what: string, fix: string}} Refusal
  * @typedef {RunStatus | EpisodeStart | Frame | Wall | Lived | EpisodeEnd | Metrics | StageChange | Alert |
  *   Checkpoint | Checked | Hello | Refusal} FromServer

@@ -31,6 +31,7 @@ export class WorldPanel {
       make('div', { class: 'editor-foot' }, this.verdict, make('div', { class: 'editor-buttons' }, this.restore, this.attempt)),
       this.mistakes,
       makeSaving(() => this.text.value, () => store.known.program),
+      make('p', { class: 'read-only quiet', text: 'This link is read-only: worlds can be tried here, and saved with the operator’s link.' }),
     );
     this.listen();
     store.on(['about'], () => this.load());

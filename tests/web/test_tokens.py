@@ -1,0 +1,153 @@
+"""Access tokens: which files and variables are accepted, how guesses are slowed down, and what a redirect keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from townlet.decide.token_store import client_credentials, service_tokens
+from townlet.errors import TownletError
+from townlet.web.throttle import ADDRESSES, EVERY, GUESSES, Guesses, TokenBucket
+from townlet.web.token_file import environment_tokens, read_token_file
+from townlet.web.tokens import Identity, Tokens, generated
+
+SECRET = "do-not-show-this-to-anyone"
+ANN = Identity("operator", "ann")
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for role in ("GAME", "OPERATOR", "VIEWER"):
+        monkeypatch.delenv(f"TOWNLET_{role}_TOKEN", raising=False)
+
+
+def written(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_a_file_names_games_and_operators(tmp_path: Path) -> None:
+    text = "game: {eu: eu-plays-with-this, us: us-plays-with-this}\noperator: the-operator-has-this\n"
+    tokens = Tokens(read_token_file(written(tmp_path / "t.yaml", text)))
+    assert tokens.find("us-plays-with-this") == ("game", "us")
+    assert tokens.find("the-operator-has-this") == ("operator", "operator")
+    assert tokens.find("us-plays-with-thi") is None
+    assert tokens.find("") is None
+    assert tokens.first("viewer") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        (f"operator: {SECRET}", 0o644, "other users can read the token file; run: chmod 600"),
+        (f"operator: {SECRET}", 0o620, "other users can read the token file"),
+        ("operator: short-secret", 0o600, "is not 16 to 200 letters, digits"),
+        (f"operator: '{SECRET} with spaces'", 0o600, "is not 16 to 200 letters, digits"),
+        (f"operator: {SECRET}\nviewer: {SECRET}", 0o600, "the token of the viewer is used twice"),
+        (f"game: {{a: {SECRET}, b: {SECRET}}}", 0o600, "the token of the game 'b' is used twice"),
+        (f"game: {{'a b': {SECRET}}}", 0o600, "'a b' cannot name a game"),
+        ("operator: 1234567890123456", 0o600, "is not text; write it in quotes"),
+        ("operator: 12345678901234567890", 0o600, "tokens in quotes"),
+        (f"operater: {SECRET}", 0o600, "there is no role 'operater'; did you mean 'operator'?"),
+        (f"operator: [{SECRET}", 0o600, "neither YAML nor JSON"),
+        (SECRET, 0o600, "neither YAML nor JSON"),
+        ("", 0o600, "neither YAML nor JSON"),
+    ],
+)
+def test_a_file_that_keeps_no_secret_is_refused_without_showing_it(
+    tmp_path: Path, text: str, mode: int, said: str
+) -> None:
+    path = written(tmp_path / "t.yaml", text, mode)
+    with pytest.raises(TownletError) as refused:
+        read_token_file(path)
+    assert said in str(refused.value)
+    assert str(path) in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_variables_are_checked_as_files_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment_tokens() == {}
+    monkeypatch.setenv("TOWNLET_GAME_TOKEN", SECRET)
+    assert environment_tokens() == {"game": {"game": SECRET}}
+    monkeypatch.setenv("TOWNLET_VIEWER_TOKEN", SECRET)
+    with pytest.raises(TownletError, match="used twice") as refused:
+        environment_tokens()
+    monkeypatch.setenv("TOWNLET_VIEWER_TOKEN", "short")
+    with pytest.raises(TownletError, match="TOWNLET_VIEWER_TOKEN: the token of the viewer is not"):
+        environment_tokens()
+    assert SECRET not in str(refused.value)
+
+
+def test_tokens_are_generated_once_and_for_their_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "decisions"
+    first = service_tokens(folder, None)
+    file = folder / "tokens.json"
+    assert (first.new, first.kept, first.source) == (True, True, str(file))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in folder.iterdir()] == ["tokens.json"]
+    assert json.loads(file.read_text()) == first.tokens.as_json()
+    again = service_tokens(folder, None)
+    assert (again.new, again.tokens.as_json()) == (False, first.tokens.as_json())
+    assert client_credentials("ws://127.0.0.1:1/ws", folder, None).game == first.tokens.first("game")
+    assert client_credentials("wss://play.example/ws", folder, None) == (None, None)  # they stay on this machine
+    monkeypatch.setenv("TOWNLET_OPERATOR_TOKEN", SECRET)
+    mixed = service_tokens(folder, None)
+    assert mixed.tokens.first("operator") == SECRET
+    assert mixed.tokens.first("game") == first.tokens.first("game")
+    assert not mixed.kept
+    assert SECRET not in file.read_text()
+
+
+def test_a_link_in_the_place_of_the_tokens_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = written(tmp_path / "elsewhere.json", json.dumps(generated("game", "operator").as_json()))
+    folder = tmp_path / "decisions"
+    folder.mkdir()
+    os.symlink(elsewhere, folder / "tokens.json")
+    with pytest.raises(TownletError, match="cannot read the token file"):
+        service_tokens(folder, None)
+
+
+def test_a_folder_of_something_else_gets_no_tokens(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(TownletError, match="something else: thesis"):
+        service_tokens(tmp_path, None)
+    assert not (tmp_path / "tokens.json").exists()
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_bucket_grants_its_rate_and_its_burst() -> None:
+    clock = Clock()
+    bucket = TokenBucket(2.0, 5.0, clock)
+    assert [bucket.take() for _ in range(7)] == [True] * 5 + [False] * 2
+    clock.now += 1.0
+    assert [bucket.take() for _ in range(3)] == [True, True, False]
+    clock.now += 1000.0
+    assert [bucket.take() for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_guesses_are_counted_by_address_and_forgotten_beyond_a_limit() -> None:
+    clock = Clock()
+    guesses = Guesses(clock)
+    assert [guesses.judge("192.0.2.1", False, None) for _ in range(GUESSES + 1)] == [True] * GUESSES + [False]
+    assert not guesses.judge("192.0.2.1", False, ANN)  # right, but guessed
+    assert guesses.judge("192.0.2.1", True, ANN)  # the cookie of a page has an allowance of its own
+    assert guesses.judge("192.0.2.1", False, ANN)  # and from now on this identity is known there
+    assert guesses.judge("192.0.2.2", False, ANN)
+    clock.now += EVERY
+    assert [guesses.judge("192.0.2.1", False, None) for _ in range(2)] == [True, False]
+    for n in range(GUESSES):
+        assert guesses.judge(f"2001:db8:1:1::{n:x}", False, None)
+    assert not guesses.judge("2001:db8:1:1:ffff::1", False, None)  # one subscriber, one network
+    for n in range(2 * ADDRESSES):
+        guesses.judge(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
+    assert len(guesses._addresses) == ADDRESSES
