@@ -28,11 +28,12 @@ class Flooder:
     def __init__(self, kind: str, url: str, count: int, seconds: float) -> None:
         self.kind, self.parts, self.count, self.seen = kind, urlsplit(url), count, Counter[str]()
         self.until = time.monotonic() + seconds
-        self.present = 0
+        self.present = self.territories = 0
 
     async def run(self) -> None:
         """Until the time is over; connections that end are opened again."""
         do = {"headers": self.send_header_slowly, "bodies": self.send_body_slowly, "sockets": self.stay}
+        do["observations"] = self.observe
         work = do.get(self.kind, self.send_without_end)
         tasks = [asyncio.create_task(self.again(work, place)) for place in range(self.count)]
         limit = time.monotonic() + 20
@@ -122,6 +123,29 @@ class Flooder:
             self.seen["kilobytes"] += len(rest) // 1000
         self.seen[await closed] += 1
 
+    async def observe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The largest observations that a hive may send, each of a new territory, 16 ahead of their answers."""
+        if not await self.shake_hands(reader, writer):
+            return
+        ahead = asyncio.Semaphore(16)
+        reading = asyncio.create_task(self._count_answers(reader, ahead))
+        reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        while time.monotonic() < self.until:
+            await ahead.acquire()
+            self.territories += 1
+            writer.write(framed(json.dumps(largest(1.0, f"flood {id(self)} {self.territories}"))))
+            await writer.drain()
+        await reading
+
+    async def _count_answers(self, reader: asyncio.StreamReader, ahead: asyncio.Semaphore) -> None:
+        while True:
+            head = await reader.readexactly(2)
+            size = head[1] & 127
+            data = await reader.readexactly(int.from_bytes(await reader.readexactly(2)) if size == 126 else size)
+            kind = json.loads(data)
+            self.seen[kind.get("code", kind["type"])] += 1
+            ahead.release()
+
     async def _closing(self, reader: asyncio.StreamReader) -> str:
         """The code and reason with which the server ends it; what else it sends is small."""
         while data := await reader.read(4096):
@@ -130,6 +154,23 @@ class Flooder:
                     f"close {int.from_bytes(data[place + 2 : place + 4])} {data[place + 4 :].decode(errors='replace')}"
                 )
         return "closed"
+
+
+def largest(timestamp: float, territory: str) -> dict[str, object]:
+    """An observation of a hive with as many units as there may be."""
+    parasites = [{"chunkId": 399, "type": "combat"}] * 255
+    return {
+        "type": "observation_data", "timestamp": timestamp, "territoryId": territory, "hiveChunk": 399,
+        "miningWorkers": [399] * 255, "workersPresent": [398] * 255, "parasitesStart": parasites,
+        "parasitesEnd": parasites, "protectors": [{"x": 19.123456789012345, "z": 19.5, "chunkId": 399}] * 255,
+        "queenEnergy": {"current": 50.0, "max": 100.0}, "playerEnergy": {"start": 1.5, "end": 2.5},
+        "playerMinerals": {"start": 1.5, "end": 2.5},
+    }  # fmt: skip
+
+
+def framed(text: str) -> bytes:
+    """A message of less than 64 KiB as clients send it; a mask of zeros leaves it as it is."""
+    return b"\x81\xfe" + len(text).to_bytes(2) + bytes(4) + text.encode()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from townlet.decide.client import Client
 FLOODER = Path(__file__).parent / "flooder.py"
 PAUSE = 0.02  # seconds between two probes of a kind
 Probe = Callable[[], Awaitable[object]]
+Ask = Callable[[float, str], dict[str, Any]]  # an observation of this time and territory
 
 
 async def repeat(probe: Probe, until: float) -> list[float]:
@@ -62,16 +64,16 @@ async def during(
 
 
 async def flooded(
-    server: Process, kind: str, url: str, count: int, seconds: float
+    server: Process, kind: str, url: str, count: int, seconds: float, ask: Ask = request
 ) -> tuple[dict[str, float], Counter[str]]:
-    """The same for a service of advertisements: its health, an operator's call, and decisions of another game."""
+    """The same for a service: its health, an operator's call, and decisions of another game, asked for by `ask`."""
     async with Client(server.url, patience=60) as client:
         times = iter(range(1, 10**9))
         place = f"beside {kind} {time.time():.0f}"
         probes: dict[str, Probe] = {
             "health": lambda: asyncio.to_thread(server.get, "/health"),
             "operator": lambda: asyncio.to_thread(server.post, "/api/decide/unpin"),
-            "decision": lambda: client.say(request(float(next(times)), place)),
+            "decision": lambda: client.say(ask(float(next(times)), place)),
         }
         return await during(kind, url, count, seconds, probes)
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from attack.probes import flooded, resident
-from decide.served import Process
+from attack.flooder import largest
+from attack.probes import during, flooded, resident
+from decide.served import Process, free_port
 from pace import slower
 
 MARK = 1.0  # second, the 99th percentile
@@ -78,3 +83,51 @@ def test_statistics_sockets_are_capped_and_cheap(server: Process, count: int, se
     found, seen = asyncio.run(flooded(server, "sockets", url, count, seconds))
     check(found, server)
     assert seen["close 1013 too many dashboards are open; this page tries again later"] >= count - 256
+
+
+@pytest.mark.parametrize("seconds", [6.0, pytest.param(60.0, marks=pytest.mark.long(minutes=1))])
+def test_the_largest_observations_of_ever_new_territories_take_little_memory(tmp_path: Path, seconds: float) -> None:
+    server = Process(tmp_path, "hive", "learning.every=0.5").start().wait()
+    try:
+        before = resident(server)
+        found, seen = asyncio.run(flooded(server, "observations", server.url, 4, seconds, small))
+        check(found, server)
+        answered = seen["observation_ack"] + seen["spawn_decision"]
+        grown = resident(server) - before
+        print(f"{answered} territories, {1000 * grown / answered:.0f} KB each")
+        assert answered > 100
+        assert grown < 60 + 0.02 * answered  # megabytes: they were 256 KB each
+    finally:
+        server.end(signal.SIGTERM)
+
+
+def small(timestamp: float, territory: str) -> dict[str, object]:
+    units = ("miningWorkers", "workersPresent", "protectors", "parasitesStart", "parasitesEnd")
+    return largest(timestamp, territory) | {name: [] for name in units}
+
+
+def test_empty_continuation_frames_do_not_stop_the_live_server(tmp_path: Path) -> None:
+    port = free_port()
+    words = ["live", "--root", str(tmp_path), "--port", str(port), "--no-token"]
+    server = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.DEVNULL)
+
+    def health() -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
+            return bytes(answer.read())
+
+    async def flood() -> None:
+        url = f"ws://127.0.0.1:{port}/ws"
+        found, seen = await during("continuations", url, 2, SHORT, {"health": lambda: asyncio.to_thread(health)})
+        assert found["health"] < MARK * slower(time.monotonic)
+        assert seen["close 1009 a message may have 64 frames"] > 0
+
+    try:
+        for _ in range(600):
+            with suppress(OSError):
+                health()
+                break
+            time.sleep(0.1)
+        asyncio.run(flood())
+    finally:
+        server.terminate()
+        server.wait(20)

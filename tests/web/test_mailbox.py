@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from townlet.web.mailbox import Mailbox, Stuck
+from townlet.web.mailbox import LARGEST, Mailbox, Stuck
 
 
 def delivered(mailbox: Mailbox, seconds: float = 0.05) -> list[str]:
@@ -77,3 +77,15 @@ def test_a_client_that_reads_slowly_is_kept() -> None:
         sending.cancel()
 
     asyncio.run(run())
+
+
+def test_letters_are_bounded_in_bytes_and_the_newest_is_always_kept() -> None:
+    mailbox = Mailbox()
+    for n in range(10):
+        mailbox.tell(str(n) * (LARGEST // 4))
+    assert [text[0] for text in delivered(mailbox)] == ["6", "7", "8", "9"]
+    assert mailbox.dropped == 6
+    mailbox = Mailbox()
+    mailbox.tell("small")
+    mailbox.tell("x" * 2 * LARGEST)
+    assert len(delivered(mailbox)) == 1

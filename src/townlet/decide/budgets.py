@@ -14,7 +14,7 @@ from townlet.decide.domain import Domain
 from townlet.decide.settings import MemorySettings
 
 ARRAY: Final = 128  # bytes of an array beside its numbers
-ENTRY: Final = 2048  # of names, keys and a decision without its message
+ENTRY: Final = 4096  # of names, keys and a decision without its message
 ANSWER: Final = 640  # of an answer that is remembered, with its time
 KEPT: Final = 66  # earlier answers of a territory: as many as a conversation lets wait, and those on their way
 

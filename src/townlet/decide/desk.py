@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from townlet.decide.service import Answer, Service, problem
 
 logger = logging.getLogger(__name__)
+TURN: Final = 1 << 16  # bytes of observations, as JSON, that are decided in one turn of the loop
 MEASURED: Final = 1000  # answers of which it is known how long they took
 
 
@@ -39,28 +40,30 @@ class Desk:
     def __init__(self, service: Service) -> None:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Asked] = deque()
+        self._waiting: OrderedDict[str, deque[Asked]] = OrderedDict()  # by client, the next in turn first
         self._unsynced: deque[Promised] = deque()
-        self._bytes = 0  # of the observations that wait, as JSON
+        self._count = self._bytes = 0  # of the observations that wait, and their bytes as JSON
         self._due = False
         self.overloaded = 0  # observations that no network decided for want of time
         self.latency: deque[float] = deque(maxlen=MEASURED)  # seconds from an observation to its answer
         service.log.subscribe(self._on_disk)
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._count
 
     def ask(self, message: Mapping[str, Any], size: int = 0, client: str = "") -> asyncio.Future[dict[str, Any]]:
         """The answer to an observation, later; at once where so many wait that it could not be decided in time.
 
-        Nobody overtakes who waits: an earlier observation of the same territory would be stale then.
+        Those of one client are decided in their order: an earlier one of the same territory would be stale otherwise.
+        Clients take turns, so that many or large observations of one do not delay the others.
         """
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         asked, limits = Asked(message, size, client, self._loop.time(), answer), self._settings
-        if len(self._waiting) >= limits.waiting or self._bytes + size > limits.waiting_bytes:
+        if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([asked])
             return answer
-        self._waiting.append(asked)
+        self._waiting.setdefault(client, deque()).append(asked)
+        self._count += 1
         self._bytes += size
         if not self._due:
             self._due = True
@@ -75,8 +78,7 @@ class Desk:
 
     def _decide(self) -> None:
         """Decide for those that wait, a batch in one turn of the loop."""
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._settings.batch))]
-        self._bytes -= sum(asked.size for asked in batch)
+        batch = self._next()
         oldest = self._loop.time() - self._settings.patience
         late = [asked for asked in batch if asked.since < oldest]
         batch = [asked for asked in batch if asked.since >= oldest]
@@ -90,6 +92,23 @@ class Desk:
         self._due = bool(self._waiting)
         if self._due:
             self._loop.call_soon(self._decide)
+
+    def _next(self) -> list[Asked]:
+        """Those that are decided in this turn of the loop: of large observations fewer, since they take longer."""
+        batch: list[Asked] = []
+        size = 0
+        while self._waiting and len(batch) < self._settings.batch:
+            client, lane = next(iter(self._waiting.items()))
+            size += lane[0].size
+            if batch and size > TURN:
+                break
+            batch.append(lane.popleft())
+            self._waiting.move_to_end(client)
+            if not lane:
+                del self._waiting[client]
+        self._count -= len(batch)
+        self._bytes -= sum(asked.size for asked in batch)
+        return batch
 
     def _refuse(self, asked: list[Asked]) -> None:
         self.overloaded += len(asked)

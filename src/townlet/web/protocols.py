@@ -6,7 +6,6 @@ The only module that knows attributes of uvicorn's protocol classes and of the p
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Final
 
 import h11
@@ -15,6 +14,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from townlet.web.intake import Intake
+from townlet.web.throttle import TokenBucket
 
 HEADER: Final = 10.0  # seconds for the header of a request, from the opening of the connection on
 BODY: Final = 30.0  # seconds for the body of a request
@@ -145,7 +145,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._intake = intake
         self._unparsed = bytearray()
         self._scheduled = self._refused = False
-        self._control, self._control_at = float(CONTROL), 0.0
+        self._control = TokenBucket(CONTROL_RATE, CONTROL)
         self.close_timeout = LINGER
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -229,10 +229,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             super().handle_pong(event)
 
     def _control_allowed(self) -> bool:
-        now = time.monotonic()
-        self._control = min(CONTROL, self._control + CONTROL_RATE * (now - self._control_at)) - 1
-        self._control_at = now
-        if self._control < 0:
+        if not self._control.take():
             self._refuse(BREACH, f"more than {CONTROL_RATE:g} pings or pongs a second")
         return not self._refused
 

@@ -1,0 +1,304 @@
+"""Limits, tried at the limit: what is below it works, what is beyond it is refused with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import uvicorn
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+import townlet
+from attack.flooder import largest
+from attack.probes import descriptors, flooded
+from decide.served import Process
+from decide.sites import ask, begin, request
+from townlet.contract import allocation
+from townlet.contract.allocation import explained, reserve
+from townlet.decide.budgets import most_pending, most_territories, pending_size, territory_size
+from townlet.decide.desk import Desk
+from townlet.decide.domains import DOMAINS
+from townlet.decide.events import Decided
+from townlet.decide.ledger import Ledger
+from townlet.decide.recovery import replayed
+from townlet.decide.settings import hash_of, load
+from townlet.errors import TownletError
+from townlet.live.app import make_app
+from townlet.live.house import House
+from townlet.memory.storage import NUMBER, Storage
+from townlet.nets.layers import Stack
+from townlet.sim.engines import make_engine
+from townlet.web.descriptors import shares
+from townlet.web.intake import Intake
+from townlet.web.protocols import CONTROL, FRAMES
+from townlet.world.load import load as load_world
+
+FEW = 256  # descriptors
+SMALL = {name: [] for name in ("miningWorkers", "workersPresent", "protectors", "parasitesStart", "parasitesEnd")}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A service that may open few files."""
+    running = Process(tmp_path_factory.mktemp("service"), "bandit-ads", "learning.every=0.2").start()
+    assert running.process is not None
+    resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (FEW // 2, FEW))  # it raises the first by itself
+    yield running.wait()
+    assert running.end(signal.SIGTERM) in (0, 130, -signal.SIGTERM)
+
+
+def test_games_beyond_the_descriptors_are_refused_with_1013_and_an_alarm(server: Process) -> None:
+    found, seen = asyncio.run(flooded(server, "sockets", server.url, 300, 6.0))
+    assert seen["close 1013 too many games are connected"] > 0
+    assert all(p99 < 5 for p99 in found.values()), found  # the game beside them was connected before, and stays
+    stats = server.get("/api/decide/stats")
+    alarm = next(alarm for alarm in stats["alarms"] if alarm["name"] == "connections")
+    assert f"File descriptors are used up: this process may open {FEW} files" in alarm["what"]
+    assert "ulimit -n" in alarm["fix"]
+    assert stats["training"]["running"]
+    assert stats["training"]["restarts"] == 0
+    assert stats["service"]["problem"] == ""
+
+
+def test_slow_connections_beyond_the_descriptors_leave_some_for_others(server: Process) -> None:
+    _, seen = asyncio.run(flooded(server, "headers", server.url, 400, 4.0))
+    assert seen["opened"] > 400
+    assert descriptors(server) < FEW - 32
+    assert server.get("/health")["ok"]
+
+
+def test_a_message_of_64_frames_is_read_and_one_of_65_is_not(server: Process) -> None:
+    async def send(frames: int) -> dict[str, Any]:
+        async with connect(server.url, proxy=None) as socket:
+            await socket.send(pieces('{"type": "ping"}', frames))
+            found: dict[str, Any] = json.loads(await asyncio.wait_for(socket.recv(), 20))
+            return found
+
+    # The client ends each message with an empty frame of its own.
+    assert asyncio.run(send(FRAMES - 1)) == {"type": "pong"}
+    with pytest.raises(ConnectionClosed, match=rf"1009.*a message may have {FRAMES} frames"):
+        asyncio.run(send(FRAMES))
+
+
+def pieces(text: str, count: int) -> list[str]:
+    """A JSON text in so many parts, most of them blanks."""
+    return [text[0], *[" "] * (count - 2), text[1:]]
+
+
+def test_64_pings_at_once_are_answered_and_many_more_are_not(server: Process) -> None:
+    async def ping(times: int) -> None:
+        async with connect(server.url, proxy=None) as socket:
+            waiting = [await socket.ping(str(number)) for number in range(times)]
+            await asyncio.wait_for(asyncio.gather(*waiting), 20)
+
+    asyncio.run(ping(CONTROL))
+    with pytest.raises(ConnectionClosed, match=r"1008.*pings or pongs a second"):
+        asyncio.run(ping(10 * CONTROL))
+
+
+@pytest.mark.long(minutes=1)
+def test_a_body_that_does_not_arrive_is_dropped_after_thirty_seconds(server: Process) -> None:
+    _, seen = asyncio.run(flooded(server, "bodies", server.url, 10, 34.0))
+    assert seen["401"] + seen["403"] + seen["408"] + seen["421"] + seen["closed"] == seen["opened"] - 10
+
+
+def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_dropped() -> None:
+    class Connection:
+        dropped = False
+
+        def drop(self) -> None:
+            self.dropped = True
+
+    first, second, third = (Connection() for _ in range(3))
+    intake = Intake(requests=1, sockets=1, input_bytes=100)
+    intake.hold(first, 60)
+    intake.hold(second, 40)
+    assert not first.dropped
+    intake.hold(third, 1)
+    assert (first.dropped, second.dropped, third.dropped) == (True, False, False)
+    intake.hold(second, 0)
+    intake.hold(third, 100)
+    assert not third.dropped
+
+
+def test_descriptors_are_shared_out_and_some_are_kept() -> None:
+    for limit in (FEW, 1024, 4096, 65536):
+        found = shares(limit, used=20)
+        assert found.backlog + found.requests + found.sockets + 20 + 64 <= limit
+        assert found.served > limit // 3
+
+
+@pytest.mark.parametrize("name", sorted(DOMAINS))
+def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
+    """The largest observations, as many answers as are remembered, and all of them pending."""
+    domain, settings = DOMAINS[name], load(name, (), DOMAINS)
+    gate, places, each = hash_of(settings.gate), 5, 70
+
+    def held(send: bool) -> int:
+        ledger = Ledger(domain, settings)
+        ledger.follow(settings)
+        tracemalloc.start()
+        number = 0
+        for place in range(places):
+            for turn in range(each):
+                number += 1
+                territory = f"{place} ".ljust(100, "x")
+                message = request(turn + 1.0, territory)
+                if name == "hive":
+                    message = largest(turn + 1.0, territory) | (SMALL if turn < each - 2 else {})
+                reply = {"type": "spawn_decision", "decisionId": "d" * 40, "reason": "r" * 60, "version": number}
+                made = Decided(
+                    number, territory, turn + 1.0, float(number), message, 5, 0.1, 0.2, send, "positive_reward", 0.7,
+                    gate, 3, reply, "c" * 40,
+                )  # fmt: skip
+                ledger.apply(Decided(*json.loads(json.dumps(made))))
+        found, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(ledger.pending) == send * number
+        assert len(ledger.territories) == places
+        return found
+
+    waited, sent = held(False), held(True)
+    assert waited / places < territory_size(domain)
+    assert (sent - waited) / (places * each) < pending_size(domain)
+
+
+def test_budgets_in_bytes_expire_the_oldest_and_forget_the_longest_silent(tmp_path: Path) -> None:
+    words = ("memory.pending_bytes=1048576", "memory.territory_bytes=1048576", "learning.train_on_wait=true")
+    service, rounds, clock = begin(tmp_path, words)
+    domain, memory = service.domain, service.settings.memory
+    most, places = most_pending(domain, memory), most_territories(domain, memory)
+    assert 10 < places < 100 < most < 1000
+    times = (most + 50) // places + 2
+    for turn in range(times):
+        for place in range(places):
+            ask(service, request(turn + 1.0, f"site {place}"))
+            clock.now += 0.001
+    ask(service, request(1.0, "one more"))
+    assert len(service.ledger.territories) == places
+    assert "site 0" not in service.ledger.territories
+    service.expire()
+    counts = service.ledger.join.counts
+    assert counts.balanced
+    assert counts.pending == len(service.ledger.pending) == most
+    rounds.round()
+    service.close()
+    again, _, _ = begin(tmp_path, words)
+    assert again.ledger.join.counts == counts
+    assert list(again.ledger.territories) == list(service.ledger.territories)
+    again.close()
+    assert all(checked.same for checked in replayed(tmp_path))
+
+
+def test_observations_that_wait_are_bounded_in_bytes(tmp_path: Path) -> None:
+    service, _, _ = begin(tmp_path, ("overload.waiting_bytes=200000",))
+
+    async def play() -> list[str]:
+        desk = Desk(service)
+        asked = [desk.ask(request(1.0, f"site {place}"), size=60_000) for place in range(4)]
+        first = [(await asyncio.wait_for(answer, 20))["type"] for answer in asked]
+        return [*first, (await desk.ask(request(2.0, "site 3"), size=200_000))["type"]]
+
+    found = asyncio.run(play())
+    service.close()
+    assert "error" not in found[:3]
+    assert found[3] == "error"
+    assert found[4] != "error"  # what was decided waits no more
+
+
+def test_a_page_beyond_the_limit_is_closed_with_1013_and_a_reason(tmp_path: Path) -> None:
+    async def watch() -> None:
+        server = uvicorn.Server(uvicorn.Config(make_app(House(tmp_path), viewers=1), port=0, log_level="error"))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.05)
+        url = f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/ws"
+        async with connect(url, proxy=None) as first:
+            assert json.loads(await first.recv())["type"] == "hello"
+            with pytest.raises(ConnectionClosed, match=r"1013.*too many pages are open"):
+                async with connect(url, proxy=None) as second:
+                    await second.recv()
+        async with connect(url, proxy=None) as third:
+            assert json.loads(await third.recv())["type"] == "hello"
+        server.should_exit = True
+        await serving
+
+    asyncio.run(watch())
+
+
+def test_rows_replay_buffers_and_networks_beyond_memory_are_refused_before_they_are_allocated() -> None:
+    with pytest.raises(TownletError, match=r"a town of 10,000,000,000 rows takes .* GB of memory, and .* lower rows"):
+        make_engine(load_world("town"), 10**10)
+    with pytest.raises(TownletError, match=r"experience of 1,000,000,000 steps of 64 rows takes .* agent.replay"):
+        Storage(10**9, 64, {"obs": ((88,), torch.float32), "reward": NUMBER}, "cpu")
+    with pytest.raises(TownletError, match=r"a network of .* weights, .* takes .* lower network.hidden"):
+        Stack(65536, (65536 * 64, 65536 * 64), "relu", layer_norm=False)
+    with pytest.raises(TownletError, match=r"a replay buffer of 10,000,000 experiences .* lower memory.capacity"):
+        Ledger(DOMAINS["hive"], load("hive", ("memory.capacity=10000000",), DOMAINS))
+
+
+def test_buffers_that_are_not_written_yet_count_as_used() -> None:
+    class Owner:
+        pass
+
+    first, half = Owner(), int(0.6 * allocation.available())
+    reserve(first, half, "the first", "")
+    with pytest.raises(TownletError, match="the second takes"):
+        reserve(Owner(), half, "the second", "")
+    del first
+    reserve(Owner(), half, "the third", "")
+
+
+def test_a_failed_allocation_is_explained_and_other_errors_are_not() -> None:
+    with pytest.raises(RuntimeError) as found:
+        torch.empty(1 << 60)
+    told = explained(found.value)
+    assert told is not None
+    assert "not enough memory" in str(told)
+    assert told.exit_code == 2
+    assert explained(MemoryError()) is not None
+    assert explained(RuntimeError("shapes do not match")) is None
+
+
+def run_in(size: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command with so many bytes of address space."""
+    command = [sys.executable, "-m", "townlet", *words]
+    environment = {**os.environ, "NO_COLOR": "1"}
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (size, size))
+    return subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, env=environment, timeout=120)
+
+
+def test_a_training_with_rows_beyond_memory_ends_with_a_message_and_no_traceback(tmp_path: Path) -> None:
+    done = run_in(6 << 30, "train", "town:ppo", "rows=524288", "--root", str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert "experience of 32 steps of 524,288 rows takes 6.5 GB of memory" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_published_agent_edited_to_a_huge_network_ends_with_a_message_and_no_traceback(tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    shutil.copytree(Path(townlet.__file__).parent / "trained" / "elder", agent)
+    recipe = agent / "resolved.yaml"
+    changed, times = re.subn(r"hidden: \[[^]]*\]", "hidden: [65536, 65536]", recipe.read_text())
+    assert times
+    recipe.write_text(changed)
+    done = run_in(8 << 30, "eval", str(agent), "--episodes", "1")
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "weights" in done.stderr or "changed" in done.stderr
