@@ -82,6 +82,8 @@ def _check(folder: Path, known: Control, found: LogEnd, accept_data_loss: bool) 
         what = f"the log begins with record {found.oldest}, but records {known.oldest} to {found.oldest - 1} were kept"
     elif found.end.last < known.synced:
         what = missing(found.end.last, known.synced, "its control data")
+        if found.segment is not None and found.end.torn:
+            what += f" ({found.segment.path.name} is unreadable from byte {found.end.place} on)"
     else:
         return []
     if not accept_data_loss:

@@ -117,7 +117,7 @@ def _segments(found: VerifiedService, known: Control | None) -> tuple[int, bool]
             whole = found.add(name, "it belongs to another log")
             continue
         log_id, last = log_id or end.log_id, end.last if whole else last
-        torn = f", then {end.torn} bytes of a write that is not finished" if end.torn else ""
+        torn = f", then {end.torn} bytes from byte {end.place} on of a write that is not finished" if end.torn else ""
         found.add(name, text=f"records {segment.first} to {end.last}{torn}")
     if known and segments and segments[0].first > known.oldest:
         whole = found.add(LOG, f"records {known.oldest} to {segments[0].first - 1} are missing")

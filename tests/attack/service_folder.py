@@ -1,0 +1,161 @@
+"""The folder of a small decision service, made by the real service, and what a start from a copy of it shows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attack.damage import Command, Effect, command
+from decide.sites import ask, begin
+from townlet.decide.figures import Figures
+from townlet.decide.rounds import Rounds
+from townlet.decide.service import Service
+from townlet.decide.token_store import service_tokens
+from townlet.decide.versions import digest_of
+from townlet.errors import TownletError
+from townlet.web.tokens import ROLES
+
+TERRITORIES = 8
+VERIFY = ("decide", "verify")
+HIDDEN = ("curves", "alarms")  # of the statistics: depends on the clock of the machine, or is compared on its own
+
+
+class Shown(NamedTuple):
+    """Everything a service shows after a start: its state, its statistics, the answers to fixed observations."""
+
+    state: dict[str, Any]
+    alarms: frozenset[str]
+
+
+Roles = dict[str, str | None]  # which role each token of the undamaged folder has; None where it is refused
+
+
+class Started(NamedTuple):
+    """A start from a folder: what the service shows, or why it refused."""
+
+    shown: Shown | None
+    refusal: str
+    roles: Roles
+
+
+class Outcome(NamedTuple):
+    """The effect of damage, and everything that was printed."""
+
+    effect: Effect
+    told: str
+
+
+def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path:
+    """Play with a service in this process. The folder is what a `kill -9` after the last answer would leave."""
+    live = folder.with_name(f"{folder.name}-live")
+    service, rounds, clock = begin(live, words, domain)
+    games = [service.domain.game(1, f"site {place}", 0) for place in range(TERRITORIES)]
+    for turn in range(turns):
+        for game, reply in zip(games, ask(service, *[game.message() for game in games]), strict=True):
+            for report in game.obey(reply) + game.go_on():
+                service.report(report)
+        clock.now += 1
+        service.expire()
+        _operate(service, rounds, turn, turns)
+    assert service.log.wait(service.log.last, 60)
+    service_tokens(live, None)  # as `decide serve` makes them
+    shutil.copytree(live, folder)
+    service.close()
+    shutil.rmtree(live)
+    return folder
+
+
+def _operate(service: Service, rounds: Rounds, turn: int, turns: int) -> None:
+    """Training, versions, a snapshot of the state, and an operator who pins, unpins and sets gate-only for a while."""
+    if turn % 5 == 4:
+        rounds.step()
+    if turn % (turns // 6) == turns // 6 - 1:
+        rounds.publish()
+    if turn in (turns // 3, turns * 3 // 4):
+        service.milestone()
+    if turn == turns // 2:
+        service.versions.switch(True, "maintenance")
+        service.versions.switch(False, "maintenance is over")
+        service.versions.pin(1)
+    if turn == turns * 2 // 3:
+        service.versions.unpin()
+
+
+def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, str]) -> Started:
+    """Start a service from a folder, ask it fixed questions, and stop it. Only a `TownletError` is a refusal."""
+    roles: Roles = {}
+    try:
+        found = service_tokens(folder, None).tokens
+        roles = {role: identity.role if (identity := found.find(token)) else None for role, token in known.items()}
+        service, rounds, _ = begin(folder, words, domain)
+    except TownletError as error:
+        return Started(None, str(error), roles)
+    try:
+        return Started(_shown(service, rounds), "", roles)
+    except TownletError as error:
+        return Started(None, str(error), roles)
+    finally:
+        service.close()
+
+
+def tokens_of(folder: Path) -> dict[str, str]:
+    """The token of each role."""
+    found = service_tokens(folder, None).tokens
+    return {role: token for role in ROLES if (token := found.first(role))}
+
+
+def _shown(service: Service, rounds: Rounds) -> Shown:
+    whole = Figures(service, rounds).whole()
+    alarms = frozenset(f"{alarm['name']}: {alarm['what']}" for alarm in whole["alarms"])
+    for name in ("now", "up_seconds"):
+        del whole["service"][name]
+    serving = service.versions.serving
+    state = {name: value for name, value in whole.items() if name not in HIDDEN}
+    state |= {
+        "records": service.log.last,
+        "weights": digest_of(service.trainer.weights()),
+        "serving": digest_of(serving.network.state_dict()) if serving else None,
+        "answers": [_answers(service, place) for place in range(3)],
+    }
+    return Shown(state, alarms)
+
+
+def _answers(service: Service, place: int) -> list[dict[str, Any]]:
+    """Decisions for a territory of which nothing is known, and for one with a past."""
+    fresh, known = (service.domain.game(seed, name, 0) for seed, name in ((7, f"new {place}"), (1, f"site {place}")))
+    later = known.message() | {"timestamp": 1e6}
+    return [reply | {"decisionId": ""} for reply in ask(service, fresh.message(), later)]  # ids are random
+
+
+def effect(before: Started, folder: Path, domain: str, words: tuple[str, ...], known: dict[str, str]) -> Outcome:
+    """Verify a damaged folder, start from it, and compare with the undamaged one.
+
+    A start that refuses, raises an alarm or refuses a token has reported the damage. `verify` must name it as well,
+    but for tokens: they are in the hands of their owner.
+    """
+    verified, started = verify(folder), start(folder, domain, words, known)
+    told = f"verify: {verified.code} {verified.text[:4000]}"
+    named = Effect.REPORTED if verified.code else Effect.SILENT
+    if any(role not in (None, name) for name, role in started.roles.items()):
+        return Outcome(Effect.SILENT, f"{told}; roles: {started.roles}")
+    if None in started.roles.values():
+        return Outcome(Effect.REPORTED, f"{told}; roles: {started.roles}")
+    if started.shown is None:
+        return Outcome(named if started.roles else Effect.REPORTED, f"{told}; refused: {started.refusal}")
+    assert before.shown is not None
+    alarms = started.shown.alarms - before.shown.alarms
+    odd = [name for name, value in before.shown.state.items() if value != started.shown.state.get(name)]
+    told += f"; alarms: {sorted(alarms)}; differs: {odd}"
+    if alarms:
+        return Outcome(named, told)
+    if odd:
+        return Outcome(Effect.SILENT, told)
+    if not verified.code:
+        return Outcome(Effect.HARMLESS, told)
+    return Outcome(Effect.REPORTED if verify(folder).code else Effect.REPAIRED, told)
+
+
+def verify(folder: Path) -> Command:
+    """`townlet decide verify FOLDER`."""
+    return command(*VERIFY, str(folder))
