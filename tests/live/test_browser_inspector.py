@@ -205,10 +205,10 @@ def test_a_training_elsewhere_is_watched(visit: Visit, tmp_path: Path) -> None:
     recipe = ("CartPole-v1:ppo", "rows=8", "evaluation.episodes=2", "metrics.tensorboard=false", "metrics.report=false")
     one = Trained(tmp_path, *words, "--steps", "1e9", "--minutes", "5", recipe=recipe)
     try:
-        port = one.port()
+        shown = one.link()
 
         class Itself:
-            origin = f"http://127.0.0.1:{port}"
+            link = shown
 
             def wait(self) -> None: ...
 

@@ -122,10 +122,10 @@ def over(look: Look) -> None:
 def test_the_page_of_the_training_itself(visit: Visit, tmp_path: Path) -> None:
     one = Trained(tmp_path, "--live", "--port", "0", *ENDLESS)
     try:
-        port = one.port()
+        shown = one.link()
 
         class Itself:
-            origin = f"http://127.0.0.1:{port}"
+            link = shown
 
             def wait(self) -> None: ...
 

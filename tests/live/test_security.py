@@ -294,6 +294,20 @@ def test_the_link_with_the_token_opens_the_door(guarded: Served) -> None:
         assert Page(connection).hear()["type"] == "hello"
 
 
+def test_the_link_of_a_started_browser_works_once(guarded: Served) -> None:
+    """It stands on the command line of the browser, where every user of the machine can read it."""
+    link = guarded.server.one_time_link()
+    assert SESAME not in link
+    path = link.removeprefix(guarded.origin)
+    status, _, headers = ask(guarded, path)
+    assert (status, headers["Location"]) == (303, "/")
+    assert ask(guarded, "/", Cookie=headers["Set-Cookie"].partition(";")[0])[0] == 200
+    assert ask(guarded, path)[0] == 401
+    # A page of another site cannot hand a strict cookie on by a redirect, so it is handed on by the page itself.
+    crossed = ask(guarded, f"/?token={SESAME}&run=a", Sec_Fetch_Site="cross-site")
+    assert (crossed[0], crossed[2]["Refresh"]) == (200, "0; url=/?run=a")
+
+
 def test_a_public_address_always_has_a_token() -> None:
     with pytest.raises(TownletError, match=r"without a token everyone who reaches 0\.0\.0\.0"):
         Server("0.0.0.0", 0, None)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.sync.client import connect
@@ -23,7 +24,7 @@ from townlet.train.load import load
 
 SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
 ENDLESS = ("--steps", "1e12", "--minutes", "5")
-Visit = Callable[[int], Page]
+Visit = Callable[[str], Page]
 
 
 class Trained:
@@ -33,13 +34,13 @@ class Trained:
         command = [sys.executable, "-m", "townlet", "train", *recipe, *words, "--root", str(root)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
-    def port(self) -> int:
-        """Of the page, once its link is printed."""
+    def link(self) -> str:
+        """Of the page, once it is printed."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
+        found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", line)
         assert found, line
-        return int(found[1])
+        return found[0]
 
     def end(self) -> None:
         """As Ctrl-C would."""
@@ -57,12 +58,14 @@ def training(tmp_path: Path) -> Iterator[Trained]:
 
 @pytest.fixture
 def visit() -> Iterator[Visit]:
-    """Opens pages at a port; all are closed at the end."""
+    """Opens pages by a link; all are closed at the end."""
     with ExitStack() as pages:
 
-        def open_page(port: int) -> Page:
-            address = f"127.0.0.1:{port}"
-            return Page(pages.enter_context(connect(f"ws://{address}/ws", origin=Origin(f"http://{address}"))))
+        def open_page(link: str) -> Page:
+            address, token = urlsplit(link).netloc, urlsplit(link).query.removeprefix("token=")
+            headers = {"Authorization": f"Bearer {token}"}
+            own = Origin(f"http://{address}")
+            return Page(pages.enter_context(connect(f"ws://{address}/ws", origin=own, additional_headers=headers)))
 
         yield open_page
 
@@ -71,8 +74,8 @@ def visit() -> Iterator[Visit]:
 def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
     training: Trained, tmp_path: Path, visit: Visit
 ) -> None:
-    port = training.port()
-    page = visit(port)
+    link = training.link()
+    page = visit(link)
     run = only_run(tmp_path).name
     page.say("subscribe", run=run, source="training", rows=16)
     page.hear("lived", seconds=60)  # the engine may have to be compiled first
@@ -87,7 +90,7 @@ def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
     waited = []
     for _ in range(3):
         began = time.monotonic()
-        newcomer = visit(port)
+        newcomer = visit(link)
         newcomer.say("subscribe", run=run, source="training")
         start = newcomer.hear("episode_start")
         frame = newcomer.hear("frame")
@@ -100,8 +103,8 @@ def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
 def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     roots = tmp_path / "seen", tmp_path / "unseen"
     watched = Trained(roots[0], "--steps", "10000", "--pause-at", "6000", "--live", "--port", "0")
-    port = watched.port()
-    pages = [visit(port) for _ in range(5)]
+    link = watched.link()
+    pages = [visit(link) for _ in range(5)]
     for page in pages:
         page.say("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
     pages[0].hear("lived", seconds=60)  # it was really seen
@@ -116,7 +119,7 @@ def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
 
 
 def test_the_page_ends_with_a_training_that_is_killed(training: Trained) -> None:
-    port = training.port()
+    port = urlsplit(training.link()).port
     socket.create_connection(("127.0.0.1", port), 5).close()
     training.process.kill()
     for _ in range(100):

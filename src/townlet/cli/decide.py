@@ -108,7 +108,7 @@ def serve(
     application = open_app(folder, settings, accept_data_loss, server.descriptors)
     _announce(server, found)
     if show:
-        open_page(server.link())
+        open_page(server.one_time_link())
     server.run(application)
     _take_leave(application, folder)
 

@@ -56,7 +56,7 @@ def live(
         out().print(f"Read-only: {server.link(VIEWER)}", soft_wrap=True)
     out().file.flush()
     if show:
-        open_page(server.link())
+        open_page(server.one_time_link())
     if with_parent:
         os.nice(NICE)
     from townlet.live.app import make_app  # takes seconds, and the link is told already

@@ -38,10 +38,13 @@ class Page:
 
 
 @contextmanager
-def page(run: Run, host: str, port: int) -> Iterator[Page]:
-    """Serve the runs beside this one while the block lasts; the server also ends when this process is killed."""
+def page(run: Run, host: str, port: int, show: bool = False) -> Iterator[Page]:
+    """Serve the runs beside this one while the block lasts; the server also ends when this process is killed.
+
+    `show` opens the page in a browser. The server does it, with a link that works once.
+    """
     words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
-    words += ["--called", program(), "--with-parent"]
+    words += ["--called", program(), "--with-parent", *(["--open"] if show else [])]
     process = subprocess.Popen(
         [sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -12,7 +12,7 @@ import typer
 from townlet.cli.console import err, out
 from townlet.cli.opening import command, resume_command
 from townlet.cli.options import ROOT, AllowCode, Root
-from townlet.cli.page import PORT, open_page, page
+from townlet.cli.page import PORT, page
 from townlet.errors import INTERRUPTED, TownletError
 from townlet.train.crew.started import LEADER, several
 
@@ -161,10 +161,8 @@ def _shown(run: Run, place: Place | None) -> Iterator[None]:
     if place is None:
         yield
         return
-    with page(run, "127.0.0.1", place.port) as shown:
+    with page(run, "127.0.0.1", place.port, place.show) as shown:
         out().print(f"Watch it: {shown.link}", soft_wrap=True)
-        if place.show:
-            open_page(shown.link)
         yield
         if out().is_terminal:
             out().print(f"The page stays at {shown.link} until Ctrl-C.", soft_wrap=True)

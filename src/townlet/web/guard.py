@@ -21,7 +21,17 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from townlet.web.throttle import Guesses
-from townlet.web.tokens import ANONYMOUS, GAME, SAFE, Access, Identity, Tokens, readers_and_operators
+from townlet.web.tokens import (
+    ANONYMOUS,
+    GAME,
+    OPERATOR,
+    SAFE,
+    Access,
+    Identity,
+    OneTimeCodes,
+    Tokens,
+    readers_and_operators,
+)
 
 COOKIE: Final = "townlet_token"  # and the port: cookies of one host are shared by all of its ports
 EVERYWHERE: Final = ("0.0.0.0", "::")  # addresses that stand for all of the machine
@@ -72,12 +82,14 @@ class Guard:
         tokens: Tokens | None,
         access: Access = readers_and_operators,
         cookie: str = COOKIE,
+        codes: OneTimeCodes | None = None,
         largest: int = 1 << 18,
         origins: Iterable[str] = (),
         programs: bool = False,
     ) -> None:
         self._app, self._hosts, self._largest = app, {h.lower() for h in hosts}, largest
         self._tokens, self._access, self._cookie, self._guesses = tokens, access, cookie, Guesses()
+        self._codes = codes or OneTimeCodes()
         self._origins = {origin.lower().rstrip("/") for origin in origins}  # of other pages that may come
         self._programs = programs  # whoever names no Origin at all is no browser, and may come
         self._turned_away: set[str] = set()
@@ -141,15 +153,18 @@ class Guard:
     def _offered(self, scope: Scope, headers: Headers) -> Offered:
         """The token of the query, the header or the cookie, the first that is there; the query loses it."""
         query = scope.get("query_string", b"").decode("latin-1")
-        if "token" in query:
+        if "token=" in query or "code=" in query:
             try:
                 fields = parse_qsl(query, keep_blank_values=True, max_num_fields=FIELDS)
             except ValueError:
                 fields = []
-            left = urlencode([(name, value) for name, value in fields if name != "token"])
+            left = urlencode([(name, value) for name, value in fields if name not in ("token", "code")])
             scope["query_string"] = left.encode()  # what is logged of a request shows no token
-            if asked := next((value for name, value in fields if name == "token"), ""):
-                return Offered(asked, asked=True)
+            given = dict(reversed(fields))
+            if self._tokens and self._codes.redeem(given.get("code", "")):
+                return Offered(self._tokens.first(OPERATOR) or "", asked=True)
+            if given.get("token"):
+                return Offered(given["token"], asked=True)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and bearer.strip():
             return Offered(bearer.strip())

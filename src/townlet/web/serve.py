@@ -19,7 +19,7 @@ from townlet.web.descriptors import raise_limit
 from townlet.web.guard import COOKIE, EVERYWHERE, Guard, is_local, machine_names, own_hosts
 from townlet.web.intake import Intake
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
-from townlet.web.tokens import OPERATOR, Access, Tokens, readers_and_operators
+from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, readers_and_operators
 
 PORTS: Final = 20  # that are tried from the wished one on
 LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
@@ -44,7 +44,7 @@ class Server:
         self.descriptors = raise_limit()
         self._socket = _bound(host, port, self.descriptors.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        self.tokens, self._access = tokens, access
+        self.tokens, self._access, self._codes = tokens, access, OneTimeCodes()
         self._names, self._stopped = names, False
         self._origins, self._programs = origins, programs
         self._server: uvicorn.Server | None = None
@@ -60,11 +60,15 @@ class Server:
         token = self.tokens.first(role) if self.tokens else None
         return f"http://{self.address}/" + (f"?token={token}" if token else "")
 
+    def one_time_link(self) -> str:
+        """The operator's page for a browser that is started now; the link is of no use afterwards."""
+        return f"http://{self.address}/" + (f"?code={self._codes.new()}" if self.tokens else "")
+
     async def serve(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
         """Until somebody asks to stop, or `over` says so."""
         hosts = own_hosts(self.host, self.port, self._names)
         guarded = Guard(
-            app, hosts, self.tokens, self._access, f"{COOKIE}_{self.port}",
+            app, hosts, self.tokens, self._access, f"{COOKIE}_{self.port}", self._codes,
             origins=self._origins, programs=self._programs,
         )  # fmt: skip
         intake = Intake(self.descriptors.requests, self.descriptors.sockets)

@@ -16,26 +16,31 @@ ADDRESSES: Final = 4096  # that are remembered; the longest silent is forgotten 
 
 
 class TokenBucket:
-    """Grants `rate` units a second in the long run, and `burst` at once."""
+    """Grants `rate` units a second in the long run, and `burst` at once.
 
-    __slots__ = ("_burst", "_clock", "_level", "_rate", "_then")
+    It keeps the moment at which it will be full again (the generic cell rate algorithm): one number, and one addition
+    for each unit, since every message of a game takes one.
+    """
+
+    __slots__ = ("_burst", "_clock", "_full", "_interval", "_limit")
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._burst, self._clock = rate, burst, clock
-        self._level, self._then = burst, clock()
+        self._interval, self._burst, self._clock = 1 / rate, burst, clock
+        self._limit = (burst - 1 + 1e-6) / rate  # seconds from full that are left where one unit is
+        self._full = clock()
 
     def level(self) -> float:
         """Units that are left now."""
-        now = self._clock()
-        self._level = min(self._burst, self._level + self._rate * (now - self._then))
-        self._then = now
-        return self._level
+        return self._burst - max(0.0, self._full - self._clock()) / self._interval
 
     def take(self) -> bool:
         """Take a unit if there is one."""
-        if self.level() < 1.0:
+        now, full = self._clock(), self._full
+        if full < now:
+            full = now
+        elif full - now > self._limit:
             return False
-        self._level -= 1.0
+        self._full = full + self._interval
         return True
 
 
@@ -69,7 +74,7 @@ class Guesses:
         bucket = known.guesses[kept]
         if found is None:
             return bucket.take()
-        if bucket.level() < 1.0:
+        if bucket.level() < 1 - 1e-6:
             return False
         known.accepted.add(found)
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -20,6 +21,7 @@ SHORTEST: Final = 16  # characters of a token
 LONGEST: Final = 200
 FORM: Final = re.compile(rf"[A-Za-z0-9._~-]{{{SHORTEST},{LONGEST}}}")  # safe in headers, cookies and links
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
+VALID: Final = 60.0  # seconds of a code that is used once
 SAFE: Final = ("GET", "HEAD")
 
 Access = Callable[[str, str], frozenset[str] | None]
@@ -82,6 +84,27 @@ class Tokens:
             if named:
                 found[role] = named[role] if list(named) == [role] else named
         return found
+
+
+class OneTimeCodes:
+    """Codes that stand for the operator's token once and for a minute.
+
+    A link that a program opens in a browser stands on a command line, which every user of the machine can read.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def new(self) -> str:
+        """A new code."""
+        code = new_token()
+        self._until[code] = self._clock() + VALID
+        return code
+
+    def redeem(self, code: str) -> bool:
+        """Use a code up; whether it was valid."""
+        return self._until.pop(code, -1.0) >= self._clock()
 
 
 def new_token() -> str:
