@@ -106,6 +106,7 @@ def statements() -> list[str]:
         f'CREATE TABLE "{GROUPS}" ("table" TEXT NOT NULL, "first" INTEGER NOT NULL, "last" INTEGER NOT NULL, '
         '"env_steps" INTEGER NOT NULL, "digest" BLOB NOT NULL)'
     )
+    made.append(f'CREATE INDEX "{GROUPS}_table" ON "{GROUPS}" ("table")')
     made.append('CREATE INDEX "updates_name" ON "updates" ("name", "env_steps", "value")')
     return made
 

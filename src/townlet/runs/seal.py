@@ -111,7 +111,7 @@ def listed(path: Path) -> dict[str, str]:
 def changed_files(run: Run, meta: Mapping[str, Any]) -> list[str]:
     """Files with a checksum in meta.json that are missing or have other bytes; worlds without one count too."""
     known: Mapping[str, str] = meta.get("files") or {}
-    odd = [name for name, wanted in known.items() if _sha256_or_none(run.path, name) != wanted]
+    odd = [name for name, wanted in known.items() if sha256_or_none(run.path, name) != wanted]
     if known and run.worlds.is_dir():
         odd += [f"worlds/{p.name}" for p in sorted(run.worlds.iterdir()) if f"worlds/{p.name}" not in known]
     return odd
@@ -133,7 +133,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sha256_or_none(folder: Path, name: str) -> str | None:
+def sha256_or_none(folder: Path, name: str) -> str | None:
     """None where there is no such plain file below the folder."""
     path = folder / name
     if path.is_symlink() or not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):

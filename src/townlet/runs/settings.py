@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from townlet.config.overrides import apply
 from townlet.config.yaml import read
+from townlet.runs import seal
 from townlet.runs.folder import Run
 
 ABOUT: Final = ("description", "result", "tuned")  # words for people, not settings
@@ -27,6 +28,7 @@ def settings(run: Run) -> dict[str, Any]:
         else:
             flat[path] = "null" if value is None else value  # as YAML says it; None is left for keys that are not there
 
+    seal.require_settings(run)
     whole = apply(read(run.resolved_file), run.meta().get("resumed_with", ())).plain()
     add("", {key: value for key, value in whole.items() if key not in ABOUT})
     return flat

@@ -143,7 +143,8 @@ def _checkpoints(found: Verified, known: Mapping[str, Any]) -> list[Checkpoint]:
             if not one.info.get("published") and "run_id" in one.info:
                 seal.require_own(found.run, one)
         except TownletError as error:
-            found.add(name, _said(error))
+            if path.is_dir():  # else the training that runs has just pruned it
+                found.add(name, _said(error))
             continue
         found.add(name)
         whole.append(one)
@@ -195,8 +196,8 @@ def _report(found: Verified) -> None:
                 found.items.append(Item(path.name, "unprotected", "written without a checksum"))
         return
     for name, wanted in seal.listed(run.report_seal).items():
-        there = (run.path / name).is_file() and seal.sha256(run.path / name) == wanted
-        found.add(name, "" if there else "it was changed or removed; `townlet train --resume` writes the report again")
+        same = seal.sha256_or_none(run.path, name) == wanted
+        found.add(name, "" if same else "it was changed or removed; `townlet train --resume` writes the report again")
 
 
 def _unprotected(found: Verified) -> None:
