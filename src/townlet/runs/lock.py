@@ -33,8 +33,8 @@ class Lock:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / FILE
-        self._descriptors: dict[Path, int] = {}  # what must stay where it is: the folder; or the file, locked instead
-        self._note: int | None = None
+        self._descriptors: list[int] = []  # of the folder and of the note
+        self._identity: dict[Path, tuple[int, int]] = {}  # what must stay where it is, by device and inode
 
     def acquire(self) -> None:
         """Take the lock, or raise an error that names its holder."""
@@ -53,39 +53,40 @@ class Lock:
             if isinstance(error, BlockingIOError):
                 raise self._refusal() from None
             raise disk.explained(error, f"cannot lock {self.folder}") from error
-        self._descriptors = {self.folder: folder} if whole else {self.folder: folder, self.path: note}
-        self._note = note
+        self._descriptors = opened
+        self._identity = {self.folder: _identity(os.fstat(folder))}
+        if not whole:  # the file is what is locked
+            self._identity[self.path] = _identity(os.fstat(note))
         _held.add(self)
 
     def check(self) -> None:
-        """Raise unless the path still names the locked folder; call it before each commit (one stat, about 2 µs).
+        """Raise unless the path still names the locked folder; call it before each commit (one stat, about 3 µs).
 
         Without it, a writer whose folder was moved away would write into the folder that took its place.
         """
         if not self._descriptors:
             raise TownletError("the lock of this folder is not held", "open the folder again", Mark(str(self.folder)))
-        for path, descriptor in self._descriptors.items():
+        for path, locked in self._identity.items():
             try:
-                found = os.stat(path)
+                found = _identity(os.stat(path))
             except FileNotFoundError:
                 raise self._lost("the folder or its lock was moved or removed while this process wrote there") from None
             except OSError as error:
                 raise disk.explained(error, f"cannot reach {path}") from error
-            locked = os.fstat(descriptor)
-            if (found.st_dev, found.st_ino) != (locked.st_dev, locked.st_ino):
+            if found != locked:
                 raise self._lost("another folder took the place of the one that this process writes in")
 
     def release(self) -> None:
         """Release the lock; does nothing when it is not held."""
-        if self._note is not None:
+        for note in self._descriptors[1:]:
             with suppress(OSError):  # a note without a lock counts for nothing
-                os.ftruncate(self._note, 0)
+                os.ftruncate(note, 0)
         self._drop()
 
     def _drop(self) -> None:
-        for descriptor in {*self._descriptors.values(), *([] if self._note is None else [self._note])}:
+        for descriptor in self._descriptors:
             _close(descriptor)
-        self._descriptors, self._note = {}, None
+        self._descriptors, self._identity = [], {}
         _held.discard(self)
 
     def _refusal(self) -> TownletError:
@@ -151,6 +152,10 @@ def _flock(descriptor: int, kind: int, patience: float) -> None:
             if time.monotonic() >= deadline:
                 raise BlockingIOError(error.errno, "locked") from None
         time.sleep(0.01)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _flock_folder(descriptor: int) -> bool:
