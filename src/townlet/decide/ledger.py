@@ -97,7 +97,7 @@ class Ledger:
     @property
     def decisions(self) -> int:
         """Decisions ever made, which is the number of the last one."""
-        return self.join.counts.decisions
+        return self.join.decisions
 
     def territory(self, name: str) -> Territory:
         """What is known of a territory; a new one where nothing is."""
