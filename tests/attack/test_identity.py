@@ -147,6 +147,19 @@ def test_a_game_token_cannot_operate_the_service(server: Guarded) -> None:
     assert json.loads(server.ask("GET", "/api/decide/versions", LOOKS)[1])["gate_only"] is False
 
 
+def test_public_paths_answer_whatever_the_token(server: Guarded) -> None:
+    here = next(ADDRESSES)
+    for path in ("/health", f"/health?token={WRONG}", "/client.js?token=", f"/static/decide.js?token={ONE}"):
+        assert server.status("GET", path, None) == 200
+    found = [server.ask("GET", "/health", WRONG, address=here) for _ in range(2 * GUESSES)]
+    assert found == [(200, '{"ok":true}')] * (2 * GUESSES)
+
+
+def test_a_token_in_the_query_of_a_change_is_understood(server: Guarded) -> None:
+    assert server.status("POST", f"/api/decide/unpin?token={ANN}", None, {}) == 200
+    assert server.status("POST", f"/api/decide/unpin?token={ONE}", None, {}) == 403
+
+
 def test_the_history_names_the_operator(server: Guarded) -> None:
     for token, on in ((ANN, True), (BOB, False)):
         assert server.ask("POST", "/api/decide/gate-only", token, {"on": on, "reason": "a test"})[0] == 200

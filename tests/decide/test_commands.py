@@ -142,7 +142,7 @@ def test_tokens_are_generated_printed_once_and_used_by_simulate(
     assert "mean_reward" in json.loads(found.out)
     refused = townlet("simulate", "bandit-ads", "--folder", str(tmp_path), "--url", service.address)
     assert refused.code == 2
-    assert "401, the token is missing or wrong" in refused.err
+    assert "401, the token is missing or wrong (a token is needed" in refused.err
     service.end(signal.SIGTERM)
     service.start()
     again = service.until("Ctrl-C ends it")

@@ -174,8 +174,9 @@ async def _leave(socket: ClientConnection) -> None:
 def _told(error: Exception) -> str:
     """What went wrong with an attempt to connect, in words."""
     if isinstance(error, InvalidStatus):
-        status = error.response.status_code
-        return f"{status}, {REFUSALS[status]}" if status in REFUSALS else f"the server says {status}"
+        status, said = error.response.status_code, (error.response.body or b"")[:200].decode(errors="replace").strip()
+        what = f"{status}, {REFUSALS[status]}" if status in REFUSALS else f"the server says {status}"
+        return f"{what} ({said})" if said and said.isprintable() else what
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, ConnectionClosed) and error.rcvd and error.rcvd.reason:

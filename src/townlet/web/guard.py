@@ -107,7 +107,7 @@ class Guard:
         send = _with_headers(send)
         if refusal:
             await _answer(refusal)(scope, receive, send)
-        elif offered.asked and self._tokens and scope["identity"].role != GAME:
+        elif offered.asked and scope["method"] in SAFE and _has_page(scope["identity"]):
             await self._redirect(scope, offered.token)(scope, receive, send)
         else:
             await self._app(scope, _bounded(receive, self._largest), send)
@@ -135,13 +135,14 @@ class Guard:
         if self._tokens is None:
             scope["identity"] = ANONYMOUS
             return None
+        identity, roles = None, self._access(scope.get("method", "WEBSOCKET"), scope["path"])
         if offered.token:
-            found = self._tokens.find(offered.token)
-            if not self._guesses.judge(_address(scope), offered.kept, found):
+            identity = self._tokens.find(offered.token)
+            if not self._guesses.judge(_address(scope), offered.kept, identity):
+                if roles is None:  # as without a token
+                    return None
                 return Refusal(429, "too many wrong tokens came from this address: wait a few seconds")
-            scope["identity"] = found
-        identity: Identity | None = scope["identity"]
-        roles = self._access("WEBSOCKET" if scope["type"] == "websocket" else scope["method"], scope["path"])
+        scope["identity"] = identity
         if roles is None or (identity and identity.role in roles):
             return None
         needed = " or ".join(sorted(roles))
@@ -231,6 +232,10 @@ def machine_names() -> list[str]:
 def _scheme(scope: Scope) -> str:
     scheme = str(scope.get("scheme", "http"))
     return {"ws": "http", "wss": "https"}.get(scheme, scheme)
+
+
+def _has_page(identity: Identity | None) -> bool:
+    return identity is not None and identity.role != GAME and identity != ANONYMOUS
 
 
 def _address(scope: Scope) -> str:
