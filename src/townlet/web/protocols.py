@@ -40,6 +40,7 @@ class LimitedHTTP(H11Protocol):
         self._unread: asyncio.TimerHandle | None = None  # deadline of a client that does not read its response
         self._state: Any = None  # of the client, as the parser knows it
         self._delayed: bytearray | None = None  # an upgrade whose turn has not come
+        self._upgraded = False  # the transport belongs to a WebSocket now
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline of the first header."""
@@ -86,12 +87,13 @@ class LimitedHTTP(H11Protocol):
             self._end(503, FULL)
             return
         self._leave()
+        self._upgraded = True
         super().handle_websocket_upgrade(event)
 
     def _follow(self) -> None:
         """Set the deadline of what the client has to send next."""
         state = self.conn.their_state
-        if state is self._state or self.transport.is_closing():
+        if self._upgraded or state is self._state or self.transport.is_closing():
             return
         self._state = state
         if self._deadline:
