@@ -59,7 +59,7 @@ def _holes(folder: Path, count: int, seed: int) -> Iterator[Hole]:
     for number in range(count):
         path = chance.choices(paths, [path.stat().st_size for path in paths])[0]
         offset = chance.randrange(path.stat().st_size)
-        offset -= offset % (512, 1)[number % 2]
+        offset -= offset % chance.choice((512, 1))
         file, size = path.relative_to(folder).as_posix(), SIZES[number % len(SIZES)]
         yield Hole(file, offset, size, zeros=chance.random() < 0.5)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from attack import campaign
+from attack.damage import command
 from attack.history import (
     COUNTED,
     History,
@@ -26,19 +27,21 @@ IDS = ((1, 1), (2, 2), (3, 4))  # numbers and times of the decisions of a small 
 FEW = ("kill", "full", "jump", "pause", "kill")
 
 
-def assert_kept(result: campaign.Result) -> None:
+def assert_kept(result: campaign.Result, folder: Path) -> None:
     history = result.history
     told = {one.kept for one in history.operations if one.observation and one.kept}
     print(f"\n{len(history.operations)} operations, {len(told)} decisions kept, faults {dict(result.faults)}")
     print({name: history.counts[name] for name in (*COUNTED, "late", "duplicates")})
     assert not (broken := check(history)), "\n".join(broken[:20])
     assert not result.problems
+    verified = command("decide", "verify", str(folder))
+    assert verified.code == 0, verified.text
 
 
 def test_clients_are_told_nothing_that_a_kill_a_full_disk_or_a_clock_jump_undoes(tmp_path: Path) -> None:
     result = campaign.run(tmp_path / "service", "bandit-ads", FEW, seed=8)
     assert result.faults["kill"] >= 3
-    assert_kept(result)
+    assert_kept(result, tmp_path / "service")
 
 
 @pytest.mark.long(minutes=12)
@@ -46,7 +49,7 @@ def test_clients_are_told_nothing_that_a_kill_a_full_disk_or_a_clock_jump_undoes
 def test_clients_are_told_nothing_that_dozens_of_faults_undo(domain: str, tmp_path: Path) -> None:
     result = campaign.run(tmp_path / "service", domain, campaign.lasting(600, seed=3), seed=3)
     assert result.faults.total() >= 36
-    assert_kept(result)
+    assert_kept(result, tmp_path / "service")
 
 
 def observation(time: float) -> Message:
