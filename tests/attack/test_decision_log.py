@@ -17,6 +17,7 @@ from decide.sites import ask, begin, click, live, request
 from runs.test_disk import may_mount
 from townlet.decide.log import Log, read
 from townlet.decide.segments import HEADER, RECORD, listing
+from townlet.decide.verify import verify
 from townlet.errors import TownletError
 
 FULL_DISK = Path(__file__).with_name("restart_on_full_disk.py")
@@ -243,3 +244,28 @@ def test_a_restart_on_a_full_disk_decides_and_learns_nothing_until_there_is_room
     assert done.stdout.count("the disk is full; free some space there") == 2  # after a clean end, and after a crash
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("alarms")] == ["log", "log"]
     assert done.stdout.count("decisions: 1\n") == 2
+
+
+def test_a_damaged_log_can_be_continued_before_the_damage_and_nothing_is_thrown_away(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path, ["segment=16384"])
+    live(service, rounds, clock, 60)
+    service.close()
+    damaged = listing(tmp_path / "log")[1]
+    data = bytearray(damaged.path.read_bytes())
+    data[5000:6000] = bytes(1000)
+    damaged.path.write_bytes(data)
+    with pytest.raises(TownletError, match=f"{damaged.path.name} is damaged at byte"):
+        list(read(tmp_path / "log"))
+    names = [segment.path.name for segment in listing(tmp_path / "log")[1:]]
+    again, _, _ = begin(tmp_path, ["segment=16384"], accept_data_loss=True)
+    assert any("is damaged at byte" in notice.what for notice in again.notices)
+    assert again.ledger.join.counts.balanced
+    assert ask(again, request(9e6, "new"))[0]["type"] in ("ad_decision", "no_ad")
+    again.close()
+    assert sorted(path.name for path in (tmp_path / "log").glob("set-aside-*/*")) == names
+    assert (next((tmp_path / "log").glob("set-aside-*")) / damaged.path.name).read_bytes() == data
+    assert verify(tmp_path).whole
+    later, _, _ = begin(tmp_path, ["segment=16384"])  # an ordinary start
+    assert later.notices == []
+    assert not later.versions.gate_only
+    later.close()

@@ -100,6 +100,8 @@ class Service:
         if logged is not None:
             versions.compare("the log", logged.number, logged.gate_only)
         versions.changed = self._log_serving
+        if accept_data_loss:  # else the next start would miss the changes that were given up
+            self.log.note_serving(versions.change_number, versions.gate_only)
 
     def _log_serving(self, change: Change) -> None:
         """Keep a change of what serves in the log and in its control data, which a full disk can still take."""

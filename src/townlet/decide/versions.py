@@ -114,6 +114,11 @@ class Versions:
         """Why the serving record cannot be trusted; empty if it can."""
         return self._notes.fault
 
+    @property
+    def change_number(self) -> int:
+        """The number of the last change of what serves."""
+        return self._notes.number
+
     def compare(self, source: str, number: int, gate_only: bool) -> None:
         """Distrust the serving record if it lacks a change that another source knows, or contradicts it."""
         found = {change.number: change.gate_only for change in self._notes.changes}
