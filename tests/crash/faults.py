@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 import sys
 import traceback
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from townlet.decide.versions import Versions
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 from townlet.runs.folder import Run
-from townlet.runs.store import Store
+from townlet.runs.store import Position, Store
 
 EVERY: Final = ("open", "write", "sync", "rename", "close", "unlink", "mkdir", "rmdir", "truncate", "symlink")
 FAULTS: Final = [*((kind, errno.EIO) for kind in EVERY), ("open", errno.ENOSPC), ("mkdir", errno.ENOSPC)]
@@ -56,15 +57,16 @@ class Bench:
         `lasting`: also under faults that do not end before the attempt does.
         """
         for kind, error in FAULTS:
-            self._series(what, kind, error, attempt, settle)
-        self._series(what, "write", errno.ENOSPC, attempt, settle, short=True)
+            self.series(what, kind, error, attempt, settle)
+        self.series(what, "write", errno.ENOSPC, attempt, settle, short=True)
         for kind, error in (("write", errno.ENOSPC), ("sync", errno.EIO)) if lasting else ():
-            self._series(what, kind, error, attempt, settle, lasting=True)
+            self.series(what, kind, error, attempt, settle, lasting=True)
 
-    def _series(
+    def series(
         self, what: str, kind: str, error: int, attempt: Callable[[], None], settle: Callable[[], None],
         **how: bool,
     ) -> None:  # fmt: skip
+        """The same for one kind of fault, at its first operation, at its second, …"""
         for at in range(1, 1000):
             self.shim.fail(kind, error, at, **how)
             said, trouble = "", ""
@@ -123,40 +125,47 @@ def checkpoints(bench: Bench, folder: Path) -> None:
 
 
 def metrics(bench: Bench, folder: Path) -> None:
-    path, moment, position, waiting = folder / "metrics.db", 0, {"updates": 0}, list[int]()
+    path, moment, position = folder / "metrics.db", 200, Position({}, "")
     store = Store(path)
 
     def commit() -> None:
-        nonlocal moment, position, waiting
-        moment += 10
-        waiting.append(moment)
-        store.add("updates", rows_at(moment))
-        store.add("episodes", {"env_steps": moment, "row": [0, 1], "length": moment})
+        nonlocal moment, position
+        store.add("updates", rows_at(moment + 10))
+        store.add("episodes", {"env_steps": moment + 10, "row": [0, 1], "length": moment + 10})
         position = store.sync()
-        bench.mark(moments=waiting, moment=moment, position=position)
-        waiting = []
+        moment += 10
+        bench.mark(moment=moment, position=position)
 
-    def settle() -> None:
-        commit()
-        assert len(store.read("updates", ("env_steps",))["env_steps"]) == position["updates"]
-
-    def reopen() -> None:
-        nonlocal store, waiting, moment
-        waiting, moment = [], moment - 10 * len(waiting)
-        store.close()
-        store = Store(path)
-        store.rewind(moment, position)
-
-    def settle_reopened() -> None:
+    def resume() -> None:
         nonlocal store
         store.close()
         store = Store(path)
         store.rewind(moment, position)
+
+    def settle() -> None:
+        resume()
+        assert len(store.read("updates", ("env_steps",))["env_steps"]) == position.rows["updates"]
         commit()
 
     commit()
     bench.repeat("metrics", commit, settle)
-    bench.repeat("metrics, closed and opened", reopen, settle_reopened)
+    bench.repeat("metrics, closed and opened", resume, settle)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM updates").fetchall()
+    commit()  # the reader keeps SQLite from moving this into the database
+
+    def try_again() -> None:
+        nonlocal moment, position
+        try:
+            commit()
+        except TownletError:
+            position = store.sync()
+            moment += 10
+            bench.mark(moment=moment, position=position)
+
+    bench.series("metrics beside a reader, tried again", "sync", errno.EIO, try_again, settle)
+    reader.close()
     store.close()
 
 

@@ -12,7 +12,8 @@ Not assumed
   of a file without the rename of its folder before it. In `ordered` mode they survive up to some moment, as on
   a file system with one journal (ext4, XFS). The product's promise is for the reordered mode.
 - That a failed fsync can be repeated: the kernel may have dropped the bytes and then report success (PostgreSQL's
-  "fsyncgate"). Only bytes that are written again after the failure are kept by a later fsync.
+  "fsyncgate"). Only bytes that are written again after the failure are kept by a later fsync. Names and sizes are in
+  the journal: a file system that cannot write this becomes read-only.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class Inode:
         self.dirty, self.resized = set(), False
 
     def fail_sync(self) -> None:
-        """The kernel takes the bytes for written; the disk may have any of them."""
-        self.dirty, self.resized = set(), False
+        """The kernel takes the bytes for written; the disk may have any of them. The size is in the journal."""
+        self.dirty = set()
 
     def left(self, chance: random.Random) -> bytes:
         """The bytes of a file after the power was lost."""

@@ -19,9 +19,9 @@ from crash.shim import missing
 from crash.traced import WORKLOADS
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
-KEPT = ("checkpoint", "log", "snapshot", "publication")  # what the product keeps today
-NAMES = [name if name in KEPT else pytest.param(name, marks=pytest.mark.xfail) for name in WORKLOADS]
-REASONS = {"EIO": "the disk reports an error", "ENOSPC": "the disk is full"}
+# SQLite does not say why a file cannot be opened, and tries to open it for reading then.
+UNTOLD = ("the metrics cannot be opened", "the metrics cannot be written")
+REASONS = {"EIO": ("the disk reports an error", *UNTOLD), "ENOSPC": ("the disk is full", "look at the space", *UNTOLD)}
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def found(recorded: Recorded, name: str) -> list[dict[str, Any]]:
     return injected
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_an_error_at_any_operation_of_a_commit_is_reported_and_leaves_the_older_state(
     name: str, recorded: Recorded
 ) -> None:
@@ -45,13 +45,15 @@ def test_an_error_at_any_operation_of_a_commit_is_reported_and_leaves_the_older_
         assert not one["trouble"], f"{one['what']}, {one['error']} at {one['kind']} {one['at']}: {one['trouble']}"
         if one["said"]:
             assert f"{recorded.root}/{name}" in one["said"]
-            assert REASONS[one["error"]] in one["said"]
+            assert any(reason in one["said"] for reason in REASONS[one["error"]]), one["said"]
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_a_failed_fsync_is_never_taken_for_a_later_success(
     name: str, count: int, recorded: Recorded, tmp_path: Path
 ) -> None:
-    assert any(one["kind"] == "sync" for one in found(recorded, name))
+    failed = [one for one in found(recorded, name) if one["kind"] == "sync"]
+    assert failed
+    assert all(one["said"] for one in failed if one["what"].endswith("tried again")), "a second fsync was believed"
     lose_power(recorded, name, WORKLOADS[name], "reordered", count, tmp_path)

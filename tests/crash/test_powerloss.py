@@ -20,7 +20,6 @@ from crash.shim import missing
 from crash.traced import WORKLOADS
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
-KEPT = ("checkpoint", "log", "snapshot", "publication")  # what the product keeps today
 MODES = [
     pytest.param("reordered", 40, id="reordered"),
     pytest.param("ordered", 20, id="ordered"),
@@ -51,7 +50,7 @@ def test_the_trace_has_every_byte_that_was_written(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize(("mode", "count"), MODES)
-@pytest.mark.parametrize("name", [n if n in KEPT else pytest.param(n, marks=pytest.mark.xfail) for n in WORKLOADS])
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_a_loss_of_power_loses_nothing_acknowledged(
     name: str, mode: Mode, count: int, recorded: Recorded, tmp_path: Path
 ) -> None:

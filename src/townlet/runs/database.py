@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from townlet.errors import Mark, TownletError
+from townlet.runs import disk
 from townlet.runs.schema import APPLICATION, VERSION, statements
 
 MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the log
@@ -21,8 +22,8 @@ DAMAGED: Final = ("the metrics are damaged or foreign", FIX)
 # beginning of SQLite's name of an error → (what is wrong, how to mend it)
 WORDS: Final = (
     ("SQLITE_FULL", "the disk is full", "free some space, then go on from the last checkpoint"),
-    ("SQLITE_READONLY", "the metrics cannot be written", "change the permissions of the run's folder"),
-    ("SQLITE_CANTOPEN", "the metrics cannot be opened", "look whether the file is there and may be read"),
+    ("SQLITE_READONLY", "the metrics cannot be written", "check the permissions of the run's folder, and the disk"),
+    ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check that the file is there and may be read, and the disk"),
     ("SQLITE_BUSY", "another process writes the metrics", "wait until it ends, or stop it"),
     ("SQLITE_IOERR", "the disk reports an error", "look at the space and the health of the disk"),
     ("SQLITE_NOTADB", *DAMAGED),
@@ -65,13 +66,24 @@ def connect(path: Path, read_only: bool) -> sqlite3.Connection:
         return connection
 
 
+def log_of(path: Path) -> Path:
+    """SQLite's write-ahead log of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
 def _writer(path: Path) -> sqlite3.Connection:
+    try:
+        if (log := log_of(path)).exists():
+            disk.rewrite_file(log)  # of a crash, perhaps after a failed fsync: what SQLite reads must be on the disk
+    except OSError as error:
+        raise disk.explained(error, f"cannot write {log}") from error
     connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
     for setting in (
         "trusted_schema=OFF",
         "journal_mode=WAL",
         "synchronous=NORMAL",
         f"journal_size_limit={MAX_WAL}",
+        "wal_autocheckpoint=0",  # it would hide a failed fsync; `Store` does it
         "temp_store=MEMORY",
     ):
         connection.execute(f"PRAGMA {setting}")
@@ -80,7 +92,7 @@ def _writer(path: Path) -> sqlite3.Connection:
 
 def _reader(path: Path) -> sqlite3.Connection:
     """Where nobody can write and no log waits, as on a read-only disk, the file is read as it lies."""
-    frozen = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    frozen = not os.access(path.parent, os.W_OK) and not log_of(path).exists()
     mode = "mode=ro&immutable=1" if frozen else "mode=ro"
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?{mode}", uri=True, isolation_level=None, timeout=10.0

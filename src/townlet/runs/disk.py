@@ -54,6 +54,21 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
+def rewrite_file(path: Path) -> None:
+    """Write a file's own bytes over themselves and fsync it.
+
+    After a failed fsync the kernel may show bytes that the disk never got, and the next fsync succeeds without them.
+    """
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        place = 0
+        while data := os.pread(descriptor, 1 << 20, place):
+            place += os.pwrite(descriptor, data, place)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its missing parents; each new name is fsynced in its parent. An existing one is kept."""
     if path.is_dir():

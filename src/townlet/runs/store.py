@@ -10,19 +10,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk, integrity
-from townlet.runs.database import FIX, in_words, settle
+from townlet.runs.database import FIX, in_words, log_of, settle
 from townlet.runs.reader import Reader, known
 from townlet.runs.schema import TABLES, WALL, insertion
 
 as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder at every call
 WAITING: Final = 20_000  # rows in memory before they are flushed unasked
+LARGE_LOG: Final = 4 << 20  # bytes of SQLite's log, beyond which `flush` moves it into the database
 
 
 def _unchecked() -> None:
@@ -50,6 +51,7 @@ class Store(Reader):
         with in_words(path):
             self._head = integrity.head(self._connection)
         self._named = False  # whether the names of SQLite's files are durable
+        self._unsynced: TownletError | None = None  # a failed fsync, after which nothing can be made durable here
 
     @property
     def empty(self) -> bool:
@@ -89,6 +91,8 @@ class Store(Reader):
         self._counts, self._head = counts, head
         for rows in self._waiting.values():
             rows.clear()
+        if (log := log_of(self.path)).exists() and log.stat().st_size > LARGE_LOG:
+            self._settle_log()
 
     def sync(self) -> Position:
         """Flush and make every row durable; the position belongs into a checkpoint.
@@ -96,7 +100,27 @@ class Store(Reader):
         SQLite fsyncs its log only when it checkpoints, which a reader may prevent: so it is fsynced here.
         """
         self.flush()
-        log = self.path.with_name(f"{self.path.name}-wal")
+        self._settle_log()
+        return Position(dict(self._counts), self._head.hex())
+
+    def _settle_log(self) -> None:
+        """Fsync SQLite's log, then move it into the database as far as readers allow.
+
+        After a failed fsync the disk may lack bytes that a second fsync would not write: so there is none, until the
+        file is opened again, which rewrites them.
+        """
+        if self._unsynced:
+            raise self._unsynced
+        try:
+            self._sync_log()
+            with in_words(self.path):
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except TownletError as error:
+            self._unsynced = error
+            raise
+
+    def _sync_log(self) -> None:
+        log = log_of(self.path)
         try:
             if log.exists():  # POSIX locks are on other files: closing this descriptor releases none of them
                 disk.sync_file(log)
@@ -105,9 +129,6 @@ class Store(Reader):
                 self._named = True
         except OSError as error:
             raise disk.explained(error, f"cannot write {log}", "then go on from the last checkpoint") from error
-        with in_words(self.path):
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        return Position(dict(self._counts), self._head.hex())
 
     def rewind(self, env_steps: int, position: Position | None = None) -> None:
         """Remove everything after a moment and after a position from `sync`, in one transaction.
@@ -154,6 +175,9 @@ class Store(Reader):
     def close(self) -> None:
         """Flush and close; the file alone then holds everything."""
         try:
+            if self._unsynced:
+                with suppress(OSError):
+                    disk.rewrite_file(log_of(self.path))  # SQLite moves it into the database while it closes
             self.flush()
             self._check()  # `settle` removes the log by its path
             settle(self._connection)
