@@ -106,14 +106,14 @@ def cut(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
 def groups(connection: sqlite3.Connection, table: str, after: int = 0) -> list[RowGroup]:
     """The groups of a table in order, from one after the given number on."""
     found = connection.execute(f"{_CHAIN} AND g.rowid > ? ORDER BY g.rowid", (table, after))
-    return [_group(row) for row in found]
+    return [_group(row, table) for row in found]
 
 
 def newest_groups(connection: sqlite3.Connection, table: str, rows: int) -> list[RowGroup]:
     """The groups that hold the last few rows of a table, newest first."""
     found: list[RowGroup] = []
     for row in connection.execute(f"{_CHAIN} ORDER BY g.rowid DESC", (table,)):
-        found.append(_group(row))
+        found.append(_group(row, table))
         rows -= found[-1].last - found[-1].first + 1
         if rows <= 0:
             break
@@ -148,11 +148,11 @@ def structure(connection: sqlite3.Connection, table: str = "") -> str:
     return "" if found == "ok" else found.splitlines()[0]
 
 
-def _group(row: tuple[Any, ...]) -> RowGroup:
-    """A group as it was read; wrong storage classes are damage."""
+def _group(row: tuple[Any, ...], table: str) -> RowGroup:
+    """A group as it was read; wrong storage classes, and an index that disagrees with its row, are damage."""
     kinds = (int, str, int, int, int, bytes, bytes)
     whole = (*row[:6], START if row[0] == 1 else row[6])
-    if not all(type(value) is kind for value, kind in zip(whole, kinds, strict=True)):
+    if row[1] != table or not all(type(value) is kind for value, kind in zip(whole, kinds, strict=True)):
         raise sqlite3.DatabaseError("the checksums of rows are damaged")
     return RowGroup(*whole)
 

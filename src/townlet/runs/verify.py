@@ -195,7 +195,10 @@ def _report(found: Verified) -> None:
             if path.exists():
                 found.items.append(Item(path.name, "unprotected", "written without a checksum"))
         return
-    for name, wanted in seal.listed(run.report_seal).items():
+    sums = seal.listed(run.report_seal)
+    if seal.listing(sums) != run.report_seal.read_bytes():
+        found.add(run.report_seal.name, "it was changed")
+    for name, wanted in sums.items():
         same = seal.sha256_or_none(run.path, name) == wanted
         found.add(name, "" if same else "it was changed or removed; `townlet train --resume` writes the report again")
 
