@@ -21,6 +21,7 @@ from townlet.web.intake import Intake
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, readers_and_operators
 
+ACCEPTS: Final = 64  # connections that are accepted in one turn of the event loop
 PORTS: Final = 20  # that are tried from the wished one on
 LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
 
@@ -80,7 +81,10 @@ class Server:
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         watch = asyncio.create_task(self._watch(over))
-        await self._server.serve(sockets=[self._socket])
+        # uvloop accepts one connection for each listening descriptor in a turn: in a flood the queue would fill up.
+        accepts = min(ACCEPTS, self.descriptors.backlog // 2)
+        listening = [self._socket, *(self._socket.dup() for _ in range(accepts - 1))]
+        await self._server.serve(sockets=listening)
         watch.cancel()
         for left in list(self._server.server_state.connections):  # by whom it was not closed in time
             if (transport := getattr(left, "transport", None)) is not None:
