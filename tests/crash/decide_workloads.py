@@ -16,6 +16,7 @@ from townlet.decide.events import Decided
 from townlet.decide.log import Log, read
 from townlet.decide.recovery import LOG, events
 from townlet.decide.service import Service
+from townlet.decide.token_store import service_tokens
 from townlet.decide.versions import Versions
 from townlet.runs import checkpoint
 from townlet.runs.tree import flatten
@@ -71,6 +72,7 @@ class Snapshots:
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
         for seed in (1, 2):
+            mark(tokens=service_tokens(folder / "home" / "ads", None).tokens.as_json())  # as the command does first
             service, rounds, clock = begin(folder / "home" / "ads", Snapshots.WORDS)
             mark(log_id=service.log.log_id.hex())
             for turn in range(4):
@@ -86,11 +88,14 @@ class Snapshots:
     @staticmethod
     def check(folder: Path, acknowledged: Acknowledged) -> None:
         place = folder / "home" / "ads"
+        for one in acknowledged:
+            assert one.get("tokens") in (None, service_tokens(place, None).tokens.as_json())
         service, _, _ = begin(place, Snapshots.WORDS)
         service.close()
-        if not acknowledged:
+        started = [one["log_id"] for one in acknowledged if "log_id" in one]
+        if not started:
             return
-        assert service.log.log_id.hex() == acknowledged[0]["log_id"]
+        assert service.log.log_id.hex() == started[0]
         found = {event.reply["decisionId"]: event.reply for event in events(place / LOG) if isinstance(event, Decided)}
         for one in acknowledged:
             if "reply" in one:

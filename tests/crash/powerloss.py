@@ -281,6 +281,7 @@ class Crash:
                 (folder / path).mkdir()
             elif isinstance(found, bytes):
                 (folder / path).write_bytes(found)
+                (folder / path).chmod(0o600)  # as a token file demands
             else:
                 (folder / path).symlink_to(found)
 

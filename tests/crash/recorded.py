@@ -77,7 +77,7 @@ def split(operations: list[Operation]) -> dict[str, list[Operation]]:
 def lose_power(recorded: Recorded, name: str, workload: Any, mode: Mode, count: int, place: Path) -> None:
     """Restore what random losses of power leave of a workload, and check it by the workload's own rules."""
     operations = recorded.operations[name]
-    assert sum(one.kind == "mark" for one in operations) > 10
+    assert sum(one.kind == "mark" for one in operations) > 5
     for number, crash in enumerate(crashes(operations, recorded.inode, count, 1, mode)):
         with scratch(place) as folder:
             crash.restore(folder / "left")

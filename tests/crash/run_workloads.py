@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from crash.smith import odd_leaves
+from crash.smith import DQN, digest, kept, odd_leaves, only_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.store import Position, Store
 from townlet.runs.tree import flatten
+from townlet.train.launch import resume, start
+from townlet.train.load import load
 
 Mark = Callable[..., None]
 Acknowledged = Sequence[dict[str, Any]]
@@ -90,6 +93,45 @@ class Checkpoints:
         newest = checkpoint.newest(run.checkpoints)
         assert newest is not None
         assert newest.info["number"] == 99
+
+
+def final_bits(run: Path) -> dict[str, Any]:
+    """Everything in the last checkpoint, and all metrics that do not depend on the clock."""
+    leaves = kept(run)
+    tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
+    return {
+        "metrics": digest(run),
+        "tensors": {name: sha256(leaf.numpy().tobytes()).hexdigest() for name, leaf in tensors.items()},
+        "values": {name: leaf for name, leaf in leaves.items() if name not in tensors},
+    }
+
+
+class TrainedRun:
+    """A small training to its end. After a loss of power it is resumed, and ends with the same bits."""
+
+    RECIPE = ("town:dqn", [*DQN, "budget={env_steps: 800}"])
+
+    @staticmethod
+    def act(folder: Path, mark: Mark) -> None:
+        def at(point: str) -> None:
+            if point == "committed":
+                mark(step=checkpoint.order(checkpoint.listing(only_run(folder / "runs") / "checkpoints")[-1])[0])
+
+        checkpoint.at = at
+        outcome = start(load(*TrainedRun.RECIPE), folder / "runs")
+        checkpoint.at = lambda point: None
+        mark(step=800, bits=final_bits(outcome.run.path))
+
+    @staticmethod
+    def check(folder: Path, acknowledged: Acknowledged, bits: dict[str, Any]) -> None:
+        if not acknowledged:
+            return
+        run = Run(only_run(folder / "runs"))
+        newest = checkpoint.newest(run.checkpoints)
+        assert newest is not None
+        assert newest.env_steps >= acknowledged[-1]["step"]
+        resume(run)
+        assert final_bits(run.path) == bits
 
 
 def rows_at(moment: int) -> list[dict[str, Any]]:

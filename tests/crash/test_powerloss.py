@@ -7,15 +7,18 @@ recovers from that folder, and the workload's own check compares it with what ha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crash import traced
 from crash.powerloss import Disk, Inode, Mode
 from crash.recorded import Recorded, lose_power, record
+from crash.run_workloads import Acknowledged, TrainedRun
 from crash.shim import missing
 from crash.traced import WORKLOADS
 
@@ -55,3 +58,22 @@ def test_a_loss_of_power_loses_nothing_acknowledged(
     name: str, mode: Mode, count: int, recorded: Recorded, tmp_path: Path
 ) -> None:
     lose_power(recorded, name, WORKLOADS[name], mode, count, tmp_path)
+
+
+class Resumed:
+    """The check of a training: it is resumed, and must end with these bits."""
+
+    def __init__(self, bits: dict[str, Any]) -> None:
+        self._bits = bits
+
+    def check(self, folder: Path, acknowledged: Acknowledged) -> None:
+        TrainedRun.check(folder, acknowledged, self._bits)
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.long)])
+def test_a_training_resumed_after_a_loss_of_power_ends_with_the_same_bits(
+    count: int, recorded: Recorded, tmp_path: Path
+) -> None:
+    marks = [one.data for one in recorded.operations["training"] if one.kind == "mark"]
+    bits = json.loads(marks[-1])["bits"]
+    lose_power(recorded, "training", Resumed(bits), "reordered", count, tmp_path)

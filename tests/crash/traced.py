@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from crash.decide_workloads import DecisionLog, Publications, Snapshots
-from crash.run_workloads import Checkpoints, Metrics
+from crash.run_workloads import Checkpoints, Metrics, TrainedRun
 from crash.shim import Shim
 from townlet.runs import disk
 
@@ -31,8 +31,8 @@ def main(names: list[str]) -> None:
         shim.mark(f"workload {name}")
         (root / name).mkdir()
         disk.sync_folder(root)
-        WORKLOADS[name].act(root / name, lambda **facts: shim.mark(json.dumps(facts)))
+        (WORKLOADS | {"training": TrainedRun})[name].act(root / name, lambda **facts: shim.mark(json.dumps(facts)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(WORKLOADS))
+    main(sys.argv[1:] or [*WORKLOADS, "training"])

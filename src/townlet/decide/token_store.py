@@ -64,7 +64,7 @@ def _create(path: Path, tokens: Tokens) -> bool:
     """Write the file whole and for its owner only; False where another start was faster."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(fresh, flags, 0o600), "wb") as file:
             file.write(json.dumps(tokens.as_json(), indent=2).encode() + b"\n")
