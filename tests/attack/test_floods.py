@@ -82,7 +82,9 @@ def test_statistics_sockets_are_capped_and_cheap(server: Process, count: int, se
     url = server.stats_url
     found, seen = asyncio.run(flooded(server, "sockets", url, count, seconds))
     check(found, server)
-    assert seen["close 1013 too many dashboards are open; this page tries again later"] >= count - 256
+    refused = seen["close 1013 too many dashboards are open; this page tries again later"]
+    assert refused > 0
+    assert refused + seen["408"] + seen["503"] + seen["broken"] >= count - 256  # or dropped before their handshake
 
 
 @pytest.mark.parametrize("seconds", [6.0, pytest.param(60.0, marks=pytest.mark.long(minutes=1))])
