@@ -31,6 +31,7 @@ from decide.sites import ask, begin, request
 from townlet.contract import allocation
 from townlet.contract.allocation import explained, reserve
 from townlet.decide.budgets import most_pending, most_territories, pending_size, territory_size
+from townlet.decide.clients import owner_of
 from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Decided
@@ -302,3 +303,23 @@ def test_a_published_agent_edited_to_a_huge_network_ends_with_a_message_and_no_t
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert "weights" in done.stderr or "changed" in done.stderr
+
+
+def test_a_flood_of_new_territories_does_not_evict_those_of_other_tokens(tmp_path: Path) -> None:
+    service, _, clock = begin(tmp_path, ["memory.territories=20"])
+    owner, flooder = owner_of("arena", "key"), owner_of("lobby", None)
+    (first,) = service.answer([request(0.0, "home")], clients=[owner])
+    for second in range(100):
+        clock.now += 0.01
+        service.answer([request(1.0, f"flood {second}")], clients=[flooder])
+    (stolen,) = service.answer([request(1e9, "home")], clients=[flooder])
+    assert stolen.reply["code"] == "FOREIGN_TERRITORY"
+    (again,) = service.answer([request(0.0, "home")], clients=[owner])
+    assert again.reply == first.reply
+    kept = list(service.ledger.territories)
+    service.milestone()
+    service.answer([request(2.0, "flood 99")], clients=[flooder])
+    service.close()
+    after, _, _ = begin(tmp_path, ["memory.territories=20"])
+    assert sorted(after.ledger.territories) == sorted(kept)
+    after.close()

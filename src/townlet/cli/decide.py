@@ -37,7 +37,6 @@ WORDS: Final = {
 }  # fmt: skip
 
 app = Verbs("Decide for a live game, and learn from what comes of it.")
-decide_storage.register(app)
 
 What = Annotated[str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")]
 Changes = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of settings.")]
@@ -273,3 +272,6 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
         out().print(f"{same} of {len(found)} versions are the same.")
     if not all(one["same"] for one in found):
         raise typer.Exit(1)
+
+
+decide_storage.register(app)  # after the others, as in its help

@@ -62,7 +62,7 @@ class Clients:
             return False
         if owner in self._connections:
             return True
-        return recent and not (owner[DIGITS] == KEYLESS and owner[:DIGITS] == client[:DIGITS])
+        return recent and not (owner[DIGITS] == KEYLESS and token_of(owner) == token_of(client))
 
 
 def owner_of(name: str, key: str | None) -> str:
@@ -70,6 +70,11 @@ def owner_of(name: str, key: str | None) -> str:
     if key is None:
         return f"{_hash(name)}{KEYLESS}{secrets.token_hex(DIGITS // 2)}"
     return f"{_hash(name)}{KEYED}{_hash(f'{name} {key}')}"
+
+
+def token_of(owner: str) -> str:
+    """The part of an owner that stands for its token."""
+    return owner[:DIGITS]
 
 
 def _hash(text: str) -> str:

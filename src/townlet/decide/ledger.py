@@ -6,7 +6,6 @@ Live and replayed events take the same way, so that a service that was killed go
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -21,34 +20,16 @@ from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, Refus
 from townlet.decide.ids import DecisionIds
 from townlet.decide.join import Fate, Join, report_digest
 from townlet.decide.settings import DecideSettings, hash_of, settings_of
-from townlet.decide.texts import parsed, written
+from townlet.decide.territories import Territories, Territory
+from townlet.decide.texts import written
 from townlet.errors import TownletError
 
 # What is kept, and the shape of what is learned.
 FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
 FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
-Answers = tuple[tuple[float, bytes], ...]  # times and answers as JSON: they are many
 READ: Final[dict[str, Any]] = {}  # in place of messages: the log keeps them, and in memory their rows are enough
 WORD: Final = 2**64 - 1  # whole numbers of 64 bits
-
-
-@dataclass(frozen=True)
-class Territory:
-    """What is known of one."""
-
-    known: Row  # what the domain carries over
-    time: float  # of the last observation
-    last: Decided | None = None  # the answer to it, for whoever asks again
-    earlier: Answers = ()  # before it, the last KEPT
-
-    def answered(self, time: float) -> dict[str, Any] | None:
-        """What was said to an observation of this time, where that is remembered."""
-        if time > self.time:
-            return None
-        if self.last and time == self.time:
-            return self.last.reply
-        return next((parsed(reply) for then, reply in self.earlier if then == time), None)
 
 
 class Experience(NamedTuple):
@@ -83,7 +64,7 @@ class Ledger:
         self.ids = DecisionIds()
         self.serving: Serving | None = None  # the last change of what serves
         self.gates: dict[str, int] = {}  # every gate that ever judged: a number for each hash
-        self.territories: OrderedDict[str, Territory] = OrderedDict()
+        self.territories = Territories()
         self.pending: dict[int, Experience] = {}
         self.tally = Tally()
         self.inserted = 0  # experiences that may be learned from, ever
@@ -155,13 +136,8 @@ class Ledger:
         elif self.settings.learning.train_on_wait or self._judges(made):
             self._keep(experience, None)
         before = (*place.earlier, (place.time, written(place.last.reply))) if place.last else ()
-        self._see(made.territory, Territory(known, made.time, made, before[-KEPT:]))
-
-    def _see(self, name: str, place: Territory) -> None:
-        self.territories[name] = place
-        self.territories.move_to_end(name)
-        while len(self.territories) > self._most_territories:
-            self.territories.popitem(last=False)
+        self.territories.remember(made.territory, Territory(known, made.time, made, before[-KEPT:]))
+        self.territories.trim(self._most_territories)
 
     def _joined(self, outcome: Outcome) -> None:
         failed = outcome.how == "failed"

@@ -16,8 +16,9 @@ from townlet.contract.state import State
 from townlet.decide.decider import Stacked
 from townlet.decide.domain import Column, Domain, Row, Scene
 from townlet.decide.events import SCHEMA, Decided, Serving, decode, encode
-from townlet.decide.ledger import Answers, Experience, Ledger, Tally, Territory
+from townlet.decide.ledger import Experience, Ledger, Tally
 from townlet.decide.settings import DecideSettings, settings_of
+from townlet.decide.territories import Answers, Territory
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
@@ -119,7 +120,7 @@ def into(ledger: Ledger, state: State) -> None:
     known = _rows(places["known"], len(names), ledger.domain.fresh())
     earlier = _answered(places["earlier"])
     for name, made, row, answers in zip(names, last, known, earlier, strict=True):
-        ledger.territories[name] = Territory(row, made.time, made, answers)
+        ledger.territories.remember(name, Territory(row, made.time, made, answers))
     waiting = _made(state["pending"]["made"])
     rows = _rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
     ledger.pending = {one.number: Experience(row, one) for one, row in zip(waiting, rows, strict=True)}
