@@ -48,7 +48,7 @@ def test_an_error_at_any_operation_of_a_commit_is_reported_and_leaves_the_older_
             assert any(reason in one["said"] for reason in REASONS[one["error"]]), one["said"]
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_failed_fsync_is_never_taken_for_a_later_success(
     name: str, count: int, recorded: Recorded, tmp_path: Path
