@@ -18,6 +18,7 @@ from townlet.web.tokens import ROLES
 
 TERRITORIES = 8
 VERIFY = ("decide", "verify")
+UNREADABLE = "unreadable"  # `verify` notes one damaged slot of the control data without calling it damage
 HIDDEN = ("curves", "alarms")  # of the statistics: depends on the clock of the machine, or is compared on its own
 
 
@@ -151,9 +152,10 @@ def effect(before: Started, folder: Path, domain: str, words: tuple[str, ...], k
         return Outcome(named, told)
     if odd:
         return Outcome(Effect.SILENT, told)
-    if not verified.code:
+    if not verified.code and UNREADABLE not in verified.text:
         return Outcome(Effect.HARMLESS, told)
-    return Outcome(Effect.REPORTED if verify(folder).code else Effect.REPAIRED, told)
+    after = verify(folder)
+    return Outcome(Effect.REPORTED if after.code or UNREADABLE in after.text else Effect.REPAIRED, told)
 
 
 def verify(folder: Path) -> Command:

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 DOMAINS = ("hive", "bandit-ads")
 SIZES = (512, 4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
-MANY = pytest.mark.long(minutes=20)
+MANY = pytest.mark.long(minutes=5)
 
 
 class Build(NamedTuple):
