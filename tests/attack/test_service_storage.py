@@ -17,9 +17,10 @@ from decide.sites import ask, begin, click, live, request
 from townlet.decide.backup import backup
 from townlet.decide.recovery import LOG, events, replayed
 from townlet.decide.service import Service
-from townlet.decide.verify import VerifiedService, verify
+from townlet.decide.verify import verify
 from townlet.decide.versions import digest_of
 from townlet.errors import TownletError
+from townlet.runs.integrity_report import IntegrityReport
 
 WORDS = ("segment=16384", "versions=4")
 
@@ -43,15 +44,15 @@ def copy(stopped: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(stopped, tmp_path / "copy"))
 
 
-def damaged(found: VerifiedService) -> dict[str, str]:
-    return {part.name: part.text for part in found.parts if part.state == "damaged"}
+def damaged(found: IntegrityReport) -> dict[str, str]:
+    return {part.name: part.text for part in found.items if part.state == "damaged"}
 
 
 def test_a_whole_folder_is_whole(stopped: Path) -> None:
     found = verify(stopped)
     assert damaged(found) == {}
     assert found.usable == ["A service can start from this folder."]
-    assert any("joined" in part.text for part in found.parts)
+    assert any("joined" in part.text for part in found.items)
 
 
 @pytest.mark.parametrize("flips", [1, pytest.param(20, marks=pytest.mark.long(minutes=5))])
@@ -67,7 +68,7 @@ def test_flipped_bits_in_every_kind_of_file_are_named(flips: int, copy: Path) ->
             path.write_bytes(data)
             found = verify(copy)
             if path.name == "control":
-                assert any(part.name == "log/control" and part.state == "noted" for part in found.parts)
+                assert any(part.name == "log/control" and part.state == "noted" for part in found.items)
             else:
                 assert not found.whole, (path, place)
                 assert any(name.startswith(str(path.relative_to(copy).parent)) for name in damaged(found)), path

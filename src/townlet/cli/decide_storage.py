@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from townlet.cli.console import err, examples, out
+from townlet.cli.figures import show_integrity
 from townlet.cli.options import AsJson
 from townlet.cli.verbs import Verbs
 
@@ -30,16 +30,7 @@ def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
 
     with err().status("checking"):
         found = verify_folder(folder)
-    if as_json:
-        print(json.dumps(found.as_json(), indent=2))
-    else:
-        for part in found.parts:
-            line = f"{part.state:8} {part.name}{': ' if part.text else ''}{part.text}"
-            out().print(line, style="red" if part.state == "damaged" else None, markup=False, soft_wrap=True)
-        for line in found.usable:
-            out().print(line, markup=False, soft_wrap=True)
-    if not found.whole:
-        raise typer.Exit(1)
+    show_integrity(found, as_json)
 
 
 def backup(

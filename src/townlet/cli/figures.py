@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from townlet.cli.console import out
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from townlet.runs.integrity_report import IntegrityReport
+
+STYLES: Final = {"damaged": "red", "missing": "red", "unprotected": "dim", "noted": "yellow"}  # of checked items
 
 
 def plain_table(*headings: str) -> Table:
@@ -38,3 +46,21 @@ def setting(value: Any) -> str:
 def runs_in_words(count: int) -> str:
     """1 run, 2 runs."""
     return f"{count} run" + "s" * (count != 1)
+
+
+def show_integrity(report: IntegrityReport, as_json: bool) -> None:
+    """Print the result of an integrity check; ends the program with code 1 where something is damaged."""
+    from rich.text import Text
+
+    if as_json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        table = plain_table("file", "state", "")
+        for item in report.items:
+            table.add_row(Text(item.name), Text(item.state, STYLES.get(item.state, "")), Text(item.text))
+        out().print(table)
+        verdict = "Whole: every checksum matches." if report.whole else "Damaged: see above."
+        for sentence in (*report.usable, verdict):
+            out().print(sentence, markup=False, soft_wrap=True)
+    if not report.whole:
+        raise typer.Exit(1)

@@ -11,7 +11,7 @@ import typer
 
 from townlet.cli.compare import compare
 from townlet.cli.console import examples, out
-from townlet.cli.figures import figure, plain_table, runs_in_words, share
+from townlet.cli.figures import figure, plain_table, runs_in_words, share, show_integrity
 from townlet.cli.opening import open_run, resume_command
 from townlet.cli.options import ROOT, AsJson, Root, RunName
 from townlet.cli.verbs import Verbs
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from townlet.runs.overview import Overview
-    from townlet.runs.verify import Verified
 
 app = Verbs("Look after runs: list, show, compare, export, verify, prune.")
 app.command(
@@ -210,27 +209,7 @@ def verify(
     if reseal:
         with Lock(opened.path):
             write_checksums(opened)
-    found = check(opened)
-    if as_json:
-        print(json.dumps(found.as_json(), indent=2))
-    else:
-        _print_verified(found)
-    if not found.whole:
-        raise typer.Exit(1)
-
-
-def _print_verified(found: Verified) -> None:
-    from rich.text import Text
-
-    console, styles = out(), {"damaged": "red", "missing": "red", "unprotected": "dim"}
-    table = plain_table("file", "state", "")
-    for item in found.items:
-        table.add_row(Text(item.name), Text(item.state, styles.get(item.state, "")), Text(item.text, overflow="fold"))
-    console.print(table)
-    for sentence in found.usable:
-        console.print(sentence, markup=False, soft_wrap=True)
-    verdict = "Whole: every checksum matches." if found.whole else "Damaged: see above."
-    console.print(verdict, markup=False)
+    show_integrity(check(opened), as_json)
 
 
 @app.command(epilog=examples("townlet runs prune", "townlet runs prune --keep 3", "townlet runs prune --keep 3 --yes"))

@@ -5,7 +5,6 @@ Only reads, so it works beside a running service: whatever refers to the log is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,61 +20,25 @@ from townlet.decide.verify_events import LoggedFacts, check_events
 from townlet.decide.versions import digest_of
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
+from townlet.runs.integrity_report import IntegrityReport
 
 ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # what was kept aside, by their names
 
 
-@dataclass(frozen=True)
-class CheckedPart:
-    """One thing that was checked: `state` is whole, damaged or noted."""
-
-    name: str
-    state: str
-    text: str = ""
-
-
-@dataclass
-class VerifiedService:
-    """The result for one folder: what is whole, what is damaged, and what can still be used."""
-
-    folder: Path
-    parts: list[CheckedPart] = field(default_factory=list)
-    usable: list[str] = field(default_factory=list)
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing is damaged."""
-        return all(part.state != "damaged" for part in self.parts)
-
-    def add(self, name: str, problem: str = "", text: str = "") -> bool:
-        """Add a result; whether it is whole."""
-        self.parts.append(CheckedPart(name, "damaged" if problem else "whole", problem or text))
-        return not problem
-
-    def note(self, name: str, text: str) -> None:
-        """Add something that is worth knowing and does no harm."""
-        self.parts.append(CheckedPart(name, "noted", text))
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it for programs."""
-        parts = [vars(one) for one in self.parts]
-        return {"folder": str(self.folder), "whole": self.whole, "parts": parts, "usable": self.usable}
-
-
-def verify(folder: Path) -> VerifiedService:
+def verify(folder: Path) -> IntegrityReport:
     """Check everything in the folder of a service, stopped or running."""
     if not (folder / LOG).is_dir():
         raise TownletError(f"{folder} has no log of decisions", "name the folder of a service")
-    found = VerifiedService(folder)
-    known = _control(found)
+    found = IntegrityReport(str(folder))
+    known = _control(folder, found)
     referring = sorted(references(folder))
-    stored = {name: _checkpoints(found, name) for name in (milestones.FOLDER, VERSIONS)}
-    last, whole = _segments(found, known)
+    stored = {name: _checkpoints(folder, found, name) for name in (milestones.FOLDER, VERSIONS)}
+    last, whole = _segments(folder, found, known)
     logged = check_events(found.add, folder, last) if last else LoggedFacts()
     _length(found, known, last, referring)
     _snapshots(found, stored[milestones.FOLDER], known, logged)
     _versions(found, stored[VERSIONS], logged)
-    _serving(found, known, logged, stored[VERSIONS])
+    _serving(folder, found, known, logged, stored[VERSIONS])
     for pattern in ASIDE:
         for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")]):
             found.note(str(path.relative_to(folder)), "kept aside earlier; never read back")
@@ -83,9 +46,9 @@ def verify(folder: Path) -> VerifiedService:
     return found
 
 
-def _control(found: VerifiedService) -> Control | None:
+def _control(folder: Path, found: IntegrityReport) -> Control | None:
     """The control data of the log."""
-    slots = control.read_slots(found.folder / LOG / control.FILE)
+    slots = control.read_slots(folder / LOG / control.FILE)
     name, newest = f"{LOG}/{control.FILE}", max((slot for slot in slots or () if slot is not None), default=None)
     if slots is None:
         found.add(name, "it is missing")
@@ -98,9 +61,9 @@ def _control(found: VerifiedService) -> Control | None:
     return newest[1] if newest else None
 
 
-def _segments(found: VerifiedService, known: Control | None) -> tuple[int, bool]:
+def _segments(folder: Path, found: IntegrityReport, known: Control | None) -> tuple[int, bool]:
     """Every byte of the log; the last record before any damage, and whether there is none."""
-    segments, log_id, last, whole = listing(found.folder / LOG), known.log_id if known else b"", 0, True
+    segments, log_id, last, whole = listing(folder / LOG), known.log_id if known else b"", 0, True
     for place, segment in enumerate(segments):
         name, following = f"{LOG}/{segment.path.name}", segments[place + 1 : place + 2]
         try:
@@ -124,10 +87,10 @@ def _segments(found: VerifiedService, known: Control | None) -> tuple[int, bool]
     return last, whole
 
 
-def _checkpoints(found: VerifiedService, name: str) -> dict[int, dict[str, Any]]:
+def _checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[int, dict[str, Any]]:
     """Every byte of the snapshots or versions: those that are whole, by number, and what they say of themselves."""
     whole: dict[int, dict[str, Any]] = {}
-    for path in checkpoint.listing(found.folder / name):
+    for path in checkpoint.listing(folder / name):
         try:
             state, info = checkpoint.read(path)
             if name == VERSIONS and digest_of(part(state, "network", "version")) != info.get("digest"):
@@ -141,7 +104,7 @@ def _checkpoints(found: VerifiedService, name: str) -> dict[int, dict[str, Any]]
     return whole
 
 
-def _length(found: VerifiedService, known: Control | None, last: int, referring: list[Any]) -> None:
+def _length(found: IntegrityReport, known: Control | None, last: int, referring: list[Any]) -> None:
     """Nothing may refer to a record beyond the end of the log."""
     short = [missing(last, known.synced, "its control data")] if known and known.synced > last else []
     if referring and referring[-1].record > last:
@@ -153,7 +116,7 @@ def _length(found: VerifiedService, known: Control | None, last: int, referring:
 
 
 def _snapshots(
-    found: VerifiedService, stored: dict[int, dict[str, Any]], known: Control | None, logged: LoggedFacts
+    found: IntegrityReport, stored: dict[int, dict[str, Any]], known: Control | None, logged: LoggedFacts
 ) -> None:
     for number, info in stored.items():
         name, problem = f"{milestones.FOLDER}/{checkpoint.name_at(number)}", ""
@@ -171,7 +134,7 @@ def _differences(snapshot: dict[str, int], log: dict[str, int]) -> str:
     return ", ".join(odd)
 
 
-def _versions(found: VerifiedService, stored: dict[int, dict[str, Any]], logged: LoggedFacts) -> None:
+def _versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged: LoggedFacts) -> None:
     for number, info in stored.items():
         name = f"{VERSIONS}/{checkpoint.name_at(number)}"
         published = logged.published.get(number)
@@ -184,10 +147,10 @@ def _versions(found: VerifiedService, stored: dict[int, dict[str, Any]], logged:
 
 
 def _serving(
-    found: VerifiedService, known: Control | None, logged: LoggedFacts, stored: dict[int, dict[str, Any]]
+    folder: Path, found: IntegrityReport, known: Control | None, logged: LoggedFacts, stored: dict[int, dict[str, Any]]
 ) -> None:
     """The serving record, read last: on a running service it is never behind the log."""
-    name, record = f"{VERSIONS}/{changes.FILE}", changes.read_record(found.folder / VERSIONS / changes.FILE)
+    name, record = f"{VERSIONS}/{changes.FILE}", changes.read_record(folder / VERSIONS / changes.FILE)
     problems = [record.fault] if record.fault else []
     last = record.changes[-1] if record.changes else None
     sources = [("the control data", known.serving, known.gate_only)] if known else []
@@ -206,9 +169,9 @@ def _serving(
     found.add(name, "; ".join(problems), f"{record.lines} changes; {state}")
 
 
-def _usable(found: VerifiedService, last: int, whole: bool) -> None:
+def _usable(found: IntegrityReport, last: int, whole: bool) -> None:
     """What can be done with what is left."""
-    damaged = {part.name.split("/")[0] for part in found.parts if part.state == "damaged"}
+    damaged = {part.name.split("/")[0] for part in found.items if part.state == "damaged"}
     if not damaged:
         found.usable.append("A service can start from this folder.")
         return

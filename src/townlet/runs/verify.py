@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from townlet.errors import TownletError
@@ -11,11 +10,12 @@ from townlet.runs import checkpoint, disk, integrity, meta, seal
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.database import connect, in_words
 from townlet.runs.folder import MAX_META, Run
+from townlet.runs.integrity_report import MISSING, UNPROTECTED, IntegrityReport
 from townlet.runs.schema import TABLES
 from townlet.runs.strict_json import parse
 
 # What has no checksum, and why a change there alters neither a resumed weight nor a figure that Townlet reports.
-UNPROTECTED: Final = {
+NOT_CHECKED: Final = {
     "tune.yaml": "edited by hand while training; every change is recorded in the metrics",
     "log.txt": "a log for people; never read back",
     "tensorboard": "a copy of the metrics for TensorBoard; never read back",
@@ -29,53 +29,16 @@ UNPROTECTED: Final = {
 CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "report.sha256")
 
 
-@dataclass(frozen=True)
-class Item:
-    """One thing that was checked: `state` is whole, damaged, unprotected or missing."""
-
-    name: str
-    state: str
-    text: str = ""
-
-
-@dataclass
-class Verified:
-    """The result for one run: what is whole, what is damaged, and what can still be used."""
-
-    run: Run
-    items: list[Item] = field(default_factory=list)
-    usable: list[str] = field(default_factory=list)
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing is damaged or missing."""
-        return all(item.state in ("whole", "unprotected") for item in self.items)
-
-    def add(self, name: str, problem: str = "", text: str = "") -> bool:
-        """Note what was found; whether it is whole."""
-        self.items.append(Item(name, "damaged" if problem else "whole", problem or text))
-        return not problem
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it for programs."""
-        return {
-            "run": self.run.name,
-            "whole": self.whole,
-            "items": [vars(i) for i in self.items],
-            "usable": self.usable,
-        }
-
-
-def verify(run: Run) -> Verified:
+def verify(run: Run) -> IntegrityReport:
     """Check every file of a run that has a checksum, and what its files promise of each other."""
-    found = Verified(run)
-    known = _meta(found)
-    sealed = _files(found, known)
-    saved = _checkpoints(found, known)
-    measured = _metrics(found, known, saved)
-    _report(found)
-    _unprotected(found)
-    _usable(found, known, sealed, saved, measured)
+    found = IntegrityReport(run.name)
+    known = _meta(run, found)
+    sealed = _files(run, found, known)
+    saved = _checkpoints(run, found, known)
+    measured = _metrics(run, found, known, saved)
+    _report(run, found)
+    _unprotected(run, found)
+    _usable(run, found, known, sealed, saved, measured)
     return found
 
 
@@ -90,22 +53,22 @@ def reseal(run: Run) -> None:
     run.write_meta(known | {"files": seal.checksums(run.path, names)})
 
 
-def _meta(found: Verified) -> Mapping[str, Any]:
+def _meta(run: Run, found: IntegrityReport) -> Mapping[str, Any]:
     try:
-        known = found.run.meta()
+        known = run.meta()
     except TownletError as error:
         found.add("meta.json", _said(error))
         return {}
     if "run_id" in known:
         found.add("meta.json")
     else:
-        found.items.append(Item("meta.json", "unprotected", "written by an older release, without a checksum"))
+        found.note("meta.json", "written by an older release, without a checksum", UNPROTECTED)
     return known
 
 
-def _files(found: Verified, known: Mapping[str, Any]) -> bool:
+def _files(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> bool:
     """The files whose checksums are in meta.json, and the settings in resolved.yaml."""
-    run, sealed = found.run, True
+    sealed = True
     odd = seal.changed_files(run, known)
     for name in dict.fromkeys([*known.get("files", {}), *odd]):
         if name not in odd:
@@ -120,7 +83,7 @@ def _files(found: Verified, known: Mapping[str, Any]) -> bool:
     if not known.get("files"):
         for path in (run.recipe_file, run.resolved_file):
             if path.exists():
-                found.items.append(Item(path.name, "unprotected", "written by an older release, without a checksum"))
+                found.note(path.name, "written by an older release, without a checksum", UNPROTECTED)
     return sealed
 
 
@@ -133,15 +96,15 @@ def _settings(run: Run) -> str:
     return ""
 
 
-def _checkpoints(found: Verified, known: Mapping[str, Any]) -> list[Checkpoint]:
+def _checkpoints(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> list[Checkpoint]:
     """Every byte of every checkpoint, and that it belongs to this run; those that are whole, oldest first."""
     whole = []
-    for path in checkpoint.listing(found.run.checkpoints):
+    for path in checkpoint.listing(run.checkpoints):
         name = f"checkpoints/{path.name}"
         try:
             one = checkpoint.verify(path)
             if not one.info.get("published") and "run_id" in one.info:
-                seal.require_own(found.run, one)
+                seal.require_own(run, one)
         except TownletError as error:
             if path.is_dir():  # else the training that runs has just pruned it
                 found.add(name, _said(error))
@@ -151,12 +114,14 @@ def _checkpoints(found: Verified, known: Mapping[str, Any]) -> list[Checkpoint]:
     return whole
 
 
-def _metrics(found: Verified, known: Mapping[str, Any], saved: list[Checkpoint]) -> list[integrity.Damage]:
+def _metrics(
+    run: Run, found: IntegrityReport, known: Mapping[str, Any], saved: list[Checkpoint]
+) -> list[integrity.Damage]:
     """SQLite's own check, every group of rows, and the digests that checkpoints carry."""
-    path, name = found.run.metrics_file, "metrics.db"
+    path, name = run.metrics_file, "metrics.db"
     if not path.exists():
         if not known.get("published") and any(any(one.info.get("metrics", {}).values()) for one in saved):
-            found.items.append(Item(name, "missing", "`townlet train --resume` begins new metrics"))
+            found.note(name, "`townlet train --resume` begins new metrics", MISSING)
         return []
     try:
         with in_words(path):
@@ -187,13 +152,12 @@ def _table(connection: Any, table: str) -> list[integrity.Damage]:
     return list(integrity.damages(connection, table, integrity.groups(connection, table)))
 
 
-def _report(found: Verified) -> None:
+def _report(run: Run, found: IntegrityReport) -> None:
     """The report, by the checksums that were written with it."""
-    run = found.run
     if not run.report_seal.exists():
         for path in (run.report_md, run.report_html):
             if path.exists():
-                found.items.append(Item(path.name, "unprotected", "written without a checksum"))
+                found.note(path.name, "written without a checksum", UNPROTECTED)
         return
     sums = seal.listed(run.report_seal)
     if seal.listing(sums) != run.report_seal.read_bytes():
@@ -203,20 +167,25 @@ def _report(found: Verified) -> None:
         found.add(name, "" if same else "it was changed or removed; `townlet train --resume` writes the report again")
 
 
-def _unprotected(found: Verified) -> None:
+def _unprotected(run: Run, found: IntegrityReport) -> None:
     """Everything else in the folder, and why it may lack a checksum."""
     known = {item.name.partition("/")[0] for item in found.items}
-    for path in sorted(found.run.path.iterdir()):
+    for path in sorted(run.path.iterdir()):
         if path.name not in known and path.name not in CHECKED:
-            why = UNPROTECTED.get(path.name, "not a file that Townlet reads")
-            found.items.append(Item(path.name, "unprotected", why))
+            why = NOT_CHECKED.get(path.name, "not a file that Townlet reads")
+            found.note(path.name, why, UNPROTECTED)
 
 
 def _usable(
-    found: Verified, known: Mapping[str, Any], sealed: bool, saved: list[Checkpoint], damages: list[integrity.Damage]
+    run: Run,
+    found: IntegrityReport,
+    known: Mapping[str, Any],
+    sealed: bool,
+    saved: list[Checkpoint],
+    damages: list[integrity.Damage],
 ) -> None:
     """What still works, in sentences."""
-    run, say = found.run, found.usable.append
+    say = found.usable.append
     newest = checkpoint.listing(run.checkpoints)[-1:]
     if known.get("published"):
         say("It is a published agent: it can be played and evaluated, not resumed.")
