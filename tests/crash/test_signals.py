@@ -126,7 +126,7 @@ def test_a_run_that_is_written_refuses_a_second_writer(forge: Forge, tmp_path: P
     before = sorted(path.name for path in (run / "checkpoints").iterdir())
     second = forge.resume(run)
     assert second.wait() == 2
-    assert f"another process writes this run: process {writer.pid}" in second.words()
+    assert f"another process writes in this folder: process {writer.pid}" in second.words()
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
     assert writer.kill() == -9
     forge.go_on(run, pause_at=200)  # the dead hold nothing

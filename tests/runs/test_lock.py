@@ -75,7 +75,7 @@ def test_a_stopped_holder_still_holds(tmp_path: Path) -> None:
 
 
 def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
-    with Lock(tmp_path), pytest.raises(TownletError, match="another process writes this run"):
+    with Lock(tmp_path), pytest.raises(TownletError, match="another process writes in this folder"):
         Lock(tmp_path).acquire()
     with Lock(tmp_path):
         pass

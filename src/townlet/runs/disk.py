@@ -70,8 +70,13 @@ def rewrite_file(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents; each new name is fsynced in its parent. An existing one is kept."""
+    """Create a folder and its missing parents, and fsync their names. An existing one is kept.
+
+    Its name is fsynced as well: a process that was killed after creating it may not have done so.
+    """
     if path.is_dir():
+        with suppress(PermissionError):  # a parent that cannot be opened was not written by this user
+            sync_folder(path.parent)
         return
     if not path.parent.is_dir():
         make_folder(path.parent)

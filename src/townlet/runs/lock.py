@@ -91,8 +91,8 @@ class Lock:
 
     def _refusal(self) -> TownletError:
         who = describe(_read(self.path))
-        fix = "wait until it ends, stop it, or begin another run"
-        return TownletError(f"another process writes this run: {who}", fix, Mark(str(self.folder)))
+        fix = "wait until it ends, or stop it"
+        return TownletError(f"another process writes in this folder: {who}", fix, Mark(str(self.folder)))
 
     def _lost(self, what: str) -> TownletError:
         fix = "nothing more is written; put the folder back at this path, or continue from where it is now"
