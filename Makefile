@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A stamp is newer than the files it was made from, so nothing is installed twice.
 RUN_STAMP := $(VENV)/.installed-run
 TEST_STAMP := $(VENV)/.installed-test
-# The audit tools stay outside of the environment that they look at.
+# The audit tools have a separate environment, so that they are not part of what they audit.
 AUDIT_VENV := .venv-audit
 AUDIT_STAMP := $(AUDIT_VENV)/.installed
 # Optional parts for install-hashed and verify-dependencies: make install-hashed EXTRAS="test"
@@ -49,17 +49,17 @@ install-hashed: ## install into .venv only archives whose sha256 is recorded in 
 	$(BIN)/python tools/supply_chain.py install $(EXTRAS)
 	@touch $(RUN_STAMP) $(if $(filter test,$(EXTRAS)),$(TEST_STAMP))
 
-verify-dependencies: $(RUN_STAMP) ## compare installed files and what pip would install with the recorded hashes
+verify-dependencies: $(RUN_STAMP) ## check installed files against their wheels, and what pip would install against the hashes
 	$(BIN)/python tools/supply_chain.py verify $(EXTRAS)
 
 sbom: $(RUN_STAMP) $(AUDIT_STAMP) ## write dist/sbom.cdx.json: every installed package with its licence, as CycloneDX
 	@mkdir -p dist
 	$(AUDIT_VENV)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json $(BIN)/python
 
-audit: $(AUDIT_STAMP) ## look up known vulnerabilities of all pinned versions (needs the network)
+audit: $(AUDIT_STAMP) ## look up known vulnerabilities of all pinned versions (needs network access)
 	@$(AUDIT_VENV)/bin/python tools/supply_chain.py audit
 
-lock: $(AUDIT_STAMP) ## record the hashes of all pinned versions anew, after a change of constraints.txt
+lock: $(AUDIT_STAMP) ## update tools/hashes.txt after a change of constraints.txt
 	$(AUDIT_VENV)/bin/python tools/supply_chain.py lock
 
 clean: ## remove the environment and all that tools left behind
