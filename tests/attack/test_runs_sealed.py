@@ -239,3 +239,13 @@ def test_flipped_bits_in_every_file_of_a_run_are_reported_or_harmless(run: Run, 
 def test_a_thousand_flipped_bits_are_reported_or_harmless(run: Run, paused: Run) -> None:
     seen = flips(run, paused, 1000, 25)
     assert seen["reported"] > 500
+
+
+def test_a_run_whose_checkpoints_were_removed_does_not_begin_anew_over_its_metrics(run: Run) -> None:
+    shutil.rmtree(run.checkpoints)
+    with Reader(run.metrics_file) as metrics:
+        before = metrics.content_digest()
+    with pytest.raises(TownletError, match=r"checkpoints are missing.*600.*nothing was removed"):
+        resume(run, pause_at=LATER)
+    with Reader(run.metrics_file) as metrics:
+        assert metrics.content_digest() == before

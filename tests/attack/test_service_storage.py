@@ -15,11 +15,13 @@ import pytest
 from cli.program import program
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.backup import backup
+from townlet.decide.figures import Figures
 from townlet.decide.recovery import LOG, events, replayed
 from townlet.decide.service import Service
 from townlet.decide.verify import verify
 from townlet.decide.versions import digest_of
 from townlet.errors import TownletError
+from townlet.runs import checkpoint
 from townlet.runs.integrity_report import IntegrityReport
 
 WORDS = ("segment=16384", "versions=4")
@@ -223,3 +225,35 @@ def test_both_commands_and_their_exit_codes(
     done = townlet("decide", "verify", str(tmp_path / "none"))
     assert done.code == 2
     assert "has no log of decisions" in done.err
+
+
+def assert_never_serves(folder: Path, version: int, told: str) -> None:
+    """A start serves another version and says why, and `verify` names this one."""
+    service, rounds, _ = begin(folder, WORDS)
+    try:
+        assert service.versions.serving is not None
+        assert service.versions.serving.version != version
+        assert any(told in alarm["what"] for alarm in Figures(service, rounds).whole()["alarms"])
+    finally:
+        service.close()
+    assert f"versions/{checkpoint.name_at(version)}" in damaged(verify(folder))
+
+
+def test_a_version_under_the_name_of_another_never_serves(copy: Path) -> None:
+    older, newest = checkpoint.listing(copy / "versions")[-2:]
+    shutil.rmtree(newest)
+    shutil.copytree(older, newest)
+    version = checkpoint.order(newest)[0]
+    assert_never_serves(copy, version, f"version {version - 1} under the name of {version}")
+
+
+def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -> None:
+    newest = checkpoint.listing(copy / "versions")[-1]
+    other, rounds, clock = begin(tmp_path / "other", (*WORDS, "seed=9"))
+    live(other, rounds, clock, 20)
+    while checkpoint.order(newest)[0] not in other.versions.listing():
+        rounds.publish()
+    other.close()
+    shutil.rmtree(newest)
+    shutil.copytree(tmp_path / "other" / "versions" / newest.name, newest)
+    assert_never_serves(copy, checkpoint.order(newest)[0], "belongs to another service")

@@ -72,14 +72,14 @@ class Service:
             self.ledger.configure(first)  # refuses what does not fit, before anything else is looked at
         self.notices = self.log.notices
         self.trainer = Trainer(domain, self.ledger)
-        make = domain.policies[settings.policy].make
+        make, log_id = domain.policies[settings.policy].make, self.log.log_id.hex()
         self.versions = Versions(
             folder / VERSIONS,
             lambda: make(Streams(0).torch("empty")),
             settings.versions,
             record=lambda: self.log.synced,
+            log_id=log_id,
         )
-        log_id = self.log.log_id.hex()
         recover(folder / LOG, log_id, self.log.last, self.ledger, self.trainer, self.versions)
         self._compare_serving(accept_data_loss)
         # Nobody knows what was to be seen while no service ran, or before it ended without a disk.

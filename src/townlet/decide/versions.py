@@ -69,9 +69,10 @@ class Versions:
 
     def __init__(
         self, folder: Path, make: Callable[[], nn.Module], keep: int = 20, clock: Callable[[], float] = time.time,
-        record: Callable[[], int] = lambda: 0,
+        record: Callable[[], int] = lambda: 0, log_id: str = "",
     ) -> None:  # fmt: skip
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
+        self._log_id = log_id  # of the log that versions belong to; empty: of any
         self._empty = make()  # to be copied: first weights, which nobody needs here, take long to draw
         self.lock = threading.RLock()  # for those who change something; readers need none
         self._known: dict[int, Snapshot] = {}  # at hand: what serves, what served before, the newest
@@ -182,11 +183,20 @@ class Versions:
             known = [str(number) for number in self.listing()]
             raise TownletError(f"there is no version {version}", did_you_mean(str(version), known), Mark(str(path)))
         state, info = checkpoint.read(path)
+        self._require_own(version, info)
         network, trainer = part(state, "network", "version"), part(state, "trainer", "version")
         if digest_of(network) != info.get("digest"):
             what = f"the weights of version {version} are not those that were published"
             raise TownletError(what, "use another version", Mark(str(path)))
         return network, trainer, info
+
+    def _require_own(self, version: int, info: Mapping[str, Any]) -> None:
+        """Refuse a version that was renamed, or that was copied from another service: each is whole by itself."""
+        where = Mark(str(self.folder / checkpoint.name_at(version)))
+        if (own := info.get("version")) != version:
+            raise TownletError(f"this is version {str(own)[:20]} under the name of {version}", "rename it back", where)
+        if self._log_id and info.get("log", self._log_id) != self._log_id:
+            raise TownletError(f"version {version} belongs to another service", "restore it from a backup", where)
 
     def promote(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
         """Let a version serve. While another is pinned this is only noted."""
@@ -285,7 +295,9 @@ class Versions:
         """Find out what is damaged, and serve what served; where that is damaged, the nearest before it."""
         for version in self._numbers():
             try:
-                self._facts[version] = checkpoint.verify(self.folder / checkpoint.name_at(version)).info
+                info = checkpoint.verify(self.folder / checkpoint.name_at(version)).info
+                self._require_own(version, info)
+                self._facts[version] = info
             except TownletError as error:
                 self.damaged[version] = error
         last = self._notes.last

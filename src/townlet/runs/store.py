@@ -58,6 +58,13 @@ class Store(Reader):
         """Whether nothing was ever written here, or all of it was undone."""
         return not any(self._counts.values()) and not any(self._waiting.values())
 
+    @property
+    def reach(self) -> int:
+        """The last env_steps of any row; 0 without rows."""
+        with in_words(self.path):
+            query = 'SELECT coalesce(max("env_steps"), 0) FROM "{}"'
+            return max(int(self._connection.execute(query.format(table)).fetchone()[0]) for table in TABLES)
+
     def add(self, table: str, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Add rows: a list of {column: value}, or {column: values}, where one value stands for every row.
 

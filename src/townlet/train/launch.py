@@ -272,6 +272,10 @@ def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> Townlet
 
 def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
     """Before the first step: the yardstick, and a checkpoint, so that a run that is killed early can be resumed too."""
+    if reach := store.reach:  # no step is made before the first checkpoint is committed
+        what = f"the checkpoints are missing: the metrics of this run reach env_steps {reach:,}"
+        fix = "take the folder from a backup, or start a new run; nothing was removed"
+        raise TownletError(what, fix, Mark(str(begun.run.checkpoints)))
     store.rewind(-1)  # what a process left that was killed before its first checkpoint
     if begun.changes:
         begun.run.note(resumed_with=list(begun.changes))
