@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tracemalloc
@@ -44,9 +45,11 @@ from townlet.live.house import House
 from townlet.memory.storage import NUMBER, Storage
 from townlet.nets.layers import Stack
 from townlet.sim.engines import make_engine
+from townlet.web import protocols
 from townlet.web.descriptors import shares
 from townlet.web.intake import Intake
 from townlet.web.protocols import CONTROL, FRAMES
+from townlet.web.serve import Server
 from townlet.world.load import load as load_world
 
 FEW = 256  # descriptors
@@ -142,6 +145,52 @@ def test_descriptors_are_shared_out_and_some_are_kept() -> None:
         found = shares(limit, used=20)
         assert found.backlog + found.requests + found.sockets + 20 + 64 <= limit
         assert found.served > limit // 3
+
+
+async def answers_more_than_is_read(scope: Any, receive: Any, send: Any) -> None:
+    """Both kinds of responses, of a size that the server can hand over to the transport at once."""
+    await receive()
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"40000")]})
+        await send({"type": "http.response.body", "body": b"x" * 40_000})
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": "x" * (40_000 if "small" in scope["path"] else 400_000)})
+        await send({"type": "websocket.close"})
+
+
+UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + "A" * 22 + "=="
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"), [("/", "Connection: close"), ("/", "X-Kept: alive"), ("/small", UPGRADE), ("/large", UPGRADE)]
+)
+def test_a_client_that_never_reads_the_end_of_a_response_loses_its_connection(
+    path: str, headers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocols, "TAKEN", 0.3)
+    monkeypatch.setattr(protocols, "HEADER", 0.3)
+    server = Server("127.0.0.1", 0, None, programs=True)
+    server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # accepted connections inherit it
+
+    async def attack() -> None:
+        serving = asyncio.create_task(server.serve(answers_more_than_is_read))
+        await asyncio.sleep(0.3)
+        assert server._server is not None
+        connections = server._server.server_state.connections
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{headers}\r\n\r\n".encode())
+            await asyncio.sleep(0.2)
+            assert connections
+            async with asyncio.timeout(protocols.LINGER + 3):
+                while connections:
+                    await asyncio.sleep(0.1)
+        server.stop()
+        await serving
+
+    asyncio.run(attack())
 
 
 @pytest.mark.parametrize("name", sorted(DOMAINS))

@@ -38,6 +38,7 @@ class LimitedHTTP(H11Protocol):
         self._intake = intake
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None  # deadline of a client that does not read its response
+        self._ending: asyncio.TimerHandle | None = None  # the same of the last bytes before the connection is closed
         self._state: Any = None  # of the client, as the parser knows it
         self._delayed: bytearray | None = None  # an upgrade whose turn has not come
         self._upgraded = False  # the transport belongs to a WebSocket now
@@ -93,6 +94,8 @@ class LimitedHTTP(H11Protocol):
     def _follow(self) -> None:
         """Set the deadline of what the client has to send next."""
         state = self.conn.their_state
+        if self.transport.is_closing():
+            self._expect_end()
         if self._upgraded or state is self._state or self.transport.is_closing():
             return
         self._state = state
@@ -102,6 +105,16 @@ class LimitedHTTP(H11Protocol):
         self._deadline = self.loop.call_later(seconds, self._late) if seconds else None
         if seconds is None:
             self._intake.requested(self)
+
+    def _expect_end(self) -> None:
+        """A closed connection stays open until its client has read everything: that must not take for ever."""
+        if self._ending is None and not self._upgraded:
+            self._ending = self.loop.call_later(TAKEN, self.transport.abort)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """No further request came: uvicorn closes the connection."""
+        super().timeout_keep_alive_handler()
+        self._expect_end()
 
     def _late(self) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -120,10 +133,11 @@ class LimitedHTTP(H11Protocol):
         if not self.transport.is_closing():
             self.transport.write(head + b"content-length: %d\r\n\r\n" % len(text) + text)
             self.transport.close()
+        self._expect_end()
 
     def _leave(self) -> None:
         self._intake.leave(self)
-        for timer in (self._deadline, self._unread):
+        for timer in (self._deadline, self._unread, self._ending):
             if timer:
                 timer.cancel()
 
@@ -148,6 +162,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._unparsed = bytearray()
         self._scheduled = self._refused = False
         self._control = TokenBucket(CONTROL_RATE, CONTROL)
+        self._unread: asyncio.TimerHandle | None = None  # deadline of a client that does not read
         self.close_timeout = LINGER
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -202,6 +217,28 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
 
+    def pause_writing(self) -> None:
+        """The client does not read: it has a while to begin."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        if self._unread:
+            self._unread.cancel()
+        super().resume_writing()
+
+    async def run_asgi(self) -> None:
+        """A closed connection stays open until its client has read everything: that must not take for ever."""
+        await super().run_asgi()
+        self._expect_reading()
+
+    def _expect_reading(self) -> None:
+        if self._unread:
+            self._unread.cancel()
+        if not self.disconnected:
+            self._unread = self.loop.call_later(TAKEN, self.transport.abort)
+
     def _account(self) -> None:
         """Bytes of a message that is incomplete count towards the budget of the server."""
         held = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)
@@ -211,6 +248,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         """Give back its share of descriptors and bytes."""
         self._unparsed.clear()
         self._intake.closed(self)
+        if self._unread:
+            self._unread.cancel()
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
