@@ -159,7 +159,8 @@ async def answers_more_than_is_read(scope: Any, receive: Any, send: Any) -> None
         await send({"type": "websocket.close"})
 
 
-UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + "A" * 22 + "=="
+KEY = "A" * 22 + "=="
+UPGRADE = f"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}"
 
 
 @pytest.mark.parametrize(

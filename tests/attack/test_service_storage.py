@@ -257,3 +257,11 @@ def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -
     shutil.rmtree(newest)
     shutil.copytree(tmp_path / "other" / "versions" / newest.name, newest)
     assert_never_serves(copy, checkpoint.order(newest)[0], "belongs to another service")
+
+
+def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(copy: Path) -> None:
+    min((copy / LOG).glob("*.wal")).unlink()
+    shutil.rmtree(copy / "milestones")
+    for _ in range(2):  # an accepted loss is no reason to read the rest as if it were all
+        with pytest.raises(TownletError, match=r"log begins with record \d+, and no whole snapshot covers"):
+            begin(copy, WORDS, accept_data_loss=True)

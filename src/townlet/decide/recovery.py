@@ -19,10 +19,11 @@ from townlet.decide.known_records import VERSIONS as VERSIONS
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import read
 from townlet.decide.milestones import Milestone
+from townlet.decide.segments import listing
 from townlet.decide.settings import LearningSettings, settings_of
 from townlet.decide.trainer import Trainer
 from townlet.decide.versions import Versions, digest_of
-from townlet.errors import TownletError
+from townlet.errors import Mark, TownletError
 from townlet.runs import checkpoint
 
 LOG: Final = "log"  # a folder in that of a service
@@ -64,6 +65,7 @@ def beginning(folder: Path) -> Begun | None:
 def recover(folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> None:
     """Bring ledger and trainer to where the log ends, which is at the record `last`."""
     begun, turns, anchor = _ways(folder, log_id, last, ledger, versions)
+    _require_covered(folder, begun.record if begun else 0)
     if begun:
         begun.restore(ledger, trainer)
     past = Past(trainer, _returned(turns), lambda version: versions.open(version)[1])
@@ -74,6 +76,14 @@ def recover(folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Train
             anchor = None
         elif anchor is None:  # else the version knows it already
             past.go_on(event)
+
+
+def _require_covered(folder: Path, record: int) -> None:
+    """Refuse a log that begins after the record from which it is read: what came between is known to nothing."""
+    segments = listing(folder)
+    if segments and segments[0].first > record + 1:
+        what = f"the log begins with record {segments[0].first}, and no whole snapshot covers the records before it"
+        raise TownletError(what, "restore a backup, or start in a new folder with --folder", Mark(str(folder)))
 
 
 def _ways(folder: Path, log_id: str, last: int, ledger: Ledger, versions: Versions) -> Ways:

@@ -65,6 +65,7 @@ def _cut(folder: Path, damage: LogDamage, segments: list[Segment]) -> StorageNot
     disk.make_folder(aside)
     for segment in segments[:0:-1]:  # the last one first: no gap arises that a crash could leave behind
         os.rename(segment.path, aside / segment.path.name)
+        disk.sync_folder(aside)  # first: a loss of power must not keep the removal alone
         disk.sync_folder(folder)
     first = segments[0].path
     if damage.place:

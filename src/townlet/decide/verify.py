@@ -138,12 +138,12 @@ def _versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged:
     for number, info in stored.items():
         name = f"{VERSIONS}/{checkpoint.name_at(number)}"
         published = logged.published.get(number)
-        if info.get("version") != number:
+        if published is not None and published != info["digest"]:
+            found.add(name, "its digest is not the one that the log knows")
+        elif info.get("version") != number:
             found.add(name, f"this is version {str(info.get('version'))[:20]} under another name")
         elif published is None and logged.complete:
             found.note(name, "the log does not know it: a crash came before its record; it never served")
-        elif published is not None and published != info["digest"]:
-            found.add(name, "its digest is not the one that the log knows")
         else:
             found.add(name, text=f"step {info['step']}")
 
