@@ -19,6 +19,7 @@ from townlet.decide.figures import Figures
 from townlet.decide.recovery import LOG, events, replayed
 from townlet.decide.service import Service
 from townlet.decide.verify import verify
+from townlet.decide.verify_events import check_events
 from townlet.decide.versions import digest_of
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
@@ -265,3 +266,18 @@ def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(c
     for _ in range(2):  # an accepted loss is no reason to read the rest as if it were all
         with pytest.raises(TownletError, match=r"log begins with record \d+, and no whole snapshot covers"):
             begin(copy, WORDS, accept_data_loss=True)
+
+
+def test_a_version_that_is_published_during_the_check_is_not_reported_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, rounds, _ = begin(tmp_path / "ads", WORDS)
+
+    def then_publish(*parts: Any) -> Any:
+        found = check_events(*parts)
+        service.versions.pin(rounds.publish().version)
+        return found
+
+    monkeypatch.setattr("townlet.decide.verify.check_events", then_publish)
+    assert damaged(verify(tmp_path / "ads")) == {}
+    service.close()

@@ -164,11 +164,22 @@ def _serving(
             problems.append(f"{source} knows change {number}, which is missing")
         elif by_number.get(number, gate_only) != gate_only:
             problems.append(f"{source} says otherwise about the kill switch at change {number}")
-    if last and last.serving is not None and last.serving not in stored and not problems:
+    if last and last.serving is not None and not problems and not _kept(folder, last.serving, stored):
         problems.append(f"version {last.serving} serves, and is missing or damaged")
     serves = "nothing serves yet" if last is None or last.serving is None else f"version {last.serving} serves"
     state = f"{serves}{', only the gate decides' if last and last.gate_only else ''}"
     found.add(name, "; ".join(problems), f"{record.lines} changes; {state}")
+
+
+def _kept(folder: Path, version: int, stored: dict[int, dict[str, Any]]) -> bool:
+    """Whether a version is whole; a running service may have published it after the others were read."""
+    if version in stored or any(number > version for number in stored):
+        return version in stored
+    try:
+        checkpoint.verify(folder / VERSIONS / checkpoint.name_at(version))
+    except TownletError:
+        return False
+    return True
 
 
 def _usable(found: IntegrityReport, last: int, whole: bool) -> None:
