@@ -59,7 +59,7 @@ def test_a_moved_folder_stops_its_writer(tmp_path: Path) -> None:
         with pytest.raises(TownletError, match="moved or removed"):
             lock.check()
         folder.mkdir()
-        with pytest.raises(TownletError, match="another folder took the place"):
+        with pytest.raises(TownletError, match="the folder was replaced by another one"):
             lock.check()
         assert second_writer(folder) == "acquired\n"
         assert "another process writes" in second_writer(away)
@@ -82,9 +82,9 @@ def test_metrics_are_not_committed_into_a_folder_that_took_the_place_of_another(
         (tmp_path / "copy").rename(folder)
         before = contents(folder)
         store.add("updates", {"env_steps": 2, "name": "loss", "value": 0.25})
-        with pytest.raises(TownletError, match="another folder took the place"):
+        with pytest.raises(TownletError, match="the folder was replaced by another one"):
             store.flush()
-        with pytest.raises(TownletError, match="another folder took the place"):
+        with pytest.raises(TownletError, match="the folder was replaced by another one"):
             store.close()
     assert contents(folder) == before  # among them a log of SQLite, which closing would have removed by its name
     with Store(away / "metrics.db") as found:
@@ -110,7 +110,7 @@ class Swap(Heard):
 
 def test_a_training_whose_folder_was_replaced_stops_and_writes_nothing_there(tmp_path: Path) -> None:
     swap = Swap(tmp_path)
-    with pytest.raises(TownletError, match="another folder took the place"):
+    with pytest.raises(TownletError, match="the folder was replaced by another one"):
         start(tiny(), tmp_path, sinks=[swap])
     (run,) = Run.list(tmp_path)
     assert contents(run.path) == swap.before

@@ -143,7 +143,7 @@ def test_each_role_may_do_what_the_table_says(server: Guarded, who: str, endpoin
 
 def test_a_game_token_cannot_operate_the_service(server: Guarded) -> None:
     status, told = server.ask("POST", "/api/decide/gate-only", ONE, {"on": True})
-    assert (status, told.strip()) == (403, "this needs the token of the operator, and not that of the game")
+    assert (status, told.strip()) == (403, "this needs the token of the operator, but has that of the game")
     assert json.loads(server.ask("GET", "/api/decide/versions", LOOKS)[1])["gate_only"] is False
 
 

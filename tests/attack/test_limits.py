@@ -72,7 +72,7 @@ def test_games_beyond_the_descriptors_are_refused_with_1013_and_an_alarm(server:
     assert all(p99 < 5 for p99 in found.values()), found  # the game beside them was connected before, and stays
     stats = server.get("/api/decide/stats")
     alarm = next(alarm for alarm in stats["alarms"] if alarm["name"] == "connections")
-    assert f"File descriptors are used up: this process may open {FEW} files" in alarm["what"]
+    assert f"File descriptors limit it: this process may open {FEW} files" in alarm["what"]
     assert "ulimit -n" in alarm["fix"]
     assert stats["training"]["running"]
     assert stats["training"]["restarts"] == 0
@@ -95,7 +95,7 @@ def test_a_message_of_64_frames_is_read_and_one_of_65_is_not(server: Process) ->
 
     # The client ends each message with an empty frame of its own.
     assert asyncio.run(send(FRAMES - 1)) == {"type": "pong"}
-    with pytest.raises(ConnectionClosed, match=rf"1009.*a message may have {FRAMES} frames"):
+    with pytest.raises(ConnectionClosed, match=rf"1009.*a message may have at most {FRAMES} frames"):
         asyncio.run(send(FRAMES))
 
 
@@ -293,11 +293,11 @@ def test_a_page_beyond_the_limit_is_closed_with_1013_and_a_reason(tmp_path: Path
 
 
 def test_rows_replay_buffers_and_networks_beyond_memory_are_refused_before_they_are_allocated() -> None:
-    with pytest.raises(TownletError, match=r"a town of 10,000,000,000 rows takes .* GB of memory, and .* lower rows"):
+    with pytest.raises(TownletError, match=r"a town of 10,000,000,000 rows needs .* GB of memory, but .* lower rows"):
         make_engine(load_world("town"), 10**10)
-    with pytest.raises(TownletError, match=r"experience of 1,000,000,000 steps of 64 rows takes .* agent.replay"):
+    with pytest.raises(TownletError, match=r"experience of 1,000,000,000 steps of 64 rows needs .* agent.replay"):
         Storage(10**9, 64, {"obs": ((88,), torch.float32), "reward": NUMBER}, "cpu")
-    with pytest.raises(TownletError, match=r"a network of .* weights, .* takes .* lower network.hidden"):
+    with pytest.raises(TownletError, match=r"a network of .* weights, .* needs .* lower network.hidden"):
         Stack(65536, (65536 * 64, 65536 * 64), "relu", layer_norm=False)
     with pytest.raises(TownletError, match=r"a replay buffer of 10,000,000 experiences .* lower memory.capacity"):
         Ledger(DOMAINS["hive"], load("hive", ("memory.capacity=10000000",), DOMAINS))
@@ -309,7 +309,7 @@ def test_buffers_that_are_not_written_yet_count_as_used() -> None:
 
     first, half = Owner(), int(0.6 * allocation.available())
     reserve(first, half, "the first", "")
-    with pytest.raises(TownletError, match="the second takes"):
+    with pytest.raises(TownletError, match="the second needs"):
         reserve(Owner(), half, "the second", "")
     del first
     reserve(Owner(), half, "the third", "")
@@ -337,7 +337,7 @@ def run_in(size: int, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_training_with_rows_beyond_memory_ends_with_a_message_and_no_traceback(tmp_path: Path) -> None:
     done = run_in(6 << 30, "train", "town:ppo", "rows=524288", "--root", str(tmp_path))
     assert done.returncode == 2, done.stderr
-    assert "experience of 32 steps of 524,288 rows takes 6.5 GB of memory" in done.stderr
+    assert "experience of 32 steps of 524,288 rows needs 6.5 GB of memory" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 

@@ -184,7 +184,7 @@ def test_metrics_of_another_run_with_as_many_rows_are_not_resumed(
     with Store(tmp_path / "other.db") as other:
         other.add("recordings", {"env_steps": 1, "kind": "first", "data": b"other"})
         fill(other, 100, 3001)
-    with Store(tmp_path / "other.db") as other, pytest.raises(TownletError, match="not those that the checkpoint"):
+    with Store(tmp_path / "other.db") as other, pytest.raises(TownletError, match="do not match the checkpoint"):
         other.rewind(3000, metrics[1])
 
 

@@ -94,7 +94,7 @@ def test_a_deliberate_change_is_an_override_and_part_of_the_recipe_from_then_on(
     assert problems(run) == {}
     resume(run, pause_at=LATER + 100)  # with it, and without being asked again
     run.note(resumed_with=[])
-    with pytest.raises(TownletError, match=r"was resumed with agent\.lr=0\.002, and meta\.json does not say so"):
+    with pytest.raises(TownletError, match=r"was resumed with agent\.lr=0\.002, but meta\.json does not record it"):
         resume(run)
 
 

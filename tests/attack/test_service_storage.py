@@ -98,14 +98,14 @@ def remove_control(folder: Path) -> str:
 
 def remove_serving(folder: Path) -> str:
     (folder / "versions" / "serving.jsonl").unlink()
-    return "knows change"
+    return "but known to"
 
 
 def swap_versions(folder: Path) -> str:
     first, second = sorted((folder / "versions").glob("step-*"))[:2]
     for path, other in ((first, "x"), (second, first.name), (first.with_name("x"), second.name)):
         path.rename(path.with_name(other))
-    return "its digest is not the one that the log knows"
+    return "its digest differs from the one in the log"
 
 
 @pytest.mark.parametrize("attack", [remove_segment, shorten, remove_control, remove_serving, swap_versions])
@@ -206,7 +206,7 @@ def test_a_backup_never_replaces_what_is_there(stopped: Path, tmp_path: Path) ->
     (tmp_path / "there" / "mine").write_text("x")
     with pytest.raises(TownletError, match="exists and is not empty"):
         backup(stopped, tmp_path / "there")
-    with pytest.raises(TownletError, match="has no log of decisions"):
+    with pytest.raises(TownletError, match="has no decision log"):
         backup(tmp_path / "there", tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
@@ -225,7 +225,7 @@ def test_both_commands_and_their_exit_codes(
     assert not json.loads(done.out)["whole"]
     done = townlet("decide", "verify", str(tmp_path / "none"))
     assert done.code == 2
-    assert "has no log of decisions" in done.err
+    assert "has no decision log" in done.err
 
 
 def assert_never_serves(folder: Path, version: int, told: str) -> None:

@@ -89,9 +89,9 @@ def cut_off(path: Path, whole: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (missing, "ends with change 0, but the control data of the log knows change"),
-        (emptied, "ends with change 0, but the control data of the log knows change"),
-        (without_last_line, r"ends with change \d, but the control data of the log knows change \d"),
+        (missing, "ends with change 0, but the control data of the log refers to change"),
+        (emptied, "ends with change 0, but the control data of the log refers to change"),
+        (without_last_line, r"ends with change \d, but the control data of the log refers to change \d"),
         (without_first_line, "lines before line 1 of serving.jsonl are missing"),
         (cut_off, "the last line of serving.jsonl .* is cut off"),
     ],
@@ -112,7 +112,7 @@ def test_a_shortened_serving_record_means_gate_only(
 def test_without_control_data_the_log_knows_the_kill_switch(tmp_path: Path) -> None:
     without_last_line(tmp_path / RECORD, switched_off(tmp_path))
     (tmp_path / "log" / "control").unlink()
-    assert_gate_only(tmp_path, "but the log knows change").close()
+    assert_gate_only(tmp_path, "but the log refers to change").close()
 
 
 def test_a_log_shorter_than_the_serving_record_is_refused(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_clock_that_was_set_back_still_lets_things_expire(tmp_path: Path, monk
 
 def test_what_lies_in_a_folder_already_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(TownletError, match=r"holds no decisions but something else: notes.txt"):
+    with pytest.raises(TownletError, match=r"is not the folder of a service: it contains notes.txt"):
         begin(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     (tmp_path / "log").mkdir()

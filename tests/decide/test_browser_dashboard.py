@@ -270,7 +270,7 @@ def test_a_viewer_sees_everything_and_has_no_controls(visit: Visit, service: Pro
     expect(look.page.locator(".read-only")).to_contain_text("This link is read-only")
     look.forgive("403|api/decide/gate-only")
     told = look.page.evaluate(TRY)
-    assert told == "this needs the token of the operator, and not that of the viewer"
+    assert told == "this needs the token of the operator, but has that of the viewer"
     assert not service.get("/api/decide/versions")["gate_only"]
     look = opened(visit, service)
     expect(look.page.locator(".operator")).to_be_visible()

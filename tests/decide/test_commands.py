@@ -146,7 +146,7 @@ def test_tokens_are_generated_printed_once_and_used_by_simulate(
     service.end(signal.SIGTERM)
     service.start()
     again = service.until("Ctrl-C ends it")
-    assert "of the operator, from" in again
+    assert "(the operator's token, from" in again
     assert not any(token in again for token in tokens.values())
     service.end(signal.SIGTERM)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PORT: Final = 8780
 SWITCH: Final = 5e-4  # seconds after which a thread makes way for another: so answers do not wait for the trainer
 FOLDER: Final = Path("decisions")
-OPTIONS: Final = ("port", "host", "origin", "folder", "open")  # of `serve`, which are no settings
+OPTIONS: Final = ("port", "host", "origin", "folder", "open")  # options of `serve`, not settings
 WORDS: Final = {
     "promote": "promoted", "roll_back": "rolled back", "pin": "pinned", "unpin": "unpinned", "hold": "held",
     "refuse": "refused", "noted": "noted only", "gate_only": "gate only", "gate_and_network": "network again",
@@ -81,14 +81,14 @@ def serve(
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the dashboard in your browser.")] = False,
     accept_data_loss: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Start although records of the log are missing or damaged.")
+        bool, typer.Option("--accept-data-loss", help="Start even if log records are missing or damaged.")
     ] = False,
 ) -> None:
     """Answer a game's observations, and learn all the while.
 
     Ctrl-C ends it; everything that was acknowledged is on the disk, and the next start goes on from there.
 
-    Games, operators and viewers have a token each. The first start generates them into FOLDER/tokens.json; to set
+    Games, operators and viewers have a token each. The first start generates them in FOLDER/tokens.json; to choose
     them, use --token-file or TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN.
     """
     _refuse_options(changes or ())
@@ -113,18 +113,18 @@ def serve(
 
 
 def _announce(server: Server, found: Found | None) -> None:
-    """Addresses and tokens. What goes into a file or a journal shows no token, except at the start that made it."""
+    """Print addresses and tokens. Output that is not a terminal shows tokens only at the start that generates them."""
     out().print(f"Games connect to ws://{server.address}/ws", soft_wrap=True)
     if found is None:
         err().print(NO_TOKEN, style="yellow", soft_wrap=True)
     elif found.new:
-        out().print(f"New tokens, kept in {found.source}:", markup=False, soft_wrap=True)
+        out().print(f"New tokens, stored in {found.source}:", markup=False, soft_wrap=True)
         for role, token in found.tokens.as_json().items():
             out().print(f"  {role:<8}  {token}", markup=False, soft_wrap=True)
     if found is None or found.new or (found.kept and out().is_terminal):
         out().print(f"Dashboard: {server.link()}  Ctrl-C ends it.", soft_wrap=True)
     else:
-        where = f"?token=… of the operator, from {found.source}"
+        where = f"?token=… (the operator's token, from {found.source})"
         out().print(f"Dashboard: http://{server.address}/{where}  Ctrl-C ends it.", markup=False, soft_wrap=True)
     out().file.flush()
 
@@ -151,9 +151,7 @@ def _take_leave(application: FastAPI, folder: Path) -> None:
 def simulate(
     domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="What is played: hive or bandit-ads.")] = "hive",
     url: Annotated[str, typer.Option(help="Where the service listens.")] = f"ws://127.0.0.1:{PORT}/ws",
-    folder: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Of a service on this machine, whose tokens are used.")
-    ] = FOLDER,
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of a local service, for its tokens.")] = FOLDER,
     token_file: TokenFile = None,
     games: Annotated[int, typer.Option(min=1, max=CONVERSATIONS, help="Territories, with a connection each.")] = 4,
     observations: Annotated[int, typer.Option(min=1, help="Of each game.")] = 200,
@@ -171,8 +169,8 @@ def simulate(
 ) -> None:
     """Play simulated games with a running service.
 
-    They can be rude: send things twice, late or never, and come and go. Tokens are those in FOLDER/tokens.json,
-    unless --token-file or TOWNLET_GAME_TOKEN says otherwise.
+    They can misbehave: send messages twice, late or never, and disconnect. Tokens are read from FOLDER/tokens.json
+    unless --token-file or TOWNLET_GAME_TOKEN is set.
     """
     import asyncio
 
@@ -236,7 +234,7 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     state = [" Pinned."] * (found["pinned"] is not None) + [" The gate decides alone."] * found["gate_only"]
     out().print(f"Kept: {first}. Serving: {found['serving'] or 'none'}.{''.join(state)}")
     if found["fault"]:
-        what = f"The serving record cannot be trusted: {found['fault']}. A start leaves all decisions to the gate."
+        what = f"The serving record cannot be trusted: {found['fault']}. After a start the gate decides alone."
         err().print(what, markup=False, soft_wrap=True)
 
 
@@ -274,4 +272,4 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-decide_storage.register(app)  # after the others, as in its help
+decide_storage.register(app)  # last, so that the help lists them last

@@ -1,4 +1,4 @@
-"""`townlet decide verify` and `townlet decide backup`: the stored files of a service, checked and copied."""
+"""`townlet decide verify` and `townlet decide backup`: check and copy the stored files of a service."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folde
 
 
 def register(app: Verbs) -> None:
-    """Add both verbs to `townlet decide`."""
+    """Add both commands to `townlet decide`."""
     app.command(epilog=examples("townlet decide verify decisions", "townlet decide verify night --json"))(verify)
     app.command(epilog=examples("townlet decide backup decisions decisions-monday"))(backup)
 
 
 def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
-    """Check the stored files of a service: every checksum, and what they say about each other.
+    """Check the stored files of a service: every checksum, and the references between files.
 
-    Exit code 0 means that all of it is whole, 1 that something is damaged.
+    Exit code 0 means that everything is whole, 1 that something is damaged.
     """
     from townlet.decide.verify import verify as verify_folder
 
@@ -37,9 +37,9 @@ def backup(
     folder: ServiceFolder,
     to: Annotated[Path, typer.Argument(metavar="TO", help="A new folder for the copy.")],
 ) -> None:
-    """Copy a service consistently, while it runs or not.
+    """Make a consistent copy of a service, running or stopped.
 
-    A service that starts from the copy is in the state that the original had at the last copied record.
+    A service started from the copy has the state of the original at the last copied record.
     """
     from townlet.decide.backup import backup as copy_folder
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from townlet.runs.integrity_report import IntegrityReport
 
-STYLES: Final = {"damaged": "red", "missing": "red", "unprotected": "dim", "noted": "yellow"}  # of checked items
+STYLES: Final = {"damaged": "red", "missing": "red", "unprotected": "dim", "noted": "yellow"}  # by state of an item
 
 
 def plain_table(*headings: str) -> Table:
@@ -49,7 +49,7 @@ def runs_in_words(count: int) -> str:
 
 
 def show_integrity(report: IntegrityReport, as_json: bool) -> None:
-    """Print the result of an integrity check; ends the program with code 1 where something is damaged."""
+    """Print the result of an integrity check; exits with code 1 if something is damaged."""
     from rich.text import Text
 
     if as_json:

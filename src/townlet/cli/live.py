@@ -38,8 +38,8 @@ def live(
 ) -> None:
     """Watch runs in a browser, also while they train.
 
-    Ctrl-C ends it. Nothing here can change a run. The first link may also save worlds, the second only looks. Their
-    tokens are new at every start, unless TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN or --token-file set them.
+    Ctrl-C stops it. The page cannot change a run. The first link can also save worlds; the second is read-only. Tokens
+    are new at every start unless TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN or --token-file set them.
     """
     from townlet.runs.folder import Run
     from townlet.web.serve import Server
@@ -67,7 +67,7 @@ def live(
 
 
 def _tokens(token_file: Path | None) -> Tokens:
-    """Tokens of the file or the environment, and new ones for roles that have none there."""
+    """Tokens from the file or the environment; new ones for roles that are not set there."""
     from townlet.web.token_file import environment_tokens, read_token_file
     from townlet.web.tokens import OPERATOR, VIEWER, Tokens, new_token
 

@@ -54,6 +54,6 @@ TokenFile = Annotated[
     typer.Option("--token-file", metavar="FILE", help="Read tokens from a YAML or JSON file: operator: …, viewer: …"),
 ]
 NoToken = Annotated[
-    bool, typer.Option("--no-token", help="Ask for no token: every user of this machine may then do everything.")
+    bool, typer.Option("--no-token", help="Require no token: every user of this machine can then operate the server.")
 ]
 NO_TOKEN: Final = "--no-token: every user of this machine can operate this server."

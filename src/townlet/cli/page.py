@@ -39,9 +39,9 @@ class Page:
 
 @contextmanager
 def page(run: Run, host: str, port: int, show: bool = False) -> Iterator[Page]:
-    """Serve the runs beside this one while the block lasts; the server also ends when this process is killed.
+    """Serve this run's folder of runs inside the block; the server also stops if this process is killed.
 
-    `show` opens the page in a browser. The server does it, with a link that works once.
+    `show` makes the server open the page in a browser, with a single-use link.
     """
     words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
     words += ["--called", program(), "--with-parent", *(["--open"] if show else [])]

@@ -197,9 +197,9 @@ def verify(
     ] = False,
     root: Root = ROOT,
 ) -> None:
-    """Check the integrity of a run: every checksum, and what its files promise of each other.
+    """Check the integrity of a run: every checksum, and the references between its files.
 
-    Exit code 0 means that all of it is whole, 1 that something is damaged.
+    Exit code 0 means that everything is whole, 1 that something is damaged.
     """
     from townlet.runs.lock import Lock
     from townlet.runs.verify import reseal as write_checksums

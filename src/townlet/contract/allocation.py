@@ -1,4 +1,4 @@
-"""Memory is checked before it is allocated: Linux promises more than it has, and kills the process that uses it."""
+"""Checks for memory before large allocations: Linux overcommits, and later kills the process that uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from townlet.errors import TownletError
 
-SMALL: Final = 64 << 20  # bytes below which nothing is checked
+SMALL: Final = 64 << 20  # bytes; smaller allocations are not checked
 GIGABYTE: Final = 1e9
 CGROUP: Final = Path("/sys/fs/cgroup")
 REFUSED: Final = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")  # in errors
@@ -22,7 +22,7 @@ _before: list[int] = []  # resident bytes of this process before the first of th
 
 
 def reserve(owner: object, size: int, what: str, fix: str) -> None:
-    """Check that there are `size` bytes for buffers of `owner`, and count them as used for as long as it lives.
+    """Check that `size` bytes are available for buffers of `owner`, and reserve them for its lifetime.
 
     Pages of a new buffer are not resident until they are written, so what other owners reserved is counted in full.
     """
@@ -37,23 +37,23 @@ def reserve(owner: object, size: int, what: str, fix: str) -> None:
 
 
 def require(size: int, what: str, fix: str) -> None:
-    """Check that there are `size` bytes."""
+    """Check that `size` bytes are available."""
     if size >= SMALL:
         _check(size, size, what, fix)
 
 
 def _check(needed: int, size: int, what: str, fix: str) -> None:
-    """`needed` bytes must be available, and the address space must have `size` bytes."""
+    """Raise unless `needed` bytes of memory and `size` bytes of address space are available."""
     there = available()
     space = _address_space()
     if needed > there or size > space:
         have = min(there - (needed - size), space)
-        told = f"{what} takes {size / GIGABYTE:,.1f} GB of memory, and {max(have, 0) / GIGABYTE:,.1f} GB are available"
+        told = f"{what} needs {size / GIGABYTE:,.1f} GB of memory, but only {max(have, 0) / GIGABYTE:,.1f} GB are free"
         raise TownletError(told, fix)
 
 
 def available() -> int:
-    """Bytes that this process can still use: of the machine, or of its control group where that has fewer."""
+    """Bytes of memory that this process can still use, within the machine and its control groups."""
     return min(_machine(), *(_group(folder) for folder in _groups()), 1 << 62)
 
 
@@ -94,7 +94,7 @@ def _group(folder: Path) -> int:
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
     ):
         with suppress(OSError, ValueError, StopIteration):
-            most = int((folder / limit).read_text())  # "max" is no number: there is no limit
+            most = int((folder / limit).read_text())  # "max", which means no limit, raises ValueError
             lines = (folder / "memory.stat").read_text().splitlines()
             free = next(int(line.split()[1]) for line in lines if line.startswith(cached))
             return most - int((folder / usage).read_text()) + free
@@ -102,7 +102,7 @@ def _group(folder: Path) -> int:
 
 
 def _address_space() -> int:
-    """Bytes of addresses that this process may still use."""
+    """Bytes of address space that this process may still use."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return 1 << 62 if limit == resource.RLIM_INFINITY else limit - _pages(0)
 
@@ -112,7 +112,7 @@ def _resident() -> int:
 
 
 def _pages(place: int) -> int:
-    """A size of this process in bytes: 0 its addresses, 1 what is resident; 0 where neither is known."""
+    """A size of this process in bytes: place 0 is its address space, 1 its resident memory; 0 if unknown."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[place]) * resource.getpagesize()
     return 0

@@ -120,9 +120,9 @@ class Alarms:
     def _crowd(self, now: float) -> Iterator[Alarm]:
         games = self._room.games
         if self._refused.lately(games.refused, now):
-            what = f"{games.refused} connections of games were refused since the start: {games.most} is the limit"
+            what = f"{games.refused} game connections were refused since the start: the limit is {games.most}"
             if self._room.short:
-                what += f". File descriptors are used up: this process may open {self._room.limit} files"
+                what += f". File descriptors limit it: this process may open {self._room.limit} files"
             yield Alarm("connections", True, what, self._room.remedy)
 
     def _damage(self) -> Iterator[Alarm]:

@@ -69,7 +69,7 @@ def open_app(
 
 
 def make_app(service: Service, rounds: Rounds, descriptors: Descriptors | None = None) -> FastAPI:
-    """The whole server for one service; `descriptors` is what the process may open."""
+    """The server for one service; `descriptors` are the shares of file descriptors that it may use."""
     room = Room(descriptors)
     figures = Figures(service, rounds, room)
     feed = StatsFeed(lambda: json.dumps({"type": "stats", **figures.whole()}, separators=(",", ":")), TICK)
@@ -125,7 +125,7 @@ async def _tick(service: Service, rounds: Rounds, figures: Figures) -> None:
 def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
     @app.get("/health")
     async def health(request: Request) -> JSONResponse:
-        """200 while decisions are made and kept, 503 while the log cannot be written; why, for readers only."""
+        """200 while decisions are logged, 503 while the log cannot be written; with the reason for readers only."""
         whole, identity = service.log.problem is None, _identity(request)
         details = {"problem": service.log.problem} if identity and identity.role in READERS else {}
         return JSONResponse({"ok": whole, **details}, 200 if whole else 503)
@@ -134,7 +134,7 @@ def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
     async def me(request: Request) -> dict[str, Any]:
         """The role and the name of the token that was sent."""
         identity = _identity(request)
-        assert identity is not None  # no other request comes this far
+        assert identity is not None  # the guard refuses a request without one
         return {"role": identity.role, "name": identity.name}
 
     @app.get("/metrics")
@@ -159,13 +159,13 @@ def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
 
 
 def _name(socket: WebSocket) -> str:
-    """The name of the token with which a game was let in."""
+    """The name of the game's access token."""
     identity: Identity = socket.scope.get("identity", ANONYMOUS)
     return identity.name
 
 
 def _identity(request: Request) -> Identity | None:
-    """Of the token that came with a request, as the guard found it; None without a token."""
+    """The identity of the request's token, as found by the guard; None without a token."""
     found: Identity | None = request.scope.get("identity", ANONYMOUS)
     return found
 

@@ -22,11 +22,11 @@ from townlet.decide.service import TOKENS
 from townlet.errors import Mark, TownletError
 from townlet.runs import checkpoint, disk
 
-ATTEMPTS: Final = 5  # while the running service removes old versions
+ATTEMPTS: Final = 5  # a running service may remove versions during the copy
 
 
 class BackupSummary(NamedTuple):
-    """What a copy holds."""
+    """Contents of a copy."""
 
     records: int
     versions: int
@@ -34,9 +34,9 @@ class BackupSummary(NamedTuple):
 
 
 def backup(folder: Path, to: Path) -> BackupSummary:
-    """Copy a service to a new folder, which appears whole or not at all."""
+    """Copy a service to a new folder, which appears complete or not at all."""
     if not (folder / LOG).is_dir():
-        raise TownletError(f"{folder} has no log of decisions", "name the folder of a service", Mark(str(folder)))
+        raise TownletError(f"{folder} has no decision log", "name the folder of a service", Mark(str(folder)))
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise TownletError(f"{to} exists and is not empty", "name a new folder for the copy", Mark(str(to)))
     fresh = to.parent / f".{to.name}.{secrets.token_hex(4)}"
@@ -66,7 +66,7 @@ def _copy(folder: Path, fresh: Path) -> BackupSummary:
         if serving is None or serving in versions:
             break
     newest = max(references(fresh), default=None)
-    if newest and newest.record > last:  # of the original: it must not be copied as if it were whole
+    if newest and newest.record > last:  # the original lacks records; a copy must not hide that
         raise DataLoss(missing(last, newest.record, newest.source), folder)
     control_file = ControlFile(fresh / LOG)
     control_file.create(known._replace(synced=last, oldest=oldest, serving=number, gate_only=gate_only))
@@ -77,11 +77,11 @@ def _copy(folder: Path, fresh: Path) -> BackupSummary:
 
 
 def _copy_serving(folder: Path, fresh: Path, last: int) -> tuple[int | None, int, bool]:
-    """Copy the changes up to a record; which version serves after them, their last number, and the kill switch."""
+    """Copy the changes up to a record; returns the version that serves, the last number, and the kill switch."""
     path, target = folder / VERSIONS / changes.FILE, fresh / VERSIONS / changes.FILE
     record = changes.read_record(path)
     if record.damaged:
-        disk.replace_file(target, disk.read_bounded(path, changes.MAX_BYTES))  # as it is: a start will say so
+        disk.replace_file(target, disk.read_bounded(path, changes.MAX_BYTES))  # unchanged: a start reports the damage
         return None, 0, False
     kept = [change for change in record.changes if change.record <= last]
     if not kept:
@@ -92,17 +92,17 @@ def _copy_serving(folder: Path, fresh: Path, last: int) -> tuple[int | None, int
 
 def _known(folder: Path) -> Control:
     """The control data of the original; a service without them must be started or restored first."""
-    for _ in range(ATTEMPTS):  # one slot may be half written just now
+    for _ in range(ATTEMPTS):  # a running service may be writing one slot
         slots = control.read_slots(folder / LOG / control.FILE)
         whole = [slot for slot in slots or () if slot is not None]
         if whole:
             return max(whole)[1]
     what = f"the control data of {folder} are missing or damaged"
-    raise TownletError(what, "`townlet decide verify` says what can be used", Mark(str(folder)))
+    raise TownletError(what, "run `townlet decide verify` to see what can be used", Mark(str(folder)))
 
 
 def _copy_checkpoints(folder: Path, fresh: Path, name: str, last: int | None = None) -> set[int]:
-    """Copy snapshots, or the versions up to record `last`, and check each copy; the numbers of all in the copy."""
+    """Copy snapshots, or the versions up to record `last`, and check each copy; returns the numbers of those copied."""
     copied = {checkpoint.order(path)[0] for path in checkpoint.listing(fresh / name)}
     for path in checkpoint.listing(folder / name):
         target, number = fresh / name / path.name, checkpoint.order(path)[0]

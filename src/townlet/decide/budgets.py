@@ -1,7 +1,7 @@
-"""Budgets in bytes as numbers of entries: each entry counts with the most that it can take.
+"""Byte budgets as numbers of entries: each entry counts at its maximum size.
 
-So a budget is kept whatever games send, and a log gives the same state again: which entries are let go of follows from
-their number, and not from how a Python release lays them out.
+A budget then holds whatever games send, and replaying a log evicts the same entries: eviction depends on their number,
+not on the memory layout of a Python release.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from townlet.decide.settings import MemorySettings
 
 ARRAY: Final = 128  # bytes of an array beside its numbers
 ENTRY: Final = 4096  # of names, keys and a decision without its message
-ANSWER: Final = 640  # of an answer that is remembered, with its time
-KEPT: Final = 66  # earlier answers of a territory: as many as a conversation lets wait, and those on their way
+ANSWER: Final = 640  # of a stored answer, with its time
+KEPT: Final = 66  # earlier answers of a territory: those that one connection may await, and those in transit
 
 
 def pending_size(domain: Domain) -> int:
-    """Bytes of a decision that waits for its outcome, at most."""
+    """Largest size of a pending decision, in bytes."""
     rows = sum(int(np.prod(column.shape)) * np.dtype(column.dtype).itemsize for column in domain.columns.values())
     return rows + ARRAY * len(domain.columns) + ENTRY
 
 
 def territory_size(domain: Domain) -> int:
-    """Bytes of a territory, at most."""
+    """Largest size of a territory, in bytes."""
     known = domain.fresh().values()
     return sum(column.nbytes + ARRAY for column in known) + ANSWER * (KEPT + 1) + ENTRY
 
 
 def most_pending(domain: Domain, memory: MemorySettings) -> int:
-    """Decisions that may wait for their outcomes."""
+    """Number of decisions that may be pending."""
     return min(memory.pending, memory.pending_bytes // pending_size(domain))
 
 
 def most_territories(domain: Domain, memory: MemorySettings) -> int:
-    """Territories that are remembered."""
+    """Number of territories that are kept."""
     return min(memory.territories, memory.territory_bytes // territory_size(domain))

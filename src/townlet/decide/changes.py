@@ -1,4 +1,4 @@
-"""The serving record: one line for every change of what serves, with everything that holds after it.
+"""The serving record: one line per change of the serving version, with the whole state after it.
 
 Each line carries its CRC-32 and that of the line before. A damaged, missing or cut-off line means that the kill switch
 may have been on: only the gate decides until an operator switches again, which writes a new record.
@@ -66,9 +66,9 @@ class Changes:
             left.unlink()
         found = read_record(path)
         self.changes, self.fault, self._check = found.changes, found.fault, found.check
-        self.number = self.changes[-1].number if self.changes else 0  # of the last change that anything knows
+        self.number = self.changes[-1].number if self.changes else 0  # of the last change known from any source
         self._damaged = found.damaged  # a copy is kept before it is replaced
-        self._lines = None if self._damaged or not path.exists() else found.lines  # None: the next one writes it anew
+        self._lines = None if self._damaged or not path.exists() else found.lines  # None: the next change rewrites it
 
     @property
     def last(self) -> Change | None:
@@ -76,7 +76,7 @@ class Changes:
         return self.changes[-1] if self.changes else None
 
     def distrust(self, fault: str, number: int) -> None:
-        """Another source contradicts the file, and knows a change of this number."""
+        """Stop trusting the file: another source contradicts it, and knows a change of this number."""
         self.fault, self.number = self.fault or fault, max(self.number, number)
         self._damaged, self._lines = self._path.exists(), None
 
@@ -101,7 +101,7 @@ class Changes:
         return change
 
     def _replace(self) -> None:
-        """Write the file anew; a copy of a damaged one is kept beside it."""
+        """Rewrite the file; a copy of a damaged one is kept beside it."""
         if self._damaged:
             aside = self._path.with_name(f"serving-damaged-{timestamp()}.jsonl")
             disk.replace_file(aside, disk.read_bounded(self._path, MAX_BYTES))
@@ -115,7 +115,7 @@ class Changes:
             return self.add(change)
         except TownletError as error:
             (mistake,) = error.mistakes
-            what = f"it is done, but could not be stored, and a restart leaves decisions to the gate: {mistake.what}"
+            what = f"done, but not stored, so that after a restart the gate decides alone: {mistake.what}"
             raise TownletError(what, mistake.fix) from error
 
 
@@ -141,7 +141,7 @@ def read_record(path: Path) -> ServingRecord:
 
 
 def write_record(path: Path, changes: Sequence[Change]) -> tuple[tuple[Change, ...], str]:
-    """Replace the file by these changes; the same with their links, and the CRC-32 of the last line."""
+    """Replace the file with these changes; returns them with their links, and the CRC-32 of the last line."""
     lines, linked, check = list[bytes](), list[Change](), ""
     for change in changes:
         linked.append(change.model_copy(update={"previous": check}))
@@ -157,7 +157,7 @@ def listed(path: Path) -> tuple[Change, ...]:
 
 
 def told(changes: Sequence[Change], fault: str = "") -> dict[str, Any]:
-    """What holds after these, and the last of them, as JSON. `fault` says why the record cannot be trusted."""
+    """The state after these changes, and the last of them, as JSON; `fault`: why the record cannot be trusted."""
     last = changes[-1] if changes else None
     return {
         "serving": last.serving if last else None,

@@ -28,12 +28,12 @@ FAREWELL: Final = 1.0  # seconds in which a service may say goodbye too
 LARGEST: Final = 1 << 20  # bytes of an answer
 REFUSALS: Final = {  # of a handshake; a server that turns a socket away says 403 whatever the reason is
     401: "the token is missing or wrong",
-    403: "the token is not that of a game, or this Origin is not allowed",
-    421: "this name of the server is not allowed",
+    403: "this is not the token of a game, or this Origin is not allowed",
+    421: "the server does not accept this host name",
     429: "too many wrong tokens came from this address",
     404: "nothing listens under this path; the usual one is /ws",
 }
-FOR_GOOD: Final = (401, 403, 421)  # which asking again does not mend
+FOR_GOOD: Final = (401, 403, 421)  # a retry does not help
 FULL: Final = 1013  # of a link that is closed: too many games, try again later
 
 
@@ -52,7 +52,7 @@ class Client:
     """One conversation with a service, over as many connections as it takes. Answers come in the order of messages."""
 
     def __init__(self, url: str, token: str | None = None, patience: float = 60.0, client: str | None = None) -> None:
-        """`client` names the owner of territories; a game that starts anew under the same name keeps them."""
+        """`client` is the key of the owner of territories; a game that restarts with the same key keeps them."""
         self.url, self._patience = url, patience
         self.client = client or secrets.token_urlsafe(12)
         self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"
@@ -175,7 +175,7 @@ def _told(error: Exception) -> str:
     """What went wrong with an attempt to connect, in words."""
     if isinstance(error, InvalidStatus):
         status, said = error.response.status_code, (error.response.body or b"")[:200].decode(errors="replace").strip()
-        what = f"{status}, {REFUSALS[status]}" if status in REFUSALS else f"the server says {status}"
+        what = f"{status}, {REFUSALS[status]}" if status in REFUSALS else f"the server answered {status}"
         return f"{what} ({said})" if said and said.isprintable() else what
     if isinstance(error, OSError):
         return error.strerror or str(error)

@@ -1,8 +1,8 @@
-"""Clients of the service: who owns a territory, which of them are connected, and how much each may send.
+"""Clients of the service: owners of territories, open connections, and message rates.
 
-An owner is the name of a token and the key that the client sends with `?client=`, hashed, since it stands in the log.
-Connections without a key are owners of their own, and what they owned is free for others with the same token once
-they are closed.
+An owner is the name of a token and the key that the client sends with `?client=`, hashed, since the log contains it.
+A connection without a key is an owner of its own; once it is closed, its territories are free for clients with the
+same token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from townlet.decide.settings import LimitSettings
 from townlet.web.throttle import TokenBucket
 
 KEY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
-KEYED, KEYLESS = ".", "~"  # between the two halves of an owner
+KEYED, KEYLESS = ".", "~"  # separators between the two halves of an owner
 DIGITS: Final = 12  # of each half
 
 
@@ -40,7 +40,7 @@ class Clients:
 
     @contextmanager
     def connect(self, name: str, key: str | None) -> Iterator[Connected]:
-        """A connection with the token of this name, for as long as the block lasts."""
+        """Count a connection with the token of this name inside the block."""
         owner = owner_of(name, key)
         limits = self._limits
         bucket = self._buckets.setdefault(name, TokenBucket(limits.messages_per_second, limits.burst))
@@ -53,10 +53,10 @@ class Clients:
                 del self._connections[owner]
 
     def excludes(self, owner: str, client: str, recent: bool) -> bool:
-        """Whether what an owner opened is closed to a client; `recent`: the owner has used it lately.
+        """Whether a client may not use what an owner opened; `recent`: the owner has used it recently.
 
-        It is closed while the owner is connected or has used it lately. An owner without a key cannot come back, so
-        what it opened is free for its own token as soon as it is disconnected.
+        Others are excluded while the owner is connected or has used it recently. An owner without a key cannot
+        reconnect, so what it opened is free for its own token as soon as it is disconnected.
         """
         if owner == client or not owner or not client:  # callers within this process have no connection
             return False
@@ -66,14 +66,14 @@ class Clients:
 
 
 def owner_of(name: str, key: str | None) -> str:
-    """The owner of what a connection opens, short and without secrets."""
+    """The owner id of a connection, short and without secrets."""
     if key is None:
         return f"{_hash(name)}{KEYLESS}{secrets.token_hex(DIGITS // 2)}"
     return f"{_hash(name)}{KEYED}{_hash(f'{name} {key}')}"
 
 
 def token_of(owner: str) -> str:
-    """The part of an owner that stands for its token."""
+    """The part of an owner id that identifies its token."""
     return owner[:DIGITS]
 
 

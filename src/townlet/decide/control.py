@@ -1,7 +1,7 @@
-"""Control data of the decision log: what is known to be on the disk, in a file of its own.
+"""Control data of the decision log: which records are known to be on the disk, in a separate file.
 
 Two slots with checksums are written in turn, so that a torn write leaves the other one. The file never grows: it can
-be written on a full disk. At a start it shows whether the log has lost records at its end.
+be written on a full disk. At a start it reveals records that are missing at the end of the log.
 """
 
 from __future__ import annotations

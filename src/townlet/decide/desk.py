@@ -94,7 +94,7 @@ class Desk:
             self._loop.call_soon(self._decide)
 
     def _next(self) -> list[Asked]:
-        """Those that are decided in this turn of the loop: of large observations fewer, since they take longer."""
+        """The observations to decide in this turn of the event loop: fewer if they are large, which takes longer."""
         batch: list[Asked] = []
         size = 0
         while self._waiting and len(batch) < self._settings.batch:

@@ -96,7 +96,7 @@ class Serving(NamedTuple):
 
 
 class RefusedReports(NamedTuple):
-    """How many reports have not counted, ever; at most one event a second, however many there are."""
+    """Total counts of reports that were refused; logged at most once a second."""
 
     duplicates: int
     late: int
@@ -112,7 +112,7 @@ KINDS: Final[dict[str, type[Any]]] = {
 
 
 def _schema() -> str:
-    """A fingerprint of all events and their fields: a log of other ones is refused, whatever its format number."""
+    """A fingerprint of all events and their fields: a log with others is refused, whatever its format number."""
     told = {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in KINDS.items()}
     return sha256(json.dumps(told).encode()).hexdigest()[:16]
 

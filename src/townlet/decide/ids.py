@@ -1,7 +1,7 @@
 """Decision ids: `<epoch>-<number>-<tag>`. They cannot be guessed, and belong to one start of one log.
 
 Every start draws a random key. The epoch is a hash of the key, the tag a keyed hash of the number; so an id that was
-made after a log was cut or copied is unknown to the other copy, although both count on from the same number.
+made after a log was cut or copied is unknown to the other copy, although both continue from the same number.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Fate(Enum):
     JOINED = "joined"  # it counts
     FAILED = "failed"  # it counts: the decision was not carried out
     DUPLICATE = "duplicate"  # another one came before
-    CONTRADICTING = "contradicting"  # another one came before, and said something else
+    CONTRADICTING = "contradicting"  # a different outcome was reported earlier
     LATE = "late"  # the decision has expired, or is older than anybody remembers
     UNKNOWN = "unknown"  # nothing was decided under that number, or to wait
 
@@ -182,7 +182,7 @@ class Join:
         return fate
 
     def contradicts_failure(self, number: int) -> bool:
-        """Whether a decision that is said to be carried out was reported as failed; counts it if so."""
+        """Whether a decision now reported as executed was reported as failed before; counts it if so."""
         remembered = self._last - self._window < number <= self._last
         if not remembered or self._fates[number % self._window] != FAILED:
             return False
@@ -191,11 +191,11 @@ class Join:
 
     @property
     def refused(self) -> tuple[int, ...]:
-        """Counts of reports that did not count, in the order of `REFUSED`."""
+        """Counts of refused reports, in the order of `REFUSED`."""
         return tuple(self._tally[name] for name in REFUSED.values())
 
     def set_refused(self, counts: Sequence[int]) -> None:
-        """Replace them, as the log tells it."""
+        """Replace them with the counts in the log."""
         self._tally.update(zip(REFUSED.values(), counts, strict=True))
 
     def _past(self, number: int) -> Fate:
@@ -234,7 +234,7 @@ class Join:
 
     @property
     def decisions(self) -> int:
-        """How many were made: cheaper than all counts."""
+        """Number of decisions made; cheaper than all counts."""
         return self._tally["decisions"]
 
     def ages(self, at: float) -> Ages:

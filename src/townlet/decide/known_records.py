@@ -1,4 +1,4 @@
-"""Snapshots, versions and the serving record know how long the log was: a shorter log has lost records."""
+"""Snapshots, versions and the serving record refer to log records: a log that ends before one has lost records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def references(folder: Path) -> Iterator[RecordReference]:
 
 
 def check_length(folder: Path, last: int, accept_data_loss: bool) -> list[StorageNotice]:
-    """Refuse a log that ends before a record that other files refer to; with consent these are moved aside."""
+    """Refuse a log that ends before a record that other files refer to; or, if accepted, move these aside."""
     beyond = [one for one in references(folder) if one.record > last]
     if not beyond:
         return []
@@ -54,13 +54,13 @@ def check_length(folder: Path, last: int, accept_data_loss: bool) -> list[Storag
 
 
 def _move_aside(path: Path, target: Path, last: int) -> None:
-    """Move a snapshot or version; of the serving record only the changes after record `last` go."""
+    """Move a snapshot or version; in the serving record, only remove the changes after record `last`."""
     disk.make_folder(target.parent)
     if path.name != FILE:
         os.rename(path, target)
     else:
         disk.replace_file(target, path.read_bytes())
-        if not (record := read_record(path)).damaged:  # a damaged one is not repaired by this
+        if not (record := read_record(path)).damaged:  # a damaged one stays as it is
             write_record(path, [change for change in record.changes if change.record <= last])
     disk.sync_folder(target.parent)
     disk.sync_folder(path.parent)

@@ -28,7 +28,7 @@ from townlet.errors import TownletError
 FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
 FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
-READ: Final[dict[str, Any]] = {}  # in place of messages: the log keeps them, and in memory their rows are enough
+READ: Final[dict[str, Any]] = {}  # stands in for messages: the log has them, and memory needs their rows only
 WORD: Final = 2**64 - 1  # whole numbers of 64 bits
 
 
@@ -72,7 +72,7 @@ class Ledger:
 
     @property
     def most_pending(self) -> int:
-        """Decisions that may wait for their outcomes, by number and by bytes."""
+        """Number of decisions that may be pending, by count and by bytes."""
         return most_pending(self.domain, self.settings.memory)
 
     @property

@@ -1,7 +1,7 @@
 """The decision log: a write-ahead log with group commit.
 
 `append` never waits. A thread writes everything that is queued at once, with one fdatasync, and reports how far the log
-is on the disk. Another thread keeps the control data about one second behind.
+is on the disk. Another thread writes the control data about once a second.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Log:
             for segment, following in pairwise(segments):
                 if following.first <= number:
                     segment.path.unlink(missing_ok=True)
-                    disk.sync_folder(self.folder)  # each: a loss of power must not keep an older one
+                    disk.sync_folder(self.folder)  # after each: power loss must not leave a gap
         except OSError as error:
             raise disk.explained(error, f"cannot remove old parts of the log in {self.folder}") from error
 
@@ -170,12 +170,12 @@ class Log:
             raise LogStopped(f"{lost} records could not be written: {self.problem}")
 
     def note_serving(self, number: int, gate_only: bool) -> None:
-        """Keep the state of the serving record in the control data, too."""
+        """Also store the state of the serving record in the control data."""
         self._serving = number, gate_only
         self.write_control()
 
     def write_control(self) -> None:
-        """Write the control data now. A failure is kept in `control_problem` and tried again within a second."""
+        """Write the control data now. A failure is stored in `control_problem` and retried within a second."""
         with self._control_mutex:
             with self._mutex:
                 synced, (segment, size) = self.synced, self._segment
@@ -189,7 +189,7 @@ class Log:
                 self.control_problem = str(error)
 
     def _keep_control(self) -> None:
-        """Follow the log in steps of a second, in a thread of its own: a commit never waits for it."""
+        """Write the control data once a second, in a separate thread: a commit never waits for it."""
         while not self._closed.wait(CONTROL_EVERY):
             written = self._control.written
             if self.control_problem or written is None or written.synced != self.synced:

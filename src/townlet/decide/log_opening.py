@@ -62,14 +62,16 @@ def open_log(folder: Path, segment_bytes: int, accept_data_loss: bool, check: Ch
 
 
 def missing(last: int, known: int, source: str) -> str:
-    """That a log is shorter than something else knows."""
+    """Message: the log ends before a record that another file refers to."""
     lost = f"record {known}" if known == last + 1 else f"records {last + 1} to {known}"
     return f"the log ends at record {last}, but {source} refers to record {known}: {lost} missing"
 
 
 def accepted(what: str) -> StorageNotice:
     """The alarm of a start that continues without missing records."""
-    fix = f"Started with {OVERRIDE}: decisions and outcomes of these records are lost. This alarm ends with a restart."
+    fix = (
+        f"Started with {OVERRIDE}: decisions and outcomes of these records are lost. The next start clears this alarm."
+    )
     return StorageNotice("data_loss", what[0].upper() + what[1:], fix)
 
 
@@ -79,7 +81,7 @@ def _check(folder: Path, known: Control, found: LogEnd, accept_data_loss: bool) 
         what = "the segments and the control data belong to different logs"
         raise TownletError(what, "restore the folder from a backup", Mark(str(folder)))
     if found.segment is not None and found.oldest > known.oldest:
-        what = f"the log begins with record {found.oldest}, but records {known.oldest} to {found.oldest - 1} were kept"
+        what = f"the log begins with record {found.oldest}, but should begin with record {known.oldest}"
     elif found.end.last < known.synced:
         what = missing(found.end.last, known.synced, "its control data")
         if found.segment is not None and found.end.torn:
@@ -97,5 +99,5 @@ def _rebuild(folder: Path, control: ControlFile, found: LogEnd, accept_data_loss
         state = "its last write was cut off" if found.segment else "there are no segments"
         what = f"the control data of the log are lost ({control.damage}), and {state}: records may be missing"
         raise DataLoss(what, folder)
-    fix = "They were written anew from the log, which is whole. Check the disk."
+    fix = "They were rebuilt from the log, which is whole. Check the disk."
     return [StorageNotice("control", f"The control data of the log were lost: {control.damage}", fix)]

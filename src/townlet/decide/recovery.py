@@ -194,7 +194,7 @@ def replayed(folder: Path) -> Iterator[Checked]:
     """The same for a service's folder, with the settings that its log names."""
     first = beginning(folder / LOG) if (folder / LOG).is_dir() else None
     if first is None:
-        raise TownletError(f"{folder} has no log of decisions", "name the folder of a service with --folder")
+        raise TownletError(f"{folder} has no decision log", "name the folder of a service with --folder")
     domain = DOMAINS[first.settings["domain"]]
     ledger = Ledger(domain, settings_of(domain).model_validate_json(json.dumps(first.settings)))
     yield from replay(folder / LOG, ledger, Trainer(domain, ledger), lambda version: _kept(folder, version))

@@ -26,7 +26,7 @@ LOOK: Final = 20  # versions between two looks at what serves
 IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
 REST: Final = 0.005  # seconds between two pieces of work, each of which takes about one millisecond
 PATIENCE: Final = 60.0  # seconds that the disk may take for the log
-# Of a round; after any other error the thread starts anew.
+# Errors of one round; after any other error the thread is restarted.
 FAILURES: Final = (TownletError, ArithmeticError, ValueError, RuntimeError, OSError, MemoryError)
 REPLACED: Final = "another version was put in place while it was judged"
 logger = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ class Rounds:
 
 
 def _explained(error: BaseException) -> str:
-    """What went wrong, and for a lack of descriptors what to do."""
+    """The error as text, with the remedy if file descriptors are used up."""
     if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
         return f"file descriptors are used up: {REMEDY}"
     return f"{type(error).__name__}: {error}"

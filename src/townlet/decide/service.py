@@ -65,7 +65,7 @@ class Service:
             raise
 
     def _recover(self, accept_data_loss: bool) -> None:
-        """Bring everything to where the log ends, and begin a new epoch."""
+        """Restore the state at the end of the log, and begin a new epoch."""
         folder, domain, settings = self.folder, self.domain, self.settings
         self.ledger = Ledger(domain, settings)
         if first := beginning(folder / LOG):
@@ -95,16 +95,16 @@ class Service:
     def _compare_serving(self, accept_data_loss: bool) -> None:
         """Compare the serving record with the log and the control data: in doubt the kill switch is on."""
         versions, known, logged = self.versions, self.log.known, self.ledger.serving
-        if not accept_data_loss or known.gate_only:  # changes that were given up are no reason for distrust
+        if not accept_data_loss or known.gate_only:  # changes given up on purpose do not count as missing
             versions.compare("the control data of the log", known.serving, known.gate_only)
         if logged is not None:
             versions.compare("the log", logged.number, logged.gate_only)
         versions.changed = self._log_serving
-        if accept_data_loss:  # else the next start would miss the changes that were given up
+        if accept_data_loss:  # else the next start would report these changes as missing
             self.log.note_serving(versions.change_number, versions.gate_only)
 
     def _log_serving(self, change: Change) -> None:
-        """Keep a change of what serves in the log and in its control data, which a full disk can still take."""
+        """Store a change of the serving version in the log and in its control data, which works on a full disk."""
         why = f"{change.kind}: {change.reason}"
         event = Serving(change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned)
         self._try(event)
@@ -159,11 +159,11 @@ class Service:
         return [answer for answer in answers if answer is not None]
 
     def _known(self, sight: Sight, client: str) -> Answer | None:
-        """What is answered without deciding: to what is old or another client's, and to who asks again."""
+        """The reply to an observation that needs no decision: repeated, stale, or of another client's territory."""
         territory = self.ledger.territory(sight.territory)
         if territory.last and self._excludes(territory.last, client):
-            what = "this territory belongs to another client"
-            return Answer(problem("FOREIGN_TERRITORY", f"{what}; take another territoryId, or send the same ?client="))
+            what = "this territory belongs to another client; use another territoryId, or its owner's ?client= key"
+            return Answer(problem("FOREIGN_TERRITORY", what))
         if (reply := territory.answered(sight.time)) is not None:
             return Answer(reply, self.log.last)
         if sight.time > territory.time:
@@ -172,7 +172,7 @@ class Service:
         return Answer(problem("STALE_OBSERVATION", f"{what}; a game that begins anew takes another territoryId"))
 
     def _excludes(self, made: Decided, client: str) -> bool:
-        """Whether a decision, and with it the territory, is another client's."""
+        """Whether a decision, and with it the territory, belongs to another client."""
         if made.client == client:
             return False
         recent = self.clock() - made.at <= self.settings.memory.expire_after
@@ -183,7 +183,7 @@ class Service:
         return sight._replace(row=sight.row | self.ledger.territory(sight.territory).known)
 
     def _decide(self, asked: Sequence[tuple[Sight, Mapping[str, Any], str]], hurried: bool) -> list[Answer]:
-        """For observations of different territories, with the messages that they were and the clients."""
+        """Decide for observations of different territories, each with its message and client."""
         seen = [sight for sight, _, _ in asked]
         snapshot: Snapshot | None = None if hurried or self.gate_only else self.versions.serving
         drafts = self._decider.decide(seen, self.gate, snapshot)
@@ -281,7 +281,7 @@ class Service:
             self._count_refused()
 
     def _count_refused(self) -> None:
-        """Log how many reports did not count, where that has changed."""
+        """Log the counts of refused reports if they have changed."""
         with self.lock:
             if (refused := self.ledger.join.refused) != self._refused and self._try(RefusedReports(*refused)):
                 self._refused = refused
@@ -310,12 +310,12 @@ def refuse_others(folder: Path) -> None:
     """A folder in which something else lies is not written into."""
     names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
     if names - {TOKENS} and LOG not in names:
-        what = f"{folder} holds no decisions but something else: {min(names - {TOKENS})}"
+        what = f"{folder} is not the folder of a service: it contains {min(names - {TOKENS})}"
         raise TownletError(what, "name an empty folder, or a new one, with --folder")
 
 
 def _contradiction(id: str) -> Answer:
-    what = f"another outcome of '{id[:40]}' was reported before, and that one counts"
+    what = f"a different outcome of '{id[:40]}' was reported earlier; the first one counts"
     return Answer(problem("CONTRADICTING_REPORT", what))
 
 

@@ -93,10 +93,10 @@ class MemorySettings(Model):
     territories: int = Field(10_000, ge=1, description="That are remembered; the longest silent is forgotten first.")
     pending: int = Field(100_000, ge=1, description="Decisions that may wait for outcomes; beyond, the oldest expire.")
     territory_bytes: int = Field(
-        512 << 20, ge=1 << 20, description="Memory for territories; beyond, the longest silent is forgotten first."
+        512 << 20, ge=1 << 20, description="Bytes for territories; beyond, the least recently used are evicted."
     )
     pending_bytes: int = Field(
-        512 << 20, ge=1 << 20, description="Memory for decisions that wait for outcomes; beyond, the oldest expire."
+        512 << 20, ge=1 << 20, description="Bytes for decisions that wait for outcomes; beyond, the oldest expire."
     )
 
 
@@ -110,19 +110,19 @@ class OverloadSettings(Model):
         512, ge=1, description="Observations that may wait; more are refused at once. Raised, longer waits."
     )
     waiting_bytes: int = Field(
-        16 << 20, ge=1 << 17, description="Bytes of these observations as JSON; beyond, more are refused at once."
+        16 << 20, ge=1 << 17, description="Bytes of waiting observations as JSON; beyond, more are refused at once."
     )
     batch: int = Field(64, ge=1, le=1024, description="Observations that are decided together, at most.")
     patience: float = Field(0.05, gt=0, le=10, description="Seconds after which one has waited for too long.")
 
 
 class LimitSettings(Model):
-    """What one client may ask for: all connections with the same token together."""
+    """Rate limits per token, over all its connections."""
 
     messages_per_second: float = Field(
-        5000.0, gt=0, le=1e9, description="Messages of a client in the long run; more are refused one by one."
+        5000.0, gt=0, le=1e9, description="Sustained rate per token; further messages are refused one by one."
     )
-    burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages of a client at once.")
+    burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages per token in a burst.")
 
 
 class DecideSettings(Model):
@@ -134,7 +134,7 @@ class DecideSettings(Model):
     learning: LearningSettings = Field(LearningSettings(), description="The trainer.")
     memory: MemorySettings = Field(MemorySettings(), description="What is kept.")
     overload: OverloadSettings = Field(OverloadSettings(), description="Past capacity.")
-    limits: LimitSettings = Field(LimitSettings(), description="Of each client.")
+    limits: LimitSettings = Field(LimitSettings(), description="Rate limits per token.")
     judge: JudgeSettings = Field(JudgeSettings(), description="Which versions may serve.")
     versions: int = Field(20, ge=2, description="Versions that are kept. Raised, one can go back further.")
     segment: int = Field(64 << 20, ge=4096, description="Bytes in a file of the log.")

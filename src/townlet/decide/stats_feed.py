@@ -14,8 +14,8 @@ from townlet.web.mailbox import Mailbox, Stuck
 from townlet.web.shared import Shared
 
 logger = logging.getLogger(__name__)
-TOGETHER: Final = 16  # dashboards that are sent to at once, about 1 ms of work
-PAUSE: Final = 0.005  # seconds between two such groups: answers to games come first
+TOGETHER: Final = 16  # dashboards in one batch, about 1 ms of work
+PAUSE: Final = 0.005  # seconds between two batches: answers to games come first
 
 
 class StatsFeed:
@@ -27,13 +27,13 @@ class StatsFeed:
         self._mailboxes: set[Mailbox] = set()
 
     async def run(self) -> None:
-        """Send to all dashboards, again and again."""
+        """Send to all dashboards, once per interval."""
         while True:
             await asyncio.sleep(self._every)
             try:
                 await self._broadcast()
-            except Exception:  # the next second may be better
-                logger.exception("no statistics could be sent to the dashboards")
+            except Exception:  # the next interval tries again
+                logger.exception("cannot send statistics to the dashboards")
 
     async def _broadcast(self) -> None:
         for place, mailbox in enumerate(list(self._mailboxes)):
@@ -42,7 +42,7 @@ class StatsFeed:
                 await asyncio.sleep(PAUSE)
 
     async def serve(self, socket: WebSocket) -> None:
-        """Send to one dashboard until it leaves or does not read."""
+        """Send to one dashboard until it disconnects or stops reading."""
         await socket.accept()
         mailbox = Mailbox()
         mailbox.post("stats", self._newest())

@@ -63,7 +63,7 @@ def cut_at_damage(folder: Path) -> list[StorageNotice]:
 def _cut(folder: Path, damage: LogDamage, segments: list[Segment]) -> StorageNotice:
     aside = folder / f"set-aside-{timestamp()}"
     disk.make_folder(aside)
-    for segment in segments[:0:-1]:  # the last one first: no gap arises that a crash could leave behind
+    for segment in segments[:0:-1]:  # the last one first, so that a crash leaves no gap
         os.rename(segment.path, aside / segment.path.name)
         disk.sync_folder(aside)  # first: a loss of power must not keep the removal alone
         disk.sync_folder(folder)
@@ -76,12 +76,12 @@ def _cut(folder: Path, damage: LogDamage, segments: list[Segment]) -> StorageNot
         os.rename(first, aside / first.name)
     disk.sync_folder(aside)
     disk.sync_folder(folder)
-    what = f"The log was cut after record {damage.last}, as asked: {damage.mistakes[0].what}"
+    what = f"The log was cut after record {damage.last}: {damage.mistakes[0].what}"
     return StorageNotice("data_loss", what, f"The removed files are in {aside}.")
 
 
 class Tail:
-    """Writes records behind the end of a log. One thread uses it.
+    """Appends records to the log. Used by one thread only.
 
     After a failed write or fsync the disk may have lost part of it: the segment is cut to the bytes that are known to
     be on the disk, and the records are written again into a new segment.
@@ -119,7 +119,7 @@ class Tail:
         self._first, self._size = segment.first, end.place
 
     def _save_torn(self, segment: Segment, end: SegmentEnd) -> bool:
-        """Copy the torn tail; whether it may be cut off now. Without room for a copy it stays where it is."""
+        """Copy the torn tail; whether it may be cut off now. If there is no room for a copy, it stays in place."""
         torn = content(segment)[end.place :]
         copy = self._folder / f"torn-{end.last + 1:012d}-{timestamp()}.bin"
         where = f"after record {end.last} of {segment.path.name}"
@@ -138,7 +138,7 @@ class Tail:
         return True
 
     def put(self, payloads: Sequence[bytes]) -> int:
-        """Write the first of them, as many as the segment takes, at once; how many are on the disk now."""
+        """Write as many of these records as the segment can hold; how many are on the disk now."""
         if self._descriptor is None or self._size >= self._segment_bytes:
             self._begin()
         count = fitting([RECORD.size + len(payload) for payload in payloads], self._segment_bytes - self._size)
@@ -154,7 +154,7 @@ class Tail:
         return count
 
     def _begin(self) -> None:
-        """Begin a segment. A file of that name holds no record that counts, but may be worth a look."""
+        """Begin a segment. An existing file of that name has no acknowledged record; it is kept under another name."""
         self.close()
         self._first = self.synced + 1
         path = self._folder / f"log-{self._first:012d}.wal"
@@ -191,7 +191,7 @@ class Tail:
         self.close()
 
     def close(self) -> None:
-        """Close the file. An error is of no account: everything that counts was synced before."""
+        """Close the file. Errors do not matter: everything acknowledged was synced before."""
         if self._descriptor is not None:
             with suppress(OSError):
                 os.close(self._descriptor)
@@ -204,7 +204,7 @@ def timestamp() -> str:
 
 
 def fitting(sizes: Sequence[int], room: int) -> int:
-    """How many of the first records fit into so many bytes: one at least."""
+    """How many of the first records fit into so many bytes, at least one."""
     if sum(sizes) <= room:
         return len(sizes)
     return max(1, bisect_right(list(accumulate(sizes)), room))

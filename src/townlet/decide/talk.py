@@ -23,10 +23,11 @@ Promise = asyncio.Future[dict[str, Any]]
 
 
 async def talk(socket: WebSocket, desk: Desk, token_name: str) -> None:
-    """Until the game leaves, or does not take what it is told. `token_name` is that of its access token."""
+    """Serve one game until it disconnects or stops reading. `token_name` is the name of its access token."""
     key = socket.query_params.get("client")
     if key is not None and not KEY.fullmatch(key):
-        await socket.send_denial_response(PlainTextResponse(f"client must be {KEY.pattern}\n", 400))
+        what = f"the query parameter `client` must match {KEY.pattern}\n"
+        await socket.send_denial_response(PlainTextResponse(what, 400))
         return
     await socket.accept()
     with desk.service.clients.connect(token_name, key) as client:
@@ -67,7 +68,7 @@ async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
 def _heard(text: str, desk: Desk, client: Connected) -> Promise:
     """The answer to one message, now or later."""
     if not client.messages.take():
-        return _at_once(problem("RATE_LIMITED", "more messages than limits.messages_per_second; send less, or later"))
+        return _at_once(problem("RATE_LIMITED", "more messages than limits.messages_per_second; send fewer, or later"))
     try:
         message = parsed(text)
     except ValueError as error:

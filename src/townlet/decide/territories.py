@@ -1,7 +1,7 @@
-"""Territories that the service remembers, up to a limit: the longest silent ones of the busiest token go first.
+"""Territories of a service, up to a limit: the least recently used ones of the busiest token are evicted first.
 
 Eviction by token keeps one game from pushing out the territories of others, and so from taking them over. Which
-territory is evicted follows from the log alone, so that a replay forgets the same ones.
+territory is evicted follows from the log alone, so that a replay evicts the same ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Territory:
     earlier: Answers = ()  # the answers before it
 
     def answered(self, time: float) -> dict[str, Any] | None:
-        """The reply to the observation of this time, where it is remembered."""
+        """The reply to the observation of this time, if it is still known."""
         if time > self.time:
             return None
         if self.last and time == self.time:
@@ -37,7 +37,7 @@ class Territory:
 
 
 class Territories(OrderedDict[str, Territory]):
-    """Territories by name, the longest silent first."""
+    """Territories by name, the least recently used first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Territories(OrderedDict[str, Territory]):
         self._tokens.setdefault(_token(territory), OrderedDict())[name] = None
 
     def forget(self, name: str) -> None:
-        """Remove a territory, if it is there."""
+        """Remove a territory, if it exists."""
         if (found := self.pop(name, None)) is not None:
             names = self._tokens[_token(found)]
             del names[name]

@@ -1,4 +1,4 @@
-"""Integrity check of a service's folder: every checksum, and what its files say about each other, in plain words.
+"""Integrity check of a service's folder: every checksum, and the references between its files.
 
 Only reads, so it works beside a running service: whatever refers to the log is read before the log.
 """
@@ -28,7 +28,7 @@ ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # what 
 def verify(folder: Path) -> IntegrityReport:
     """Check everything in the folder of a service, stopped or running."""
     if not (folder / LOG).is_dir():
-        raise TownletError(f"{folder} has no log of decisions", "name the folder of a service")
+        raise TownletError(f"{folder} has no decision log", "name the folder of a service")
     found = IntegrityReport(str(folder))
     known = _control(folder, found)
     referring = sorted(references(folder))
@@ -62,7 +62,7 @@ def _control(folder: Path, found: IntegrityReport) -> Control | None:
 
 
 def _segments(folder: Path, found: IntegrityReport, known: Control | None) -> tuple[int, bool]:
-    """Every byte of the log; the last record before any damage, and whether there is none."""
+    """Check every byte of the log; returns the last record before any damage, and whether there is no damage."""
     segments, log_id, last, whole = listing(folder / LOG), known.log_id if known else b"", 0, True
     for place, segment in enumerate(segments):
         name, following = f"{LOG}/{segment.path.name}", segments[place + 1 : place + 2]
@@ -88,7 +88,7 @@ def _segments(folder: Path, found: IntegrityReport, known: Control | None) -> tu
 
 
 def _checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[int, dict[str, Any]]:
-    """Every byte of the snapshots or versions: those that are whole, by number, and what they say of themselves."""
+    """Check every byte of the snapshots or versions; returns the info of those that are whole, by number."""
     whole: dict[int, dict[str, Any]] = {}
     for path in checkpoint.listing(folder / name):
         try:
@@ -139,11 +139,11 @@ def _versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged:
         name = f"{VERSIONS}/{checkpoint.name_at(number)}"
         published = logged.published.get(number)
         if published is not None and published != info["digest"]:
-            found.add(name, "its digest is not the one that the log knows")
+            found.add(name, "its digest differs from the one in the log")
         elif info.get("version") != number:
-            found.add(name, f"this is version {str(info.get('version'))[:20]} under another name")
+            found.add(name, f"this is version {str(info.get('version'))[:20]}, under another name")
         elif published is None and logged.complete:
-            found.note(name, "the log does not know it: a crash came before its record; it never served")
+            found.note(name, "not in the log: a crash came before its record; it never served")
         else:
             found.add(name, text=f"step {info['step']}")
 
@@ -161,11 +161,11 @@ def _serving(
     by_number = {change.number: change.gate_only for change in record.changes}
     for source, number, gate_only in sources:
         if number > (last.number if last else 0):
-            problems.append(f"{source} knows change {number}, which is missing")
+            problems.append(f"change {number} is missing, but known to {source}")
         elif by_number.get(number, gate_only) != gate_only:
-            problems.append(f"{source} says otherwise about the kill switch at change {number}")
+            problems.append(f"the kill switch at change {number} differs from {source}")
     if last and last.serving is not None and not problems and not _kept(folder, last.serving, stored):
-        problems.append(f"version {last.serving} serves, and is missing or damaged")
+        problems.append(f"version {last.serving} serves, but is missing or damaged")
     serves = "nothing serves yet" if last is None or last.serving is None else f"version {last.serving} serves"
     state = f"{serves}{', only the gate decides' if last and last.gate_only else ''}"
     found.add(name, "; ".join(problems), f"{record.lines} changes; {state}")
@@ -183,14 +183,14 @@ def _kept(folder: Path, version: int, stored: dict[int, dict[str, Any]]) -> bool
 
 
 def _usable(found: IntegrityReport, last: int, whole: bool) -> None:
-    """What can be done with what is left."""
+    """Add what can still be used."""
     damaged = {part.name.split("/")[0] for part in found.items if part.state == "damaged"}
     if not damaged:
         found.usable.append("A service can start from this folder.")
         return
     if not whole or "length of the log" in damaged:
         found.usable.append(f"Records up to {last} of the log are whole. Restore a backup, if there is one.")
-        found.usable.append(f"`townlet decide serve {OVERRIDE}` continues after them and keeps the rest in a folder.")
+        found.usable.append(f"`townlet decide serve {OVERRIDE}` continues after them and moves the rest to a folder.")
     else:
         found.usable.append("The log is whole: all decisions and outcomes can be used.")
     if milestones.FOLDER in damaged:

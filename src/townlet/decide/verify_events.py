@@ -1,4 +1,4 @@
-"""The promises of the events in a decision log: each follows from the ones before it."""
+"""Consistency of the events in a decision log: each must follow from the ones before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from townlet.errors import TownletError
 from townlet.runs import checkpoint
 
 LOG: Final = "log"
-MOST: Final = 5  # broken promises that are listed
+MOST: Final = 5  # violations that are listed
 COUNTED: Final = ("decisions", "joined", "expired", "waited", "failed")  # what a snapshot must count like the log
 
 
@@ -73,11 +73,11 @@ class EventChecker:
 
     @property
     def counts(self) -> Counts:
-        """Where all decisions are now."""
+        """Counts of decisions by state."""
         return self.ledger.join.counts if self.ledger else Counts()
 
     def check(self, event: Event) -> list[str]:
-        """Apply an event; the promises that it breaks."""
+        """Apply an event; returns the rules that it violates."""
         if self.ledger is None:
             if not isinstance(event, Begun):
                 return ["the log does not begin with a start of the service"]
@@ -96,7 +96,7 @@ class EventChecker:
         match event:
             case Decided(version=version, gate=gate, reply=reply):
                 wrong = [] if version in self.published or not version else [f"version {version} was never published"]
-                wrong += [] if gate in ledger.gates else ["its gate has settings that no start had"]
+                wrong += [] if gate in ledger.gates else ["its gate settings are not those of any start"]
                 id = str(reply.get("decisionId"))
                 known = ledger.ids.number(id, event.number) == event.number
                 return wrong if known else [*wrong, f"its id {id[:40]} is not one of this log"]
@@ -105,11 +105,11 @@ class EventChecker:
             case Published(version=version, digest=digest):
                 self.published[version] = digest
             case Returned(version=version) if version not in self.published and self.published:
-                return [f"a return to version {version}, which was never published"]
+                return [f"a rollback to version {version}, which was never published"]
             case Serving(version=version):
                 self.serving = event
                 if version and version not in self.published and self.published:
-                    return [f"version {version} serves, and was never published"]
+                    return [f"version {version} serves, but was never published"]
             case Stepped(step=step):
                 if step < self._step:
                     return [f"step {step} comes after step {self._step}"]

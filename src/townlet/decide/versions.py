@@ -107,7 +107,7 @@ class Versions:
 
     @property
     def gate_only(self) -> bool:
-        """Whether the gate decides alone: an operator wants it so, or the serving record cannot be trusted."""
+        """Whether the gate decides alone: an operator switched it on, or the serving record cannot be trusted."""
         return bool(self.fault) or (self._notes.last.gate_only if self._notes.last else False)
 
     @property
@@ -124,7 +124,7 @@ class Versions:
         """Distrust the serving record if it lacks a change that another source knows, or contradicts it."""
         found = {change.number: change.gate_only for change in self._notes.changes}
         if number > self._notes.number:
-            missing = f"{FILE} ends with change {self._notes.number}, but {source} knows change {number}"
+            missing = f"{FILE} ends with change {self._notes.number}, but {source} refers to change {number}"
             self._notes.distrust(missing, number)
         elif number in found and found[number] != gate_only:
             self._notes.distrust(f"{FILE} and {source} disagree about the kill switch at change {number}", number)
@@ -252,7 +252,7 @@ class Versions:
             return self._notes.add(self._changed("note", version, reason, estimate, self.pinned, noted=True))
 
     def _hold(self, change: Change) -> Change:
-        """Store a change that holds even if it cannot be stored; the log and its control data may know it then."""
+        """Store a change that has taken effect; if that fails, the log and its control data may still have it."""
         try:
             change = self._notes.hold(change)
         except TownletError:

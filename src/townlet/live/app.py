@@ -89,7 +89,7 @@ def _pages(app: FastAPI, house: House) -> None:
 
 
 def _role(request: HTTPConnection) -> str:
-    """Of the token that came with a request, as the guard found it."""
+    """The role of the request's token, as found by the guard."""
     identity: Identity = request.scope.get("identity", ANONYMOUS)
     return identity.role
 

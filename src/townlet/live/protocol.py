@@ -136,7 +136,7 @@ class Hello(Said):
     version: str = Field(description="Of Townlet.")
     run: str | None = Field(description="The run that the server was started for.")
     program: str = Field(description="What to type for `townlet` where the server was started.")
-    role: str = Field("operator", description="Of the link: operator, or viewer, who cannot save worlds.")
+    role: str = Field("operator", description="Role of the link: operator, or viewer, which cannot save worlds.")
 
 
 class RunStatus(Said):

@@ -25,7 +25,7 @@ def require_weights(weights: Iterable[Tensor]) -> None:
     """Check that there is memory for these weights, their gradients and the two moments of an optimizer."""
     size = 4 * sum(one.numel() * one.element_size() for one in weights)
     what = f"a network of {size // 16:,} weights, with gradients and moments of the optimizer,"
-    require(size, what, "lower network.hidden, or what else makes it wide")
+    require(size, what, "lower network.hidden or other sizes of the network")
 
 
 def undrawn(kind: type[M], *args: int, **options: bool | str | int) -> M:

@@ -192,9 +192,9 @@ def rewind(folder: Path, env_steps: int) -> None:
 
 
 def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
-    """Remove checkpoints: out of sight by a rename each, then their files.
+    """Remove checkpoints: rename each, then delete their files.
 
-    The new names are fsynced first: otherwise a loss of power could bring back a checkpoint without its files.
+    The new names are fsynced first: otherwise power loss could bring back a checkpoint without its files.
     """
     asides = {folder / name: folder / f"{GONE}{secrets.token_hex(8)}" for name in names}
     try:
@@ -236,7 +236,7 @@ def _manifest(path: Path) -> Manifest:
     taken = manifest.info.get("env_steps")
     if taken is not None and NAME.fullmatch(path.name) and taken != order(path)[0]:
         what = f"the checkpoint {path.name} was renamed: it was taken at step {str(taken)[:20]}"
-        fix = f"give it its name back ({name_at(taken)})" if type(taken) is int else "it is foreign: remove it"
+        fix = f"give it its name back ({name_at(taken)})" if type(taken) is int else "remove it: its step is not valid"
         raise TownletError(what, fix, Mark(str(path)))
     return manifest
 

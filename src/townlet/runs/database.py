@@ -23,7 +23,7 @@ DAMAGED: Final = ("the metrics are damaged or foreign", FIX)
 WORDS: Final = (
     ("SQLITE_FULL", "the disk is full", "free some space, then go on from the last checkpoint"),
     ("SQLITE_READONLY", "the metrics cannot be written", "check the permissions of the run's folder, and the disk"),
-    ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check that the file is there and may be read, and the disk"),
+    ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check that the file exists and is readable, and the disk"),
     ("SQLITE_BUSY", "another process writes the metrics", "wait until it ends, or stop it"),
     ("SQLITE_IOERR", "the disk reports an error", "look at the space and the health of the disk"),
     ("SQLITE_NOTADB", *DAMAGED),

@@ -197,7 +197,7 @@ class Run:
         return opened(parse(disk.read_bounded(self.meta_file, MAX_META), self.meta_file), self.meta_file)
 
     def write_meta(self, meta: dict[str, Any]) -> None:
-        """Replace meta.json in one instant, with its checksum."""
+        """Replace meta.json atomically, with its checksum."""
         text = json.dumps(sealed(plain(meta, "meta")), indent=2, ensure_ascii=False, allow_nan=False)
         disk.replace_file(self.meta_file, text.encode("utf-8", "replace") + b"\n")
 

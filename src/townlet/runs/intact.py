@@ -59,7 +59,7 @@ def _require_newest(connection: sqlite3.Connection, path: Path, table: str, rows
     found = integrity.newest_groups(connection, table, rows)
     (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
     if largest != (found[0].last if found else 0):
-        raise Damage(table, f"{largest} rows are there, and the checksums cover others").error(path)
+        raise Damage(table, f"the table has {largest} rows, but the checksums cover others").error(path)
     for group in found:
         if not integrity.intact(connection, group):
             raise Damage(table, "rows were changed, added or removed", 0, group.env_steps).error(path)
@@ -72,11 +72,11 @@ def _continues(connection: sqlite3.Connection, before: IntactTable) -> bool:
 
 
 def _stamp(path: Path) -> tuple[tuple[int, int], Stamp]:
-    """Which file it is; and what differs once it or its log was written."""
+    """Identity of the file, and a stamp that changes when it or its log is written."""
     try:
         found = os.stat(path)
     except OSError as error:
-        raise TownletError(f"cannot read {path}: {error.strerror}", "look whether it was moved or removed") from None
+        raise TownletError(f"cannot read {path}: {error.strerror}", "check whether it was moved or removed") from None
     try:
         log = os.stat(f"{path}-wal")
     except OSError:

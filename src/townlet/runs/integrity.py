@@ -54,7 +54,7 @@ class Damage(NamedTuple):
         return f"the metrics are damaged: '{self.table}'{where}: {self.why}"
 
     def error(self, path: Path) -> TownletError:
-        """The refusal, with its remedy."""
+        """The error for users, with its remedy."""
         return TownletError(str(self), FIX, Mark(str(path)))
 
 
@@ -62,7 +62,7 @@ def add_group(connection: sqlite3.Connection, table: str, first: int, last: int,
     """Add the checksum of rows that were just inserted; the new end of the chain."""
     rows = _rows(connection, table, first, last)
     if len(rows) != last - first + 1:
-        raise sqlite3.DatabaseError(f"'{table}' holds rows that this run has not written")
+        raise sqlite3.DatabaseError(f"'{table}' has rows that this run did not write")
     moments = [row[1] for row in rows]  # env_steps is the first column of every table
     digest = _digest(previous, table, first, last, max(moments), rows)
     values = (table, first, last, max(moments), digest)
@@ -84,7 +84,7 @@ def digests(connection: sqlite3.Connection) -> set[str]:
 
 
 def cut(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
-    """Fit the chain to tables that were shortened to so many rows; its new end."""
+    """Shorten the chain to tables that were cut to these numbers of rows; returns its new end."""
     broken = [
         found
         for table, count in counts.items()
@@ -132,7 +132,7 @@ def damages(connection: sqlite3.Connection, table: str, chain: Sequence[RowGroup
     (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
     (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
     if not count == largest == row:
-        yield Damage(table, f"{count} rows are there, and the checksums cover {row}")
+        yield Damage(table, f"the table has {count} rows, but the checksums cover {row}")
 
 
 def intact(connection: sqlite3.Connection, group: RowGroup) -> bool:

@@ -29,7 +29,7 @@ _held: set[Lock] = set()
 
 
 class Lock:
-    """The right to write in a folder, as a context manager. Held until released or until the process ends."""
+    """Exclusive write lock on a folder, as a context manager. Held until released or until the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / FILE
@@ -44,7 +44,7 @@ class Lock:
             opened.append(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
             folder, note = opened
             whole = _flock_folder(folder)
-            _flock(note, fcntl.LOCK_EX, PATIENCE)  # releases that know nothing of the lock on the folder look here
+            _flock(note, fcntl.LOCK_EX, PATIENCE)  # older releases lock only this file
             with suppress(OSError):  # on a full disk the lock counts without its note
                 _write_note(note, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
         except OSError as error:
@@ -74,12 +74,12 @@ class Lock:
             except OSError as error:
                 raise disk.explained(error, f"cannot reach {path}") from error
             if found != locked:
-                raise self._lost("another folder took the place of the one that this process writes in")
+                raise self._lost("the folder was replaced by another one while this process wrote there")
 
     def release(self) -> None:
         """Release the lock; does nothing when it is not held."""
         for note in self._descriptors[1:]:
-            with suppress(OSError):  # a note without a lock counts for nothing
+            with suppress(OSError):  # without a lock the note means nothing
                 os.ftruncate(note, 0)
         self._drop()
 
@@ -95,7 +95,7 @@ class Lock:
         return TownletError(f"another process writes in this folder: {who}", fix, Mark(str(self.folder)))
 
     def _lost(self, what: str) -> TownletError:
-        fix = "nothing more is written; put the folder back at this path, or continue from where it is now"
+        fix = "nothing more is written; move the folder back to this path, or continue at its new path"
         return TownletError(what, fix, Mark(str(self.folder)))
 
     def __enter__(self) -> Lock:

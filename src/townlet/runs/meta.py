@@ -65,11 +65,11 @@ def opened(found: dict[str, Any], path: Path) -> dict[str, Any]:
     if not any(key in found for key in SEAL):
         return meta
     if found.get("format") != FORMAT:
-        what = f"{path.name} has format {str(found.get('format'))[:20]} and this Townlet reads {FORMAT}"
-        raise TownletError(what, "use the release of Townlet that wrote it, or take it from a backup", Mark(str(path)))
+        what = f"{path.name} has format {str(found.get('format'))[:20]}, but this release reads format {FORMAT}"
+        raise TownletError(what, "use the release that wrote it, or restore it from a backup", Mark(str(path)))
     if found.get("sha256") != _digest(meta):
         what = f"{path.name} was changed or damaged: it does not match its own checksum"
-        fix = f"take it from a backup, or accept it as it is: townlet runs verify {path.parent} --reseal"
+        fix = f"restore it from a backup, or accept it as it is: townlet runs verify {path.parent} --reseal"
         raise TownletError(what, fix, Mark(str(path)))
     return meta
 

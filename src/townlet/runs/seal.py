@@ -1,7 +1,7 @@
 """What ties the files of a run together: its id, checksums of its recipe and worlds, and what checkpoints carry.
 
 The recipe hash is the sha256 of canonical JSON of [the settings in resolved.yaml, the overrides it was resumed with]:
-comments and layout do not count, and a change on purpose is an override that becomes part of it.
+comments and layout do not count, and a deliberate change is an override that becomes part of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def hash_of_text(resolved: str) -> str:
 def carried(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
     """What every checkpoint of a run carries, so that only this run resumes from it, and with this recipe."""
     if (run_id := run.meta().get("run_id")) is None:
-        what = "this run has no id: it was begun by an older release"
+        what = "this run has no id: it was started by an older release"
         raise TownletError(what, f"start a new run, with init_from={run.name} for its weights", Mark(str(run.path)))
     recipe, overrides = recipe_of(run), list(resumed_with)
     return {
@@ -70,22 +70,22 @@ def require_own(run: Run, last: Checkpoint) -> None:
         raise TownletError(f"the checkpoint {last.name} belongs to another run", fix, where)
     overrides = list(last.info["resumed_with"])
     if meta.get("resumed_with", [])[: len(overrides)] != overrides:
-        what = f"the checkpoint {last.name} was resumed with {' '.join(overrides)}, and meta.json does not say so"
-        raise TownletError(what, "take meta.json from a backup", Mark(str(run.meta_file)))
+        what = f"the checkpoint {last.name} was resumed with {' '.join(overrides)}, but meta.json does not record it"
+        raise TownletError(what, "restore meta.json from a backup", Mark(str(run.meta_file)))
 
 
 def require_files(run: Run) -> None:
-    """Refuse settings or worlds of a run that are not those it began with. Runs of older releases have no checksums."""
+    """Refuse settings or worlds that were changed since the run started. Runs of older releases have no checksums."""
     require_settings(run)
     for name in changed_files(run, run.meta()):
         if name.startswith("worlds/"):
-            what = f"this is not the world that the {Path(name).stem} of the run {run.name} began with"
-            fix = "bring it back to what it was, or start a new run with init_from"
+            what = f"this is not the world that the {Path(name).stem} of the run {run.name} started with"
+            fix = "restore the original, or start a new run with init_from"
             raise TownletError(what, fix, Mark(str(run.path / name)))
 
 
 def require_settings(run: Run) -> None:
-    """Refuse a resolved.yaml with other settings than those the run began with."""
+    """Refuse a resolved.yaml whose settings were changed since the run started."""
     wanted = run.meta().get("recipe_hash")
     if wanted is not None and settings_hash(recipe_of(run)) != wanted:
         raise _changed(run, _known_recipe(run))
@@ -102,7 +102,7 @@ def listing(sums: Mapping[str, str]) -> bytes:
 
 
 def listed(path: Path) -> dict[str, str]:
-    """The checksums in such a file, by name; a line that is none stands for itself, without a checksum."""
+    """The checksums in such a file, by name; a malformed line is a name without a checksum."""
     lines = disk.read_bounded(path, MAX_BYTES).decode("utf-8", "replace").splitlines()
     parts = ((line, line.partition("  ")) for line in lines)
     return {name or line: digest for line, (digest, _, name) in parts}
@@ -148,10 +148,10 @@ def _changed(run: Run, before: Mapping[str, Any] | None) -> TownletError:
     """The refusal of an edited resolved.yaml, with the first setting that differs where it is known."""
     found = next(differences(before, recipe_of(run)), None) if before else None
     told = "" if found is None else f": {found[0]} is {_shown(found[2])} and was {_shown(found[1])}"
-    what = f"resolved.yaml was changed after the run began{told}"
+    what = f"resolved.yaml was changed after the run started{told}"
     fix = (
-        "bring it back to what it was. A change on purpose is an override, which is recorded: townlet train --resume "
-        f"{run.name} key=value; what cannot change that way needs a new run, with init_from={run.name}"
+        "restore the original. To change a setting, use an override, which is recorded: townlet train --resume "
+        f"{run.name} key=value; settings that cannot be overridden need a new run, with init_from={run.name}"
     )
     return TownletError(what, fix, Mark(str(run.resolved_file)))
 
@@ -171,7 +171,7 @@ def _settings(text: bytes, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(_canonical(parse(text, str(path)).plain()))
     except Mistakes as error:
         first = error.mistakes[0]
-        fix = "take the file from a backup"
+        fix = "restore the file from a backup"
         raise TownletError(f"{path.name} cannot be read: {first.what}", fix, first.where) from None
     return found
 

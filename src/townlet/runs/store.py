@@ -27,7 +27,7 @@ LARGE_LOG: Final = 4 << 20  # bytes of SQLite's log, beyond which `flush` moves 
 
 
 def _unchecked() -> None:
-    """For a file that is written without a lock."""
+    """No check, for a file that is written without a lock."""
 
 
 class Position(NamedTuple):
@@ -171,7 +171,7 @@ class Store(Reader):
             for damage in integrity.damages(self._connection, table, integrity.groups(self._connection, table)):
                 raise damage.error(self.path)
         if head.hex() != position.digest:
-            what = "the metrics are not those that the checkpoint counts: their checksums end in another digest"
+            what = "the metrics do not match the checkpoint: their checksums end in another digest"
             raise TownletError(what, FIX, Mark(str(self.path)))
         if fault := integrity.structure(self._connection):
             raise TownletError(f"the metrics are damaged: {fault}", FIX, Mark(str(self.path)))

@@ -1,4 +1,4 @@
-"""An integrity check of a run: every file with a checksum, and every promise between files, in plain words."""
+"""An integrity check of a run: every file with a checksum, and every reference between files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECKED: Final = ("checkpoints", "worlds", "metrics.db-wal", "metrics.db-shm", "
 
 
 def verify(run: Run) -> IntegrityReport:
-    """Check every file of a run that has a checksum, and what its files promise of each other."""
+    """Check every file of a run that has a checksum, and the references between its files."""
     found = IntegrityReport(run.name)
     known = _meta(run, found)
     sealed = _files(run, found, known)
@@ -43,7 +43,7 @@ def verify(run: Run) -> IntegrityReport:
 
 
 def reseal(run: Run) -> None:
-    """Accept meta.json and the files that it lists as they are now, and write their checksums anew.
+    """Accept meta.json and the files that it lists as they are now, and rewrite their checksums.
 
     Checkpoints keep the recipe hash and the run id that they were written with.
     """
@@ -106,7 +106,7 @@ def _checkpoints(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> 
             if not one.info.get("published") and "run_id" in one.info:
                 seal.require_own(run, one)
         except TownletError as error:
-            if path.is_dir():  # else the training that runs has just pruned it
+            if path.is_dir():  # else the running training has just pruned it
                 found.add(name, _said(error))
             continue
         found.add(name)
@@ -141,7 +141,7 @@ def _metrics(
         found.add(name, str(damage))
     for one in saved[-1:]:  # those before it may count metrics that were moved away
         if not damages and one.info.get("metrics_digest", integrity.START.hex()) not in digests:
-            damages.append(integrity.Damage("", f"they are not the metrics that the checkpoint {one.name} counts"))
+            damages.append(integrity.Damage("", f"they do not match the checkpoint {one.name}"))
             found.add(name, damages[-1].why)
     if not damages:
         found.add(name)
@@ -184,7 +184,7 @@ def _usable(
     saved: list[Checkpoint],
     damages: list[integrity.Damage],
 ) -> None:
-    """What still works, in sentences."""
+    """Add what can still be used."""
     say = found.usable.append
     newest = checkpoint.listing(run.checkpoints)[-1:]
     if known.get("published"):
@@ -196,7 +196,7 @@ def _usable(
             else "There is no checkpoint yet: a resume starts from the beginning."
         )
     elif not known or not sealed:
-        say("Nothing can be resumed or played before meta.json, resolved.yaml and the worlds are as they were.")
+        say("The run cannot be resumed or played until meta.json, resolved.yaml and the worlds are restored.")
     else:
         last = saved[-1]
         aside = "" if last.path in newest else ", once the damaged checkpoints after it are moved away"

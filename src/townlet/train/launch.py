@@ -139,7 +139,7 @@ def resume(
     """
     loaded = reopen(run, overrides)
     changes = [*run.meta().get("resumed_with", ()), *overrides]
-    with Lock(run.path) as lock:  # before looking: whoever writes still may write another one
+    with Lock(run.path) as lock:  # before reading: a process that still writes may add a checkpoint
         last = checkpoint.newest(run.checkpoints)
         if last is None:
             training, begun_with = _before_first_step(loaded, run.path.parent, team)
@@ -178,7 +178,7 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
         if own not in (None, now):  # older releases did not write both
             kept = world_file(run, role)
             where = kept if kept.exists() else Path(loaded.recipe.world or loaded.recipe.env)
-            what = f"this is not the world that the {role} of the run {run.name} began with"
+            what = f"this is not the world that the {role} of the run {run.name} started with"
             raise TownletError(
                 what, "bring it back to what it was, or start a new run with init_from", Mark(str(where))
             )
@@ -339,7 +339,7 @@ def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: R
     t.company.restore(last.path.name)
     journal.restore(state["journal"])
     position = Position(info["metrics"], info["metrics_digest"])
-    lost = store.empty and any(position.rows.values())  # somebody moved the file away
+    lost = store.empty and any(position.rows.values())  # the file was moved away
     if not lost:
         store.rewind(last.env_steps, position)
     checkpoint.rewind(run.checkpoints, last.env_steps)

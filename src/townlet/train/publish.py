@@ -152,7 +152,7 @@ def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
 
 
 def without_folders(text: str, trained: TrainedPolicy) -> str:
-    """A text in which absolute paths are reduced to the name of their file: others need not know this machine."""
+    """A text in which absolute paths are reduced to file names, so that it reveals nothing about this machine."""
     recipe, run = trained.loaded.recipe, trained.run.path.absolute()
     files = [Path(name) for name in (recipe.world, *own_files(trained)) if name and Path(name).is_absolute()]
     folders = {run, run.parent, Path.cwd(), Path.home(), *(file.parent for file in files)}

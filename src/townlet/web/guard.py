@@ -2,7 +2,7 @@
 
 A page of another site must not reach this server through a visitor's browser: the Host must be one of ours (a name
 that an attacker points at 127.0.0.1 is not), and requests that change something or open a WebSocket must come from our
-own page or from an origin that was named. Other users of this machine reach loopback too, so a token is asked for.
+own page or from an origin that was named. Other users of this machine can reach loopback too, so a token is required.
 """
 
 from __future__ import annotations
@@ -147,12 +147,12 @@ class Guard:
             return None
         needed = " or ".join(sorted(roles))
         if identity:
-            return Refusal(403, f"this needs the token of the {needed}, and not that of the {identity.role}")
-        wrong = "this token is not known here" if offered.token else "a token is needed"
+            return Refusal(403, f"this needs the token of the {needed}, but has that of the {identity.role}")
+        wrong = "this token is not valid" if offered.token else "a token is needed"
         return Refusal(401, f"{wrong}: open the link that the server printed, or send the token of the {needed}")
 
     def _offered(self, scope: Scope, headers: Headers) -> Offered:
-        """The token of the query, the header or the cookie, the first that is there; the query loses it."""
+        """The token in the query, the header or the cookie, whichever is found first; it is removed from the query."""
         query = scope.get("query_string", b"").decode("latin-1")
         if "token=" in query or "code=" in query:
             try:

@@ -14,10 +14,10 @@ INPUT: Final = 128 << 20  # bytes of incomplete messages of all connections toge
 
 
 class Droppable(Protocol):
-    """A connection that can be ended in favour of others."""
+    """A connection that can be closed in favour of others."""
 
     def drop(self) -> None:
-        """End it; it has kept the server waiting for longer than all others."""
+        """Close it: it has kept the server waiting for longer than all others."""
 
 
 class Intake:
@@ -64,7 +64,7 @@ class Intake:
             self._schedule()
 
     def admit(self, connection: Droppable) -> bool:
-        """Take an HTTP connection; beyond the limit in place of the one that has sent no request for the longest."""
+        """Admit an HTTP connection; at the limit, close the one that has waited longest without a request."""
         if len(self._requests) >= self._most:
             if not self._waiting:
                 return False
@@ -76,35 +76,35 @@ class Intake:
         return True
 
     def requested(self, connection: Droppable) -> None:
-        """Its request is complete."""
+        """Note that its request is complete."""
         self._waiting.pop(connection, None)
 
     def answered(self, connection: Droppable) -> None:
-        """Its response is complete: it waits for the next request."""
+        """Note that its response is complete: it waits for the next request."""
         if connection in self._requests:
             self._waiting[connection] = None
 
     def leave(self, connection: Droppable) -> None:
-        """It is no HTTP connection any more."""
+        """Remove it: it is closed or no longer an HTTP connection."""
         self._requests.discard(connection)
         self._waiting.pop(connection, None)
 
     @property
     def full(self) -> bool:
-        """Whether no WebSocket more can be opened."""
+        """Whether no further WebSocket can be opened."""
         return len(self._sockets) >= self._most_sockets
 
     def opened(self, socket: Droppable) -> None:
-        """One WebSocket more."""
+        """Count a new WebSocket."""
         self._sockets.add(socket)
 
     def closed(self, socket: Droppable) -> None:
-        """One WebSocket less."""
+        """Remove a closed WebSocket."""
         self._sockets.discard(socket)
         self.hold(socket, 0)
 
     def hold(self, connection: Droppable, size: int) -> None:
-        """It holds so many bytes of an incomplete message; beyond the budget the oldest such message is dropped."""
+        """Set its bytes of incomplete messages; beyond the budget the connection with the oldest one is closed."""
         self._bytes += size - self._held.get(connection, 0)
         if size:
             self._held[connection] = size  # keeps its place, and so its age

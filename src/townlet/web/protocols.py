@@ -23,7 +23,7 @@ SLICE: Final = 2048  # bytes of a WebSocket that are parsed at once: 341 empty f
 FRAMES: Final = 64  # of a message
 CONTROL: Final = 64  # pings and pongs of a client at once
 CONTROL_RATE: Final = 16.0  # and in a second
-LINGER: Final = 2.0  # seconds in which a client can read why it was disconnected, and say goodbye
+LINGER: Final = 2.0  # seconds for a client to read the close reason and to close
 BREACH, TOO_LARGE, BUSY = 1008, 1009, 1013  # close codes: policy violation, message too big, try again later
 
 LATE: Final = b"the request did not arrive in time\n"
@@ -76,14 +76,14 @@ class LimitedHTTP(H11Protocol):
         self._follow()
 
     def on_response_complete(self) -> None:
-        """The next header has a deadline of its own."""
+        """Start the deadline of the next header."""
         super().on_response_complete()
         self._state = None
         self._intake.answered(self)
         self._follow()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """From here on it is no HTTP connection."""
+        """Hand the connection over to the WebSocket protocol."""
         if self._intake.full:
             self._end(503, FULL)
             return
@@ -127,7 +127,7 @@ class LimitedHTTP(H11Protocol):
         self._end(408, FULL)
 
     def _end(self, status: int, text: bytes) -> None:
-        """Say why, and close: no response has begun."""
+        """Send a status with a reason, and close; no response has begun."""
         reason = {408: b"Request Timeout", 503: b"Service Unavailable"}[status]
         head = b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n" % (status, reason)
         if not self.transport.is_closing():
@@ -142,12 +142,12 @@ class LimitedHTTP(H11Protocol):
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read: it has a while to begin."""
+        """Start the deadline of a client that does not read."""
         super().pause_writing()
         self._unread = self.loop.call_later(TAKEN, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """Stop the deadline: the client reads."""
         if self._unread:
             self._unread.cancel()
         super().resume_writing()
@@ -166,12 +166,12 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.close_timeout = LINGER
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take its share of the descriptors."""
+        """Count it against the limit on WebSockets."""
         self._intake.opened(self)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """A little at once, and the rest in later turns of the loop; meanwhile nothing more is read."""
+        """Parse a slice now and the rest in later turns of the event loop; reading is paused meanwhile."""
         if self._refused or self.transport.is_closing():
             return
         if self._unparsed or self._scheduled or len(data) > SLICE:
@@ -183,7 +183,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._account()
 
     def _continue(self) -> None:
-        """Parse on, once the application has taken what was parsed."""
+        """Continue parsing once the application has received what was parsed."""
         if self._unparsed and not (self._scheduled or self.read_paused):
             self._scheduled = True
             self._intake.later(self._parse)
@@ -240,7 +240,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self._unread = self.loop.call_later(TAKEN, self.transport.abort)
 
     def _account(self) -> None:
-        """Bytes of a message that is incomplete count towards the budget of the server."""
+        """Count the bytes of an incomplete message towards the budget of the server."""
         held = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)
         self._intake.hold(self, held + sum(map(len, self.frames)))
 
@@ -253,19 +253,19 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
-        """A part of a message: there may be only so many."""
+        """Count a continuation frame; a message with too many is refused."""
         if len(self.frames) >= FRAMES:
-            self._refuse(TOO_LARGE, f"a message may have {FRAMES} frames")
+            self._refuse(TOO_LARGE, f"a message may have at most {FRAMES} frames")
         if not self._refused:
             super().handle_cont(event)
 
     def handle_ping(self) -> None:
-        """Answered, as long as there are not too many."""
+        """Answer a ping, unless there are too many."""
         if self._control_allowed():
             super().handle_ping()
 
     def handle_pong(self, event: Frame) -> None:
-        """Counted as pings are."""
+        """Count a pong like a ping."""
         if self._control_allowed():
             super().handle_pong(event)
 
@@ -279,7 +279,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._refuse(BUSY, "too much unread input; send less at once, and try again later")
 
     def _refuse(self, code: int, reason: str) -> None:
-        """Close with a reason. What else the client sends is thrown away, so that it can read the reason."""
+        """Close with a reason. Further input is discarded, so that the client can read the reason."""
         if self._refused or self.close_sent or self.transport.is_closing():
             return
         self._refused = True

@@ -62,7 +62,7 @@ class Server:
         return f"http://{self.address}/" + (f"?token={token}" if token else "")
 
     def one_time_link(self) -> str:
-        """The operator's page for a browser that is started now; the link is of no use afterwards."""
+        """Single-use link to the operator's page, for a browser that is started now."""
         return f"http://{self.address}/" + (f"?code={self._codes.new()}" if self.tokens else "")
 
     async def serve(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
@@ -123,7 +123,7 @@ def _bound(host: str, port: int, backlog: int) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, wanted))
-            found.listen(backlog)  # whoever opens the link at once waits for a moment instead of being refused
+            found.listen(backlog)  # a browser that opens the link early waits instead of being refused
             return found
         except OSError as error:
             found.close()

@@ -45,7 +45,7 @@ class TokenBucket:
 
 
 class _Address:
-    """What is remembered of an address."""
+    """State of one address."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         # Stale cookies of a page that reconnects on its own must not keep out the link that replaces them.
@@ -54,7 +54,7 @@ class _Address:
 
 
 class Guesses:
-    """Slows down attempts to guess a token: an address has some wrong ones free, and then one a second.
+    """Slows down attempts to guess a token: an address may send a few wrong ones, then one a second.
 
     An identity that was accepted from an address stays accepted there, else a neighbour (or another process, on
     loopback) could lock out the operator by guessing.
@@ -89,7 +89,7 @@ class Guesses:
 
 
 def _network(address: str) -> str:
-    """One subscriber has 2⁶⁴ addresses of IPv6, and counts as one."""
+    """The /64 network of an IPv6 address, since one subscriber has all of it; other addresses unchanged."""
     if ":" not in address:
         return address
     try:

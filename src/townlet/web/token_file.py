@@ -25,7 +25,7 @@ def environment_tokens(roles: Sequence[str] = ROLES) -> dict[str, dict[str, str]
     given = {role: os.environ.get(VARIABLES[role], "") for role in roles}
     found = {role: {role: token} for role, token in given.items() if token}
     for role, named in found.items():
-        Tokens({role: named}, Mark(VARIABLES[role]))  # refuses by the name of the variable
+        Tokens({role: named}, Mark(VARIABLES[role]))  # so that an error names the variable
     Tokens(found, Mark("environment"))
     return found
 
@@ -39,20 +39,20 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         what = f"cannot read the token file: {error.strerror}"
-        raise TownletError(what, "name one with --token-file", where) from None
+        raise TownletError(what, "check the path, and that you may read it", where) from None
     try:
         root = parse(data, str(path))
-    except Mistakes as error:  # its own words would show parts of the file
+    except Mistakes as error:  # its message would show parts of the file
         place = error.mistakes[0].where or where
         fix = 'write lines such as operator: "…", with the tokens in quotes'
-        raise TownletError("the token file is neither YAML nor JSON here", fix, place) from None
+        raise TownletError("the token file is not valid YAML or JSON", fix, place) from None
     found = dict(_entries(root, roles))
     Tokens(found, where)
     return found
 
 
 def _refuse_exposed(state: os.stat_result, where: Mark) -> None:
-    """What others can read or replace keeps no secret."""
+    """Refuse a file that other users can read or replace."""
     if not stat.S_ISREG(state.st_mode):
         raise TownletError("the token file is not a plain file", "name a file", where)
     if state.st_mode & 0o077:
@@ -63,7 +63,7 @@ def _refuse_exposed(state: os.stat_result, where: Mark) -> None:
 
 def _entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     if not isinstance(root.value, dict) or not root.value:
-        raise TownletError("a token file has a token for each role", f"roles: {', '.join(roles)}", root.mark)
+        raise TownletError("a token file maps roles to tokens", f"add lines for {', '.join(roles)}", root.mark)
     found = []
     for role, node in root.value.items():
         if role not in ROLES:

@@ -21,7 +21,7 @@ SHORTEST: Final = 16  # characters of a token
 LONGEST: Final = 200
 FORM: Final = re.compile(rf"[A-Za-z0-9._~-]{{{SHORTEST},{LONGEST}}}")  # safe in headers, cookies and links
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
-VALID: Final = 60.0  # seconds of a code that is used once
+VALID: Final = 60.0  # seconds for which a single-use code is valid
 SAFE: Final = ("GET", "HEAD")
 
 Access = Callable[[str, str], frozenset[str] | None]
@@ -53,10 +53,12 @@ class Tokens:
                 self._add(Identity(role, name), token, where)
 
     def _add(self, identity: Identity, token: str, where: Mark | None) -> None:
-        """Refuses what is easily guessed or stands for two; no message ever repeats a token."""
+        """Refuse a weak or a duplicate token; messages never contain a token."""
         of = identity.role if identity.role == identity.name else f"{identity.role} '{identity.name}'"
         if not NAME.fullmatch(identity.name):
-            raise TownletError(f"'{identity.name[:40]}' cannot name a {identity.role}", f"use {NAME.pattern}", where)
+            raise TownletError(
+                f"'{identity.name[:40]}' is not a valid {identity.role} name", f"use {NAME.pattern}", where
+            )
         if not FORM.fullmatch(token):
             what = f"the token of the {of} is not {SHORTEST} to {LONGEST} letters, digits or any of . _ ~ -"
             raise TownletError(what, "make one with: openssl rand -hex 24", where)
@@ -87,9 +89,9 @@ class Tokens:
 
 
 class OneTimeCodes:
-    """Codes that stand for the operator's token once and for a minute.
+    """Single-use codes that replace the operator's token for a minute.
 
-    A link that a program opens in a browser stands on a command line, which every user of the machine can read.
+    A link that a program opens in a browser appears on a command line, which every user of the machine can read.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -103,7 +105,7 @@ class OneTimeCodes:
         return code
 
     def redeem(self, code: str) -> bool:
-        """Use a code up; whether it was valid."""
+        """Consume a code; whether it was valid."""
         return self._until.pop(code, -1.0) >= self._clock()
 
 
@@ -118,5 +120,5 @@ def generated(*roles: str) -> Tokens:
 
 
 def readers_and_operators(method: str, path: str) -> frozenset[str] | None:
-    """The usual access: whatever changes something is the operator's, all else is the viewer's too."""
+    """Default access: requests that change something need the operator, all others also allow a viewer."""
     return READERS if method in SAFE or method == "WEBSOCKET" else OPERATORS

@@ -25,8 +25,8 @@ export class Client {
   /**
    * @param {string} url  where the service listens
    * @param {{token?: string, client?: string, patience?: number, socket?: typeof WebSocket}} [options]
-   *   token: of a game; client: names the owner of territories, so that a game that starts anew under the same name
-   *   keeps them; patience: milliseconds that an answer may take
+   *   token: the access token of a game; client: key of the owner of territories: a game that restarts with the same key
+   *   keeps them; patience: milliseconds to wait for an answer
    */
   constructor(url, { token, client, patience = 60000, socket = globalThis.WebSocket } = {}) {
     const query = new URLSearchParams({ ...(token && { token }), client: client || randomId() });

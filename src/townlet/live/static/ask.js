@@ -28,7 +28,7 @@ export async function ask(path, body) {
   const text = await answer.text();
   const told = parsed(text);
   if (answer.ok) return told;
-  // The guard refuses in plain words; a proxy in between may answer with a whole page.
+  // The server refuses with plain text; a proxy may answer with an HTML page.
   const plain = answer.headers.get('Content-Type')?.startsWith('text/plain') ? text.trim().slice(0, 200) : '';
   throw new Refused(told.what ?? told.detail?.[0]?.msg ?? (plain || `the server answered ${answer.status}`), told.fix ?? '');
 }

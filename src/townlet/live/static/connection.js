@@ -8,7 +8,7 @@ const FIRST = 400; // milliseconds before the first new attempt
 const LONGEST = 8000;
 const FULL = 1013; // close code: the server has as many connections as it takes
 
-/** A browser does not tell why a WebSocket was refused, but a request does: the token may be an old one. @param {string} me */
+/** A browser hides why a WebSocket was refused; a request shows it: the token may be stale. @param {string} me */
 async function explain(me) {
   const answer = await fetch(me).catch(() => null);
   if (answer?.status === 401) toast('The server does not know the token of this page', 'Open the link that it printed at its start.');
@@ -20,7 +20,7 @@ export class Connection {
    * @param {(message: Message) => void} heard
    * @param {(link: 'open' | 'away', attempt: number) => void} changed
    * @param {string} [path] of the server's side, beside the page
-   * @param {string} [me] where the server tells the role of this page
+   * @param {string} [me] path that returns the role of this page
    */
   constructor(heard, changed, path = 'ws', me = 'api/me') {
     this.heard = heard;
@@ -49,7 +49,7 @@ export class Connection {
       this.changed('open', 0);
     };
     socket.onmessage = (event) => {
-      this.attempt = 0; // not in onopen: a full server opens the connection only to say so, and is asked ever less often
+      this.attempt = 0; // not in onopen: a full server opens the connection only to refuse it, and retries must back off
       this.heard(JSON.parse(event.data));
     };
     socket.onclose = (event) => {
