@@ -327,3 +327,21 @@ def test_a_forged_origin_on_loopback_does_not_write_a_world(
     assert link.getresponse().status == status
     link.close()
     assert (worlds / f"mine-{status}.yaml").exists() is (status == 200)
+
+
+def test_wrong_tokens_of_an_address_do_not_keep_out_an_operator_who_comes_later(page: tuple[Server, Path]) -> None:
+    """After a restart no identity is known at any address, and a client with an old token may be there first."""
+    server, _ = page
+    assert server.tokens is not None
+    address = next(ADDRESSES)
+
+    def status(token: str | None) -> int:
+        link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20, source_address=(address, 0))
+        link.request("GET", "/api/me", headers={"Authorization": f"Bearer {token}"})
+        try:
+            return link.getresponse().status
+        finally:
+            link.close()
+
+    assert [status(WRONG) for _ in range(GUESSES + 3)][-1] == 429
+    assert status(server.tokens.first(OPERATOR)) == 200

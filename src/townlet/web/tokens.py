@@ -19,6 +19,7 @@ OPERATORS: Final = frozenset({OPERATOR})
 
 SHORTEST: Final = 16  # characters of a token
 LONGEST: Final = 200
+UNGUESSABLE: Final = 32  # characters, as generated ones have: no number of attempts finds such a token
 FORM: Final = re.compile(rf"[A-Za-z0-9._~-]{{{SHORTEST},{LONGEST}}}")  # safe in headers, cookies and links
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
 VALID: Final = 60.0  # seconds for which a single-use code is valid
