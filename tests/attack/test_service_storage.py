@@ -264,7 +264,7 @@ def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(c
     min((copy / LOG).glob("*.wal")).unlink()
     shutil.rmtree(copy / "milestones")
     for _ in range(2):  # an accepted loss is no reason to read the rest as if it were all
-        with pytest.raises(TownletError, match=r"log begins with record \d+, and no whole snapshot covers"):
+        with pytest.raises(TownletError, match=r"log begins with record \d+, but no whole snapshot covers"):
             begin(copy, WORDS, accept_data_loss=True)
 
 

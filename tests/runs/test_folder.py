@@ -153,5 +153,5 @@ def test_a_link_to_a_run_elsewhere_is_listed_and_one_to_a_neighbour_is_not(tmp_p
 @pytest.mark.parametrize(("key", "value"), [("seed", 1.5), ("finished", 1), ("versions", {"torch": 2})])
 def test_meta_json_of_wrong_types_is_refused_by_name(tmp_path: Path, key: str, value: Any) -> None:
     run = make(tmp_path, **{key: value})
-    with pytest.raises(TownletError, match=rf"'{key}.*' in meta.json is not what it should be.*mend that value"):
+    with pytest.raises(TownletError, match=rf"'{key}.*' in meta.json is not what it should be.*correct that value"):
         run.meta()

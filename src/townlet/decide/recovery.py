@@ -79,10 +79,10 @@ def recover(folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Train
 
 
 def _require_covered(folder: Path, record: int) -> None:
-    """Refuse a log that begins after the record from which it is read: what came between is known to nothing."""
+    """Refuse a log whose first record comes after the one where reading must start: a part of it is missing."""
     segments = listing(folder)
     if segments and segments[0].first > record + 1:
-        what = f"the log begins with record {segments[0].first}, and no whole snapshot covers the records before it"
+        what = f"the log begins with record {segments[0].first}, but no whole snapshot covers the records before it"
         raise TownletError(what, "restore a backup, or start in a new folder with --folder", Mark(str(folder)))
 
 

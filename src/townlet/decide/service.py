@@ -89,7 +89,7 @@ class Service:
         # Another stream after each start: what was drawn before is written down, and must not come again.
         draws = Streams(settings.seed).child("decisions").numpy(f"from {self.ledger.decisions}")
         self._decider = Decider(domain, settings.policy, settings.explore, draws)
-        self._refused = self.ledger.join.refused  # as the log knows it
+        self._refused = self.ledger.join.refused  # as logged
         self.write(Begun(secrets.token_hex(16), settings.model_dump(mode="json"), self.clock(), SCHEMA))
 
     def _compare_serving(self, accept_data_loss: bool) -> None:

@@ -65,7 +65,7 @@ def _cut(folder: Path, damage: LogDamage, segments: list[Segment]) -> StorageNot
     disk.make_folder(aside)
     for segment in segments[:0:-1]:  # the last one first, so that a crash leaves no gap
         os.rename(segment.path, aside / segment.path.name)
-        disk.sync_folder(aside)  # first: a loss of power must not keep the removal alone
+        disk.sync_folder(aside)  # first: power loss must not keep the removal without the copy
         disk.sync_folder(folder)
     first = segments[0].path
     if damage.place:

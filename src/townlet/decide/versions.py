@@ -72,7 +72,7 @@ class Versions:
         record: Callable[[], int] = lambda: 0, log_id: str = "",
     ) -> None:  # fmt: skip
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
-        self._log_id = log_id  # of the log that versions belong to; empty: of any
+        self._log_id = log_id  # of the log that versions must belong to; empty: of any log
         self._empty = make()  # to be copied: first weights, which nobody needs here, take long to draw
         self.lock = threading.RLock()  # for those who change something; readers need none
         self._known: dict[int, Snapshot] = {}  # at hand: what serves, what served before, the newest
@@ -191,7 +191,7 @@ class Versions:
         return network, trainer, info
 
     def _require_own(self, version: int, info: Mapping[str, Any]) -> None:
-        """Refuse a version that was renamed, or that was copied from another service: each is whole by itself."""
+        """Refuse a version that was renamed or copied from another service, although its checksums match."""
         where = Mark(str(self.folder / checkpoint.name_at(version)))
         if (own := info.get("version")) != version:
             raise TownletError(f"this is version {str(own)[:20]} under the name of {version}", "rename it back", where)

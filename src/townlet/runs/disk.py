@@ -23,7 +23,7 @@ WORDS: Final = {
     errno.EPERM: ("permission is denied", "change the owner or the permissions of the folder"),
     errno.EIO: ("the disk reports an error", "look at the health of the disk before going on"),
     errno.ENOENT: ("it is not there", "look whether it was moved or removed"),
-    errno.EEXIST: ("a file of that name is in the way", "move it, or choose another folder"),
+    errno.EEXIST: ("a file of that name already exists", "move it, or choose another folder"),
     errno.ENOTDIR: ("this is a file and not a folder", "name a folder"),
     errno.ELOOP: ("it is a symbolic link", "put the file itself there"),
 }

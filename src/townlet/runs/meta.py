@@ -88,6 +88,6 @@ def checked(found: dict[str, Any], path: Path) -> dict[str, Any]:
         place = ".".join(map(str, first["loc"]))[:80]
         what = f"'{place}' in {path.name} is not what it should be: {first['msg']}"
         raise TownletError(
-            what, "mend that value in the file, or take the file from a backup", Mark(str(path))
+            what, "correct that value in the file, or restore the file from a backup", Mark(str(path))
         ) from None
     return found

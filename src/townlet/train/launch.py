@@ -179,9 +179,7 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
             kept = world_file(run, role)
             where = kept if kept.exists() else Path(loaded.recipe.world or loaded.recipe.env)
             what = f"this is not the world that the {role} of the run {run.name} started with"
-            raise TownletError(
-                what, "bring it back to what it was, or start a new run with init_from", Mark(str(where))
-            )
+            raise TownletError(what, "restore the original, or start a new run with init_from", Mark(str(where)))
     checkpoint.require(last, **wanted)
 
 
@@ -273,8 +271,8 @@ def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> Townlet
 def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
     """Before the first step: the yardstick, and a checkpoint, so that a run that is killed early can be resumed too."""
     if reach := store.reach:  # no step is made before the first checkpoint is committed
-        what = f"the checkpoints are missing: the metrics of this run reach env_steps {reach:,}"
-        fix = "take the folder from a backup, or start a new run; nothing was removed"
+        what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reach:,}"
+        fix = "restore the folder from a backup, or start a new run; nothing was removed"
         raise TownletError(what, fix, Mark(str(begun.run.checkpoints)))
     store.rewind(-1)  # what a process left that was killed before its first checkpoint
     if begun.changes:

@@ -107,12 +107,12 @@ class LimitedHTTP(H11Protocol):
             self._intake.requested(self)
 
     def _expect_end(self) -> None:
-        """A closed connection stays open until its client has read everything: that must not take for ever."""
+        """Limit the time in which the client must read the rest, since the connection stays open until then."""
         if self._ending is None and not self._upgraded:
             self._ending = self.loop.call_later(TAKEN, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        """No further request came: uvicorn closes the connection."""
+        """Close a connection without a further request, as uvicorn does, within the same time."""
         super().timeout_keep_alive_handler()
         self._expect_end()
 
@@ -218,18 +218,18 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     def pause_writing(self) -> None:
-        """The client does not read: it has a while to begin."""
+        """Start the deadline of a client that does not read."""
         super().pause_writing()
         self._expect_reading()
 
     def resume_writing(self) -> None:
-        """The client reads."""
+        """Stop the deadline: the client reads."""
         if self._unread:
             self._unread.cancel()
         super().resume_writing()
 
     async def run_asgi(self) -> None:
-        """A closed connection stays open until its client has read everything: that must not take for ever."""
+        """Limit the time in which the client must read the rest, since the connection stays open until then."""
         await super().run_asgi()
         self._expect_reading()
 
