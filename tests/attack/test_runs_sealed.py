@@ -249,3 +249,16 @@ def test_a_run_whose_checkpoints_were_removed_does_not_begin_anew_over_its_metri
         resume(run, pause_at=LATER)
     with Reader(run.metrics_file) as metrics:
         assert metrics.content_digest() == before
+
+
+def test_a_run_whose_last_checkpoint_became_a_link_does_not_resume_from_an_older_one(run: Run, tmp_path: Path) -> None:
+    last = newest(run)
+    last.path.rename(tmp_path / "elsewhere")
+    last.path.symlink_to(tmp_path / "elsewhere")
+    assert newest(run).env_steps < last.env_steps
+    with Reader(run.metrics_file) as metrics:
+        before = metrics.content_digest()
+    with pytest.raises(TownletError, match=f"{last.name} is a link"):
+        resume(run, pause_at=LATER)
+    with Reader(run.metrics_file) as metrics:
+        assert metrics.content_digest() == before

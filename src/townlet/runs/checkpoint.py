@@ -90,6 +90,14 @@ def listing(folder: Path) -> list[Path]:
     return sorted((folder / name for name in names), key=order)
 
 
+def require_plain(folder: Path) -> None:
+    """Refuse a link under the name of a checkpoint: it counts for nothing, so an older one would be taken instead."""
+    odd = [path for path in folder.iterdir() if NAME.fullmatch(path.name) and path.is_symlink()]
+    if odd:
+        what = f"{min(odd).name} is a link and not a checkpoint"
+        raise TownletError(what, "move the folder itself there, or remove the link", Mark(str(min(odd))))
+
+
 def newest(folder: Path) -> Checkpoint | None:
     """The last checkpoint, or None. Only reads, so that a viewer may ask while a commit goes on."""
     found = listing(folder)

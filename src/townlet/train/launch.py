@@ -140,6 +140,8 @@ def resume(
     loaded = reopen(run, overrides)
     changes = [*run.meta().get("resumed_with", ()), *overrides]
     with Lock(run.path) as lock:  # before reading: a process that still writes may add a checkpoint
+        if run.checkpoints.is_dir():
+            checkpoint.require_plain(run.checkpoints)
         last = checkpoint.newest(run.checkpoints)
         if last is None:
             training, begun_with = _before_first_step(loaded, run.path.parent, team)
