@@ -28,7 +28,7 @@ FAREWELL: Final = 1.0  # seconds in which a service may say goodbye too
 LARGEST: Final = 1 << 20  # bytes of an answer
 REFUSALS: Final = {  # of a handshake; a server that turns a socket away says 403 whatever the reason is
     401: "the token is missing or wrong",
-    403: "this is not the token of a game, or this Origin is not allowed",
+    403: "the token is not a game's, or this Origin is not allowed",
     421: "the server does not accept this host name",
     429: "too many wrong tokens came from this address",
     404: "nothing listens under this path; the usual one is /ws",
