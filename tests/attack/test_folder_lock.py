@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from townlet.decide.log import Log
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -115,3 +116,17 @@ def test_a_training_whose_folder_was_replaced_stops_and_writes_nothing_there(tmp
     (run,) = Run.list(tmp_path)
     assert contents(run.path) == swap.before
     assert checkpoint.newest(tmp_path / ".away" / "checkpoints") is not None
+
+
+def test_old_segments_are_not_removed_from_a_folder_that_took_the_place_of_the_log(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log", segment_bytes=2000)
+    for _ in range(60):
+        log.append(b"x" * 100)
+    assert log.wait(60, 20)
+    (tmp_path / "log").rename(tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", tmp_path / "log")
+    before = contents(tmp_path / "log")
+    with pytest.raises(TownletError, match="old parts of the log are kept"):
+        log.drop_before(50)
+    log.close()
+    assert contents(tmp_path / "log") == before

@@ -142,6 +142,8 @@ class Log:
         firsts = [segment.first for segment in segments if segment.first <= number]
         self._oldest = max([self._oldest, *firsts])
         self.write_control()  # first: otherwise segments would seem to be missing after a crash
+        if self.control_problem:  # also where another folder took the place of this one
+            raise TownletError(f"old parts of the log are kept: {self.control_problem}")
         try:
             for segment, following in pairwise(segments):
                 if following.first <= number:
