@@ -14,9 +14,12 @@ import pytest
 
 from cli.program import program
 from decide.sites import ask, begin, click, live, request
+from townlet.decide import milestones
+from townlet.decide.alarms import Alarms
 from townlet.decide.backup import backup
 from townlet.decide.figures import Figures
 from townlet.decide.recovery import LOG, events, replayed
+from townlet.decide.room import Room
 from townlet.decide.service import Service
 from townlet.decide.verify import verify
 from townlet.decide.verify_events import check_events
@@ -281,3 +284,21 @@ def test_a_version_that_is_published_during_the_check_is_not_reported_as_missing
     monkeypatch.setattr("townlet.decide.verify.check_events", then_publish)
     assert damaged(verify(tmp_path / "ads")) == {}
     service.close()
+
+
+def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tmp_path: Path) -> None:
+    service, rounds, clock = begin(tmp_path)
+    live(service, rounds, clock, 20)
+    service.milestone()
+    before = service.ledger.join.counts, digest_of(service.trainer.weights())
+    service.close()
+    (snapshot,) = checkpoint.listing(tmp_path / milestones.FOLDER)
+    state = snapshot / "state.safetensors"
+    data = bytearray(state.read_bytes())
+    data[len(data) // 2] ^= 1
+    state.write_bytes(data)
+    again, rounds, _ = begin(tmp_path)
+    assert (again.ledger.join.counts, digest_of(again.trainer.weights())) == before
+    alarms = [alarm for alarm in Alarms(again, rounds, Room()).look(0) if alarm.name == "snapshot"]
+    assert [snapshot.name in alarm.what for alarm in alarms] == [True]
+    again.close()

@@ -17,6 +17,7 @@ from townlet.decide.decider import Stacked
 from townlet.decide.domain import Column, Domain, Row, Scene
 from townlet.decide.events import SCHEMA, Decided, Serving, decode, encode
 from townlet.decide.ledger import Experience, Ledger, Tally
+from townlet.decide.notices import StorageNotice
 from townlet.decide.settings import DecideSettings, settings_of
 from townlet.decide.territories import Answers, Territory
 from townlet.decide.trainer import Trainer
@@ -49,13 +50,18 @@ def save(folder: Path, log_id: str, record: int, state: State) -> None:
     checkpoint.prune(folder)
 
 
-def newest(folder: Path, log_id: str, last: int) -> Milestone | None:
-    """The newest one of this log that is whole and not beyond its last record; None where there is none."""
+def newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Milestone | None:
+    """The newest snapshot of this log that is whole and not beyond its last record, or None.
+
+    A damaged one is skipped, since the log gives the same state, and added to `notices`.
+    """
     for path in reversed(checkpoint.listing(folder)):
         try:
             state, info = checkpoint.read(path)
-        except TownletError:
-            continue  # damaged: the log tells the same, only slower
+        except TownletError as error:
+            what = f"The snapshot {path.name} is damaged: {error.mistakes[0].what}"
+            notices.append(StorageNotice("snapshot", what, "The log gave the same state. Check the disk.", grave=False))
+            continue
         if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:
             return Milestone(int(info["record"]), state)
     return None

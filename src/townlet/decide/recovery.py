@@ -19,6 +19,7 @@ from townlet.decide.known_records import VERSIONS as VERSIONS
 from townlet.decide.ledger import Ledger
 from townlet.decide.log import read
 from townlet.decide.milestones import Milestone
+from townlet.decide.notices import StorageNotice
 from townlet.decide.segments import listing
 from townlet.decide.settings import LearningSettings, settings_of
 from townlet.decide.trainer import Trainer
@@ -62,9 +63,13 @@ def beginning(folder: Path) -> Begun | None:
     return first if isinstance(first, Begun) else None
 
 
-def recover(folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Trainer, versions: Versions) -> None:
-    """Bring ledger and trainer to where the log ends, which is at the record `last`."""
-    begun, turns, anchor = _ways(folder, log_id, last, ledger, versions)
+def recover(
+    folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Trainer, versions: Versions
+) -> list[StorageNotice]:
+    """Bring ledger and trainer to where the log ends, which is at the record `last`; returns damaged snapshots."""
+    notices: list[StorageNotice] = []
+    newest = milestones.newest(folder.parent / milestones.FOLDER, log_id, last, notices)
+    begun, turns, anchor = _ways(folder, newest, ledger, versions)
     _require_covered(folder, begun.record if begun else 0)
     if begun:
         begun.restore(ledger, trainer)
@@ -76,6 +81,7 @@ def recover(folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Train
             anchor = None
         elif anchor is None:  # else the version knows it already
             past.go_on(event)
+    return notices
 
 
 def _require_covered(folder: Path, record: int) -> None:
@@ -86,9 +92,8 @@ def _require_covered(folder: Path, record: int) -> None:
         raise TownletError(what, "restore a backup, or start in a new folder with --folder", Mark(str(folder)))
 
 
-def _ways(folder: Path, log_id: str, last: int, ledger: Ledger, versions: Versions) -> Ways:
+def _ways(folder: Path, begun: Milestone | None, ledger: Ledger, versions: Versions) -> Ways:
     """The shortest way: a milestone is of use unless a version must be made again that is older than it, and gone."""
-    begun = milestones.newest(folder.parent / milestones.FOLDER, log_id, last)
     if begun:
         turns, learning = turns_of(folder, begun.record), begun.settings(ledger.domain).learning
         anchor = None if _prioritized(turns, learning) else _newest_whole(turns, versions)

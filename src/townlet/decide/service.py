@@ -70,7 +70,6 @@ class Service:
         self.ledger = Ledger(domain, settings)
         if first := beginning(folder / LOG):
             self.ledger.configure(first)  # refuses what does not fit, before anything else is looked at
-        self.notices = self.log.notices
         self.trainer = Trainer(domain, self.ledger)
         make, log_id = domain.policies[settings.policy].make, self.log.log_id.hex()
         self.versions = Versions(
@@ -80,7 +79,8 @@ class Service:
             record=lambda: self.log.synced,
             log_id=log_id,
         )
-        recover(folder / LOG, log_id, self.log.last, self.ledger, self.trainer, self.versions)
+        damaged = recover(folder / LOG, log_id, self.log.last, self.ledger, self.trainer, self.versions)
+        self.notices = [*self.log.notices, *damaged]
         self._compare_serving(accept_data_loss)
         # Nobody knows what was to be seen while no service ran, or before it ended without a disk.
         self._missed.update(self.ledger.pending)
