@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import struct
@@ -239,7 +240,8 @@ def test_a_contradicting_duplicate_has_a_code_of_its_own_and_changes_nothing(res
 @pytest.mark.skipif(not may_mount(), reason="needs the right to mount a tmpfs in a namespace of its own")
 def test_a_restart_on_a_full_disk_decides_and_learns_nothing_until_there_is_room(tmp_path: Path) -> None:
     command = ["unshare", "-rm", sys.executable, str(FULL_DISK), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the helpers of the tests, too
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("the disk is full; free some space there") == 2  # after a clean end, and after a crash
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("alarms")] == ["log", "log"]

@@ -20,8 +20,8 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(words) for words in VERBS} == {
         "train", "sweep", "eval", "play", "live", "export", "publish", "recipes", "doctor", "bench sim",
         "bench train",
-        *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "prune")),
-        *(f"decide {verb}" for verb in ("serve", "simulate", "versions", "replay")),
+        *(f"runs {verb}" for verb in ("list", "show", "compare", "export", "verify", "prune")),
+        *(f"decide {verb}" for verb in ("serve", "simulate", "versions", "replay", "verify", "backup")),
         *(f"world {verb}" for verb in ("list", "check", "show", "explain", "new", "schema")),
     }  # fmt: skip
 

@@ -156,7 +156,7 @@ def test_episodes_that_ended_before_a_checkpoint_and_were_written_after_it_are_u
         live(t, journal, 148)
         position, before = store.sync(), store.content_digest()
         live(t, journal, 200)
-        assert min(store.read("episodes", ["env_steps"])["env_steps"][position["episodes"] :]) <= 148
+        assert min(store.read("episodes", ["env_steps"])["env_steps"][position.rows["episodes"] :]) <= 148
         store.rewind(148, position)
         assert store.content_digest() == before
 

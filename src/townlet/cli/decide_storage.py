@@ -22,7 +22,7 @@ def register(app: Verbs) -> None:
 
 
 def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
-    """Check the stored files of a service: every checksum, and the references between files.
+    """Check every checksum and reference in the files of a service.
 
     Exit code 0 means that everything is whole, 1 that something is damaged.
     """

@@ -197,7 +197,7 @@ def verify(
     ] = False,
     root: Root = ROOT,
 ) -> None:
-    """Check the integrity of a run: every checksum, and the references between its files.
+    """Check every checksum of a run, and whether its files agree.
 
     Exit code 0 means that everything is whole, 1 that something is damaged.
     """

@@ -28,6 +28,7 @@ from townlet.errors import TownletError
 FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
 FIRST: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
+MESSAGE: Final = Decided._fields.index("message")
 READ: Final[dict[str, Any]] = {}  # stands in for messages: the log has them, and memory needs their rows only
 WORD: Final = 2**64 - 1  # whole numbers of 64 bits
 
@@ -127,7 +128,7 @@ class Ledger:
         row = (sight or self.domain.read(made.message)).row | place.known
         self.join.decided(made.number, made.territory, made.time, made.at, made.send)
         self.tally.reasons[made.reason] = self.tally.reasons.get(made.reason, 0) + 1
-        made = made._replace(message=READ)
+        made = Decided._make((*made[:MESSAGE], READ, *made[MESSAGE + 1 :]))  # a tenth of the time of `_replace`
         known, experience = place.known, Experience(row, made)
         if made.send:
             self.tally.sent += 1
