@@ -41,7 +41,7 @@ FILES = {
         ("train town:dqn agent", "command line: agent: this is not key=value", "write it like "),
         ("train town:dqn agent.warmup=2e5", "agent.warmup waits for 200000 steps", "learning would never begin"),
         ("train town-l0:dqn init_from=nobody", "there is no run 'nobody'", "train one first"),
-        ("train town-l0:dqn --root cart.yaml", "cart.yaml: a file of that name is in the way", "choose another folder"),
+        ("train town-l0:dqn --root cart.yaml", "cart.yaml: a file of that name already", "choose another folder"),
         ("train --resume nobody", "there is no run 'nobody'", "train one first"),
         ("export nobody", "there is no run 'nobody'", "train one first"),
         ("runs compare nobody noone", "there is no run 'nobody'", "train one first"),

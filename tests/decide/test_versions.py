@@ -308,7 +308,7 @@ def failing(descriptor: int) -> None:
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TownletError, match=r"cannot open the versions .* a file of that name is in the way"):
+    with pytest.raises(TownletError, match=r"cannot open the versions .* a file of that name already exists"):
         Versions(tmp_path / "file" / "versions", Twin)
 
 
