@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.decide.log import Log
+from townlet.decide.log import Log, LogStopped, read
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -130,3 +130,20 @@ def test_old_segments_are_not_removed_from_a_folder_that_took_the_place_of_the_l
         log.drop_before(50)
     log.close()
     assert contents(tmp_path / "log") == before
+
+
+def test_a_decision_log_whose_folder_was_replaced_takes_no_record_until_it_is_back(tmp_path: Path) -> None:
+    folder, away = tmp_path / "log", tmp_path / "away"
+    with Log(folder) as log:
+        assert log.wait(log.append(b"first"), 10)
+        folder.rename(away)
+        folder.mkdir()
+        log.check_lock()  # as once a second
+        with pytest.raises(LogStopped, match="the folder was replaced by another one"):
+            log.append(b"second")
+        assert list(folder.iterdir()) == []
+        folder.rmdir()
+        away.rename(folder)
+        log.check_lock()
+        assert log.wait(log.append(b"second"), 10)
+    assert [payload for _, payload in read(folder)] == [b"first", b"second"]

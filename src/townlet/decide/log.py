@@ -29,7 +29,8 @@ SEGMENT: Final = 64 << 20  # bytes, after which a new file begins
 WAITING: Final = 64 << 20  # bytes that may wait for the disk
 STUCK: Final = 3.0  # seconds in which the disk must have taken what it was given
 RETRY: Final = 1.0  # seconds between attempts while the disk fails
-CONTROL_EVERY: Final = 1.0  # seconds between two writes of the control data, while records are synced
+CHECK_EVERY: Final = 1.0  # seconds between two checks of the lock
+CONTROL_EVERY: Final = 5.0  # seconds between two writes of the control data: each delays one commit by an fsync
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -71,6 +72,7 @@ class Log:
         self._since = 0.0  # when the disk was last asked for something, in seconds that never go back
         self._size = 0  # bytes of these
         self._closing = False
+        self._misplaced: str | None = None  # why nothing is taken while another folder is at this path
         self._held = 0  # how many hold back what they append until they have all of it
         self._subscribers: tuple[Callable[[int], None], ...] = ()
         self._mutex, self._control_mutex = threading.Lock(), threading.Lock()
@@ -190,12 +192,30 @@ class Log:
             except TownletError as error:
                 self.control_problem = str(error)
 
+    def check_lock(self) -> None:
+        """Take no more records while the path does not name the locked folder."""
+        misplaced = None
+        try:
+            self._lock.check()
+        except TownletError as error:
+            misplaced = str(error)
+        with self._mutex:
+            if misplaced or self._misplaced:
+                self.problem = misplaced
+            self._misplaced = misplaced
+
     def _keep_control(self) -> None:
-        """Write the control data once a second, in a separate thread: a commit never waits for it."""
-        while not self._closed.wait(CONTROL_EVERY):
+        """Check the lock and write the control data now and then, in a separate thread: commits wait for neither.
+
+        Commits in between cannot reach another folder, since they write to an open file of this one.
+        """
+        due = time.monotonic() + CONTROL_EVERY
+        while not self._closed.wait(CHECK_EVERY):
+            self.check_lock()
             written = self._control.written
-            if self.control_problem or written is None or written.synced != self.synced:
+            if self.control_problem or written is None or (written.synced != self.synced and time.monotonic() >= due):
                 self.write_control()
+                due = time.monotonic() + CONTROL_EVERY
 
     def _run(self) -> None:
         while True:
@@ -206,7 +226,8 @@ class Log:
                     return
                 records, self._since = self._waiting[:], time.monotonic()
             try:
-                self._lock.check()
+                if self._tail.is_full:
+                    self._lock.check()  # the next segment is created by its path
                 count = self._tail.put(records)
             except Exception as error:  # whatever it is, this thread may not die of it
                 if not self._failed(error):
@@ -232,7 +253,7 @@ class Log:
             del self._waiting[:count]
             self._size -= size
             self.synced, self._segment = self._tail.synced, self._tail.segment
-            self.problem = None
+            self.problem = self._misplaced
             self._moved.notify_all()
             subscribers = self._subscribers
         for callback in subscribers:

@@ -137,9 +137,14 @@ class Tail:
         self.notices.append(StorageNotice("torn_tail", f"{what} were moved to {copy.name}", fix, grave=False))
         return True
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next record begins a segment."""
+        return self._descriptor is None or self._size >= self._segment_bytes
+
     def put(self, payloads: Sequence[bytes]) -> int:
         """Write as many of these records as the segment can hold; how many are on the disk now."""
-        if self._descriptor is None or self._size >= self._segment_bytes:
+        if self.is_full:
             self._begin()
         count = fitting([RECORD.size + len(payload) for payload in payloads], self._segment_bytes - self._size)
         group = enumerate(payloads[:count], 1)
