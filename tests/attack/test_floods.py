@@ -22,6 +22,7 @@ from pace import slower
 MARK = 1.0  # second, the 99th percentile
 BUDGET = 2048  # megabytes of a whole service, as the documentation states
 SHORT = 4.0  # seconds
+CAP = 256  # dashboards
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 
@@ -83,8 +84,8 @@ def test_statistics_sockets_are_capped_and_cheap(server: Process, count: int, se
     found, seen = asyncio.run(flooded(server, "sockets", url, count, seconds))
     check(found, server)
     refused = seen["close 1013 too many dashboards are open; this page tries again later"]
-    assert refused > 0
-    assert refused + seen["408"] + seen["503"] + seen["broken"] >= count - 256  # or dropped before their handshake
+    assert refused >= count - CAP
+    assert seen["101"] - refused <= CAP + 32  # some closures are still on their way when the flood ends
 
 
 @pytest.mark.parametrize("seconds", [6.0, pytest.param(60.0, marks=pytest.mark.long(minutes=1))])
