@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import secrets
 import sys
@@ -105,6 +106,8 @@ def serve(
 
     sys.setswitchinterval(SWITCH)
     application = open_app(folder, settings, accept_data_loss, server.descriptors)
+    gc.collect()
+    gc.freeze()  # else a full collection looks at all that the start has made, and pauses every game for 140 ms
     _announce(server, found)
     if show:
         open_page(server.one_time_link())

@@ -15,9 +15,7 @@ from townlet.decide.texts import parsed, written
 
 # Messages of one game that may wait for their answers; then it must wait, too. A territory remembers as many.
 IN_FLIGHT: Final = 64
-PATIENCE: Final = 20.0  # seconds in which a game must take an answer
-# How a conversation ends: the game left, or took nothing for too long.
-LEFT: Final = (WebSocketDisconnect, RuntimeError, TimeoutError)
+LEFT: Final = (WebSocketDisconnect, RuntimeError)  # the game left, or was dropped
 
 Promise = asyncio.Future[dict[str, Any]]
 
@@ -61,8 +59,7 @@ async def _listen(socket: WebSocket, answers: asyncio.Queue[Promise], desk: Desk
 async def _speak(socket: WebSocket, answers: asyncio.Queue[Promise]) -> None:
     while True:
         reply = await (await answers.get())
-        async with asyncio.timeout(PATIENCE):
-            await socket.send_text(written(reply).decode())
+        await socket.send_text(written(reply).decode())  # the server drops a client that does not read
 
 
 def _heard(text: str, desk: Desk, client: Connected) -> Promise:
