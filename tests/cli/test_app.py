@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import EVERY, VERBS, Program
+from pace import slower
 
 
 def test_all_commands_are_there() -> None:
@@ -121,7 +122,7 @@ def _wait_until_busy(pid: int, seconds: float = 30) -> None:
         pytest.skip("needs /proc to see when the program is under way")
     while time.monotonic() < deadline:
         if "llvmlite" in maps.read_text():
-            time.sleep(1.5)
+            time.sleep(2.0 * slower(time.monotonic))  # kernels are loaded, in callbacks that swallow interrupts
             return
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)

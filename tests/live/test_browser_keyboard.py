@@ -161,7 +161,7 @@ def test_the_list_of_runs_by_keyboard(look: Look, runs: tuple[Run, Run]) -> None
     look.page.keyboard.press("Enter")
     lines = look.page.locator("#run-list [role=option]")
     expect(look.page.locator("#run-list [aria-selected=true]")).to_be_focused()
-    at = lines.all_inner_texts().index(look.page.locator("#run-list [aria-selected=true]").inner_text())
+    at = lines.evaluate_all("lines => lines.findIndex(line => line.ariaSelected === 'true')")
     look.page.keyboard.press("ArrowDown" if at == 0 else "ArrowUp")
     expect(lines.nth(1 - at)).to_be_focused()
     look.page.keyboard.press("Enter")
