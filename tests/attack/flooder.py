@@ -32,7 +32,7 @@ class Flooder:
 
     async def run(self) -> None:
         """Until the time is over; connections that end are opened again."""
-        do = {"headers": self.send_header_slowly, "bodies": self.send_body_slowly, "sockets": self.stay}
+        do = {"headers": self.send_header_slowly, "sockets": self.stay}
         do["observations"] = self.observe
         work = do.get(self.kind, self.send_without_end)
         tasks = [asyncio.create_task(self.again(work, place)) for place in range(self.count)]
@@ -74,11 +74,6 @@ class Flooder:
             writer.write(b"X")
             await asyncio.wait([ended], timeout=1.0)
         self.seen[(await ended)[9:12].decode() or "closed"] += 1
-
-    async def send_body_slowly(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host = f"{self.parts.hostname}:{self.parts.port}"
-        writer.write(f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n".encode())
-        await self.send_header_slowly(reader, writer)
 
     async def shake_hands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         host, path = f"{self.parts.hostname}:{self.parts.port}", f"{self.parts.path}?{self.parts.query}"

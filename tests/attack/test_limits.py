@@ -117,12 +117,6 @@ def test_64_pings_at_once_are_answered_and_many_more_are_not(server: Process) ->
         asyncio.run(ping(10 * CONTROL))
 
 
-@pytest.mark.long(minutes=1)
-def test_a_body_that_does_not_arrive_is_dropped_after_thirty_seconds(server: Process) -> None:
-    _, seen = asyncio.run(flooded(server, "bodies", server.url, 10, 34.0))
-    assert seen["401"] + seen["403"] + seen["408"] + seen["421"] + seen["closed"] == seen["opened"] - 10
-
-
 def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_dropped() -> None:
     class Connection:
         dropped = False
@@ -159,6 +153,42 @@ async def answers_more_than_is_read(scope: Any, receive: Any, send: Any) -> None
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.send", "text": "x" * (40_000 if "small" in scope["path"] else 400_000)})
         await send({"type": "websocket.close"})
+
+
+async def reads_a_body(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "BODY", 0.5)
+    server = Server("127.0.0.1", 0, None, programs=True)
+
+    async def post(pause: float) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 20\r\n\r\n".encode())
+        answer = asyncio.create_task(reader.readline())
+        for _ in range(20):
+            writer.write(b"x")
+            await asyncio.wait([answer], timeout=pause)
+            if answer.done():
+                break
+        writer.close()
+        return await asyncio.wait_for(answer, 10)
+
+    async def attack() -> tuple[bytes, bytes]:
+        serving = asyncio.create_task(server.serve(reads_a_body))
+        await asyncio.sleep(0.3)
+        found = await post(0.001), await post(0.1)
+        server.stop()
+        await serving
+        return found
+
+    in_time, late = asyncio.run(attack())
+    assert in_time.startswith(b"HTTP/1.1 200")
+    assert late.startswith(b"HTTP/1.1 408")
 
 
 KEY = "A" * 22 + "=="
