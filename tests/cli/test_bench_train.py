@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from cli.program import Program
-from townlet.train.bench import BATCHES, STEPS, TARGET, _overrides, their_model
+from townlet.agents.peers import BATCHES, STEPS, TARGET
+from townlet.train.bench import _overrides, their_model
 from townlet.train.build import build
 from townlet.train.load import load
 from townlet.train.rounds import measure

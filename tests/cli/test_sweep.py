@@ -12,12 +12,11 @@ import pytest
 
 from cli.program import Program
 from small import ctrl_c_once_training
+from townlet.config.search import Searched
 from townlet.runs.folder import Run
 from townlet.train.load import load
-from townlet.train.recipes import titles
 from townlet.train.sweeps import study as studies
-from townlet.train.sweeps.space import KNOWN, check, space_of, split
-from townlet.train.sweeps.spec import Searched
+from townlet.train.sweeps.space import space_of, split
 
 SMALL = (
     "rows=2", "threads=1", "agent.n_steps=16", "evaluation.episodes=2", "evaluation.every=64",
@@ -35,15 +34,6 @@ def test_words_say_what_is_searched() -> None:
     assert space["agent.n_steps"].choices == (16, 32)
     assert space["network.hidden"].choices == ((8, 8), (16,))
     assert split(["world=../my-town.yaml", "network.hidden=[64, 64]"])[1] == {}
-
-
-@pytest.mark.parametrize("agent", KNOWN)
-def test_what_is_searched_by_default_goes_with_a_recipe_of_each_agent(agent: str) -> None:
-    shown = ("CartPole-v1:ppo", "CartPole-v1:dqn", "town-l2:drqn", "Bandit-v0:reinforce", "FrozenLake-v1:qlearning",
-             "town:pqn")  # fmt: skip
-    title = next(title for title in shown if title in titles() and load(title).recipe.agent.name == agent)
-    recipe = load(title).recipe
-    check(title, (), space_of(recipe, {}))
 
 
 def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from live.conftest import Page, Served
 from live.episodes import begin, by_hand, whole
 from live.test_security import SECRET, WAYS_OUT, ask
 from sharing import Runs
+from townlet.agents.settings import AdvantageEstimate
 from townlet.live import studio
-from townlet.live.episode import Judging, advantages
+from townlet.live.episode import advantages
 from townlet.train.launch import start
 from townlet.train.load import load
 
@@ -55,12 +56,16 @@ def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms:
 
 def test_advantages_are_temporal_differences_summed_up() -> None:
     rewards, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 1.5, 2.0])
-    steps = Judging(0.9, 0.0, 1.0, "")
+    steps = AdvantageEstimate(0.9, 0.0, 1.0, "")
     assert np.allclose(advantages(rewards, values, steps, terminated=True), [1.4, 2.35, 1.5])
     assert np.allclose(advantages(rewards, values, steps, terminated=False), [1.4, 2.35, 3.3])
     to_go = [1 + 0.9 * 2 + 0.81 * 3, 2 + 0.9 * 3, 3.0]
-    assert np.allclose(advantages(rewards, values, Judging(0.9, 1.0, 1.0, ""), terminated=True), to_go - values[:3])
-    assert np.allclose(advantages(rewards, values, Judging(0.9, 0.0, 2.0, ""), terminated=True), [2.4, 4.35, 4.5])
+    assert np.allclose(
+        advantages(rewards, values, AdvantageEstimate(0.9, 1.0, 1.0, ""), terminated=True), to_go - values[:3]
+    )
+    assert np.allclose(
+        advantages(rewards, values, AdvantageEstimate(0.9, 0.0, 2.0, ""), terminated=True), [2.4, 4.35, 4.5]
+    )
 
 
 def test_what_cannot_be_drawn_still_has_a_table(inspected: Served, gyms: Runs) -> None:

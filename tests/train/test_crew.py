@@ -262,7 +262,7 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
         (
             "town-foggy:drqn",
             [],
-            "several processes train ppo, pqn and dqn together, not drqn",
+            "drqn cannot be trained by several processes; start it without torchrun, or train dqn, ppo or pqn",
         ),
         ("town:dqn-curriculum", [], "several processes cannot follow one curriculum; write curriculum=null"),
         ("town:dqn-rnd", [], "several processes cannot follow one explore.bonus; write explore.bonus=null"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from townlet.agents.distributions import family
 from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Actions
 from townlet.nets.body import build_body
 from townlet.nets.heads import Spread, head, initialise
 from townlet.nets.spec import NetworkSpec
@@ -119,3 +121,21 @@ def make_actor_critic(
     network = ActorCritic(spec, layout, actions, shared, log_std)
     initialise(network, generator)
     return network.to(device)
+
+
+class PolicyHeads(Protocol):
+    """Settings that shape an actor-critic network."""
+
+    @property
+    def shared(self) -> bool:
+        """One body for policy and value."""
+
+    @property
+    def log_std(self) -> float:
+        """Logarithm of the initial standard deviation of continuous actions."""
+
+
+def policy_network(settings: PolicyHeads, spec: NetworkSpec, layout: Layout, actions: Actions) -> ActorCritic:
+    """The network of an agent that learns a policy, for inference."""
+    log_std = settings.log_std if family(actions).kind == "numbers" else None
+    return ActorCritic(spec, layout, actions.n, settings.shared, log_std)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from townlet.config.model import Model
+from townlet.agents.settings import AgentSettings
 from townlet.contract.counters import Counters
 from townlet.contract.crew import SOLO, Crew
 from townlet.contract.episodes import Episodes
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
     from townlet.agents.policy import Policy
     from townlet.agents.whole import Whole
-
-
-# Settings that an agent reads anew at every update, as far as it has them: they may be changed while it trains.
-Tunable = Literal["lr", "clip", "value_clip", "entropy", "value", "epochs"]
-TUNABLE: Final[tuple[str, ...]] = get_args(Tunable)
 
 
 @dataclass(frozen=True)
@@ -53,17 +48,20 @@ class Agent(Protocol):
     round: int  # vector steps between two calls of `learn`
     on_policy: bool  # nothing that was lived outlasts its round, so a state is small and a round can be begun anew
     bonus: Bonus | None  # what novelty is, to agents that are paid for it
-    outputs_are: Literal["values", "probabilities", "means"]  # what `outputs` gives
     behind: Tensor  # what stood behind the last act, as the agent has it; `outputs` reads it
     whole: Whole | None  # its part in rounds that nobody looks into; None where it has none
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     @property
-    def settings(self) -> Model:
+    def outputs_are(self) -> Literal["values", "probabilities", "means"]:
+        """What `outputs` gives."""
+
+    @property
+    def settings(self) -> AgentSettings:
         """Its settings as they are now."""
 
-    def tune(self, settings: Model) -> None:
-        """Go on with other values of what is TUNABLE, from the next update on."""
+    def tune(self, settings: AgentSettings) -> None:
+        """Go on with other values of what the registry calls tunable, from the next update on."""
 
     def act(self, seen: Seen) -> Tensor:
         """Exploring actions as the environment wants them. What must be kept of `seen` is copied.

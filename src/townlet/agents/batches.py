@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from townlet.agents.learner import Learner
-from townlet.config.model import Model
+from townlet.agents.settings import AgentSettings, SettingProblem
 from townlet.contract.vec_env import Ended, Step, VecEnv
 from townlet.memory.rollout import Rollout
 from townlet.nets.optimizers import Kind
@@ -19,7 +19,7 @@ from townlet.nets.optimizers import Kind
 TINY: Final = 1e-8
 
 
-class BatchSettings(Model):
+class BatchSettings(AgentSettings):
     """How many steps an update has, and how it goes through them."""
 
     n_steps: int = Field(128, ge=1, description="Steps of every row between updates. Raised, rarer and steadier ones.")
@@ -47,6 +47,18 @@ class BatchSettings(Model):
         """
         share = self.batch_size
         return share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + TINY)))
+
+    def resolved(self, rows: int) -> Self:
+        """The same with the size of a minibatch in steps; 1 stays, as it would be read as the share of all."""
+        size = self.batch_steps(rows * self.n_steps)
+        return self.model_copy(update={"batch_size": size}) if size > 1 else self
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """A minibatch larger than a rollout."""
+        if rows is not None and self.batch_size > (most := rows * self.n_steps):
+            rollout = f"a rollout has {most} steps ({rows} rows × {self.n_steps})"
+            what = f"agent.batch_size is {self.batch_size} and {rollout}"
+            yield SettingProblem("batch_size", what, "lower it, or write a share in (0, 1]")
 
 
 class Batched(Learner):

@@ -15,14 +15,22 @@ from torch import Tensor
 
 from townlet.agents.agent import Materials
 from townlet.agents.q_agent import QAgent, QSettings
+from townlet.agents.q_network import value_network
+from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
+from townlet.agents.settings import SettingProblem
 from townlet.agents.values import best_valid, pointwise_loss, pointwise_slope
 from townlet.config.schedule import Scheduled, value_at
+from townlet.config.search import Searched
 from townlet.errors import TownletError
 from townlet.memory.packing import Packing
 from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
+from townlet.nets.spec import MlpSpec, NetworkSpec
 from townlet.nets.ways import way
 
+# Numbers in the widest layer of an update up to which torch's threads wait for each other longer than they work: on an
+# idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
+SMALL_UPDATE: Final = 2**15
 DRAWN: Final = 2**20  # numbers of observations that are drawn at once, at most: 4 MiB, twice
 
 
@@ -36,6 +44,18 @@ class DqnSettings(QSettings):
         1, ge=1, description="rewards summed before bootstrapping: raised, news travels faster and noise grows"
     )
     prioritized: PrioritySpec | None = Field(None, description="draw transitions by their error; null draws uniformly")
+
+    def threads(self, network: NetworkSpec) -> int | None:
+        """One for small updates."""
+        small = isinstance(network, MlpSpec) and self.batch_size * max(network.widths, default=1) <= SMALL_UPDATE
+        return 1 if small else None
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """A batch larger than the replay buffer."""
+        yield from super().problems(rows)
+        if self.batch_size > self.replay:
+            what = f"agent.batch_size is {self.batch_size} and agent.replay holds only {self.replay}"
+            yield SettingProblem("replay", what, "raise agent.replay")
 
 
 class Dqn(QAgent):
@@ -135,3 +155,25 @@ class Dqn(QAgent):
             self.memory.reprioritize(batch.index, off)
             means = [column.sum() / s.batch_size for column in (loss, off, chosen)]
             yield torch.stack((*means, norm / self.crew.size)), batch.next_obs
+
+
+register(
+    AgentEntry(
+        settings=DqnSettings,
+        agent=Dqn,
+        network=value_network,
+        kind="value",
+        on_policy=False,
+        rows=64,
+        sweep={
+            "lr": LR_RANGE,
+            "gamma": GAMMA_CHOICES,
+            "n_step": Searched(choices=(1, 3, 5, 8)),
+            "batch_size": Searched(choices=(32, 64, 128, 256)),
+        },
+        smoke={"warmup": 64, "batch_size": 8, "replay": 1000, "update_every": 32},
+        shard_axes=("rows",),
+        unsharded=("prioritized",),
+        exported=("dueling", "double"),
+    )
+)

@@ -16,9 +16,12 @@ from torch import Tensor
 from townlet.agents.agent import Materials
 from townlet.agents.learner import refuse_voids
 from townlet.agents.q_agent import QAgent, QSettings
-from townlet.agents.q_network import QNetwork
+from townlet.agents.q_network import QNetwork, value_network
+from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
+from townlet.agents.settings import SettingProblem
 from townlet.agents.values import best_valid, pointwise_loss, pointwise_slope
 from townlet.config.schedule import Scheduled
+from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Step
@@ -57,6 +60,13 @@ class DrqnSettings(QSettings):
         True,
         description="the memory lasts through an episode; off, it is wiped before every step, lived or learned from",
     )
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """A replay buffer without room for one window of every row."""
+        yield from super().problems(rows)
+        if rows is not None and self.replay < (least := rows * (self.sequence + self.burn_in)):
+            what = f"agent.replay is {self.replay}, and one window of every row needs {least}"
+            yield SettingProblem("replay", what, "raise agent.replay, or lower rows or agent.sequence")
 
 
 class Drqn(QAgent):
@@ -177,3 +187,19 @@ class Drqn(QAgent):
         super().restore(state)
         self.hidden = self.network.start(self.hidden.shape[0])
         copy_tensor(self.hidden, state["hidden"], f"{self.name}: hidden")
+
+
+register(
+    AgentEntry(
+        settings=DrqnSettings,
+        agent=Drqn,
+        network=value_network,
+        kind="value",
+        on_policy=False,
+        recurrent="required",
+        rows=32,
+        sweep={"lr": LR_RANGE, "gamma": GAMMA_CHOICES, "n_step": Searched(choices=(1, 3, 5, 8))},
+        smoke={"warmup": 64, "batch_size": 2, "replay": 1000, "update_every": 32},
+        exported=("dueling", "carry", "double"),
+    )
+)

@@ -14,13 +14,17 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.actor import Actor
+from townlet.agents.actor_critic import policy_network
 from townlet.agents.agent import Materials, unasked
 from townlet.agents.batches import TINY, Batched, BatchSettings
 from townlet.agents.learner import LOOKED_AT, at_once, refuse_voids
 from townlet.agents.losses import explained_variance, surrogate_slope, value_slope
 from townlet.agents.passes import FIGURES, Passes
+from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
+from townlet.agents.settings import AdvantageEstimate, SettingProblem
 from townlet.agents.whole import Whole
 from townlet.config.schedule import Schedule, Scheduled, value_at
+from townlet.config.search import Searched
 from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
@@ -80,6 +84,20 @@ class PpoSettings(BatchSettings):
         description="Numbers that products of plain layers are made of. bfloat16 is several times as quick on a GPU.",
     )
     _from_0_on = field_validator("lr", *AIMS)(not_negative)
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """A minibatch larger than a rollout, or of one step where advantages are normalised per minibatch."""
+        yield from super().problems(rows)
+        steps = 0 if rows is None else rows * self.n_steps
+        if self.normalize_advantage == "batch" and self.batch_steps(steps) < 2 <= steps:
+            what = f"agent.batch_size gives minibatches of one step ({rows} rows × {self.n_steps})"
+            fix = "raise it: an advantage that is normalised by itself alone is always 0"
+            yield SettingProblem("batch_size", what, fix)
+
+    def advantage(self) -> AdvantageEstimate:
+        """GAE(λ), as in the update."""
+        text = f"Generalized advantage estimation (GAE) with λ = {self.gae_lambda:g}, from the values beside it."
+        return self._estimate(self.gae_lambda, text)
 
 
 class Aim(NamedTuple):
@@ -303,3 +321,28 @@ class Ppo(Actor, Batched):
         super().restore(state)
         copy_into(self._rows(), state["rows"], "ppo")
         restore_generator(self.generator, state["generator"], "ppo")
+
+
+register(
+    AgentEntry(
+        settings=PpoSettings,
+        agent=Ppo,
+        network=policy_network,
+        kind="policy",
+        on_policy=True,
+        recurrent="optional",
+        actions=ANY_ACTIONS,
+        rows=1024,
+        sweep={
+            "lr": LR_RANGE,
+            "gamma": GAMMA_CHOICES,
+            "gae_lambda": Searched(choices=(0.8, 0.9, 0.95, 0.98)),
+            "entropy": Searched(low=1e-5, high=0.1),
+            "epochs": Searched(choices=(2, 4, 10, 20)),
+            "clip": Searched(choices=(0.1, 0.2, 0.3)),
+        },
+        smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
+        tunable=("lr", "clip", "value_clip", "entropy", "value", "epochs"),
+        shard_axes=("rows",),
+    )
+)

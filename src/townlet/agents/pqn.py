@@ -6,7 +6,7 @@ What keeps it steady instead are λ-returns (Peng & Williams 1996), and layers t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -19,9 +19,12 @@ from townlet.agents.choosing import Choosing
 from townlet.agents.learner import LOOKED_AT, at_once
 from townlet.agents.policy import Policy
 from townlet.agents.q_agent import FIGURES
-from townlet.agents.q_network import QNetwork, make_q_network
+from townlet.agents.q_network import QNetwork, make_q_network, value_network
+from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
+from townlet.agents.settings import AdvantageEstimate
 from townlet.agents.values import Loss, best_valid, pointwise_loss, pointwise_slope, require_discrete
 from townlet.config.schedule import Scheduled
+from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
@@ -30,6 +33,7 @@ from townlet.explore.make import make_chooser
 from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.rollout import Rollout, Share
+from townlet.nets.spec import NetworkSpec
 from townlet.nets.ways import way
 
 
@@ -53,6 +57,16 @@ class PqnSettings(BatchSettings):
     )
 
     _from_0_on = field_validator("lr")(not_negative)
+
+    def hints(self, network: NetworkSpec) -> Iterator[str]:
+        """Layer normalisation takes the place of a target network (Gallici et al. 2024, §3)."""
+        if not network.layer_norm:
+            yield "pqn is steady by normalised layers, and network.layer_norm is false."
+
+    def advantage(self) -> AdvantageEstimate:
+        """The λ-return less the value, as in the update."""
+        text = f"The λ-return from here on with λ = {self.trace:g}, less the value."
+        return self._estimate(self.trace, text)
 
 
 class Pqn(Choosing, Batched):
@@ -177,3 +191,25 @@ class Pqn(Choosing, Batched):
         super().restore(state)
         copy_tensor(self.last_value, state["rows"]["last_value"], "pqn: last_value")
         restore_generator(self._generator, state["generator"], "pqn")
+
+
+register(
+    AgentEntry(
+        settings=PqnSettings,
+        agent=Pqn,
+        network=value_network,
+        kind="value",
+        on_policy=True,
+        rows=128,
+        sweep={
+            "lr": LR_RANGE,
+            "gamma": GAMMA_CHOICES,
+            "trace": Searched(choices=(0.3, 0.65, 0.9, 0.95)),
+            "epochs": Searched(choices=(1, 2, 4)),
+        },
+        smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
+        tunable=("lr", "epochs"),
+        shard_axes=("rows",),
+        exported=("dueling",),
+    )
+)

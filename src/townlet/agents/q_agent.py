@@ -16,8 +16,8 @@ from townlet.agents.choosing import Choosing
 from townlet.agents.learner import Learner
 from townlet.agents.policy import Policy
 from townlet.agents.q_network import QNetwork, make_q_network
+from townlet.agents.settings import AgentSettings, SettingProblem
 from townlet.agents.values import Loss, require_discrete
-from townlet.config.model import Model
 from townlet.config.schedule import Scheduled
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
@@ -30,7 +30,7 @@ FIGURES: Final = ("loss", "td_error", "mean_q", "grad_norm")
 LOOK: Final = 100  # updates between two looks for dead units: each costs as much as a part of an update
 
 
-class QSettings(Model):
+class QSettings(AgentSettings):
     """Settings of every agent that learns action values."""
 
     lr: Scheduled = Field(
@@ -81,6 +81,13 @@ class QSettings(Model):
     )
 
     _from_0_on = field_validator("lr")(not_negative)
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """A warm-up longer than the replay buffer."""
+        if self.warmup > self.replay:
+            what = f"agent.warmup waits for {self.warmup} steps and agent.replay keeps only {self.replay}"
+            fix = f"learning would never begin: lower agent.warmup to {self.replay} or less, or raise agent.replay"
+            yield SettingProblem("warmup", what, fix)
 
 
 class Memory(Stateful, Protocol):

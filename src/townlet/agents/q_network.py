@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
 from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Actions
 from townlet.nets.body import build_body
 from townlet.nets.heads import Dueling, head, initialise
 from townlet.nets.spec import NetworkSpec
@@ -59,3 +62,18 @@ def make_q_network(
     network = QNetwork(spec, layout, actions, dueling)
     initialise(network, generator)
     return network.to(device)
+
+
+class ValueHead(Protocol):
+    """Settings that shape a network of action values."""
+
+    @property
+    def dueling(self) -> bool:
+        """One head for the state's value and one for advantages."""
+
+
+def value_network(settings: ValueHead, spec: NetworkSpec, layout: Layout, actions: Actions) -> QNetwork:
+    """The network of an agent that learns action values, for inference."""
+    network = QNetwork(spec, layout, actions.n, settings.dueling)
+    network.carry = bool(getattr(settings, "carry", True))
+    return network

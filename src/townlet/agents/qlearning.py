@@ -15,23 +15,26 @@ from torch import Tensor, nn
 from townlet.agents.agent import Materials, unasked
 from townlet.agents.choosing import Choosing
 from townlet.agents.policy import Policy
+from townlet.agents.registry import GAMMA_CHOICES, AgentEntry, register
+from townlet.agents.settings import AgentSettings
 from townlet.agents.values import best_valid, require_discrete
-from townlet.config.model import Model
 from townlet.config.schedule import Scheduled, value_at
+from townlet.config.search import Searched
 from townlet.contract.layout import Layout
 from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State
-from townlet.contract.vec_env import Ended, Seen, Step
+from townlet.contract.vec_env import Actions, Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.make import make_chooser
 from townlet.explore.spec import ends
 from townlet.nets.optimizers import restore_weights, weights
+from townlet.nets.spec import NetworkSpec
 
 ROUND: Final = 16  # vector steps that figures are told of: values are learned at every one
 LARGEST: Final = 1 << 27  # numbers in a table, half a gibibyte
 
 
-class QLearningSettings(Model):
+class QLearningSettings(AgentSettings):
     """Settings of `qlearning`."""
 
     name: Literal["qlearning"] = "qlearning"
@@ -55,6 +58,10 @@ class QLearningSettings(Model):
         if not all(0 <= value <= 1 for value in ends(self.lr)):
             raise ValueError("`lr` is a share of the way; give values from 0 to 1")
         return self
+
+    def threads(self, network: NetworkSpec) -> int | None:
+        """One: an update touches few numbers."""
+        return 1
 
 
 class QTable(nn.Module):
@@ -209,3 +216,24 @@ class QLearning(Choosing):
         restore_weights(self.network, state["network"], "table")
         copy_tensor(self._told, state["told"], "qlearning: told")
         restore_generator(self._generator, state["generator"], "qlearning")
+
+
+def _table(settings: QLearningSettings, spec: NetworkSpec, layout: Layout, actions: Actions) -> QTable:
+    """The table for inference; there is no network."""
+    return QTable(layout, actions.n, double=settings.double)
+
+
+register(
+    AgentEntry(
+        settings=QLearningSettings,
+        agent=QLearning,
+        network=_table,
+        kind="value",
+        on_policy=False,
+        uses_network=False,
+        observations="index",
+        rows=16,
+        sweep={"lr": Searched(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
+        exported=("double",),
+    )
+)

@@ -15,11 +15,14 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.actor import Actor
+from townlet.agents.actor_critic import policy_network
 from townlet.agents.agent import Materials, unasked
 from townlet.agents.learner import at_once
 from townlet.agents.losses import explained_variance
-from townlet.config.model import Model
+from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, AgentEntry, register
+from townlet.agents.settings import AdvantageEstimate, AgentSettings
 from townlet.config.schedule import Schedule, Scheduled, value_at
+from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
@@ -33,7 +36,7 @@ FIGURES: Final = ("policy_loss", "value_loss", "entropy")
 AIMS: Final = {"entropy": "entropy_weight", "value": "value_weight"}  # what may be scheduled, and its figure
 
 
-class ReinforceSettings(Model):
+class ReinforceSettings(AgentSettings):
     """Settings of `reinforce`."""
 
     name: Literal["reinforce"] = "reinforce"
@@ -85,6 +88,12 @@ class ReinforceSettings(Model):
     )
 
     _from_0_on = field_validator("lr", *AIMS)(not_negative)
+
+    def advantage(self) -> AdvantageEstimate:
+        """The return less the learned value; without one, nothing."""
+        if self.baseline != "value":
+            return AdvantageEstimate(self.gamma, None, self.reward_scale, "Nothing: this agent has learned no values.")
+        return self._estimate(1.0, "The discounted rewards from here on, less the value.")
 
 
 class Reinforce(Actor):
@@ -213,3 +222,19 @@ class Reinforce(Actor):
         super().restore(state)
         copy_tensor(self._average, state["average"], "reinforce: average")
         restore_generator(self.generator, state["generator"], "reinforce")
+
+
+register(
+    AgentEntry(
+        settings=ReinforceSettings,
+        agent=Reinforce,
+        network=policy_network,
+        kind="policy",
+        on_policy=True,
+        actions=ANY_ACTIONS,
+        rows=16,
+        sweep={"lr": Searched(low=1e-4, high=1e-1), "gamma": GAMMA_CHOICES, "entropy": Searched(low=1e-5, high=0.1)},
+        smoke={"episodes": 1},
+        tunable=("lr", "entropy", "value"),
+    )
+)

@@ -11,7 +11,7 @@ import typer
 from townlet.cli.console import err, examples, out
 from townlet.cli.options import AsJson, WorldChanges, WorldName
 from townlet.cli.verbs import Verbs
-from townlet.errors import TownletError
+from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.sim.bench import Result
@@ -30,13 +30,6 @@ class Engine(StrEnum):
     NUMBA = "numba"
     TORCH = "torch"
     COMPILED = "compiled"
-
-
-class Agent(StrEnum):
-    """Who learns."""
-
-    PPO = "ppo"
-    DQN = "dqn"
 
 
 @app.command(
@@ -106,7 +99,8 @@ def _print_table(results: list[Result]) -> None:
 def train(
     world: Annotated[str, typer.Argument(metavar="WORLD", help="A shipped world with a Gymnasium id.")] = "town",
     agent: Annotated[
-        list[Agent] | None, typer.Option(metavar="ppo|dqn", help="Who learns; may be given again. By default all.")
+        list[str] | None,
+        typer.Option(metavar="AGENT", help="Which agent learns; may be given again. By default all with a peer."),
     ] = None,
     rows: Annotated[
         int | None,
@@ -130,7 +124,9 @@ def train(
     from townlet.train.bench import AGENTS, compare
 
     rows = rows or ROWS
-    agents = [a.value for a in dict.fromkeys(agent)] if agent else AGENTS
+    agents = list(dict.fromkeys(agent)) if agent else list(AGENTS)
+    if unknown := [name for name in agents if name not in AGENTS]:
+        raise TownletError(f"'{unknown[0][:60]}' has no peer to compare with", did_you_mean(unknown[0], AGENTS))
     with err().status(f"{world}, {rows} rows, {', '.join(agents)}"):
         found = compare(world, agents, rows, threads, seconds, TRAINING_ROUNDS, peers)
     if as_json:
@@ -139,14 +135,16 @@ def train(
         _print_training(found)
 
 
-def _rounds(world: str, agent: list[Agent] | None, rows: int, device: str, as_json: bool) -> None:
+def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json: bool) -> None:
     """Whole rounds on a device, with one epoch and with several."""
     from rich.table import Table
 
+    from townlet.train.load import load
     from townlet.train.rounds import EPOCHS, RECIPE, measure
 
-    if agent and agent != [Agent.PPO]:
-        raise TownletError(f"on '{device}' only whole rounds of ppo are measured", "leave out --agent")
+    measured = load(RECIPE).recipe.agent.name
+    if agent and agent != [measured]:
+        raise TownletError(f"on '{device}' only whole rounds of {measured} are measured", "leave out --agent")
     found = []
     for epochs in EPOCHS:
         with err().status(f"{RECIPE}, {rows} rows, {epochs} epochs"):

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from townlet.config.by_name import ByName
+
 LIMITS: Final = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
 ENTRIES: Final = {int: "whole numbers", float: "numbers", str: "texts", bool: "true or false"}
 
@@ -35,6 +37,14 @@ def keys_in_file(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
+def kinds_of_field(info: FieldInfo) -> tuple[Kind, ...]:
+    """The types that a field allows, without None; of a registry all that it has now."""
+    for mark in info.metadata:
+        if isinstance(mark, ByName):
+            return tuple(Kind(model) for model in mark.models())
+    return kinds_of(info.annotation, _limits(info.metadata))
+
+
 def kinds_of(annotation: Any, limits: Mapping[str, Any] | None = None) -> tuple[Kind, ...]:
     """The types that an annotation allows, without None."""
     limits = limits or {}
@@ -51,7 +61,7 @@ def below(kind: Kind, item: str | int) -> tuple[Kind, ...]:
     """The types allowed under a key or index of a value of this kind; none when nothing may be there."""
     if kind.model is not None:
         info = keys_in_file(kind.model).get(str(item))
-        return kinds_of(info.annotation, _limits(info.metadata)) if info else ()
+        return kinds_of_field(info) if info else ()
     origin, args = get_origin(kind.type), get_args(kind.type)
     if origin is dict:
         return kinds_of(args[1])

@@ -7,14 +7,12 @@ import io
 import math
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.agents.ppo import PpoSettings
-from townlet.agents.pqn import PqnSettings
-from townlet.agents.reinforce import ReinforceSettings
+from townlet.agents.settings import AdvantageEstimate
 from townlet.contract.layout import Block, Layout
 from townlet.contract.vec_env import Actions, Continuous, Discrete
 from townlet.live import pictures
@@ -29,35 +27,9 @@ OUTPUTS: Final = {"values": "q", "means": "mean", "deviations": "deviation", "pr
 Ended = Literal["terminated", "truncated", "stopped"]
 
 
-class Judging(NamedTuple):
-    """How an action is judged after the fact: GAE of `lam` from the recipe's discount; None where nothing judges it."""
-
-    gamma: float
-    lam: float | None
-    scale: float  # of rewards inside the agent, in which its values are told
-    words: str
-
-
-def judging(recipe: Recipe) -> Judging:
-    """What the agent of a recipe would think of its actions."""
-    agent = recipe.agent
-    gamma, scale = float(agent.gamma), float(agent.reward_scale)
-    if isinstance(agent, ReinforceSettings) and agent.baseline != "value":
-        return Judging(gamma, None, scale, "Nothing: this agent has learned no values.")
-    end = f" With γ = {gamma:g}, the discount of the recipe"
-    end += f", and rewards times {scale:g}, as the agent counts them." if scale != 1 else "."
-    if isinstance(agent, ReinforceSettings):
-        return Judging(gamma, 1.0, scale, f"The discounted rewards from here on, less the value.{end}")
-    if isinstance(agent, PpoSettings):
-        words = f"Generalized advantage estimation (GAE) with λ = {agent.gae_lambda:g}, from the values beside it.{end}"
-        return Judging(gamma, float(agent.gae_lambda), scale, words)
-    if isinstance(agent, PqnSettings):
-        words = f"The λ-return from here on with λ = {agent.trace:g}, less the value.{end}"
-        return Judging(gamma, float(agent.trace), scale, words)
-    return Judging(gamma, 0.0, scale, f"Temporal difference: reward + γ · next value − value.{end}")
-
-
-def advantages(rewards: NDArray[Any], values: NDArray[Any], judge: Judging, terminated: bool) -> NDArray[np.float64]:
+def advantages(
+    rewards: NDArray[Any], values: NDArray[Any], judge: AdvantageEstimate, terminated: bool
+) -> NDArray[np.float64]:
     """Of steps [T], from values [T + 1] of all moments; what is terminated has nothing more to expect."""
     found = np.zeros(len(rewards))
     follows = 0.0
@@ -87,14 +59,14 @@ class Episode:
         self._outputs: dict[str, list[list[float]]] = {}
         self._rewards: list[float] = []
         self._can: Actions = Discrete(())
-        self._judge = Judging(1.0, None, 1.0, "")
+        self._judge = AdvantageEstimate(1.0, None, 1.0, "")
         self._drawn: list[Block] = []
         self._told: list[Block] = []
         self._stacked = 1
 
     def cast(self, layout: Layout, actions: Actions, recipe: Recipe) -> None:
         """Who plays is known now, before the first moment."""
-        self._can, self._judge = actions, judging(recipe)
+        self._can, self._judge = actions, recipe.agent.advantage()
         self._stacked = recipe.gym.frame_stack if recipe.gym else 1
         self._drawn = [block for block in layout if block.kind == "picture"]
         self._told = [block for block in layout if block.kind != "picture"]
@@ -154,7 +126,7 @@ class Episode:
                 {"name": b.name, "looks": pictures.looks(b, self._stacked), "height": b.shape[1], "width": b.shape[2]}
                 for b in self._drawn
             ],
-            "advantage": self._judge.words,
+            "advantage": self._judge.text,
         }  # fmt: skip
 
     def part(self, since: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet import IDS
+from townlet.agents.peers import GAMMA, HIDDEN, LR, PEERS
 from townlet.contract.episodes import Episodes
 from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange
@@ -28,14 +29,8 @@ from townlet.train.build import build
 from townlet.train.collect import collect
 from townlet.train.load import load
 
-AGENTS: Final = ("ppo", "dqn")
+AGENTS: Final = tuple(PEERS)
 OURS, THEIRS = "townlet", "stable-baselines3"
-HIDDEN: Final = (64, 64)
-LR, GAMMA = 2.5e-4, 0.99
-# PPO: one pass is one rollout and its update.
-STEPS, EPOCHS, BATCHES, GAE, CLIP, ENTROPY, VALUE, PPO_NORM = 128, 4, 4, 0.95, 0.2, 0.01, 0.5, 0.5
-# DQN: one pass is so many steps of all rows, with one update after each.
-PASS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
 
 
 class Silent:
@@ -79,9 +74,7 @@ class Comparison:
 def settings() -> dict[str, dict[str, Any]]:
     """What both sides share."""
     both = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
-    ppo = {"n_steps": STEPS, "epochs": EPOCHS, "minibatches": BATCHES, "activation": "tanh"}
-    dqn = {"batch_size": BATCH, "replay": REPLAY, "updates_per_vector_step": 1, "target_every": TARGET}
-    return {"ppo": both | ppo, "dqn": both | dqn | {"activation": "relu", "double": False, "dueling": False}}
+    return {name: both | dict(peer.told) for name, peer in PEERS.items()}
 
 
 def compare(
@@ -111,7 +104,7 @@ def compare(
 def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
     """Our agent, built from a recipe as training does it."""
     training = build(load(f"town:{agent}", _overrides(world, agent, rows, threads)))
-    ear, passes = Silent(), PASS if agent == "dqn" else 1
+    ear, passes = Silent(), PEERS[agent].updates
 
     def play() -> int:
         for _ in range(passes):
@@ -128,23 +121,12 @@ def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
     }  # fmt: skip
-    ppo = {
-        "network.activation": "tanh", "agent.n_steps": STEPS, "agent.epochs": EPOCHS, "agent.batch_size": 1 / BATCHES,
-        "agent.gae_lambda": GAE, "agent.clip": CLIP, "agent.entropy": ENTROPY, "agent.value": VALUE,
-        "agent.max_grad_norm": PPO_NORM, "agent.shared": False,
-    }  # fmt: skip
-    dqn = {
-        "agent.batch_size": BATCH, "agent.replay": REPLAY, "agent.warmup": WARMUP, "agent.target_every": TARGET,
-        "agent.update_every": 1, "agent.updates": 1, "agent.n_step": 1, "agent.loss": "huber", "agent.double": False,
-        "agent.dueling": False, "agent.prioritized": None, "agent.max_grad_norm": DQN_NORM,
-        "explore.choose.schedule": EPSILON,
-    }  # fmt: skip
-    return as_words(both | (ppo if agent == "ppo" else dqn))
+    return as_words(both | dict(PEERS[agent].ours))
 
 
 def their_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
     """The peer's agent with the peer's own loop, in one process."""
-    model, steps = their_model(world, agent, rows), STEPS if agent == "ppo" else PASS
+    model, steps = their_model(world, agent, rows), PEERS[agent].steps
 
     def play() -> int:
         with as_it_comes():
@@ -167,22 +149,15 @@ def as_it_comes() -> Iterator[None]:
 
 def their_model(world: str, agent: str, rows: int) -> Any:
     """The peer's agent on the Gymnasium id of the same world."""
-    from stable_baselines3 import DQN, PPO
+    import stable_baselines3
     from stable_baselines3.common.env_util import make_vec_env
     from torch import nn
 
     name = next(key for key, value in IDS.items() if value == world)
     towns = make_vec_env(name, n_envs=rows, seed=0)
     both: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
-    if agent == "ppo":
-        return PPO(
-            "MlpPolicy", towns, n_steps=STEPS, n_epochs=EPOCHS, batch_size=rows * STEPS // BATCHES, gae_lambda=GAE,
-            clip_range=CLIP, ent_coef=ENTROPY, vf_coef=VALUE, max_grad_norm=PPO_NORM,
-            policy_kwargs={"net_arch": list(HIDDEN), "activation_fn": nn.Tanh}, **both,
-        )  # fmt: skip
-    return DQN(
-        "MlpPolicy", towns, batch_size=BATCH, buffer_size=REPLAY, learning_starts=WARMUP, train_freq=1,
-        gradient_steps=1, target_update_interval=TARGET * rows, exploration_initial_eps=EPSILON,
-        exploration_final_eps=EPSILON, max_grad_norm=DQN_NORM,
-        policy_kwargs={"net_arch": list(HIDDEN), "activation_fn": nn.ReLU}, **both,
-    )  # fmt: skip
+    peer = PEERS[agent]
+    shaped = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[peer.activation]}
+    sized = {key: int(value * rows) for key, value in peer.per_row.items()}
+    made = getattr(stable_baselines3, peer.library_class)
+    return made("MlpPolicy", towns, policy_kwargs=shaped, **both, **peer.theirs, **sized)

@@ -8,12 +8,7 @@ from typing import Any, Final, cast
 import torch
 
 from townlet.agents.agent import Agent, Materials
-from townlet.agents.dqn import Dqn
-from townlet.agents.drqn import Drqn
-from townlet.agents.ppo import Ppo
-from townlet.agents.pqn import Pqn
-from townlet.agents.qlearning import QLearning
-from townlet.agents.reinforce import Reinforce
+from townlet.agents.registry import entry
 from townlet.contract.counters import Counters
 from townlet.contract.crew import SOLO
 from townlet.contract.episodes import Episodes
@@ -36,14 +31,6 @@ from townlet.train.tuning import Tuning
 from townlet.train.whole import WholeRound, fits
 
 ENDLESS: Final = 10**6  # steps of an episode that nothing cuts short
-AGENTS: Final[dict[str, Any]] = {
-    "dqn": Dqn,
-    "drqn": Drqn,
-    "ppo": Ppo,
-    "pqn": Pqn,
-    "reinforce": Reinforce,
-    "qlearning": QLearning,
-}
 
 
 @dataclass
@@ -110,7 +97,7 @@ def build(loaded: Loaded, team: Team | None = None) -> Training:
         seen = cast(Steered, env).set(**curriculum.settings())
     limit = arena.limit or ENDLESS
     given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, crew)
-    agent: Agent = AGENTS[recipe.agent.name](recipe.agent, given)
+    agent = entry(recipe.agent.name).agent(recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
     tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
     made = Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)

@@ -28,8 +28,7 @@ FILES: Final = {
 
 def own_files(trained: TrainedPolicy) -> list[str]:
     """Files of the user's own that an agent needs wherever it plays."""
-    gym = trained.loaded.recipe.gym
-    return gym.own_files if gym else []
+    return trained.loaded.recipe.own_files
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from townlet.agents.registry import entry
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Continuous
 from townlet.errors import TownletError
@@ -81,9 +82,7 @@ def describe(trained: TrainedPolicy, layout: Layout) -> dict[str, str]:
         for b in layout
     ]  # fmt: skip
     agent: dict[str, Any] = {"name": recipe.agent.name}
-    for key in ("dueling", "carry", "double"):
-        if (value := getattr(recipe.agent, key, None)) is not None:
-            agent[key] = value
+    agent |= {key: getattr(recipe.agent, key) for key in entry(recipe.agent.name).exported}
     facts: dict[str, Any] = {
         "observation": blocks,
         "actions": actions.names,

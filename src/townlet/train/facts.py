@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet import __version__
+from townlet.runs import seal
 from townlet.train.load import Loaded
+from townlet.train.recipe import Recipe
 
 SECRET: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
 BESIDE: Final = ("torch", "numpy", "numba", "gymnasium")  # other packages whose versions matter
@@ -30,6 +32,7 @@ def facts(loaded: Loaded) -> dict[str, Any]:
 def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[str, Any]:
     """What meta.json says of a new run; `begun_with` tells whose weights it began with."""
     recipe = loaded.recipe
+    code = {"code": code_hashes(recipe)} if recipe.own_files else {}
     return {
         "recipe": recipe.title,
         "asked": loaded.asked,
@@ -45,7 +48,14 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
         "python": platform.python_version(),
         "machine": {"system": platform.platform(), "processor": platform.machine()},
         "commit": _commit(),
+        **code,
     }
+
+
+def code_hashes(recipe: Recipe) -> list[str | None]:
+    """The sha256 of each Python file of the user's own, in the order of `own_files`; None for one that is missing."""
+    files = [Path(file) for file in recipe.own_files]
+    return [seal.sha256(file) if file.is_file() else None for file in files]
 
 
 def _version(name: str) -> str | None:

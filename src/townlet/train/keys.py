@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from townlet.config.flow import flow
 from townlet.config.schedule import Schedule
-from townlet.config.shape import Kind, below, below_choices, keys_in_file, kinds_of
+from townlet.config.shape import Kind, below, below_choices, keys_in_file, kinds_of_field
 from townlet.errors import TownletError
 from townlet.train.recipe import Recipe
 
@@ -65,7 +65,7 @@ def _sections(model: type[BaseModel], path: str, title: str) -> Iterator[Section
 
 def _parts(info: FieldInfo) -> list[type[BaseModel]]:
     """The models that may stand under a key, alone or as entries of a list; schedules are told of once for all."""
-    kinds = [part for kind in kinds_of(info.annotation) for part in (kind, *below(kind, 0))]
+    kinds = [part for kind in kinds_of_field(info) for part in (kind, *below(kind, 0))]
     return [kind.model for kind in kinds if kind.model is not None and kind.model is not Schedule]
 
 

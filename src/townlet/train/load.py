@@ -9,10 +9,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from townlet.agents import registry
 from townlet.config.check import build, mend
 from townlet.config.json_schema import json_schema
 from townlet.config.overrides import apply
 from townlet.config.yaml import Node
+from townlet.envs import own
 from townlet.envs.spec import EnvSpec
 from townlet.errors import Mark, Mistake, Mistakes, TownletError, nearest
 from townlet.train.arena import Arena
@@ -63,6 +65,7 @@ def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) 
     `kept` are its worlds where somebody has them already.
     """
     node = merged(asked, overrides)
+    _register_agent(node)
     node, found = _without_strays(node)
     try:
         recipe = build(Recipe, node, STRUCTURE)
@@ -75,6 +78,19 @@ def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) 
         raise Mistakes([*found, *more])
     settled, notes = with_threshold(recipe, arena, node), tuple(unused(recipe, node))
     return Loaded(asked, tuple(overrides), settled, node, arena, notes)
+
+
+def _register_agent(node: Node) -> None:
+    """Run the file that registers the recipe's agent, where it names one and that is allowed; raises Mistakes."""
+    agent = node.child("agent")
+    name, file = (part.value if agent and (part := agent.child(key)) else None for key in ("name", "file"))
+    if isinstance(file, str):
+        try:
+            own.run(file)
+        except TownletError as error:
+            raise Mistakes(Mistake(m.what, m.fix, node.where("agent", "file")) for m in error.mistakes) from error
+    if isinstance(name, str) and (why := registry.broken(name)):
+        raise Mistakes([Mistake(f"the agent '{name}' cannot be used", why, node.where("agent", "name"))])
 
 
 def _changed_parts(node: Node, mended: Node) -> set[str]:
@@ -204,8 +220,7 @@ def _agent_keys(node: Node) -> list[str]:
     """The settings of the chosen agent, or of all agents when none is."""
     agent = node.child("agent")
     name = agent.child("name") if agent else None
-    union: Any = Recipe.model_fields["agent"].annotation
-    models = [model for model in union.__args__ if name is None or model.model_fields["name"].default == name.value]
+    models = [entry.settings for entry in registry.entries() if name is None or entry.name == name.value]
     return list(dict.fromkeys(key for model in models for key in model.model_fields))
 
 

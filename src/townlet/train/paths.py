@@ -10,8 +10,11 @@ from townlet.world import catalogue as worlds
 
 
 def seen_from(node: Node, folder: Path) -> Node:
-    """The same layer with the paths of files, of a world and of wrappers, seen from anywhere."""
+    """The same layer with absolute paths of files: of a world, of wrappers and of an agent."""
     node = _with_files(node, folder)
+    agent = node.child("agent")
+    if agent is not None:
+        node = _put(node, "agent", _with_file(agent, folder))
     world = node.child("world")
     if world is None or not isinstance(world.value, str) or not isinstance(node.value, dict):
         return node

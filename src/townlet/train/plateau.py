@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from townlet.agents.agent import Tunable
 from townlet.config.model import Model
 from townlet.contract.state import State
 
@@ -14,7 +13,9 @@ from townlet.contract.state import State
 class PlateauSpec(Model):
     """Another value of a setting of the agent, where the score of evaluations makes no progress."""
 
-    key: Tunable = Field(description="The setting of the agent that is changed.")
+    key: str = Field(
+        min_length=1, max_length=80, description="The setting of the agent that is changed, one of those in tune.yaml."
+    )
     patience: Annotated[float, Field(gt=0)] = Field(
         0.2,
         description="Without progress for this long the setting is changed, and again after as long: up to 1 a share "

@@ -9,16 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from townlet.agents.actor_critic import ActorCritic
-from townlet.agents.distributions import family
-from townlet.agents.drqn import DrqnSettings
 from townlet.agents.policy import Kind, Policy
-from townlet.agents.ppo import PpoSettings
-from townlet.agents.q_network import QNetwork
-from townlet.agents.qlearning import QLearningSettings, QTable
-from townlet.agents.reinforce import ReinforceSettings
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Actions, Continuous
+from townlet.agents.registry import entry
+from townlet.contract.vec_env import Continuous
 from townlet.envs.wrappers.stage import Scaling
 from townlet.errors import Mark, TownletError
 from townlet.nets.kernels import choose_kernels
@@ -28,7 +21,6 @@ from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.train.load import Loaded
-from townlet.train.recipe import Recipe
 from townlet.train.reopen import reopen
 from townlet.train.weights import chosen, training_state
 from townlet.world.tables import World
@@ -48,7 +40,8 @@ class TrainedPolicy:
     ) -> None:
         self.run, self.found, self.loaded, self.whole, self.kind = run, found, loaded, whole, kind
         self.info = dict(found.info)
-        self.network = whole.actor if isinstance(whole, ActorCritic) else whole
+        self._agent = entry(loaded.recipe.agent.name)
+        self.network = cast(nn.Module, whole.actor) if self._agent.kind == "policy" else whole
         self.layout, self.actions = loaded.arena.layout, loaded.arena.actions
         self._streams = streams
         self._policy = self.policy()
@@ -105,7 +98,7 @@ class TrainedPolicy:
         """
         steps = obs.unsqueeze(1) if self.hidden else obs  # without memory moments are as good as rows
         outputs = self.whole(steps, cast(Any, self.whole).start(steps.shape[-2]))
-        found: Tensor = outputs[1] if isinstance(self.whole, ActorCritic) else outputs[0].amax(-1)
+        found: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
         return found.flatten()
 
     def outputs(self, obs: Any, mask: Any = None, fresh: Any = None) -> dict[str, Any]:
@@ -156,24 +149,11 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> Tra
         raise TownletError(what, "bring it back to what it was", Mark(str(run.path)))
     arena.recall(state["env"])
     choose_kernels(isinstance(loaded.recipe.network, CnnSpec))
-    whole, kind = _network(loaded.recipe, arena.layout, arena.actions)
+    recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)
+    whole, kind = agent.network(recipe.agent, recipe.network, arena.layout, arena.actions), agent.outputs(arena.actions)
     restore_weights(whole, state["agent"]["network"])
     streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)
     return TrainedPolicy(run, found, loaded, whole.requires_grad_(False).eval(), kind, streams)
-
-
-def _network(recipe: Recipe, layout: Layout, actions: Actions) -> tuple[nn.Module, Kind]:
-    """The network that was trained, and what the part of it that acts gives."""
-    agent = recipe.agent
-    if isinstance(agent, QLearningSettings):
-        return QTable(layout, actions.n, double=agent.double), "values"
-    if isinstance(agent, PpoSettings | ReinforceSettings):
-        kind = family(actions).kind
-        log_std = agent.log_std if kind == "numbers" else None
-        return ActorCritic(recipe.network, layout, actions.n, agent.shared, log_std), kind
-    values = QNetwork(recipe.network, layout, actions.n, agent.dueling)
-    values.carry = agent.carry if isinstance(agent, DrqnSettings) else True
-    return values, "values"
 
 
 def require_interface(trained: TrainedPolicy, world: World) -> None:

@@ -8,14 +8,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from townlet.agents.batches import BatchSettings
-from townlet.agents.dqn import DqnSettings
-from townlet.agents.drqn import DrqnSettings
-from townlet.agents.ppo import PpoSettings
-from townlet.agents.pqn import PqnSettings
-from townlet.agents.qlearning import QLearningSettings
-from townlet.agents.reinforce import ReinforceSettings
+from townlet.agents.registry import entry, settings_models
+from townlet.agents.settings import AgentSettings
+from townlet.config.by_name import ByName
 from townlet.config.model import Model
+from townlet.config.search import Searched
 from townlet.curriculum.spec import CurriculumSpec
 from townlet.envs.spec import EnvSpec
 from townlet.explore.spec import ExploreSpec
@@ -23,23 +20,11 @@ from townlet.nets.spec import MlpSpec, NetworkSpec
 from townlet.rng import MAX_SEED
 from townlet.sim.exploring import StartsSpec
 from townlet.train.plateau import PlateauSpec
-from townlet.train.sweeps.spec import Searched
 
-# Rows where a recipe leaves the number to us: enough for smooth updates, few enough for two cores. The same on
-# every machine, since another number of rows is another experiment.
-AUTO_ROWS: Final = {"dqn": 64, "drqn": 32, "ppo": 1024, "pqn": 128, "reinforce": 16, "qlearning": 16}
-
-# Numbers in the widest layer of an update, up to which torch's threads wait for each other longer than they work: on
-# an idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
-SMALL_UPDATE: Final = 2**15
 LEAST_BETWEEN: Final = 1000  # env_steps between evaluations that are given as a share
 DEVICE: Final = r"^(cpu|cuda(:\d+)?)$"
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Every = Annotated[float, Field(gt=0)]
-AgentSettings = Annotated[
-    DqnSettings | DrqnSettings | PpoSettings | PqnSettings | ReinforceSettings | QLearningSettings,
-    Field(discriminator="name"),
-]
 
 
 class Result(Model):
@@ -219,7 +204,9 @@ class Recipe(Model):
     )
     starts: StartsSpec | None = Field(None, description="Exploring starts, in training only; off by default.")
 
-    agent: AgentSettings = Field(description="The algorithm by `name` and its settings.")
+    agent: Annotated[AgentSettings, ByName(settings_models)] = Field(
+        description="The algorithm by `name` and its settings."
+    )
     network: NetworkSpec = Field(default_factory=lambda: MlpSpec(name="mlp"), description="The network by `name`.")
     explore: ExploreSpec = Field(
         default_factory=ExploreSpec,
@@ -256,28 +243,26 @@ class Recipe(Model):
         return self.evaluation.metric
 
     @property
+    def own_files(self) -> list[str]:
+        """Python files of the user's own that it needs: of wrappers and of its agent."""
+        wrappers = self.gym.own_files if self.gym else []
+        return wrappers if self.agent.file is None else [*wrappers, self.agent.file]
+
+    @property
     def row_count(self) -> int:
         """The number of rows, also where the recipe says auto."""
-        return AUTO_ROWS[self.agent.name] if self.rows == "auto" else self.rows
+        return entry(self.agent.name).rows if self.rows == "auto" else self.rows
 
     @property
     def thread_count(self) -> int:
         """The number of threads, also where the recipe says auto."""
         if self.threads != "auto":
             return self.threads
-        agent, network = self.agent, self.network
-        if isinstance(agent, QLearningSettings):
-            return 1
-        if isinstance(agent, DqnSettings) and isinstance(network, MlpSpec):
-            update = agent.batch_size * max(network.widths, default=1)
-            return 1 if update <= SMALL_UPDATE else os.cpu_count() or 1
-        return os.cpu_count() or 1
+        return self.agent.threads(self.network) or os.cpu_count() or 1
 
     def settled(self) -> Recipe:
         """The same with numbers for all that `auto` or a share leaves open: for the run's own file."""
-        agent: AgentSettings = self.agent
-        if isinstance(agent, BatchSettings) and (size := agent.batch_steps(self.row_count * agent.n_steps)) > 1:
-            agent = agent.model_copy(update={"batch_size": size})  # a 1 would be the share of all
+        agent = self.agent.resolved(self.row_count)
         return self.model_copy(update={"rows": self.row_count, "threads": self.thread_count, "agent": agent})
 
     @property

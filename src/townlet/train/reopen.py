@@ -13,6 +13,7 @@ from typing import Any, Final
 from townlet.errors import Mistakes, TownletError
 from townlet.runs import seal
 from townlet.runs.folder import Run
+from townlet.train.facts import code_hashes
 from townlet.train.load import Loaded, load
 from townlet.train.recipe import Recipe
 from townlet.train.towns.arena import TownArena
@@ -34,11 +35,12 @@ def reopen(run: Run, overrides: Sequence[str] = ()) -> Loaded:
     before = load(str(run.resolved_file), earlier, kept)
     loaded = load(str(run.resolved_file), [*earlier, *overrides], kept) if overrides else before
     _refuse_changes(run, before.recipe, loaded)
+    code = tuple(_changed_code(run, loaded.recipe))
     if kept is None:
-        return loaded
+        return replace(loaded, notes=(*loaded.notes, *code))
     name = Path(loaded.recipe.world or loaded.recipe.env).stem  # a copy is not named after its file
     worlds = Worlds(*(replace(world, name=name) for world in kept))
-    return replace(loaded, arena=TownArena(worlds), notes=_notes(run, loaded))
+    return replace(loaded, arena=TownArena(worlds), notes=(*_notes(run, loaded), *code))
 
 
 def world_file(run: Run, role: str) -> Path:
@@ -62,6 +64,14 @@ def _notes(run: Run, loaded: Loaded) -> tuple[str, ...]:
         return (f"The world {name} is gone or cannot be read; this run has its own copy in {run.worlds}.",)
     same = all(a.content_hash == b.content_hash for a, b in zip(now, loaded.worlds, strict=True))
     return () if same else (f"The world {name} has changed since; this run keeps to its own copy in {run.worlds}.",)
+
+
+def _changed_code(run: Run, recipe: Recipe) -> Iterator[str]:
+    """A sentence for each Python file of the user's own that changed after the run started."""
+    known = run.meta().get("code", ())
+    for file, before, now in zip(recipe.own_files, known, code_hashes(recipe), strict=False):
+        if before != now:
+            yield f"{file} has changed since this run started: what follows is done by the new code."
 
 
 def _refuse_changes(run: Run, before: Recipe, after: Loaded) -> None:

@@ -7,12 +7,10 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from townlet.agents.batches import BatchSettings
-from townlet.agents.dqn import DqnSettings
-from townlet.agents.drqn import DrqnSettings
-from townlet.agents.ppo import PpoSettings
+from townlet.agents.registry import entries, entry
 from townlet.config.schedule import Schedule
 from townlet.config.yaml import Node
+from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete
 from townlet.errors import Mistake
 from townlet.train import wandb
 from townlet.train.arena import Arena
@@ -21,7 +19,11 @@ from townlet.train.towns.arena import TownArena
 from townlet.train.tuning import tunable
 from townlet.world.tables import World
 
-BY_VALUES: Final = ("dqn", "drqn", "pqn", "qlearning")  # agents that take the highest value
+ACTIONS: Final[dict[type[Actions], str]] = {
+    Discrete: "a list of actions",
+    Binary: "actions that are switches",
+    Continuous: "actions that are numbers",
+}
 TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
 
 
@@ -32,13 +34,14 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
     """
     said: list[tuple[tuple[str, ...], Iterator[Mistake]]] = [
         (("agent", "network"), _memory(recipe, node)),
-        (("agent", "rows"), _rows(recipe, node)),
-        (("agent",), _batches(recipe, node)),
+        (("agent",), _settings(recipe, node, None if "rows" in mended else recipe.row_count)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _shares(recipe, node)),
         (("agent", "plateau"), _plateaus(recipe, node)),
         (("metrics",), _loggers(recipe, node)),
         (("agent", "evaluation"), _drawn(recipe, node)),
     ]
+    if arena is not None:
+        said.append((("agent", "gym"), _supported(recipe, node, arena)))
     if recipe.gym is not None:
         said.append((TOWN, _of_towns(recipe, node)))
     elif isinstance(arena, TownArena):
@@ -51,11 +54,11 @@ def unused(recipe: Recipe, node: Node) -> Iterator[str]:
 
     And on what is missing where it is nearly always wanted.
     """
-    if recipe.agent.name == "pqn" and not recipe.network.layer_norm:
-        yield "pqn is steady by normalised layers, and network.layer_norm is false."
-    name, explore = recipe.agent.name, node.child("explore")
-    parts = [] if name in BY_VALUES or explore is None else [("explore.choose", explore.child("choose"))]
-    if name == "qlearning":
+    yield from recipe.agent.hints(recipe.network)
+    agent, explore = entry(recipe.agent.name), node.child("explore")
+    name = agent.name
+    parts = [] if agent.kind == "value" or explore is None else [("explore.choose", explore.child("choose"))]
+    if not agent.uses_network:
         parts.append(("network", node.child("network")))
     for path, part in parts:
         keys = part.value if part is not None and isinstance(part.value, dict) else {}
@@ -64,18 +67,33 @@ def unused(recipe: Recipe, node: Node) -> Iterator[str]:
 
 
 def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
-    name, recurrent = recipe.agent.name, recipe.network.remembers
-    if name == "drqn" and not recurrent:
-        what = f"drqn needs a network that remembers, and {recipe.network.name} does not"
+    agent, recurrent = entry(recipe.agent.name), recipe.network.remembers
+    if agent.recurrent == "required" and not recurrent:
+        what = f"{agent.name} needs a network that remembers, and {recipe.network.name} does not"
         yield Mistake(what, "take network spatial_recurrent, or add network.recurrent", node.where("agent", "name"))
-    instead = {"dqn": "drqn", "pqn": "drqn", "reinforce": "ppo"}.get(name)
-    if instead and recurrent:
-        what, fix = f"{name} cannot train a recurrent network", f"take agent {instead}, or leave network.recurrent out"
-        yield Mistake(what, fix, node.where("network", "recurrent"))
+    if agent.recurrent == "no" and agent.uses_network and recurrent:
+        instead = next((e.name for e in entries() if e.kind == agent.kind and e.recurrent != "no"), "")
+        fix = f"take agent {instead}, or leave network.recurrent out"
+        yield Mistake(f"{agent.name} cannot train a recurrent network", fix, node.where("network", "recurrent"))
+
+
+def _supported(recipe: Recipe, node: Node, arena: Arena) -> Iterator[Mistake]:
+    """Actions and observations that the agent cannot learn with."""
+    agent, where, layout = entry(recipe.agent.name), node.where("agent", "name"), arena.layout
+    if not isinstance(arena.actions, agent.actions):
+        needed = " or ".join(ACTIONS[kind] for kind in agent.actions)
+        what = f"{agent.name} needs {needed}, and this environment has {ACTIONS[type(arena.actions)]}"
+        others = [e.name for e in entries() if isinstance(arena.actions, e.actions)]
+        yield Mistake(what, f"take {' or '.join(others)}", where)
+    elif agent.observations == "index" and [(b.kind, b.size) for b in layout] != [("index", 1)]:
+        seen = ", ".join(layout.names)
+        what = f"{agent.name} needs an observation that is the number of a state, and this one is {seen}"
+        others = [e.name for e in entries() if e.observations == "any" and isinstance(arena.actions, e.actions)]
+        yield Mistake(what, f"take {' or '.join(others[:3])}, or an environment with discrete observations", where)
 
 
 def _drawn(recipe: Recipe, node: Node) -> Iterator[Mistake]:
-    if recipe.agent.name in BY_VALUES and not recipe.evaluation.deterministic:
+    if entry(recipe.agent.name).kind == "value" and not recipe.evaluation.deterministic:
         what = f"{recipe.agent.name} learns values and has no probabilities to draw from"
         yield Mistake(what, "leave out evaluation.deterministic", node.where("evaluation", "deterministic"))
 
@@ -86,41 +104,10 @@ def _loggers(recipe: Recipe, node: Node) -> Iterator[Mistake]:
         yield Mistake(what, wandb.INSTALL, node.where("metrics", "wandb"))
 
 
-def _rows(recipe: Recipe, node: Node) -> Iterator[Mistake]:
-    agent, rows = recipe.agent, recipe.row_count
-    if isinstance(agent, BatchSettings):
-        most = rows * agent.n_steps
-        if agent.batch_size > most:
-            what = (
-                f"agent.batch_size is {agent.batch_size} and a rollout has {most} steps ({rows} rows × {agent.n_steps})"
-            )
-            yield Mistake(what, "lower it, or write a share in (0, 1]", node.where("agent", "batch_size"))
-        elif (
-            isinstance(agent, PpoSettings)
-            and agent.batch_steps(most) < 2 <= most
-            and agent.normalize_advantage == "batch"
-        ):
-            what = f"agent.batch_size gives minibatches of one step ({rows} rows × {agent.n_steps})"
-            fix = "raise it: an advantage that is normalised by itself alone is always 0"
-            yield Mistake(what, fix, node.where("agent", "batch_size"))
-    if isinstance(agent, DrqnSettings):
-        least = rows * (agent.sequence + agent.burn_in)
-        if agent.replay < least:
-            what = f"agent.replay is {agent.replay}, and one window of every row needs {least}"
-            yield Mistake(what, "raise agent.replay, or lower rows or agent.sequence", node.where("agent", "replay"))
-
-
-def _batches(recipe: Recipe, node: Node) -> Iterator[Mistake]:
-    agent = recipe.agent
-    if not isinstance(agent, DqnSettings | DrqnSettings):
-        return
-    if isinstance(agent, DqnSettings) and agent.batch_size > agent.replay:
-        what = f"agent.batch_size is {agent.batch_size} and agent.replay holds only {agent.replay}"
-        yield Mistake(what, "raise agent.replay", node.where("agent", "replay"))
-    if agent.warmup > agent.replay:
-        what = f"agent.warmup waits for {agent.warmup} steps and agent.replay keeps only {agent.replay}"
-        fix = f"learning would never begin: lower agent.warmup to {agent.replay} or less, or raise agent.replay"
-        yield Mistake(what, fix, node.where("agent", "warmup"))
+def _settings(recipe: Recipe, node: Node, rows: int | None) -> Iterator[Mistake]:
+    """Settings of the agent that contradict each other, or the number of rows where that is known."""
+    for problem in recipe.agent.problems(rows):
+        yield Mistake(problem.what, problem.fix, node.where("agent", problem.key))
 
 
 def _plateaus(recipe: Recipe, node: Node) -> Iterator[Mistake]:

@@ -9,8 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from townlet.agents.registry import entry
 from townlet.envs import extras
 from townlet.errors import TownletError
+from townlet.train.api import as_words
 from townlet.train.launch import start
 from townlet.train.listing import Line
 from townlet.train.load import load
@@ -22,14 +24,6 @@ MOMENT: Final = (
     f"rows={ROWS}", "threads=1", "budget.env_steps=256", "evaluation.episodes=1", "evaluation.every=256",
     "metrics.tensorboard=false", "metrics.report=false",
 )  # fmt: skip
-OF_AGENTS: Final = {
-    "ppo": ("agent.n_steps=32", "agent.batch_size=32", "agent.epochs=1"),
-    "pqn": ("agent.n_steps=32", "agent.batch_size=32", "agent.epochs=1"),
-    "dqn": ("agent.warmup=64", "agent.batch_size=8", "agent.replay=1000", "agent.update_every=32"),
-    "drqn": ("agent.warmup=64", "agent.batch_size=2", "agent.replay=1000", "agent.update_every=32"),
-    "reinforce": ("agent.episodes=1",),
-    "qlearning": (),
-}
 ANYWHERE: Final = "CartPole-v1"  # where settings for any environment are tried
 STEPS: Final = 32  # of an episode
 
@@ -73,4 +67,5 @@ def _words(title: str) -> list[str]:
     recipe = load(title, somewhere).recipe
     short = f"change.max_steps={STEPS}" if recipe.gym is None else f"gym.max_episode_steps={STEPS}"
     measured = () if recipe.gym is not None else (f"evaluation.change.max_steps={STEPS}",)
-    return [*somewhere, *MOMENT, *OF_AGENTS[recipe.agent.name], short, *measured]
+    settings = as_words({f"agent.{key}": value for key, value in entry(recipe.agent.name).smoke.items()})
+    return [*somewhere, *MOMENT, *settings, short, *measured]

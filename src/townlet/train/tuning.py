@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from townlet.agents.agent import TUNABLE, Agent
+from townlet.agents.agent import Agent
+from townlet.agents.registry import entry
+from townlet.agents.settings import AgentSettings
 from townlet.config.check import build
 from townlet.config.flow import flow
 from townlet.config.model import Model
@@ -114,7 +116,7 @@ class Tuning:
             raise Mistakes(Mistake(what.format(key[:40]), did_you_mean(key, known), said.where(key)) for key in wrong)
         return {key: value for key, value in dumped(self._built({}, said)).items() if key in said.value}
 
-    def _built(self, values: Mapping[str, Any], said: Node | None = None) -> Model:
+    def _built(self, values: Mapping[str, Any], said: Node | None = None) -> AgentSettings:
         """All settings as they are with these values; raises Mistakes."""
         whole = parse(json.dumps(self._own | self._changed | dict(values)), "the settings")
         assert isinstance(whole.value, dict)
@@ -153,12 +155,12 @@ def dumped(settings: Model) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
-def tunable(settings: Model) -> list[str]:
+def tunable(settings: AgentSettings) -> list[str]:
     """What may change while an agent with these settings trains."""
-    return [key for key in TUNABLE if key in type(settings).model_fields]
+    return list(entry(settings.name).tunable)
 
 
-def tune_text(settings: Model) -> str:
+def tune_text(settings: AgentSettings) -> str:
     """tune.yaml at the beginning: what could be changed, and nothing that is."""
     about, values = type(settings).model_fields, dumped(settings)
     lines = (f"# {key}: {flow(values[key])}  # {about[key].description}\n" for key in tunable(settings))

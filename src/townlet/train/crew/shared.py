@@ -6,9 +6,7 @@ from typing import Final
 
 import torch
 
-from townlet.agents.dqn import DqnSettings
-from townlet.agents.ppo import PpoSettings
-from townlet.agents.pqn import PqnSettings
+from townlet.agents.registry import entries, entry
 from townlet.errors import TownletError
 from townlet.sim.tape import WATCHED
 from townlet.train.crew.team import Team
@@ -19,17 +17,15 @@ ALONE: Final = "start it without torchrun"
 
 def require_shared(recipe: Recipe, team: Team) -> None:
     """Refuse what cannot be split over these processes."""
-    agent, size = recipe.agent, team.size
+    agent, size = entry(recipe.agent.name), team.size
     if recipe.gym is not None:
         what = "several processes train towns together, not environments of Gymnasium"
         raise TownletError(what, f"{ALONE}, and let its rows live in processes with gym.vectorization=async")
-    if not isinstance(agent, PpoSettings | PqnSettings | DqnSettings):
-        raise TownletError(f"several processes train ppo, pqn and dqn together, not {agent.name}", ALONE)
-    kept = {
-        "curriculum": recipe.curriculum,
-        "explore.bonus": recipe.explore.bonus,
-        "agent.prioritized": agent.prioritized if isinstance(agent, DqnSettings) else None,
-    }
+    if "rows" not in agent.shard_axes:
+        able = _or([e.name for e in entries() if "rows" in e.shard_axes])
+        raise TownletError(f"{agent.name} cannot be trained by several processes", f"{ALONE}, or train {able}")
+    kept = {"curriculum": recipe.curriculum, "explore.bonus": recipe.explore.bonus}
+    kept |= {f"agent.{key}": getattr(recipe.agent, key) for key in agent.unsharded}
     for key, asked in kept.items():
         if asked is not None:
             raise TownletError(f"several processes cannot follow one {key}", f"write {key}=null, or {ALONE}")

@@ -8,15 +8,16 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from townlet.agents.registry import entry
 from townlet.config.flow import flow
 from townlet.config.schedule import Schedule
+from townlet.config.search import Searched
 from townlet.config.shape import keys_in_file, kinds_of
 from townlet.config.yaml import parse_value
 from townlet.errors import Mark, TownletError
 from townlet.train.load import load
 from townlet.train.overlay import normal
 from townlet.train.recipe import Recipe
-from townlet.train.sweeps.spec import Searched
 
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 STRETCH: Final = re.compile(rf"({NUMBER})\.\.({NUMBER})")
@@ -25,39 +26,6 @@ BETWEEN: Final = re.compile(r""",(?![^\[{("']*[\]})"'])""")
 DIGITS: Final = 4  # of a number that is drawn: more say nothing and are hard to read
 
 Space = dict[str, Searched]
-
-
-def _stretch(low: float, high: float) -> Searched:
-    return Searched(low=low, high=high)
-
-
-def _one_of(*choices: float) -> Searched:
-    return Searched(choices=choices)
-
-
-GAMMA: Final = _one_of(0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
-Q_LEARNING: Final = {"agent.lr": _stretch(1e-5, 1e-2), "agent.gamma": GAMMA, "agent.n_step": _one_of(1, 3, 5, 8)}
-# What is searched where nobody says: the few settings that decide most, in widths that hold what papers use.
-KNOWN: Final[dict[str, Space]] = {
-    "ppo": {
-        "agent.lr": _stretch(1e-5, 1e-2),
-        "agent.gamma": GAMMA,
-        "agent.gae_lambda": _one_of(0.8, 0.9, 0.95, 0.98),
-        "agent.entropy": _stretch(1e-5, 0.1),
-        "agent.epochs": _one_of(2, 4, 10, 20),
-        "agent.clip": _one_of(0.1, 0.2, 0.3),
-    },
-    "dqn": {**Q_LEARNING, "agent.batch_size": _one_of(32, 64, 128, 256)},
-    "drqn": {**Q_LEARNING},
-    "pqn": {
-        "agent.lr": _stretch(1e-5, 1e-2),
-        "agent.gamma": GAMMA,
-        "agent.trace": _one_of(0.3, 0.65, 0.9, 0.95),
-        "agent.epochs": _one_of(1, 2, 4),
-    },
-    "reinforce": {"agent.lr": _stretch(1e-4, 1e-1), "agent.gamma": GAMMA, "agent.entropy": _stretch(1e-5, 0.1)},
-    "qlearning": {"agent.lr": _stretch(0.005, 1.0), "agent.gamma": GAMMA},
-}
 
 
 def split(words: Sequence[str]) -> tuple[list[str], Space]:
@@ -95,10 +63,11 @@ def space_of(recipe: Recipe, said: Space) -> Space:
 
 
 def _known(recipe: Recipe) -> Space:
-    """The built-in space; of a value that changes while a run goes on its start is searched, so that its way stays."""
+    """The agent's own space. Of a scheduled value the start is searched, so that the schedule keeps its shape."""
+    known = {f"agent.{key}": searched for key, searched in entry(recipe.agent.name).sweep.items()}
     return {
         f"{path}.start" if isinstance(_at(recipe, path), Schedule) else path: searched
-        for path, searched in KNOWN[recipe.agent.name].items()
+        for path, searched in known.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""What may be said of a key that a sweep searches."""
+"""Values that a search over settings may try for one key."""
 
 from __future__ import annotations
 

@@ -1,0 +1,133 @@
+"""The registry of agents: one entry per algorithm, with every fact that other packages need to know about it.
+
+An agent file ends with `register(AgentEntry(...))`. Agents of users register the same way: from a file that a recipe
+names, or from an installed package whose entry point in the group `townlet.agents` is such an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from townlet.agents.agent import Agent, Materials
+from townlet.agents.distributions import family
+from townlet.agents.policy import Kind
+from townlet.agents.settings import AgentSettings
+from townlet.config.search import Searched
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete
+from townlet.errors import TownletError, did_you_mean
+from townlet.nets.spec import NetworkSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+BUILT_IN: Final = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")  # modules of this package
+GROUP: Final = "townlet.agents"
+ANY_ACTIONS: Final = (Discrete, Binary, Continuous)
+LR_RANGE: Final = Searched(low=1e-5, high=1e-2)  # to search in, unless an agent needs another
+GAMMA_CHOICES: Final = Searched(choices=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999))
+
+
+@dataclass(frozen=True)
+class AgentEntry:
+    """Facts about one agent.
+
+    The network is a module with `hidden` (width of its recurrent state, 0 without one) and `start(rows)`. Of kind
+    "value" it maps (obs, hidden) to (action values, hidden). Of kind "policy" it maps them to (outputs, state value,
+    hidden), and its part `actor` to (outputs, hidden). The state of the agent holds its weights as "network".
+    """
+
+    settings: type[AgentSettings]
+    agent: Callable[[Any, Materials], Agent]
+    network: Callable[[Any, NetworkSpec, Layout, Actions], nn.Module]  # for inference, without trained weights
+    kind: Literal["value", "policy"]
+    on_policy: bool  # learns only from what its current policy did
+    rows: int  # where a recipe says `auto`: smooth updates on two cores, the same on every machine
+    recurrent: Literal["no", "optional", "required"] = "no"
+    uses_network: bool = True  # False where `network` in the recipe changes nothing, as for a table
+    actions: tuple[type[Actions], ...] = (Discrete,)
+    observations: Literal["any", "index"] = "any"  # "index": the observation is the number of a state
+    sweep: Mapping[str, Searched] = field(default_factory=dict)  # settings that matter most, with usual ranges
+    smoke: Mapping[str, Any] = field(default_factory=dict)  # settings with which 2 rows learn within 256 env_steps
+    tunable: tuple[str, ...] = ("lr",)  # settings read at every update, so that they may change during training
+    shard_axes: tuple[Literal["rows"], ...] = ()  # along which several processes can share one training
+    unsharded: tuple[str, ...] = ()  # settings that must be null for that
+    exported: tuple[str, ...] = ()  # settings that shape the network, stated in exported files
+
+    @property
+    def name(self) -> str:
+        """The name in recipes."""
+        return str(self.settings.model_fields["name"].default)
+
+    def outputs(self, actions: Actions) -> Kind:
+        """What the acting part of the network returns for these actions."""
+        return "values" if self.kind == "value" else family(actions).kind
+
+
+_entries: dict[str, AgentEntry] = {}
+_broken: dict[str, str] = {}  # installed agents that could not be loaded, and why
+_discovered = False
+
+
+def register(entry: AgentEntry) -> AgentEntry:
+    """Add an agent. A name of your own may be registered again, for the next version of a file; a built-in may not."""
+    name = entry.name
+    if not name.isidentifier():
+        fix = 'give the settings a field name: Literal["my_agent"] = "my_agent"'
+        raise TownletError(f"{entry.settings.__name__} does not name an agent", fix)
+    module = entry.settings.__module__
+    if name in BUILT_IN and module != f"{__package__}.{name}":
+        raise TownletError(f"an agent '{name}' is built in", f"choose another name in {entry.settings.__name__}")
+    unknown = [key for key in (*entry.sweep, *entry.smoke, *entry.tunable) if key not in entry.settings.model_fields]
+    if unknown:
+        raise TownletError(f"the agent '{name}' has no setting '{unknown[0]}'", "correct its AgentEntry")
+    _entries[name] = entry
+    return entry
+
+
+def entry(name: str) -> AgentEntry:
+    """The agent of that name."""
+    known = {one.name: one for one in entries()}
+    if name not in known:
+        raise TownletError(f"no agent '{name[:60]}' is registered", broken(name) or did_you_mean(name, [*known]))
+    return known[name]
+
+
+def entries() -> tuple[AgentEntry, ...]:
+    """All agents: those built in, then others by name."""
+    global _discovered
+    if not _discovered:
+        _discovered = True
+        for name in BUILT_IN:
+            import_module(f"{__package__}.{name}")
+        _load_installed()
+    return tuple(_entries[name] for name in (*BUILT_IN, *sorted(_entries.keys() - {*BUILT_IN})))
+
+
+def settings_models() -> tuple[type[AgentSettings], ...]:
+    """The settings models of all agents."""
+    return tuple(one.settings for one in entries())
+
+
+def broken(name: str) -> str:
+    """Why an installed agent of that name could not be loaded; empty where there is no such problem."""
+    entries()
+    return _broken.get(name, "")
+
+
+def _load_installed() -> None:
+    """Register the agents of installed packages. A broken one must not stop those who do not use it."""
+    for point in entry_points(group=GROUP):
+        package = point.dist.name if point.dist else point.value
+        try:
+            found = point.load()
+            if not isinstance(found, AgentEntry):
+                raise TypeError(f"{point.value} is no AgentEntry")
+            register(found)
+        except Exception as error:
+            why = f"the installed package {package} cannot be loaded: {type(error).__name__}: {error}"
+            _broken[point.name] = why.replace("\n", " ")[:300]

@@ -1,0 +1,67 @@
+"""What every agent's settings have in common: the fields that other packages read, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Self
+
+from pydantic import Field
+
+from townlet.config.model import Model
+from townlet.nets.spec import NetworkSpec
+
+
+class SettingProblem(NamedTuple):
+    """A setting that does not fit the others: its key, what is wrong, and what to do."""
+
+    key: str
+    what: str
+    fix: str
+
+
+class AdvantageEstimate(NamedTuple):
+    """How an action is judged after the fact: GAE(`lam`) over the agent's values; `lam` is None without values."""
+
+    gamma: float
+    lam: float | None
+    scale: float  # factor on rewards inside the agent, in which its values are measured
+    text: str  # for people
+
+
+class AgentSettings(Model):
+    """Settings of an agent. A subclass narrows `name` to a literal, by which recipes choose it."""
+
+    name: str
+    file: str | None = Field(
+        None,
+        exclude_if=lambda file: file is None,
+        description="The .py file that registers an agent of your own, relative to the recipe; runs with --allow-code.",
+    )
+    gamma: float = Field(0.99, ge=0, le=1, description="Discount. Raised, it looks further ahead and learns slower.")
+
+    def resolved(self, rows: int) -> Self:
+        """The same settings with numbers in place of shares, for a run of this many rows."""
+        return self
+
+    def threads(self, network: NetworkSpec) -> int | None:
+        """Threads of torch that serve this agent best; None stands for one per core."""
+        return None
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """Settings that contradict each other. `rows` is None where the number of rows is not known."""
+        yield from ()
+
+    def hints(self, network: NetworkSpec) -> Iterator[str]:
+        """Sentences on choices that are legal and rarely wanted."""
+        yield from ()
+
+    def advantage(self) -> AdvantageEstimate:
+        """How the page judges actions after the fact; by default by the one-step temporal difference."""
+        return self._estimate(0.0, "Temporal difference: reward + γ · next value − value.")
+
+    def _estimate(self, lam: float, text: str) -> AdvantageEstimate:
+        """GAE(λ) with this agent's discount and reward scale, both of which the text states."""
+        gamma, scale = float(self.gamma), float(getattr(self, "reward_scale", 1.0))
+        text += f" With γ = {gamma:g}, the discount of the recipe"
+        text += f", and rewards times {scale:g}, as the agent counts them." if scale != 1 else "."
+        return AdvantageEstimate(gamma, float(lam), scale, text)
