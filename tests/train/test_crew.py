@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -18,12 +16,12 @@ import torch
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.tree import flatten
 from townlet.train.api import train
 from townlet.train.crew.shared import require_shared
 from townlet.train.crew.team import Team
 from townlet.train.launch import Outcome, resume, start
 from townlet.train.load import load
+from train.processes import WAIT, Launch, last, the_same
 from train.tiny import tiny
 
 SMALL = ("rows=24", "metrics.every=240", "evaluation.every=1e4")
@@ -32,8 +30,6 @@ SETTINGS = {
     "town:dqn": ("agent.replay=480", "agent.warmup=96", "agent.batch_size=16", "agent.updates=2"),
 }
 STEPS, MIDDLE = 2880, 960
-TOLERANCE = 1e-5
-WAIT = 120.0
 LONG = pytest.mark.long(minutes=1)
 
 
@@ -41,48 +37,6 @@ class Four:
     """What is asked of a team before it is there."""
 
     size = beside = 4
-
-
-Launch = Callable[..., "Processes"]
-
-
-class Processes:
-    """So many processes of one training, as torchrun would start them."""
-
-    def __init__(self, count: int, words: tuple[str, ...], program: tuple[str, ...]) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-        self.all = [
-            subprocess.Popen(
-                [sys.executable, *program, "train", *words],
-                env=os.environ | shared | {"RANK": str(rank)},
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-            for rank in range(count)
-        ]  # fmt: skip
-
-    def ends(self) -> list[tuple[int, str]]:
-        """How each ended, and what it said."""
-        said = [process.communicate(timeout=WAIT)[0] for process in self.all]
-        return [(process.returncode, words) for process, words in zip(self.all, said, strict=True)]
-
-
-@pytest.fixture
-def launch() -> Iterator[Launch]:
-    """`launch(2, words)`; none of them outlives the test."""
-    begun: list[Processes] = []
-
-    def go(count: int, *words: str, program: tuple[str, ...] = ("-m", "townlet")) -> Processes:
-        begun.append(Processes(count, words, program))
-        return begun[-1]
-
-    yield go
-    for processes in begun:
-        for process in processes.all:
-            process.kill()
-            process.communicate()
 
 
 def words_of(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
@@ -94,40 +48,7 @@ def alone(recipe: str, root: Path, pause_at: int | None = None) -> Outcome:
     return start(tiny(recipe, *words_of(recipe)), root, pause_at=pause_at)
 
 
-def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
-    """The newest checkpoint: what it holds, and what it says."""
-    found = checkpoint.newest(run.checkpoints)
-    assert found is not None
-    state, info = checkpoint.read(found.path)
-    return flatten(state), info
-
-
-def the_same(one: Run, other: Run) -> None:
-    """Weights, rows, memory and counters are equal, but for the order in which numbers were added up."""
-    (state, info), (found, told) = last(one), last(other)
-    for name in ("env_steps", "updates", "episodes"):
-        assert info[name] == told[name], name
-    assert int(str(info["updates"])) >= 50
-    for name, value in state.items():
-        if not name.startswith("training/"):
-            continue
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            torch.testing.assert_close(found[name], value, atol=TOLERANCE, rtol=TOLERANCE, msg=name)
-        elif isinstance(value, torch.Tensor):
-            assert torch.equal(torch.as_tensor(found[name]), value), name
-
-
-def test_two_ppo_equal_one_and_one_goes_on_where_two_stopped(tmp_path: Path, launch: Launch) -> None:
-    words = tiny_words("town:ppo")
-    asked = ("town:ppo", *words, "--root", str(tmp_path / "two"), "--pause-at", str(MIDDLE))
-    (code, said), (followed, nothing) = launch(2, *asked).ends()
-    assert (code, followed, nothing) == (0, 0, ""), said
-    run = Run.open("latest", tmp_path / "two")
-    assert last(run)[1]["env_steps"] == MIDDLE
-    resume(run)
-    the_same(alone("town:ppo", tmp_path / "one").run, run)
-
-
+@LONG
 def test_three_dqn_go_on_where_one_stopped(tmp_path: Path, launch: Launch) -> None:
     run = alone("town:dqn", tmp_path / "three", MIDDLE).run
     (code, said), *others = launch(3, "--resume", str(run.path)).ends()

@@ -1,4 +1,7 @@
-"""Wrappers of one's own: registered by a decorator, in files that a recipe names and that run only when allowed."""
+"""Python files that a recipe names, for wrappers and agents of the user's own: they run only when allowed.
+
+A wrapper is registered by the decorator below, an agent by `townlet.agents.registry.register`.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +54,13 @@ def run(path: str) -> None:
 
 
 def allow_code(path: str | Path) -> None:
-    """Run a Python file of the user's, once, so that it can register wrappers. Nothing else ever runs one."""
+    """Run a Python file of the user's, once: it registers wrappers and agents. Nothing else ever runs one."""
     file = Path(path).resolve()
     if str(file) in _allowed:
         return
     if not file.is_file() or file.suffix != ".py":
-        raise TownletError(f"there is no Python file '{path}'", "give the path of a .py file with your wrappers")
+        fix = "give the path of a .py file with your wrappers or agents"
+        raise TownletError(f"there is no Python file '{path}'", fix)
     # A name of its own for each file, so that classes in it can be found again by other processes.
     name = f"townlet_own_{blake2b(str(file).encode(), digest_size=8).hexdigest()}"
     loader = SourceFileLoader(name, str(file))

@@ -1,0 +1,286 @@
+"""What every registered agent promises: one suite over the registry, which agents of users pass as well."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from crash.smith import differences
+from townlet.agents.policy import Policy
+from townlet.agents.registry import AgentEntry, entries
+from townlet.contract.restore import copied
+from townlet.contract.vec_env import Continuous, Seen
+from townlet.errors import TownletError
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.train.bench import Silent
+from townlet.train.build import Training, build
+from townlet.train.collect import collect
+from townlet.train.crew.shared import require_shared
+from townlet.train.crew.team import Team
+from townlet.train.export import export
+from townlet.train.launch import resume, start
+from townlet.train.load import Loaded, load
+from townlet.train.policies import TrainedPolicy, load_policy
+from townlet.train.sweeps.space import check, space_of
+from train.processes import Launch, last, launch, the_same
+
+ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
+MEMORY = {"kind": "gru", "size": 8, "after": [8]}
+SMALL = {
+    "rows": ROWS, "threads": 1, "budget": {"env_steps": STEPS}, "evaluation": {"episodes": 2, "every": STEPS},
+    "metrics": {"every": 128, "tensorboard": False, "report": False},
+}  # fmt: skip
+TOWN = {"env": "town", "change": {"max_steps": 30}}
+PLACES: dict[str, dict[str, Any]] = {"any": TOWN, "index": {"env": "Taxi-v4", "gym": {"max_episode_steps": 30}}}
+__all__ = ["AgentConformance", "launch"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One agent with a folder for its recipes and runs."""
+
+    entry: AgentEntry
+    folder: Path
+    file: str | None = None  # that registers it
+
+    def load(self, *words: str, **parts: Any) -> Loaded:
+        """A small recipe of the agent with its smoke settings."""
+        return load(str(self.recipe(**parts)), words)
+
+    def recipe(self, **parts: Any) -> Path:
+        """The file of that recipe; `parts` replace its own."""
+        agent = {"name": self.entry.name, **self.entry.smoke} | ({"file": self.file} if self.file else {})
+        network = {"name": "mlp", "hidden": [16]}
+        memory = {"recurrent": MEMORY} if self.entry.recurrent == "required" else {}
+        whole = {**SMALL, **PLACES[self.entry.observations], "agent": agent, "network": network | memory, **parts}
+        path = self.folder / f"{self.entry.name}.yaml"
+        path.write_text(json.dumps(whole))
+        return path
+
+    def run(self, name: str = "whole") -> Run:
+        """A finished run, trained once."""
+        root = self.folder / name
+        return Run.open("latest", root) if root.exists() else start(self.load(), root).run
+
+
+@pytest.fixture(scope="module", params=[entry.name for entry in entries()])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    torch.set_num_threads(1)
+    entry = next(entry for entry in entries() if entry.name == request.param)
+    return Case(entry, tmp_path_factory.mktemp(entry.name))
+
+
+def observations(t: Loaded | TrainedPolicy, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Possible observations [rows, D], and masks [rows, K] that leave at least one action."""
+    arena = t.loaded.arena if isinstance(t, TrainedPolicy) else t.arena
+    chance = np.random.default_rng(seed)
+    draws = chance.random((rows, arena.layout.size))
+    for block in arena.layout:
+        if block.kind == "index":
+            draws[:, block.slice] = chance.integers(int(block.low), int(block.high) + 1, (rows, block.size))
+    mask = chance.random((rows, arena.actions.choices)) < 0.5
+    mask[np.arange(rows), chance.integers(0, mask.shape[1], rows)] = True
+    return torch.from_numpy(draws.astype(np.float32)), torch.from_numpy(mask)
+
+
+def update(t: Training) -> dict[str, float]:
+    """Collect until the agent has learned: its metrics."""
+    for _ in range(1000):
+        collect(t, t.agent.round, Silent())
+        if (metrics := t.agent.learn()) is not None:
+            return metrics
+    raise AssertionError("it never learned")
+
+
+def copy_of(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in weights.items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    assert list(one) == list(other)
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+class AgentConformance:
+    """The tests; a subclass supplies the fixture `case`."""
+
+    def test_it_trains_with_its_smoke_settings(self, case: Case) -> None:
+        found = checkpoint.newest(case.run().checkpoints)
+        assert found is not None
+        assert case.run().meta()["finished"]
+        assert int(found.info["updates"]) >= 2
+        weights = copy_of(build(case.load()).agent.parameters())
+        trained = build(case.load())
+        trained.restore(checkpoint.read(found.path)[0]["training"])
+        assert not same(weights, trained.agent.parameters())
+
+    def test_a_run_in_two_parts_is_the_whole_run_to_the_bit(self, case: Case) -> None:
+        part = start(case.load(), case.folder / "part", pause_at=MIDDLE - ROWS).run
+        resume(part)
+        assert differences(case.run().path, part.path) == []
+
+    def test_its_policy_never_takes_a_masked_action(self, case: Case) -> None:
+        trained = load_policy(case.run())
+        obs, mask = observations(trained, TRIED)
+        for greedy in (True, False) if case.entry.kind == "policy" else (True,):
+            trained.start(TRIED)
+            actions = trained.act(obs, mask, greedy=greedy)
+            assert (actions.shape, actions.dtype) == ((TRIED,), torch.int64)
+            assert bool(mask.gather(1, actions.unsqueeze(1)).all())
+        exploring = build(case.load()).agent
+        obs, mask = observations(trained, ROWS)
+        for _ in range(TRIED):  # one act after another, without a step between: nothing is stored yet
+            assert bool(mask.gather(1, exploring.act(Seen(obs, mask)).unsqueeze(1)).all())
+
+    def test_outputs_entropy_and_metrics_have_their_shapes(self, case: Case) -> None:
+        t = build(case.load())
+        agent, count = t.agent, t.env.actions.n
+        metrics = update(t)
+        assert metrics
+        for name, value in (metrics | agent.figures()).items():
+            assert isinstance(value, float), name
+            assert math.isfinite(value), name
+        assert {"lr"} <= agent.figures().keys()
+        agent.act(t.seen)
+        kept = [agent.behind]
+        agent.act(t.seen)
+        assert agent.outputs([*kept, agent.behind], 3).shape == (2, 3, count)
+        assert agent.outputs_are == ("values" if case.entry.kind == "value" else "probabilities")
+        entropy = agent.entropy()
+        assert entropy.shape == (ROWS,)
+        assert bool(((entropy >= -1e-6) & (entropy <= 1 + 1e-6)).all())
+        assert agent.intrinsic.shape == (ROWS,)
+
+    def test_parameters_keep_their_names_and_are_those_of_the_checkpoint(self, case: Case) -> None:
+        one, other = build(case.load()).agent, build(case.load("seed=3")).agent
+        assert list(one.parameters()) == list(other.parameters()) != []
+        assert set(one.parameters()) <= set(one.state()["network"])
+        assert one.name == case.entry.name
+        assert one.on_policy <= case.entry.on_policy
+
+    def test_its_sweep_space_suits_its_settings(self, case: Case) -> None:
+        loaded = case.load()
+        space = space_of(loaded.recipe, {})
+        assert [*space] == [f"agent.{key}" for key in case.entry.sweep] != []
+        check(str(case.recipe()), (), space)
+
+    def test_every_tunable_setting_changes_the_next_update(self, case: Case) -> None:
+        t = build(case.load())
+        update(t)
+        settings, before = t.agent.settings, copied(t.state())
+        update(t)
+        usual = copy_of(t.agent.parameters())
+        for key in case.entry.tunable:
+            value = getattr(settings, key)
+            other = value + 2 if isinstance(value, int) else (value or 0.0) * 1e-3 or (1e-6 if value is None else 0.5)
+            t.restore(before)
+            t.agent.tune(settings.model_copy(update={key: other}))
+            update(t)
+            assert not same(usual, copy_of(t.agent.parameters())), key
+            t.restore(before)
+            t.agent.tune(settings)
+            update(t)
+            assert same(usual, copy_of(t.agent.parameters())), "else a difference proves nothing"
+
+    def test_what_the_page_shows_of_it_is_well_formed(self, case: Case) -> None:
+        trained = load_policy(case.run())
+        estimate = trained.loaded.recipe.agent.advantage()
+        assert 0 <= estimate.gamma <= 1
+        assert estimate.scale > 0
+        assert estimate.text.endswith(".")
+        obs, mask = observations(trained, TRIED)
+        if estimate.lam is not None:
+            assert 0 <= estimate.lam <= 1
+            values = trained.values(obs)
+            assert values.shape == (TRIED,)
+            assert bool(values.isfinite().all())
+        trained.start(TRIED)
+        outputs = trained.outputs(obs, mask)
+        assert {trained.kind, "probabilities"} <= outputs.keys()
+        assert torch.allclose(outputs["probabilities"].sum(1), torch.ones(TRIED))
+        assert all(info.description for key, info in case.entry.settings.model_fields.items() if key != "name")
+
+    def test_the_loaded_and_the_exported_policy_act_as_the_agent(self, case: Case, tmp_path: Path) -> None:
+        trained = load_policy(case.run(), "last")
+        t = build(case.load())
+        t.restore(checkpoint.read(trained.found.path)[0]["training"])
+        fresh = case.entry.network(t.agent.settings, t.recipe.network, t.env.layout, t.env.actions)
+        exported: Any = getattr(fresh, "actor", fresh) if case.entry.kind == "policy" else fresh
+        exported.load_state_dict(load_file(export(trained, "safetensors", tmp_path / "policy.safetensors")))
+        policies = [t.agent.policy(), trained, Policy(exported, trained.kind)]
+        for policy in policies:
+            policy.start(TRIED)
+        for step in range(4):
+            obs, mask = observations(trained, TRIED, step)
+            first, *others = [policy.act(obs, mask) for policy in policies]
+            for other in others:
+                assert torch.equal(first, other)
+
+    @pytest.mark.long(minutes=1)
+    def test_the_exported_graph_acts_as_the_agent(self, case: Case, tmp_path: Path) -> None:
+        import onnxruntime
+
+        trained = load_policy(case.run(), "last")
+        graph = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "policy.onnx"))
+        obs, mask = observations(trained, TRIED)
+        memory = {"hidden": np.zeros((TRIED, trained.hidden), np.float32)} if trained.hidden else {}
+        actions = graph.run(None, {"obs": obs.numpy(), "mask": mask.numpy(), **memory})[0]
+        trained.start(TRIED)
+        assert actions.tolist() == trained.act(obs, mask).tolist()
+
+    def test_it_trains_with_a_memory_or_refuses_it(self, case: Case) -> None:
+        if not case.entry.uses_network:
+            pytest.skip("it has no network")
+        network = {"name": "mlp", "hidden": [8], "recurrent": MEMORY}
+        if case.entry.recurrent == "no":
+            with pytest.raises(TownletError, match="cannot train a recurrent network"):
+                case.load(network=network)
+            return
+        assert update(build(case.load(network=network)))
+        if case.entry.recurrent == "required":
+            with pytest.raises(TownletError, match="needs a network that remembers"):
+                case.load(network={"name": "mlp", "hidden": [8]})
+
+    def test_it_learns_continuous_actions_or_refuses_them(self, case: Case) -> None:
+        place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
+        if Continuous not in case.entry.actions:
+            with pytest.raises(TownletError, match="needs a list of actions, and those of this env"):
+                case.load(**place)
+            return
+        t = build(case.load(**place))
+        assert update(t)
+        assert t.agent.act(t.seen).shape == (ROWS, 1)
+
+    def test_two_processes_and_then_one_train_what_one_trains(self, case: Case, launch: Launch) -> None:
+        if "rows" not in case.entry.shard_axes:
+            with pytest.raises(TownletError, match=r"(cannot be trained by|train towns together)"):
+                require_shared(case.load(rows=8).recipe, cast(Team, Two()))
+            return
+        sizes = {"rows": 8, "budget": {"env_steps": 4 * STEPS}, "metrics": {**SMALL["metrics"], "every": STEPS}}  # type: ignore[dict-item]
+        root = str(case.folder / "two")
+        ends = launch(2, str(case.recipe(**sizes)), "--root", root, "--pause-at", str(2 * STEPS)).ends()
+        assert [code for code, _ in ends] == [0, 0], ends
+        run = Run.open("latest", Path(root))
+        assert last(run)[1]["env_steps"] == 2 * STEPS
+        resume(run)
+        the_same(start(case.load(**sizes), case.folder / "one").run, run, updates=5)
+
+
+class Two:
+    """What is known of a team before it exists."""
+
+    size = beside = 2
+
+
+class TestRegistered(AgentConformance):
+    """Every agent in the registry."""

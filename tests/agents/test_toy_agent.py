@@ -1,0 +1,170 @@
+"""An agent of one's own, in a file or an installed package: it passes the suite, and trains from a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from agents.test_conformance import AgentConformance, Case, launch
+from cli.program import Program, program
+from townlet.agents import registry
+from townlet.envs import own
+from townlet.errors import TownletError
+from townlet.runs.folder import Run
+from townlet.train.load import load
+from townlet.train.reopen import reopen
+
+FILE = Path(__file__).with_name("toy_agent.py")
+RECIPE = """
+env: town
+rows: 4
+threads: 1
+change: {max_steps: 30}
+agent: {name: toy, file: toy_agent.py, lr: 0.02}
+budget: {env_steps: 512}
+evaluation: {episodes: 2, every: 256}
+metrics: {tensorboard: false, report: false}
+"""
+__all__ = ["launch"]
+
+
+@pytest.fixture
+def nothing_of_ones_own() -> Iterator[None]:
+    """As in a new process: no file was run, none is permitted, and what is registered is forgotten afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        _forget(patch)
+        yield
+
+
+def _forget(patch: pytest.MonkeyPatch) -> None:
+    registry.entries()
+    patch.setattr(registry, "_entries", dict(registry._entries))
+    patch.setattr(registry, "_broken", {})
+    patch.setattr(own, "_allowed", [])
+    patch.setattr(own, "_permitted", False)
+
+
+class TestToy(AgentConformance):
+    """The suite, without a line of it or of the program changed."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def case(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+        torch.set_num_threads(1)
+        with pytest.MonkeyPatch.context() as patch:
+            _forget(patch)
+            own.allow_code(FILE)
+            yield Case(registry.entry("toy"), tmp_path_factory.mktemp("toy"), str(FILE))
+
+
+@pytest.fixture
+def townlet(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    nothing_of_ones_own: None,
+) -> Program:
+    """The program, in a folder with the agent and a recipe that names it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy_agent.py").write_bytes(FILE.read_bytes())
+    (tmp_path / "toy.yaml").write_text(RECIPE)
+    return program(capsys, monkeypatch)
+
+
+def test_it_trains_resumes_and_is_measured_exported_and_published_where_code_is_allowed(
+    townlet: Program, tmp_path: Path
+) -> None:
+    refused = townlet("train", "toy.yaml")
+    assert refused.code == 2
+    assert refused.err.startswith("toy.yaml:6:")
+    assert "toy_agent.py, which could do anything" in refused.err
+    assert "add --allow-code if you trust it" in refused.err
+    assert not (tmp_path / "runs").exists()
+    done = townlet("train", "toy.yaml", "--pause-at", "256", "--allow-code")
+    assert done.code == 0, done.err
+    for words in (["train", "--resume", "latest"], ["eval", "latest", "--episodes", "2"], ["export", "latest"]):
+        done = townlet(*words, "--allow-code")
+        assert done.code == 0, done.err
+    run = Run.open("latest", tmp_path / "runs")
+    assert run.meta()["finished"]
+    assert (run.path / "policy.safetensors").is_file()
+    assert len(run.meta()["code"][0]) == 64
+    done = townlet("publish", "latest", "--to", "given", "--episodes", "2", "--allow-code")
+    assert done.code == 0, done.err
+    (tmp_path / "toy_agent.py").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        _forget(patch)  # as in another process
+        patch.delitem(registry._entries, "toy")
+        refused = townlet("eval", "given", "--episodes", "2")
+        assert refused.code == 2
+        assert "--allow-code" in refused.err
+        assert townlet("eval", "given", "--episodes", "2", "--allow-code").code == 0
+
+
+def test_a_file_that_changed_after_the_start_is_mentioned(townlet: Program, tmp_path: Path) -> None:
+    assert townlet("train", "toy.yaml", "--pause-at", "256", "--allow-code").code == 0
+    run = Run.open("latest", tmp_path / "runs")
+    assert reopen(run).notes == ()
+    with (tmp_path / "toy_agent.py").open("a") as file:
+        file.write("# another line\n")
+    (note,) = reopen(run).notes
+    assert note.startswith(f"{tmp_path / 'toy_agent.py'} has changed since this run started")
+
+
+@pytest.mark.usefixtures("nothing_of_ones_own")
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        ("{name: tyo, file: toy_agent.py}", "toy.yaml:6:9: agent.name cannot be 'tyo'; did you mean 'toy'?"),
+        ("{name: toy, file: toy_agent.py, lrr: 1}", "toy.yaml:6:40: unknown key 'lrr' in agent; did you mean 'lr'?"),
+        ("{name: toy, file: toy_agent.py, lr: -1}", "toy.yaml:6:40: agent.lr cannot be -1; write a number above 0"),
+        ("{name: toy, file: nothing.py}", "toy.yaml:6:20: there is no Python file"),
+        ("{name: toy, file: broken.py}", "cannot be loaded: NameError: name 'nonsense' is not defined; mend the file"),
+        ("{name: ppo, file: taken.py}", "an agent 'ppo' is built in; choose another name in Settings"),
+        ("toy", "toy.yaml:6:1: agent.name cannot be 'toy'; known: dqn, drqn, ppo, pqn, reinforce, qlearning"),
+    ],
+)
+def test_mistakes_are_told_with_their_place(
+    agent: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own.permit()
+    text = RECIPE.replace("{name: toy, file: toy_agent.py, lr: 0.02}", agent)
+    (tmp_path / "toy_agent.py").write_bytes(FILE.read_bytes())
+    (tmp_path / "broken.py").write_text("nonsense\n")
+    (tmp_path / "taken.py").write_text(
+        "from typing import Literal\nfrom townlet.agents.registry import AgentEntry, register\n"
+        "from townlet.agents.settings import AgentSettings\n"
+        'class Settings(AgentSettings):\n    name: Literal["ppo"] = "ppo"\n    lr: float = 1.0\n'
+        'register(AgentEntry(Settings, None, None, kind="policy", on_policy=True, rows=1))\n'
+    )
+    (tmp_path / "toy.yaml").write_text(text)
+    with pytest.raises(TownletError) as caught:
+        load("toy.yaml")
+    assert told in str(caught.value)
+
+
+@pytest.mark.usefixtures("nothing_of_ones_own")
+def test_an_installed_package_brings_agents_and_a_broken_one_harms_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toy_package.py").write_bytes(FILE.read_bytes())
+    for name, target in (("toy", "toy_package:ENTRY"), ("lost", "no_such_module:ENTRY"), ("odd", "json:loads")):
+        folder = tmp_path / f"{name}_agents-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-agents\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[townlet.agents]\n{name} = {target}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_discovered", False)
+    assert [entry.name for entry in registry.entries()] == [*registry.BUILT_IN, "toy"]
+    (tmp_path / "toy.yaml").write_text(RECIPE.replace("file: toy_agent.py, ", ""))
+    assert load(str(tmp_path / "toy.yaml")).recipe.agent.name == "toy"
+    with pytest.raises(TownletError, match=r"lost-agents cannot be loaded: ModuleNotFoundError: No module named"):
+        load(str(tmp_path / "toy.yaml"), ["agent=lost"])
+    with pytest.raises(TownletError, match=r"no agent 'odd' is registered; .*json:loads is no AgentEntry"):
+        registry.entry("odd")
+    with pytest.raises(TownletError, match="no agent 'pqo' is registered; did you mean 'pqn'"):
+        registry.entry("pqo")

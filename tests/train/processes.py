@@ -1,0 +1,82 @@
+"""Real processes that train one run together, as torchrun starts them, and a comparison of what runs left."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.runs.tree import flatten
+
+WAIT = 120.0
+TOLERANCE = 1e-5
+Launch = Callable[..., "Processes"]
+
+
+class Processes:
+    """So many processes of one training, as torchrun would start them."""
+
+    def __init__(self, count: int, words: tuple[str, ...], program: tuple[str, ...]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+        self.all = [
+            subprocess.Popen(
+                [sys.executable, *program, "train", *words],
+                env=os.environ | shared | {"RANK": str(rank)},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for rank in range(count)
+        ]  # fmt: skip
+
+    def ends(self) -> list[tuple[int, str]]:
+        """How each ended, and what it said."""
+        said = [process.communicate(timeout=WAIT)[0] for process in self.all]
+        return [(process.returncode, words) for process, words in zip(self.all, said, strict=True)]
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """`launch(2, words)`; none of them outlives the test."""
+    begun: list[Processes] = []
+
+    def go(count: int, *words: str, program: tuple[str, ...] = ("-m", "townlet")) -> Processes:
+        begun.append(Processes(count, words, program))
+        return begun[-1]
+
+    yield go
+    for processes in begun:
+        for process in processes.all:
+            process.kill()
+            process.communicate()
+
+
+def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
+    """The newest checkpoint: what it holds, and what it says."""
+    found = checkpoint.newest(run.checkpoints)
+    assert found is not None
+    state, info = checkpoint.read(found.path)
+    return flatten(state), info
+
+
+def the_same(one: Run, other: Run, updates: int = 50) -> None:
+    """Weights, rows, memory and counters are equal, but for the order in which numbers were added up."""
+    (state, info), (found, told) = last(one), last(other)
+    for name in ("env_steps", "updates", "episodes"):
+        assert info[name] == told[name], name
+    assert int(str(info["updates"])) >= updates
+    for name, value in state.items():
+        if not name.startswith("training/"):
+            continue
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            torch.testing.assert_close(found[name], value, atol=TOLERANCE, rtol=TOLERANCE, msg=name)
+        elif isinstance(value, torch.Tensor):
+            assert torch.equal(torch.as_tensor(found[name]), value), name
