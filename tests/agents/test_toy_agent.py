@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +15,8 @@ from cli.program import Program, program
 from townlet.agents import registry
 from townlet.envs import own
 from townlet.errors import TownletError
+from townlet.live.casting import Acting, Casting
+from townlet.live.stand import TownStand, stand_of
 from townlet.runs.folder import Run
 from townlet.train.load import load
 from townlet.train.reopen import reopen
@@ -92,6 +96,13 @@ def test_it_trains_resumes_and_is_measured_exported_and_published_where_code_is_
     assert run.meta()["finished"]
     assert (run.path / "policy.safetensors").is_file()
     assert len(run.meta()["code"][0]) == 64
+    page = stand_of(run)
+    assert isinstance(page, TownStand)
+    page.close()
+    shown = Casting()
+    player = Acting(shown.policy(run, shown.find(run, "latest")), 0.0, 0)
+    mask = np.array([False, True, False, False, False, False])
+    assert player.act(np.zeros(page.world.layout.size, np.float32), mask, True)[0] == 1
     done = townlet("publish", "latest", "--to", "given", "--episodes", "2", "--allow-code")
     assert done.code == 0, done.err
     (tmp_path / "toy_agent.py").unlink()
@@ -101,6 +112,8 @@ def test_it_trains_resumes_and_is_measured_exported_and_published_where_code_is_
         refused = townlet("eval", "given", "--episodes", "2")
         assert refused.code == 2
         assert "--allow-code" in refused.err
+        with pytest.raises(TownletError, match="--allow-code"):
+            stand_of(Run(tmp_path / "given"))
         assert townlet("eval", "given", "--episodes", "2", "--allow-code").code == 0
 
 
@@ -148,7 +161,7 @@ def test_mistakes_are_told_with_their_place(
 
 
 @pytest.mark.usefixtures("nothing_of_ones_own")
-def test_an_installed_package_brings_agents_and_a_broken_one_harms_nobody_else(
+def test_installed_packages_bring_agents_and_a_broken_one_affects_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "toy_package.py").write_bytes(FILE.read_bytes())
@@ -168,3 +181,12 @@ def test_an_installed_package_brings_agents_and_a_broken_one_harms_nobody_else(
         registry.entry("odd")
     with pytest.raises(TownletError, match="no agent 'pqo' is registered; did you mean 'pqn'"):
         registry.entry("pqo")
+
+
+@pytest.mark.usefixtures("nothing_of_ones_own")
+def test_an_entry_whose_facts_contradict_its_settings_is_refused() -> None:
+    own.allow_code(FILE)
+    toy = registry.entry("toy")
+    for facts in ({"tunable": ("clip",)}, {"sweep": {"clip": registry.LR_RANGE}}, {"smoke": {"clip": 1}}):
+        with pytest.raises(TownletError, match="the agent 'toy' has no setting 'clip'"):
+            registry.register(replace(toy, **facts))  # type: ignore[arg-type]

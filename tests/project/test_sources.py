@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from townlet.agents.registry import BUILT_IN
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 MAX_LINES = 400
@@ -51,6 +53,19 @@ def test_the_search_for_unsafe_code_finds_it(line: str) -> None:
 
 def test_safe_code_that_looks_alike_is_allowed() -> None:
     assert not list(unsafe(ast.parse("torch.compile(f); re.compile(x); model.eval(); load(world)")))
+
+
+def test_only_the_package_of_agents_names_an_agent() -> None:
+    modules = {f"townlet.agents.{name}" for name in BUILT_IN}
+    found = []
+    for path in SOURCES:
+        if path.relative_to(ROOT / "src").parts[1] == "agents":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            named = isinstance(node, ast.Constant) and node.value in BUILT_IN
+            if named or (isinstance(node, ast.ImportFrom) and node.module in modules):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")  # type: ignore[attr-defined]
+    assert found == []
 
 
 def test_every_file_can_be_read_in_one_sitting() -> None:

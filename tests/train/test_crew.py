@@ -21,7 +21,7 @@ from townlet.train.crew.shared import require_shared
 from townlet.train.crew.team import Team
 from townlet.train.launch import Outcome, resume, start
 from townlet.train.load import load
-from train.processes import WAIT, Launch, last, the_same
+from train.processes import WAIT, Launch, last, launch, the_same
 from train.tiny import tiny
 
 SMALL = ("rows=24", "metrics.every=240", "evaluation.every=1e4")
@@ -30,6 +30,7 @@ SETTINGS = {
     "town:dqn": ("agent.replay=480", "agent.warmup=96", "agent.batch_size=16", "agent.updates=2"),
 }
 STEPS, MIDDLE = 2880, 960
+__all__ = ["launch"]
 LONG = pytest.mark.long(minutes=1)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from townlet.agents.agent import Agent, Materials
@@ -71,6 +72,7 @@ class AgentEntry:
 _entries: dict[str, AgentEntry] = {}
 _broken: dict[str, str] = {}  # installed agents that could not be loaded, and why
 _discovered = False
+_lock = RLock()  # a server may ask for agents from several threads before any was loaded
 
 
 def register(entry: AgentEntry) -> AgentEntry:
@@ -100,11 +102,12 @@ def entry(name: str) -> AgentEntry:
 def entries() -> tuple[AgentEntry, ...]:
     """All agents: those built in, then others by name."""
     global _discovered
-    if not _discovered:
-        _discovered = True
-        for name in BUILT_IN:
-            import_module(f"{__package__}.{name}")
-        _load_installed()
+    with _lock:
+        if not _discovered:
+            _discovered = True
+            for name in BUILT_IN:
+                import_module(f"{__package__}.{name}")
+            _load_installed()
     return tuple(_entries[name] for name in (*BUILT_IN, *sorted(_entries.keys() - {*BUILT_IN})))
 
 

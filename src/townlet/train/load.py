@@ -147,7 +147,7 @@ def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
     from townlet.train.gyms.arena import GymArena
 
     if recipe.env == ANY:
-        fix = f"name one: townlet train ID:{recipe.variant or 'ppo'}, or `env: ID` in a recipe"
+        fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
         raise Mistakes([Mistake(f"{ANY} is no environment, these are settings for any", fix, node.where("env"))])
     try:
         spec = without_voids(recipe.env, recipe.gym) if recipe.network.remembers else recipe.gym
