@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from sim import machine, short
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.sim.bench import Result, Subject, interleave
 from townlet.train.api import as_words
 from townlet.train.bench import AGENTS, OURS, THEIRS, Silent, as_it_comes
@@ -101,9 +101,9 @@ def our_subject(agent: str, threads: int) -> Subject:
     training, ear = build(load(f"{ENV}:{agent}", overrides(agent, 0, threads))), Silent()
 
     def play() -> int:
-        collect(training, training.agent.round, ear)
+        collect(training, training.agent.update_interval, ear)
         training.agent.learn()
-        return training.agent.round
+        return training.agent.update_interval
 
     return _past_warmup(Subject(play, subject=agent, world=ENV, engine=OURS, rows=ROWS, threads=threads), play)
 
@@ -136,9 +136,9 @@ def our_steps(agent: str, seed: int, threads: int) -> int | None:
         while training.counters.env_steps < BUDGET:
             due = training.counters.env_steps // EVERY
             while training.counters.env_steps // EVERY == due:
-                collect(training, training.agent.round, ear)
+                collect(training, training.agent.update_interval, ear)
                 training.agent.learn()
-            found = loaded.arena.measure(training.agent.policy(), loaded.recipe, unasked)
+            found = loaded.arena.measure(training.agent.policy(), loaded.recipe, no_interrupt)
             yield training.counters.env_steps, found.score("return")
 
     return _first(scores())

@@ -149,7 +149,7 @@ def measure(loaded: Loaded, seconds: float) -> dict[str, list[Times]]:
     """The times of every slice by way; the order changes from turn to turn."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         training, recipe = Turns(loaded, Path(folder), stack), loaded.recipe
-        once = recipe.row_count * training.t.agent.round
+        once = recipe.row_count * training.t.agent.update_interval
         for way in WAYS:
             training.go_on(way, max(once, getattr(recipe.agent, "warmup", 0)))
         every = recipe.in_steps(recipe.metrics.every)

@@ -35,10 +35,10 @@ class Life:
             self.length += 1
             self.counters.env_steps += self.env.rows
             if len(ended.rows):
-                self.agent.finished(self._episodes(ended.rows, step.reward, step.terminated))
+                self.agent.on_episodes_end(self._episodes(ended.rows, step.reward, step.terminated))
             self.seen = Seen(step.obs, step.mask)
             self.vector_steps += 1
-            if self.vector_steps % self.agent.round == 0 and (learned := self.agent.learn()):
+            if self.vector_steps % self.agent.update_interval == 0 and (learned := self.agent.learn()):
                 figures.append(learned)
         return figures
 
@@ -77,7 +77,7 @@ def success(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> flo
 
 def seen_in(rollout: Rollout) -> Tensor:
     """What all rows saw at every step of a full rollout [T, N, D]."""
-    return rollout.gather_rows(torch.arange(rollout.mask.shape[1])).steps.obs
+    return rollout.gather_rows(torch.arange(rollout.mask.shape[1])).obs
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:

@@ -96,7 +96,7 @@ def observations(t: Loaded | TrainedPolicy, rows: int, seed: int = 0) -> tuple[T
 def update(t: Training) -> dict[str, float]:
     """Collect until the agent has learned: its metrics."""
     for _ in range(1000):
-        collect(t, t.agent.round, Silent())
+        collect(t, t.agent.update_interval, Silent())
         if (metrics := t.agent.learn()) is not None:
             return metrics
     raise AssertionError("it never learned")
@@ -147,14 +147,14 @@ class AgentConformance:
         agent, count = t.agent, t.env.actions.n
         metrics = update(t)
         assert metrics
-        for name, value in (metrics | agent.figures()).items():
+        for name, value in (metrics | agent.metrics()).items():
             assert isinstance(value, float), name
             assert math.isfinite(value), name
-        assert {"lr"} <= agent.figures().keys()
+        assert {"lr"} <= agent.metrics().keys()
         agent.act(t.seen)
-        kept = [agent.behind]
+        kept = [agent.action_outputs]
         agent.act(t.seen)
-        assert agent.outputs([*kept, agent.behind], 3).shape == (2, 3, count)
+        assert agent.describe_outputs([*kept, agent.action_outputs], 3).shape == (2, 3, count)
         assert agent.outputs_are == ("values" if case.entry.kind == "value" else "probabilities")
         entropy = agent.entropy()
         assert entropy.shape == (ROWS,)

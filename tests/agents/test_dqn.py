@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from agents.lives import Life, differences, success
 from agents.toys import Chain, Corridor
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.config.schedule import Schedule
 from townlet.contract import conformance
@@ -30,7 +30,7 @@ RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(ep
 def life(seed: int = 1, explore: ExploreSpec | None = None, rows: int = 8, **switches: Any) -> Life:
     explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
     env, counters = Chain(rows), Counters(budget=10_000)
-    given = Materials(MlpSpec(hidden=(32,)), explore, env, counters, Streams(seed), 20)
+    given = AgentContext(MlpSpec(hidden=(32,)), explore, env, counters, Streams(seed), 20)
     agent = Dqn(DqnSettings(**(QUICK | switches)), given)
     return Life(agent, env, counters)
 
@@ -170,7 +170,7 @@ def test_policy_shares_the_weights() -> None:
 def test_recurrent_network_is_refused() -> None:
     recurrent = MlpSpec(recurrent=RecurrentSpec(size=8))
     with pytest.raises(TownletError, match="use drqn"):
-        Dqn(DqnSettings(), Materials(recurrent, ExploreSpec(), Chain(2), Counters(), Streams(1), 20))
+        Dqn(DqnSettings(), AgentContext(recurrent, ExploreSpec(), Chain(2), Counters(), Streams(1), 20))
 
 
 def test_state_of_another_agent_is_refused() -> None:

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from agents.toys import Chain
 from townlet.agents import dqn
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.q_network import QNetwork
-from townlet.agents.values import Loss, pointwise_loss, pointwise_slope
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeight
@@ -36,7 +35,7 @@ def table_agent(explore: ExploreSpec = GREEDY, rows: int = 1, **switches: Any) -
     """An agent whose values are all zero, in both networks."""
     plain = {"lr": LR, "gamma": 0.5, "batch_size": 4, "warmup": 1, "optimizer": "sgd", "max_grad_norm": None}
     settings = DqnSettings(**(plain | {"double": False, "dueling": False, "target_every": 10**6} | switches))
-    agent = Dqn(settings, Materials(MlpSpec(hidden=()), explore, Chain(rows), Counters(), Streams(1), 20))
+    agent = Dqn(settings, AgentContext(MlpSpec(hidden=()), explore, Chain(rows), Counters(), Streams(1), 20))
     for network in (agent.network, agent.target):
         with torch.no_grad():
             for weight in network.parameters():
@@ -253,17 +252,10 @@ def test_dueling_is_the_value_plus_advantages_around_their_mean() -> None:
     assert q(agent.network, 4) == [3 + 1 - 3, 3 + 5 - 3]
 
 
-@pytest.mark.parametrize("kind", ["mse", "huber"])
-def test_slopes_are_those_of_the_loss(kind: Loss) -> None:
-    error = torch.tensor([-7.0, -1.5, -0.5, 0.0, 0.25, 0.75, 3.0, 1e4], requires_grad=True)
-    (slope,) = torch.autograd.grad(pointwise_loss(error, kind).sum(), error)
-    assert pointwise_slope(error.detach(), kind).tolist() == slope.tolist()
-
-
 @pytest.mark.parametrize("updates", [1, 5])
 def test_how_many_batches_are_drawn_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
     def learned(drawn: int) -> list[float]:
-        monkeypatch.setattr(dqn, "DRAWN", drawn)
+        monkeypatch.setattr(dqn, "PREFETCH", drawn)
         agent = table_agent(updates=updates)
         for place in range(6):
             live(agent, place, ON, float(place), place + 1)
@@ -279,12 +271,11 @@ def test_values_of_many_batches_at_once_are_those_of_the_target_at_each_update()
     for place in range(4):
         live(agent, place, ON, 1.0, place + 1)
     copies = 0
-    for batch, lagging in agent._batches(0.0):
-        (values,) = agent._way.there(batch.obs, agent._nothing)
-        assert lagging is not None
-        assert torch.equal(lagging, agent.target(batch.next_obs, agent._nothing)[0])
-        before = agent._lagging.clone()
-        agent._way.back([torch.ones_like(values)])
-        agent._descend()
-        copies += not torch.equal(before, agent._lagging)
+    for batch, next_values in agent._minibatches(0.0):
+        assert next_values is not None
+        assert torch.equal(next_values, agent.target(batch.next_obs, agent._hidden)[0])
+        before = agent._target_vector.clone()
+        agent.optimizer.gradient.fill_(1.0)
+        agent._step()
+        copies += not torch.equal(before, agent._target_vector)
     assert (agent.counters.updates, copies) == (8, 2)

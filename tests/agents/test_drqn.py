@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences, success
 from agents.toys import Chain, Corridor
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.contract.counters import Counters
@@ -38,7 +38,7 @@ def life(
 ) -> Life:
     env, counters = Corridor(16, LENGTH, pays), Counters()
     settings, network = DrqnSettings(**(QUICK | switches)), MlpSpec(hidden=(16,), recurrent=LSTM)
-    given = Materials(network, explore, env, counters, Streams(seed), LENGTH)
+    given = AgentContext(network, explore, env, counters, Streams(seed), LENGTH)
     return Life(Drqn(settings, given), env, counters)
 
 
@@ -60,7 +60,7 @@ def test_recurrent_agent_remembers_the_cue() -> None:
 def test_feed_forward_agent_stays_at_chance() -> None:
     env, counters = Corridor(16, LENGTH), Counters()
     settings = DqnSettings(**(QUICK | {"batch_size": 64}))
-    agent = Dqn(settings, Materials(MlpSpec(hidden=(32,)), EXPLORE, env, counters, Streams(1), LENGTH))
+    agent = Dqn(settings, AgentContext(MlpSpec(hidden=(32,)), EXPLORE, env, counters, Streams(1), LENGTH))
     assert 0.4 < score(Life(agent, env, counters)) < 0.6
 
 
@@ -172,7 +172,7 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
 def test_rows_that_end_forget_and_no_others() -> None:
     env, counters = Chain(8), Counters()
     network = MlpSpec(hidden=(8,), recurrent=LSTM)
-    agent = Drqn(DrqnSettings(), Materials(network, EXPLORE, env, counters, Streams(1), 20))
+    agent = Drqn(DrqnSettings(), AgentContext(network, EXPLORE, env, counters, Streams(1), 20))
     seen, partial = env.reset(3), 0
     expected = agent.network.start(8)
     for _ in range(60):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences
 from agents.toys import Bits, Target, Toy
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.agents.policy import Policy
@@ -28,9 +28,9 @@ torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "n_steps": 8, "entropy": 0.0}
 
 
-def materials(env: Toy, seed: int = 1, recurrent: bool = False) -> Materials:
+def materials(env: Toy, seed: int = 1, recurrent: bool = False) -> AgentContext:
     network = MlpSpec(hidden=(32,), activation="tanh", recurrent=RecurrentSpec(size=8) if recurrent else None)
-    return Materials(network, ExploreSpec(), env, Counters(budget=10_000), Streams(seed), 20)
+    return AgentContext(network, ExploreSpec(), env, Counters(budget=10_000), Streams(seed), 20)
 
 
 def life(env: Toy, seed: int = 1, **settings: Any) -> tuple[Ppo, Life]:
@@ -108,7 +108,7 @@ def test_deviations_begin_where_they_are_told_to_and_means_near_nothing() -> Non
 def test_numbers_are_drawn_beyond_the_bounds_and_told_as_drawn() -> None:
     """The environment cuts; what is stored is the draw and its own density."""
     agent, lived = life(Target(64), log_std=2.0)
-    agent.round = 10**9
+    agent.update_interval = 10**9
     lived.go_on(8)
     kept = agent.rollout
     assert (kept.actions.abs() > 2).any()
@@ -125,16 +125,16 @@ def test_what_stood_behind_acts_is_what_the_policy_shows(toy: type[Toy]) -> None
     for _ in range(3):
         expected.append(agent.policy().outputs(lived.seen.obs)[name][:4])
         lived.go_on(1)
-        behind.append(agent.behind)
-    torch.testing.assert_close(agent.outputs(behind, 4), torch.stack(expected), atol=1e-6, rtol=0)
+        behind.append(agent.action_outputs)
+    torch.testing.assert_close(agent.describe_outputs(behind, 4), torch.stack(expected), atol=1e-6, rtol=0)
     openness: Tensor = agent.entropy()
     assert openness.shape == (6,)
     assert ((openness > 0.9) & (openness <= 1)).all()
 
 
-@pytest.mark.parametrize(("toy", "kind"), [(Target, "numbers"), (Bits, "switches")])
+@pytest.mark.parametrize(("toy", "kind"), [(Target, "continuous"), (Bits, "binary")])
 def test_values_cannot_choose_among_numbers_or_switches(toy: type[Toy], kind: str) -> None:
-    with pytest.raises(TownletError, match=f"dqn needs a list of actions, and those of this environment are {kind}"):
+    with pytest.raises(TownletError, match=f"dqn needs discrete actions, and this environment.s are {kind}"):
         Dqn(DqnSettings(), materials(toy(2)))
-    with pytest.raises(TownletError, match=r"drqn needs a list of actions.*take ppo"):
+    with pytest.raises(TownletError, match=r"drqn needs discrete actions.*take ppo"):
         Drqn(DrqnSettings(), materials(toy(2), recurrent=True))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences, seen_in, success
 from agents.toys import Toy
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.contract.counters import Counters
@@ -52,7 +52,7 @@ def life(name: str, seed: int = 1) -> Life:
     env, counters = Side(8), Counters(budget=10_000)
     explore = ExploreSpec(choose=EpsilonSpec(decay=0.9, end=0.05))
     kind, settings = KINDS[name]
-    return Life(kind(settings, Materials(SMALL, explore, env, counters, Streams(seed), 1)), env, counters)
+    return Life(kind(settings, AgentContext(SMALL, explore, env, counters, Streams(seed), 1)), env, counters)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from agents.lives import Life, differences, seen_in, success
 from agents.toys import Chain, Toy
-from townlet.agents.agent import Materials
+from townlet.agents import ppo
+from townlet.agents.agent import AgentContext
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
@@ -51,7 +52,7 @@ class Treadmill(Toy):
 def life(env: VecEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
     env, counters = env or Chain(16), Counters(budget=10_000)
     network = MlpSpec(hidden=(32,), activation="tanh")
-    given = Materials(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
+    given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
     return Life(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
 
 
@@ -59,7 +60,7 @@ def filled(lived: Life) -> Ppo:
     """The agent with a full rollout, before it learns from it."""
     agent = lived.agent
     assert isinstance(agent, Ppo)
-    agent.round = 10**9
+    agent.update_interval = 10**9
     lived.go_on(agent.settings.n_steps)
     assert agent.rollout.full
     return agent
@@ -212,11 +213,11 @@ def test_the_size_of_minibatches() -> None:
         assert counts == {steps}, size
 
 
-def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole() -> None:
+def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 100, "value_clip": 0.1}
     whole, parts = filled(life(**settings)), filled(life(**settings))
     told = whole.learn()
-    parts._at_once = 7
+    monkeypatch.setattr(ppo, "microbatch_size", lambda device: 7)
     assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
     for name, weight in weights(parts).items():
         torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)

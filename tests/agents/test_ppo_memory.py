@@ -10,11 +10,12 @@ import torch
 from agents.lives import Life, differences, seen_in, success
 from agents.toys import Chain, Corridor
 from townlet.agents import ppo
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import Categorical
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.contract.counters import Counters
 from townlet.explore.spec import ExploreSpec, FixedWeight, RndSpec
+from townlet.memory import rollout
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -35,7 +36,7 @@ def life(
     memory = RecurrentSpec(kind=kind, size=16, after=()) if kind else None  # type: ignore[arg-type]
     env, counters = toy(rows), Counters()
     network = MlpSpec(hidden=(32,), recurrent=memory)
-    given = Materials(network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
+    given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
     return Life(Ppo(PpoSettings(**(QUICK | settings)), given), env, counters)
 
 
@@ -44,7 +45,7 @@ def filled(lived: Life, rounds: int) -> Ppo:
     agent = lived.agent
     assert isinstance(agent, Ppo)
     lived.go_on(rounds * agent.settings.n_steps)
-    agent.round = 10**9
+    agent.update_interval = 10**9
     lived.go_on(agent.settings.n_steps)
     return agent
 
@@ -123,8 +124,8 @@ def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytes
     settings = {"optimizer": "sgd", "epochs": 2, "batch_size": 1.0, "rows": 12, "n_steps": 21}
     whole, parts = (filled(life("lstm", **settings), rounds=1) for _ in range(2))
     told = whole.learn()
-    parts._at_once = 5 * 21
-    monkeypatch.setattr(ppo, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(ppo, "microbatch_size", lambda device: 5 * 21)
+    monkeypatch.setattr(rollout, "MIN_ROWS", 1)
     assert parts.learn() == pytest.approx(told, rel=1e-4, abs=1e-6)
     for name, weight in parts.parameters().items():
         torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences, seen_in, success
 from agents.toys import Chain
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.pqn import Pqn, PqnSettings
 from townlet.config.schedule import Schedule
 from townlet.contract.counters import Counters
@@ -28,7 +28,7 @@ def life(seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | N
     explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
     env, counters = Chain(8), Counters(budget=10_000)
     network = network or MlpSpec(hidden=(32,), layer_norm=True)
-    agent = Pqn(PqnSettings(**(QUICK | settings)), Materials(network, explore, env, counters, Streams(seed), 20))
+    agent = Pqn(PqnSettings(**(QUICK | settings)), AgentContext(network, explore, env, counters, Streams(seed), 20))
     return Life(agent, env, counters)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences, success
 from agents.toys import Bits, Chain, Target, Toy
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.qlearning import QLearning, QLearningSettings
 from townlet.contract import conformance
 from townlet.contract.counters import Counters
@@ -45,7 +45,7 @@ class LateNumberedChain(NumberedChain):
 def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
     env, counters = env or NumberedChain(8), Counters(budget=10_000)
     explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
-    given = Materials(MlpSpec(), explore, env, counters, Streams(seed), 20)
+    given = AgentContext(MlpSpec(), explore, env, counters, Streams(seed), 20)
     return Life(QLearning(QLearningSettings(**(QUICK | settings)), given), env, counters)
 
 
@@ -174,12 +174,12 @@ def test_figures_of_a_round() -> None:
 def test_what_does_not_suit_is_refused() -> None:
     for env, words in (
         (Chain(2), "needs an observation that is the number of a state, and this one is place; take dqn or ppo"),
-        (Target(2), "qlearning needs a list of actions, and those of this environment are numbers"),
-        (Bits(2), "are switches"),
+        (Target(2), "qlearning needs discrete actions, and this environment's are continuous"),
+        (Bits(2), "are binary"),
     ):
         with pytest.raises(TownletError, match=words):
             life(env)
-    with pytest.raises(ValidationError, match="a share of the way"):
+    with pytest.raises(ValidationError, match="a step size"):
         QLearningSettings(lr=1.5)
     state = life().state()["agent"]
     with pytest.raises(TownletError, match="the saved qlearning has no 'network'"):

@@ -13,7 +13,7 @@ from agents.lives import Life, differences, success
 from agents.test_kinds import pay
 from agents.toys import Bits, Chain, LateChain, Target, Toy
 from townlet.agents import reinforce
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.reinforce import Reinforce, ReinforceSettings
 from townlet.contract.counters import Counters
 from townlet.errors import TownletError
@@ -30,7 +30,7 @@ COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=0.1))
 def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
     env, counters = env or Chain(16), Counters(budget=10_000)
     network = MlpSpec(hidden=(32,), activation="tanh")
-    given = Materials(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
+    given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 20)
     return Life(Reinforce(ReinforceSettings(**(QUICK | settings)), given), env, counters)
 
 
@@ -74,11 +74,11 @@ def test_it_learns_when_enough_episodes_have_ended_and_not_before() -> None:
     assert isinstance(agent, Reinforce)
     ended = 0
     for _ in range(60):
-        before, known = agent.lives.episodes, trained.counters.episodes
+        before, known = agent.episodes.episodes, trained.counters.episodes
         learned = trained.go_on(1)
         ended = before + trained.counters.episodes - known
         assert bool(learned) == (ended >= 40)
-        assert agent.lives.episodes == (0 if learned else ended)
+        assert agent.episodes.episodes == (0 if learned else ended)
 
 
 def test_episodes_may_be_longer_than_the_room_there_is_at_first() -> None:
@@ -91,7 +91,7 @@ def test_episodes_may_be_longer_than_the_room_there_is_at_first() -> None:
 
     trained = life(Long(3), episodes=3)
     assert len(trained.go_on(4 * FIRST)) == 1
-    assert trained.agent.state()["lives"]["columns"]["ended"].shape == (FIRST, 3)
+    assert trained.agent.state()["episodes"]["columns"]["ended"].shape == (FIRST, 3)
 
 
 @pytest.mark.parametrize("toy", [Chain, LateChain])
@@ -104,8 +104,8 @@ def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
     waited = 0
     for _ in range(100):
         if trained.go_on(1):
-            assert torch.equal(agent.lives._at, env._age * ~env._over)
-            waited += int(agent.lives._at.sum())
+            assert torch.equal(agent.episodes._at, env._age * ~env._over)
+            waited += int(agent.episodes._at.sum())
     assert waited > 100
 
 
@@ -139,7 +139,7 @@ def test_train_stop_and_resume_gives_the_same_bits(
 def test_parts_give_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, parts = life(optimizer="sgd", entropy=0.1), life(optimizer="sgd", entropy=0.1)
     told = whole.go_on(60)
-    monkeypatch.setattr(reinforce, "at_once", lambda device: 7)
+    monkeypatch.setattr(reinforce, "microbatch_size", lambda device: 7)
     assert len(told) > 1
     for one, other in zip(told, parts.go_on(60), strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
@@ -177,9 +177,9 @@ def test_normalised_the_size_of_rewards_does_not_count() -> None:
 def test_what_does_not_suit_is_refused() -> None:
     recurrent = MlpSpec(recurrent=RecurrentSpec(size=8))
     with pytest.raises(TownletError, match="reinforce cannot train a recurrent network; take ppo"):
-        Reinforce(ReinforceSettings(), Materials(recurrent, ExploreSpec(), Chain(2), Counters(), Streams(1), 20))
+        Reinforce(ReinforceSettings(), AgentContext(recurrent, ExploreSpec(), Chain(2), Counters(), Streams(1), 20))
     with pytest.raises(ValidationError, match="cannot be below 0"):
         ReinforceSettings(entropy=-1.0)
     state = life().state()["agent"]
-    with pytest.raises(TownletError, match="the saved reinforce has no 'lives'"):
-        life().agent.restore({name: part for name, part in state.items() if name != "lives"})
+    with pytest.raises(TownletError, match="the saved reinforce has no 'episodes'"):
+        life().agent.restore({name: part for name, part in state.items() if name != "episodes"})

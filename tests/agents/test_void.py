@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences, success
 from agents.toys import Chain, LateChain, Toy
-from townlet.agents.agent import Materials
+from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
@@ -49,9 +49,9 @@ class Blink(Toy):
         return Seen(torch.ones(self.rows, 1), torch.ones(self.rows, 1, dtype=torch.bool))
 
 
-def materials(env: VecEnv, explore: ExploreSpec | None = None, network: NetworkSpec | None = None) -> Materials:
+def materials(env: VecEnv, explore: ExploreSpec | None = None, network: NetworkSpec | None = None) -> AgentContext:
     network = network or MlpSpec(hidden=(32,))
-    return Materials(network, explore or ExploreSpec(), env, Counters(budget=10_000), Streams(1), 20)
+    return AgentContext(network, explore or ExploreSpec(), env, Counters(budget=10_000), Streams(1), 20)
 
 
 def ppo_life(env: VecEnv | None = None, explore: ExploreSpec | None = None, **settings: Any) -> tuple[Ppo, Life]:
@@ -80,7 +80,7 @@ def test_late_toys_keep_the_contract(toy: type[Toy]) -> None:
 def test_void_steps_change_nothing_that_ppo_learns(way: str, explore: ExploreSpec | None) -> None:
     def learned(poison: bool) -> tuple[dict[str, Tensor], dict[str, float]]:
         agent, life = ppo_life(explore=explore, normalize_advantage=way, value_clip=0.2)
-        agent.round = 10**9
+        agent.update_interval = 10**9
         life.go_on(40)
         kept, columns = agent.rollout, agent.rollout._storage.columns
         void = columns["void"]
@@ -103,7 +103,7 @@ def test_void_steps_change_nothing_that_ppo_learns(way: str, explore: ExploreSpe
 
 def test_hidden_states_begin_anew_where_episodes_begin() -> None:
     agent, life = ppo_life()
-    agent.round = 10**9
+    agent.update_interval = 10**9
     life.go_on(40)
     kept = agent.rollout
     assert kept.fresh[0].all()
@@ -139,7 +139,7 @@ def test_void_steps_change_nothing_that_dqn_learns(n_step: int, priority: Priori
             columns["obs"][void] = columns["next_obs"][void] = float("nan")
             columns["reward"][void] = 1e6
         for _ in range(40):
-            list(agent._updates(0.0))
+            list(agent._gradient_steps(0.0))
         return {name: weight.detach().clone() for name, weight in agent.parameters().items()}
 
     assert differences(learned(False), learned(True)) == []
@@ -155,7 +155,7 @@ def test_void_steps_do_not_warm_up() -> None:
 @pytest.mark.parametrize("make", [ppo_life, dqn_life])
 def test_nothing_new_is_reached_in_void_steps(make: Any) -> None:
     agent, life = make(explore=COUNTED)
-    agent.round = 10**9
+    agent.update_interval = 10**9
     ends = 0
     for _ in range(40):
         begin = life.env._over
@@ -170,9 +170,9 @@ def test_nothing_new_is_reached_in_void_steps(make: Any) -> None:
 
 def test_agents_with_a_memory_are_refused() -> None:
     recurrent = MlpSpec(recurrent=RecurrentSpec(size=8))
-    with pytest.raises(TownletError, match="drqn with a memory cannot learn where rows need a step to begin anew"):
+    with pytest.raises(TownletError, match="drqn with a recurrent network cannot train where a reset takes a step"):
         Drqn(DrqnSettings(), materials(LateChain(2), network=recurrent))
-    with pytest.raises(TownletError, match="ppo with a memory cannot learn where rows need a step to begin anew"):
+    with pytest.raises(TownletError, match="ppo with a recurrent network cannot train where a reset takes a step"):
         Ppo(PpoSettings(), materials(LateChain(2), network=recurrent))
 
 

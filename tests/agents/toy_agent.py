@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from townlet.agents.agent import Materials, unasked
+from townlet.agents.agent import AgentContext, no_interrupt
 from townlet.agents.policy import Policy
 from townlet.agents.registry import LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AgentSettings
@@ -58,10 +58,10 @@ class LinearActorCritic(nn.Module):
 class Toy:
     """Learns from every step when it is made; metrics are reported every 8 steps."""
 
-    name, round, on_policy, bonus, whole = "toy", 8, True, None, None
+    name, update_interval, on_policy, bonus, graphed = "toy", 8, True, None, None
     outputs_are: Literal["probabilities"] = "probabilities"
 
-    def __init__(self, settings: ToySettings, given: Materials) -> None:
+    def __init__(self, settings: ToySettings, given: AgentContext) -> None:
         env = given.env
         self.settings, self.counters, self._streams = settings, given.counters, given.streams
         self.network = LinearActorCritic(env.layout, env.actions).to(env.device)
@@ -74,8 +74,8 @@ class Toy:
         self._obs, self._mask = seen.obs.clone(), seen.mask.clone()
         logits = self.network.actor(self._obs, None)[0].masked_fill(~self._mask, -torch.inf)
         self._log_prob = logits.log_softmax(-1)
-        self.behind = self._log_prob.detach().exp()
-        self._actions = torch.multinomial(self.behind, 1, generator=self.generator)
+        self.action_outputs = self._log_prob.detach().exp()
+        self._actions = torch.multinomial(self.action_outputs, 1, generator=self.generator)
         return self._actions.squeeze(1)
 
     def observe(self, step: Step, ended: Ended) -> None:
@@ -94,17 +94,17 @@ class Toy:
             self._sums += torch.stack((loss.detach(), delta.abs().mean()))
         self.counters.updates += 1
 
-    def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float]:
-        loss, error = (self._sums / self.round).tolist()
+    def learn(self, check_interrupt: Callable[[], None] = no_interrupt) -> dict[str, float]:
+        loss, error = (self._sums / self.update_interval).tolist()
         self._sums.zero_()
-        return {"loss": loss, "td_error": error} | self.figures()
+        return {"loss": loss, "td_error": error} | self.metrics()
 
-    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
-        return torch.stack([chances[:rows] for chances in behind])
+    def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
+        return torch.stack([chances[:rows] for chances in action_outputs])
 
     def entropy(self) -> Tensor:
         most = self._mask.sum(-1).clamp(min=2).log()
-        return -(self.behind * self.behind.clamp(min=1e-20).log()).sum(-1) / most
+        return -(self.action_outputs * self.action_outputs.clamp(min=1e-20).log()).sum(-1) / most
 
     def policy(self) -> Policy:
         return Policy(self.network.actor, "logits", self._streams.torch("policy"))
@@ -112,15 +112,15 @@ class Toy:
     def parameters(self) -> dict[str, Tensor]:
         return dict(self.network.named_parameters())
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         return {"lr": self.settings.lr}
 
     def tune(self, settings: ToySettings) -> None:
         self.settings = settings
 
-    def cut(self) -> None: ...
+    def on_env_reset(self) -> None: ...
 
-    def finished(self, episodes: Episodes) -> None: ...
+    def on_episodes_end(self, episodes: Episodes) -> None: ...
 
     def state(self) -> State:
         return {"network": weights(self.network), "generator": self.generator.get_state(), "sums": self._sums}

@@ -106,14 +106,14 @@ def test_each_row_has_its_own_epsilon() -> None:
     rows = 10_000
     one = chooser(EpsilonSpec(start=1.0, end=0.25, decay=0.5), rows)
     evens = episodes(*range(0, rows, 2))
-    one.finished(evens)
+    one.on_episodes_end(evens)
     assert one.epsilon[:4].tolist() == [0.5, 1.0, 0.5, 1.0]
     values, mask = many([1.0, 0.0], [True, True], rows)
     best = (one.choose(values, mask) == 0).float()
     assert best[::2].mean().item() == pytest.approx(0.75, abs=0.03)
     assert best[1::2].mean().item() == pytest.approx(0.5, abs=0.03)
     for _ in range(5):
-        one.finished(evens)
+        one.on_episodes_end(evens)
     assert one.epsilon[:2].tolist() == [0.25, 1.0]
 
 
@@ -121,10 +121,10 @@ def test_epsilon_falls_as_the_textbook_says() -> None:
     one = chooser(EpsilonSpec(), 2)
     assert one.epsilon.tolist() == [1.0, 1.0]
     for _ in range(100):
-        one.finished(episodes(1))
+        one.on_episodes_end(episodes(1))
     assert one.epsilon[1].item() == pytest.approx(0.995**100, rel=1e-4)
     for _ in range(1000):
-        one.finished(episodes(1))
+        one.on_episodes_end(episodes(1))
     assert one.epsilon.tolist() == pytest.approx([1.0, 0.01])
 
 
@@ -135,7 +135,7 @@ def test_a_schedule_in_steps_replaces_the_decay() -> None:
     for steps, epsilon in ((0, 0.8), (250, 0.5), (700, 0.2)):
         clock.env_steps = steps
         one.choose(values, mask)
-        one.finished(episodes(0, 2))
+        one.on_episodes_end(episodes(0, 2))
         assert one.epsilon.tolist() == pytest.approx([epsilon] * 3)
 
 
@@ -143,13 +143,13 @@ def test_a_schedule_in_steps_replaces_the_decay() -> None:
 def test_a_restored_chooser_goes_on_with_the_same_draws(spec: Spec) -> None:
     values, mask = torch.rand(64, 6, generator=Streams(3).torch("values")), torch.ones(64, 6, dtype=torch.bool)
     one, two = chooser(spec, 64), chooser(spec, 64, seed=2)
-    one.finished(episodes(1, 5))
+    one.on_episodes_end(episodes(1, 5))
     one.choose(values, mask)
     two.restore({name: tensor.clone() for name, tensor in one.state().items()})
     for _ in range(3):
         assert torch.equal(one.choose(values, mask), two.choose(values, mask))
-        one.finished(episodes(5))
-        two.finished(episodes(5))
+        one.on_episodes_end(episodes(5))
+        two.on_episodes_end(episodes(5))
         assert torch.equal(one.epsilon, two.epsilon)
 
 

@@ -40,11 +40,11 @@ def test_a_fixed_weight_is_what_it_says() -> None:
 def test_it_fades_from_the_hundredth_steady_and_good_episode_on() -> None:
     weight = adaptive()
     for _ in range(99):
-        weight.finished(lived(300))
+        weight.on_episodes_end(lived(300))
     assert weight.value == 1.0
-    weight.finished(lived(300))
+    weight.on_episodes_end(lived(300))
     assert weight.value == pytest.approx(0.99)
-    weight.finished(lived(300))
+    weight.on_episodes_end(lived(300))
     assert weight.value == pytest.approx(0.99**2)
 
 
@@ -64,32 +64,32 @@ def test_it_fades_only_when_survival_is_steady_and_good(lengths: tuple[int, int]
     weight = adaptive()
     for _ in range(50):
         for length in lengths:
-            weight.finished(lived(length))
+            weight.on_episodes_end(lived(length))
     assert (weight.value < 1.0) is fades
 
 
 def test_it_stops_fading_when_life_becomes_unsteady_again() -> None:
     weight = adaptive(episodes=5)
     for _ in range(6):
-        weight.finished(lived(300))
+        weight.on_episodes_end(lived(300))
     assert weight.value == pytest.approx(0.99**2)
     for length in (20, 300, 300, 300, 300):
-        weight.finished(lived(length))  # the short life is looked back on five times
+        weight.on_episodes_end(lived(length))  # the short life is looked back on five times
     assert weight.value == pytest.approx(0.99**2)
-    weight.finished(lived(300))
+    weight.on_episodes_end(lived(300))
     assert weight.value == pytest.approx(0.99**3)
 
 
 def test_it_never_falls_below_the_minimum() -> None:
     weight = adaptive(episodes=2, factor=0.5, minimum=0.2)
-    weight.finished(lived(*[300] * 50))
+    weight.on_episodes_end(lived(*[300] * 50))
     assert weight.value == 0.2
 
 
 def test_the_mean_may_be_a_share_of_the_longest_life() -> None:
     for length, fades in ((200, False), (300, True)):
         weight = adaptive(episodes=5, mean_share=0.5)
-        weight.finished(lived(*[length] * 5))
+        weight.on_episodes_end(lived(*[length] * 5))
         assert (weight.value < 1.0) is fades
 
 
@@ -99,9 +99,9 @@ def test_episodes_that_end_together_count_one_after_the_other(calls: list[list[i
     spec: dict[str, float] = {"episodes": 4, "variance": 200.0, "mean": 40.0}
     together, apart = adaptive(**spec), adaptive(**spec)
     for call in calls:
-        together.finished(lived(*call))
+        together.on_episodes_end(lived(*call))
         for length in call:
-            apart.finished(lived(length))
+            apart.on_episodes_end(lived(length))
     assert together.value == pytest.approx(apart.value)
     past = [length for call in calls for length in call]
     judged = [torch.tensor(past[i - 3 : i + 1]).double() for i in range(3, len(past))]
@@ -112,18 +112,18 @@ def test_episodes_that_end_together_count_one_after_the_other(calls: list[list[i
 @pytest.mark.parametrize("before", [2, 5])
 def test_a_restored_weight_goes_on_exactly(before: int) -> None:
     one, two = adaptive(episodes=4), adaptive(episodes=4)
-    one.finished(lived(*[60] * before))
+    one.on_episodes_end(lived(*[60] * before))
     two.restore(one.state())
     for length in (61, 60, 60, 62, 10, 60):
-        one.finished(lived(length, 60))
-        two.finished(lived(length, 60))
+        one.on_episodes_end(lived(length, 60))
+        two.on_episodes_end(lived(length, 60))
         assert one.value == two.value
     assert one.value < 1.0
 
 
 def test_a_longer_look_back_is_refused() -> None:
     one = adaptive(episodes=5)
-    one.finished(lived(*[60] * 5))
+    one.on_episodes_end(lived(*[60] * 5))
     with pytest.raises(TownletError, match="looks back on 4 episodes"):
         adaptive(episodes=4).restore(one.state())
 

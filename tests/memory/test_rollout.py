@@ -10,6 +10,7 @@ from torch import Tensor
 
 from memory import law
 from memory.script import ACTIONS, DIES, GOES_ON, TIME_OUT, Script, generator, mask_of, same, scripts, through_a_file
+from townlet.contract.vec_env import Ended, Step
 from townlet.errors import TownletError
 from townlet.memory.rollout import Rollout
 
@@ -25,7 +26,7 @@ def final_value(t: int, row: int) -> float:
 def feed(rollout: Rollout, script: Script, start: int = 0, stop: int | None = None) -> Rollout:
     for t, step in enumerate(script.steps(start, stop), start):
         rows = range(script.rows)
-        rollout.acted(
+        rollout.add_action(
             step.obs,
             step.mask,
             step.actions,
@@ -34,7 +35,11 @@ def feed(rollout: Rollout, script: Script, start: int = 0, stop: int | None = No
             fresh=torch.tensor([t == 0 or script.ends[t - 1][row] != GOES_ON for row in rows]),
         )
         bootstrap = torch.tensor([final_value(t, row) for row in rows])
-        rollout.observed(step.reward, step.intrinsic, step.terminated, step.truncated, bootstrap)
+        ended = (step.terminated | step.truncated).nonzero().squeeze(1)
+        components = step.reward.unsqueeze(1)
+        lived = Step(step.obs, step.mask, step.reward, components, step.terminated, step.truncated)
+        last = Ended(ended, step.obs[ended], step.mask[ended])
+        rollout.add_outcome(lived, last, lambda index, final=bootstrap[ended]: final[index], intrinsic=step.intrinsic)
     return rollout
 
 
@@ -100,13 +105,13 @@ def test_minibatches_take_every_step_once(size: int) -> None:
     script = Script([[0, 1, 0], [0, 0, 0], [2, 0, 0], [0, 0, 0]])
     rollout = feed(make(script), script)
     advantage, returns = rollout.advantages(torch.zeros(3), 0.9, 0.9)
-    parts = [part.places for part in rollout.minibatches(size, generator())]
+    parts = [part.indices for part in rollout.shards(size, generator())]
     assert all(len(part) <= size for part in parts)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1, "no tiny batch at the end"
     together = torch.cat(parts)
     assert sorted(together.tolist()) == list(range(12))
     assert together.tolist() != list(range(12))
-    assert torch.equal(together, torch.cat([part.places for part in rollout.minibatches(size, generator())]))
+    assert torch.equal(together, torch.cat([part.indices for part in rollout.shards(size, generator())]))
     for part in parts:
         batch = rollout.gather(part)
         t, row = part // 3, part % 3
@@ -124,15 +129,16 @@ def test_row_batches_are_whole_rows_in_order() -> None:
     rollout.clear(torch.arange(20.0).view(5, 4))
     feed(rollout, script)
     advantage, returns = rollout.advantages(torch.zeros(5), 0.9, 0.9)
-    parts = [part.places for part in rollout.row_batches(2, generator())]
+    parts = [part.indices for part in rollout.shards(2 * 3, generator())]
     assert sorted(torch.cat(parts).tolist()) == list(range(5))
     for rows in parts:
-        steps, fresh, hidden = rollout.gather_rows(rows)
+        steps = rollout.gather_rows(rows)
+        assert steps.fresh is not None
         assert torch.equal(steps.obs[:, :, 0], torch.arange(3).unsqueeze(1) * 5.0 + rows)
         assert torch.equal(steps.advantage, advantage[:, rows])
         assert torch.equal(steps.returns, returns[:, rows])
-        assert torch.equal(fresh, rollout.fresh[:, rows])
-        assert torch.equal(hidden, torch.arange(20.0).view(5, 4)[rows])
+        assert torch.equal(steps.fresh, rollout.fresh[:, rows])
+        assert torch.equal(steps.hidden, torch.arange(20.0).view(5, 4)[rows])
 
 
 def test_a_part_of_a_rollout_can_be_learned_from() -> None:
@@ -140,8 +146,10 @@ def test_a_part_of_a_rollout_can_be_learned_from() -> None:
     whole, part = feed(make(script), script), feed(make(script, steps=8), script)
     last = torch.tensor([1.0, 2.0])
     assert same(whole.advantages(last, 0.9, 0.9), part.advantages(last, 0.9, 0.9))
-    assert sorted(torch.cat([some.places for some in part.minibatches(4, generator())]).tolist()) == list(range(6))
-    assert part.gather_rows(torch.tensor([1])).fresh.shape == (3, 1)
+    assert sorted(torch.cat([some.indices for some in part.shards(4, generator())]).tolist()) == list(range(6))
+    fresh = part.gather_rows(torch.tensor([1])).fresh
+    assert fresh is not None
+    assert fresh.shape == (3, 1)
 
 
 def test_a_full_rollout_waits_to_be_cleared() -> None:
@@ -175,7 +183,7 @@ def test_a_rollout_saved_half_way_goes_on_to_the_bit(steps: int) -> None:
         feed(rollout, script, start=steps)
         rollout.advantages(torch.ones(2), 0.9, 0.9, 0.5)
         batch = rollout.gather_rows(torch.arange(2))
-        results.append((*batch.steps, batch.fresh, batch.hidden))
+        results.append(tuple(part for part in batch if part is not None))
     assert same(results[0], results[1])
     with pytest.raises(TownletError, match="'hidden'"):
         make(script, hidden=3).restore(one.state())

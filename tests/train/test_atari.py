@@ -45,7 +45,7 @@ def test_no_step_that_only_begins_an_episode_is_learned_from() -> None:
     assert isinstance(t.agent, Ppo)
     collect(t, 32, Silent())
     void = t.agent.rollout._storage.columns["void"].flatten()
-    learned = torch.cat([part.places for part in t.agent.rollout.minibatches(16, torch.Generator())])
+    learned = torch.cat([part.indices for part in t.agent.rollout.shards(16, torch.Generator())])
     assert int(void.sum()) == 2  # both rows ended once
     assert torch.equal(learned.sort().values, (~void).nonzero().squeeze(1))
     assert t.agent.rollout._storage.columns["obs_bytes"].dtype == torch.uint8

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from envs.elsewhere import ID
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
 from townlet.contract.episodes import Episodes
@@ -129,7 +129,7 @@ def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
     loaded = reopen(run)
     t = build(loaded)
     t.restore(checkpoint.read(found.path)[0]["training"])
-    measured = loaded.arena.measure(t.agent.policy(), loaded.recipe, unasked)
+    measured = loaded.arena.measure(t.agent.policy(), loaded.recipe, no_interrupt)
     return measured.score(loaded.recipe.metric), len(measured.reward)
 
 

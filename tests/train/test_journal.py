@@ -57,7 +57,7 @@ def live(t: Training, journal: Journal, until: int) -> Recount:
     """Collect and learn until a moment, with every episode counted."""
     recount = Recount(t, journal)
     while t.counters.env_steps < until:
-        collect(t, t.agent.round, recount)
+        collect(t, t.agent.update_interval, recount)
         journal.update(t.agent.learn() or {})
         journal.tick()
     return recount

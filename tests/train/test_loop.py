@@ -258,6 +258,6 @@ def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
     with Store(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny("town:ppo"), store)
         assert isinstance(journal, Journal)
-        collect(t, t.agent.round, journal)
+        collect(t, t.agent.update_interval, journal)
         assert t.counters.env_steps == 64
         assert int(np.sum(journal.state()["onlooker"]["diary"]["cells"])) == 64

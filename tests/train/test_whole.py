@@ -54,7 +54,7 @@ def test_a_whole_round_writes_and_tells_the_same() -> None:
     for _ in range(4):
         ears = Ear(stepwise), Ear(whole)
         for t, ear in zip((stepwise, whole), ears, strict=True):
-            collect(t, t.agent.round, ear)
+            collect(t, t.agent.update_interval, ear)
         one, other = stepwise.agent.rollout, whole.agent.rollout  # type: ignore[attr-defined]
         for name in COLUMNS:
             assert torch.equal(getattr(one, name), getattr(other, name)), name
@@ -78,7 +78,7 @@ def test_a_whole_update_is_the_same_update() -> None:
     """With everything in one batch there is no order in which steps could be taken."""
     stepwise, whole = both("agent.epochs=3", "agent.clip=0.02")
     for t in (stepwise, whole):
-        collect(t, t.agent.round, Silent())
+        collect(t, t.agent.update_interval, Silent())
     figures, found = stepwise.agent.learn(), whole.agent.learn()
     assert figures is not None
     assert found is not None
@@ -114,7 +114,7 @@ def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -
     words = (f"network={network}", f"agent.shared={shared}", "agent.batch_size=256", "agent.precision=bfloat16")
     half, whole = (build(load("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
     for t in (half, whole):
-        collect(t, t.agent.round, Silent())
+        collect(t, t.agent.update_interval, Silent())
     figures, found = half.agent.learn(), whole.agent.learn()
     assert figures is not None
     assert found is not None
@@ -131,7 +131,7 @@ def test_a_recorded_round_is_the_same_and_its_update_as_well() -> None:
     stepwise.whole = None
     for _ in range(3):
         for t in (stepwise, whole):
-            collect(t, t.agent.round, Silent())
+            collect(t, t.agent.update_interval, Silent())
         one, other = stepwise.agent.rollout, whole.agent.rollout  # type: ignore[attr-defined]
         same = (one.actions == other.actions).all(0)  # rows in which no draw fell between two roundings
         assert same.float().mean() > 0.9

@@ -13,7 +13,6 @@ from townlet.contract.vec_env import Actions
 from townlet.nets.body import build_body
 from townlet.nets.heads import Spread, head, initialise
 from townlet.nets.spec import NetworkSpec
-from townlet.nets.ways import Chain, chain
 
 POLICY_SCALE: Final = 0.01  # first policies are nearly uniform (Andrychowicz et al. 2021, §3.2)
 VALUE_SCALE: Final = 1.0
@@ -71,13 +70,6 @@ class ActorCritic(nn.Module):
         """Values [B] of obs [B, D], where they are `apart`."""
         value: Tensor = self.critic(obs, self.start(len(obs)))[0]
         return value.squeeze(-1)
-
-    def chains(self) -> list[Chain | None]:
-        """What it consists of, where that is plain layers."""
-        actor, critic = self.actor, self.critic
-        if isinstance(critic, Branch):
-            return [chain(actor.body, actor.head), chain(critic.body, critic.head)]
-        return [chain(actor.body, actor.head, critic)]
 
     def start(self, rows: int) -> Tensor:
         """Hidden state [rows, H] before the first step; two branches keep theirs side by side."""

@@ -1,4 +1,4 @@
-"""What the training loop knows of an agent, and what every agent is made from."""
+"""The interface between agents and the training loop, and the context that every agent is built from."""
 
 from __future__ import annotations
 
@@ -18,89 +18,115 @@ from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from townlet.agents.policy import Policy
-    from townlet.agents.whole import Whole
+
+
+Interrupt = Callable[[], None]  # called between minibatches; may raise to abandon an update
+
+
+def no_interrupt() -> None:
+    """An update that is not interrupted."""
 
 
 @dataclass(frozen=True)
-class Materials:
-    """What every agent is made from, beside its own settings. It takes what it needs: a table needs no network."""
+class AgentContext:
+    """What every agent is built from, besides its own settings."""
 
     network: NetworkSpec
     explore: ExploreSpec
-    env: VecEnv  # rows, layout, actions and device; the agent never steps it
-    counters: Counters  # of the whole run; the agent counts its updates there
+    env: VecEnv  # for its rows, layout, actions and device; agents never step it
+    counters: Counters  # of the whole run; agents count their gradient steps here
     streams: Streams
-    max_steps: int  # the longest life
-    crew: Crew = SOLO  # who else trains the same, with other rows
+    max_steps: int  # of an episode
+    crew: Crew = SOLO  # the processes that train together
 
 
-def unasked() -> None:
-    """Nobody wants it to stop."""
+class GraphedAgent(Protocol):
+    """An agent whose rollouts and updates can be captured as CUDA graphs: nothing in them waits for the host."""
+
+    @property
+    def generator(self) -> torch.Generator:
+        """The random stream of actions."""
+
+    def start_rollout(self) -> None:
+        """Begin a rollout."""
+
+    def act(self, seen: Seen) -> Tensor:
+        """Sample actions [N] and store the first half of the step."""
+
+    def observe(self, step: Step) -> None:
+        """Store the second half of the step."""
+
+    def finish_rollout(self, truncated_obs: Tensor, next_obs: Tensor) -> None:
+        """Store the values that the rollout bootstraps from: of truncated_obs and next_obs, each [N, D]."""
+
+    def rollout_done(self) -> None:
+        """Note that a rollout is complete, also where it was replayed from a graph."""
 
 
 class Agent(Protocol):
-    """Acts in N rows, learns from what came of it, and goes on exactly where its state was taken."""
+    """Acts in N rows, learns from the results, and resumes exactly from its state."""
 
     name: str
-    round: int  # vector steps between two calls of `learn`
-    on_policy: bool  # nothing that was lived outlasts its round, so a state is small and a round can be begun anew
-    bonus: Bonus | None  # what novelty is, to agents that are paid for it
-    behind: Tensor  # what stood behind the last act, as the agent has it; `outputs` reads it
-    whole: Whole | None  # its part in rounds that nobody looks into; None where it has none
+    update_interval: int  # vector steps between two calls of `learn`
+    on_policy: bool  # no transition is used after the update that follows it, so a checkpoint holds none
+    bonus: Bonus | None  # intrinsic reward
+    action_outputs: Tensor  # what the last actions were chosen by, in the layout that `describe_outputs` reads
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     @property
+    def graphed(self) -> GraphedAgent | None:
+        """Its form for CUDA graphs, if it has one."""
+
+    @property
     def outputs_are(self) -> Literal["values", "probabilities", "means"]:
-        """What `outputs` gives."""
+        """What `describe_outputs` returns."""
 
     @property
     def settings(self) -> AgentSettings:
-        """Its settings as they are now."""
+        """The current settings."""
 
     def tune(self, settings: AgentSettings) -> None:
-        """Go on with other values of what the registry calls tunable, from the next update on."""
+        """Replace the settings; those that the registry calls tunable take effect at the next update."""
 
     def act(self, seen: Seen) -> Tensor:
-        """Exploring actions as the environment wants them. What must be kept of `seen` is copied.
+        """Sample exploring actions [N, …]. `seen` is copied where it is needed later.
 
-        The actions and `behind` are new tensors at every call: who keeps them keeps what they were.
+        The actions and `action_outputs` are new tensors at every call and may be kept.
         """
 
     def observe(self, step: Step, ended: Ended) -> None:
-        """What came of the last actions."""
+        """Store the results of the last actions."""
 
-    def cut(self) -> None:
-        """The episodes under way were broken off: whatever is seen next begins new ones."""
+    def on_env_reset(self) -> None:
+        """Discard unfinished episodes: the next observations begin new ones."""
 
-    def finished(self, episodes: Episodes) -> None:
-        """Episodes that ended in the last step: exploration and its weight may follow them."""
+    def on_episodes_end(self, episodes: Episodes) -> None:
+        """Adapt exploration to the episodes that ended in the last step."""
 
-    def outputs(self, behind: Sequence[Tensor], rows: int) -> Tensor:
-        """What stood behind some acts of the first rows [T, rows, K]; as in `Policy.outputs`."""
+    def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
+        """Values, probabilities or means [T, rows, K] of the first rows, from `action_outputs` of T steps."""
 
     def entropy(self) -> Tensor:
-        """Normalised entropy [N] in [0, 1] of the behaviour policy at the last act, computed only when asked."""
+        """Normalized entropy [N] in [0, 1] of the behaviour policy at the last step, computed on demand."""
 
-    def learn(self, ask: Callable[[], None] = unasked) -> dict[str, float] | None:
-        """Learn from the last `round` steps: figures of the update, or None while warming up.
-
-        Where this takes long `ask` is called on the way. It may raise: then only an older state can be gone on from.
-        """
+    def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
+        """Update from the last `update_interval` steps and return metrics; None while there is too little data."""
 
     def policy(self) -> Policy:
-        """The inference part; it shares the agent's weights."""
+        """The policy for inference; it shares the agent's weights."""
 
     def parameters(self) -> dict[str, Tensor]:
-        """Every weight by name, live."""
+        """Every learned tensor by name; live."""
 
-    def figures(self) -> dict[str, float]:
-        """What is scheduled or annealed, at this moment: lr, epsilon, intrinsic_weight, …"""
+    def metrics(self) -> dict[str, float]:
+        """Current values of everything scheduled or annealed: lr, epsilon, intrinsic_weight, …"""
 
     def state(self) -> State:
-        """Everything that decides what happens next."""
+        """Everything that determines what happens next."""
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
+        """Resume exactly from a state."""

@@ -1,7 +1,7 @@
-"""DQN (Mnih et al. 2015) with its extensions, each a switch that changes one thing.
+"""Deep Q-network (DQN, Mnih et al. 2015) with its common extensions, each a setting that changes one thing.
 
-Double (van Hasselt et al. 2016), dueling (Wang et al. 2016), prioritized replay (Schaul et al. 2016) and
-n-step returns (Sutton & Barto, ch. 7), over valid actions only.
+Double Q-learning (van Hasselt et al. 2016), dueling architecture (Wang et al. 2016), prioritized replay (Schaul et
+al. 2016) and n-step returns (Sutton & Barto 2018, ch. 7). Invalid actions are never chosen, nor maximised over.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from townlet.agents.agent import Materials
-from townlet.agents.q_agent import QAgent, QSettings
+from townlet.agents.agent import AgentContext
 from townlet.agents.q_network import value_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
+from townlet.agents.replay_agent import ReplayAgent, ReplaySettings
 from townlet.agents.settings import SettingProblem
-from townlet.agents.values import best_valid, pointwise_loss, pointwise_slope
+from townlet.agents.value_agent import TDBackward, greedy_value, q_loss
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
 from townlet.errors import TownletError
@@ -26,24 +26,27 @@ from townlet.memory.packing import Packing
 from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
 from townlet.nets.spec import MlpSpec, NetworkSpec
-from townlet.nets.ways import way
 
+PREFETCH: Final = 2**20  # numbers of observations that are sampled at once, at most: 4 MiB, twice
 # Numbers in the widest layer of an update up to which torch's threads wait for each other longer than they work: on an
 # idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
 SMALL_UPDATE: Final = 2**15
 DRAWN: Final = 2**20  # numbers of observations that are drawn at once, at most: 4 MiB, twice
 
 
-class DqnSettings(QSettings):
+class DqnSettings(ReplaySettings):
     """Settings of `dqn`."""
 
     name: Literal["dqn"] = "dqn"
-    lr: Scheduled = Field(2.5e-4, description=QSettings.model_fields["lr"].description)
-    batch_size: int = Field(64, ge=1, description="transitions in an update: raised, steadier gradients at more cost")
+    lr: Scheduled = Field(2.5e-4, description=ReplaySettings.model_fields["lr"].description)
+    batch_size: int = Field(64, ge=1, description="Transitions in a minibatch. Higher: steadier gradients, more cost.")
     n_step: int = Field(
-        1, ge=1, description="rewards summed before bootstrapping: raised, news travels faster and noise grows"
+        1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )
-    prioritized: PrioritySpec | None = Field(None, description="draw transitions by their error; null draws uniformly")
+    prioritized: PrioritySpec | None = Field(None, description="Sample transitions by their TD error; null: uniformly.")
+    accelerate: bool = Field(
+        True, description="Use faster equivalents of the algorithm where there are any; results agree to rounding."
+    )
 
     def threads(self, network: NetworkSpec) -> int | None:
         """One for small updates."""
@@ -58,103 +61,102 @@ class DqnSettings(QSettings):
             yield SettingProblem("replay", what, "raise agent.replay")
 
 
-class Dqn(QAgent):
-    """Values of single observations, learned from single transitions."""
+def dqn_target(batch: Batch, next_values: Tensor, ranking: Tensor) -> Tensor:
+    """The target y [B] of Q(s, a) (Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4).
+
+    y = R + γⁿ Q⁻(s′, argmax_a′ Q(s′, a′)),  R = Σ γᵏ r_k over n steps; y = R where the episode terminated.
+
+    `next_values` [B, K] are those of the target network Q⁻; `ranking` [B, K] those of the online network (double
+    Q-learning) or again of Q⁻. `batch.discount` is γⁿ, or 0 after termination; truncated episodes bootstrap.
+    """
+    return batch.reward + batch.discount * greedy_value(ranking, next_values, batch.next_mask)
+
+
+class Dqn(ReplayAgent):
+    """DQN agent: ε-greedy (or softmax) actions, transitions in a replay buffer, regression on bootstrapped targets."""
 
     name = "dqn"
     settings: DqnSettings
     memory: Ring
+    accelerated: TDBackward | None = None
 
-    def __init__(self, settings: DqnSettings, given: Materials) -> None:
-        super().__init__(settings, given)
+    def __init__(self, settings: DqnSettings, context: AgentContext) -> None:
+        super().__init__(settings, context)
         if self.network.hidden:
-            raise TownletError(
-                "dqn cannot train a recurrent network", "use drqn, or leave `recurrent` out of the network"
-            )
-        self._way = way(self.network, self.network.chains(), self.optimizer)
-        self._nothing = self.network.start(0)  # handed through by a network without memory
-        env = given.env
+            fix = "use drqn, or leave `recurrent` out of the network"
+            raise TownletError("dqn cannot train a recurrent network", fix)
+        self._hidden = self.network.start(0)
+        env = context.env
         self.memory = Ring(
-            settings.replay,
-            env.rows,
-            env.layout.size,
-            env.actions.n,
-            crew=given.crew,
-            n_step=settings.n_step,
-            gamma=settings.gamma,
-            generator=given.streams.torch("memory", env.device),
-            priority=settings.prioritized,
-            voids=env.voids,
-            packing=Packing(env.layout, env.device),
+            settings.replay, env.rows, env.layout.size, env.actions.n, crew=context.crew, n_step=settings.n_step,
+            gamma=settings.gamma, generator=context.streams.torch("memory", env.device),
+            priority=settings.prioritized, voids=env.voids, packing=Packing(env.layout, env.device),
             device=env.device,
-        )
+        )  # fmt: skip
 
     @property
     def _beta(self) -> float | None:
-        """How much of the bias by priorities is corrected now; None where there are none."""
+        """Exponent of the importance weights at this moment; None without priorities."""
         spec = self.settings.prioritized
         return None if spec is None else value_at(spec.beta, self.counters)
 
-    def figures(self) -> dict[str, float]:
-        """What is scheduled or annealed, at this moment."""
-        return super().figures() | ({} if self._beta is None else {"beta": self._beta})
+    def metrics(self) -> dict[str, float]:
+        """Current values of everything scheduled or annealed."""
+        return super().metrics() | ({} if self._beta is None else {"beta": self._beta})
 
-    def _evaluate(self, obs: Tensor) -> Tensor:
-        values: Tensor = self.network(obs, self._nothing)[0]
+    def _q(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.network(obs, self._hidden)[0]
         return values
 
     @torch.no_grad()
-    def targets(self, batch: Batch, values: Tensor | None = None) -> Tensor:
-        """What Q(s, a) should be [B]: y = r + discount · Q⁻(s′, argmax over valid a′), discount 0 after a death.
-
-        `values` [B, K] are those of s′ by the target network, where they are known.
-        """
-        if values is None:
-            values = self._lag(batch.next_obs)
-        ranking = self._evaluate(batch.next_obs) if self.settings.double else values
-        return batch.reward + batch.discount * best_valid(ranking, values, batch.next_mask)
+    def targets(self, batch: Batch, next_values: Tensor | None = None) -> Tensor:
+        """Targets [B] of a batch; `next_values` [B, K] are those of the target network, if known."""
+        if next_values is None:
+            next_values = self._target_q(batch.next_obs)
+        ranking = self._q(batch.next_obs) if self.settings.double else next_values
+        return dqn_target(batch, next_values, ranking)
 
     @torch.no_grad()
-    def _lag(self, obs: Tensor) -> Tensor:
-        values: Tensor = self.target(obs, self._nothing)[0]
+    def _target_q(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.target(obs, self._hidden)[0]
         return values
 
-    def _batches(self, weight: float) -> Iterator[tuple[Batch, Tensor | None]]:
-        """What a round learns from, and the target's values of what was reached: many batches at once.
+    def _gradient_steps(self, weight: float) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
+        s = self.settings
+        for batch, next_values in self._minibatches(weight):
+            target = self.targets(batch, next_values)
+            share = len(batch.obs) / s.batch_size  # of this process
+            self.optimizer.zero_grad()
+            if self.accelerated:
+                terms = self.accelerated.backward(batch.obs, batch.actions, target, s.loss, batch.importance, share)
+            else:
+                # Importance weights correct for sampling by priority (Schaul et al. 2016, §3.4); 1 without it.
+                loss, terms = q_loss(self._q(batch.obs), batch.actions, target, s.loss, batch.importance)
+                (share * loss).backward()
+            norm = self._step()
+            self.memory.reprioritize(batch.index, terms["td_error"].detach())
+            yield terms, norm, batch.next_obs
 
-        Not where priorities change with every update, nor values where the target does.
+    def _minibatches(self, weight: float) -> Iterator[tuple[Batch, Tensor | None]]:
+        """Sample the minibatches of an update, with Q⁻(s′, ·) where it is known.
+
+        Several are sampled at once, and evaluated by the target network at once, unless priorities or a soft target
+        change with every gradient step.
         """
         s, left = self.settings, self.settings.updates
         if self._beta is not None:
             yield from ((self.memory.sample(s.batch_size, weight, self._beta), None) for _ in range(left))
             return
-        at_once = max(1, DRAWN // (s.batch_size * self._obs.shape[1]))
+        most = max(1, PREFETCH // (s.batch_size * self._obs.shape[1]))
         while left:
-            count = min(at_once, left)
+            count = min(most, left)
             if s.polyak is None:
                 count = min(count, s.target_every - self.counters.updates % s.target_every)
-            drawn, sizes = self.memory.samples(count, s.batch_size, weight)
-            values = [None] * count if s.polyak is not None else torch.split(self._lag(drawn.next_obs), sizes)
-            parts = zip(*(torch.split(part, sizes) for part in drawn), strict=True)
+            sampled, sizes = self.memory.samples(count, s.batch_size, weight)
+            values = [None] * count if s.polyak is not None else torch.split(self._target_q(sampled.next_obs), sizes)
+            parts = zip(*(torch.split(part, sizes) for part in sampled), strict=True)
             yield from zip(map(Batch._make, parts), values, strict=True)
             left -= count
-
-    @torch.no_grad()
-    def _updates(self, weight: float) -> Iterator[tuple[Tensor, Tensor]]:
-        s = self.settings
-        for batch, lagging in self._batches(weight):
-            (values,) = self._way.there(batch.obs, self._nothing)
-            actions = batch.actions.unsqueeze(1)
-            chosen = values.gather(1, actions).squeeze(1)
-            error = chosen - self.targets(batch, lagging)
-            # Weights of importance undo the bias of drawing by priority (Schaul et al. 2016, §3.4); 1 without it.
-            slope = batch.importance * pointwise_slope(error, s.loss) / s.batch_size
-            self._way.back([torch.zeros_like(values).scatter_(1, actions, slope.unsqueeze(1))])
-            norm = self._descend()
-            loss, off = batch.importance * pointwise_loss(error, s.loss), error.abs()
-            self.memory.reprioritize(batch.index, off)
-            means = [column.sum() / s.batch_size for column in (loss, off, chosen)]
-            yield torch.stack((*means, norm / self.crew.size)), batch.next_obs
 
 
 register(

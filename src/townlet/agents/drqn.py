@@ -1,7 +1,7 @@
-"""DRQN: the recurrent form of DQN (Hausknecht & Stone 2015), replaying windows of episodes with burn-in.
+"""Deep recurrent Q-network (DRQN, Hausknecht & Stone 2015), trained on windows of episodes with burn-in.
 
-Burn-in (Kapturowski et al. 2019, R2D2, §3): the first steps of a window only bring the hidden state to where
-it was; neither loss nor gradient comes from them.
+Burn-in (R2D2, Kapturowski et al. 2019, §3): the first steps of a window only restore the recurrent state; they
+contribute neither to the loss nor to the gradient.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from townlet.agents.agent import Materials
-from townlet.agents.learner import refuse_voids
-from townlet.agents.q_agent import QAgent, QSettings
+from townlet.agents.agent import AgentContext
+from townlet.agents.learning_agent import refuse_autoreset_steps
 from townlet.agents.q_network import QNetwork, value_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
+from townlet.agents.replay_agent import ReplayAgent, ReplaySettings
 from townlet.agents.settings import SettingProblem
-from townlet.agents.values import best_valid, pointwise_loss, pointwise_slope
+from townlet.agents.value_agent import greedy_value, td_loss
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor
@@ -29,37 +29,24 @@ from townlet.memory.packing import Packing
 from townlet.memory.sequence import Sequences, Windows
 
 
-class DrqnSettings(QSettings):
+class DrqnSettings(ReplaySettings):
     """Settings of `drqn`."""
 
     name: Literal["drqn"] = "drqn"
-    lr: Scheduled = Field(1e-4, description=QSettings.model_fields["lr"].description)
-    batch_size: int = Field(64, ge=1, description="windows in an update: raised, steadier gradients at more cost")
-    sequence: int = Field(
-        32,
-        ge=1,
-        description="steps of a window that are learned from: raised, it learns to remember longer, at more cost",
-    )
-    burn_in: int = Field(
-        8,
-        ge=0,
-        description="steps before them that only fill the memory: raised, values suit long lives better; 0 is without",
-    )
+    lr: Scheduled = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
+    batch_size: int = Field(64, ge=1, description="Windows in a minibatch. Higher: steadier gradients, more cost.")
+    sequence: int = Field(32, ge=1, description="Steps of a window that are trained on. Higher: longer dependencies.")
+    burn_in: int = Field(8, ge=0, description="Steps before them that restore the recurrent state; 0 is without.")
     n_step: int = Field(
-        1,
-        ge=1,
-        description="rewards before the value of what follows: raised, news of reward travel faster, with more noise",
+        1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )
     stored: bool = Field(
         False,
-        description="windows begin with what was remembered when they were lived; off, with nothing. On, it learns "
-        "from what long lives leave in the memory, by older weights than now, and needs less burn_in",
+        description="Windows start from the recurrent state that was stored with them; off, from zeros. Stored states "
+        "come from older weights, but need less burn_in.",
     )
-    bptt: bool = Field(True, description="gradients go back through time; off, what is remembered is left to luck")
-    carry: bool = Field(
-        True,
-        description="the memory lasts through an episode; off, it is wiped before every step, lived or learned from",
-    )
+    bptt: bool = Field(True, description="Backpropagation through time; off, every step is trained by itself.")
+    carry: bool = Field(True, description="Carry the recurrent state from step to step; off, it is always zero.")
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         """A replay buffer without room for one window of every row."""
@@ -69,19 +56,19 @@ class DrqnSettings(QSettings):
             yield SettingProblem("replay", what, "raise agent.replay, or lower rows or agent.sequence")
 
 
-class Drqn(QAgent):
-    """Values of histories. Without a recurrent part the network learns from windows but remembers nothing."""
+class Drqn(ReplayAgent):
+    """DRQN agent: Q-values of histories, learned from windows of episodes."""
 
     name = "drqn"
     settings: DrqnSettings
     memory: Sequences
 
-    def __init__(self, settings: DrqnSettings, given: Materials) -> None:
-        refuse_voids("drqn", given.env)
-        super().__init__(settings, given)
+    def __init__(self, settings: DrqnSettings, context: AgentContext) -> None:
+        refuse_autoreset_steps("drqn", context.env)
+        super().__init__(settings, context)
         self.network.carry = self.target.carry = settings.carry
-        self._stores = settings.stored and settings.carry  # without memory there is nothing to store
-        env = given.env
+        self._stores = settings.stored and settings.carry
+        env = context.env
         self.memory = Sequences(
             settings.replay,
             env.rows,
@@ -90,34 +77,34 @@ class Drqn(QAgent):
             length=settings.sequence,
             burn_in=settings.burn_in,
             gamma=settings.gamma,
-            generator=given.streams.torch("memory", env.device),
+            generator=context.streams.torch("memory", env.device),
             hidden=self.network.hidden if self._stores else 0,
             packing=Packing(env.layout, env.device),
             device=env.device,
         )
         self.hidden = self.network.start(env.rows)  # [N, H] of the live rows
 
-    def _evaluate(self, obs: Tensor) -> Tensor:
+    def _q(self, obs: Tensor) -> Tensor:
         values: Tensor
         if self._stores:
-            self._before = self.hidden
+            self._stored_hidden = self.hidden
         values, self.hidden = self.network(obs, self.hidden)
         return values
 
     def observe(self, step: Step, ended: Ended) -> None:
-        """Store the step; rows whose episode ended forget it."""
+        """Store the transition; reset the recurrent state of rows whose episode ended."""
         super().observe(step, ended)
         if ended.rows.shape[0]:
-            with torch.inference_mode():  # where the hidden state was made
+            with torch.inference_mode():  # as in `act`, which made the state
                 self.hidden.index_fill_(0, ended.rows, 0.0)
 
-    def cut(self) -> None:
-        """Rows that begin remember nothing."""
-        super().cut()
+    def on_env_reset(self) -> None:
+        """End unfinished episodes and reset the recurrent state."""
+        super().on_env_reset()
         self.hidden = self.network.start(len(self.hidden))
 
     def unroll(self, network: QNetwork, windows: Windows) -> Tensor:
-        """Values [T + 1, B, K] of the steps after burn-in and of what the last one led to."""
+        """Q-values [T + 1, B, K] of the steps after burn-in, and of the observation that follows them."""
         hidden, obs = self._burn_in(network, windows), windows.obs[self.settings.burn_in :]
         values: Tensor
         if self.settings.bptt:
@@ -131,7 +118,7 @@ class Drqn(QAgent):
 
     @torch.no_grad()
     def _burn_in(self, network: QNetwork, windows: Windows) -> Tensor:
-        """What is remembered at the drawn step [B, H]. Nothing stays of the padding before a window's first step."""
+        """The recurrent state [B, H] at the first trained step; padding before a window's first step has no effect."""
         steps, fresh = self.settings.burn_in, windows.fresh.unsqueeze(2)
         if not self._stores:
             hidden = network.start(windows.obs.shape[1])
@@ -145,45 +132,45 @@ class Drqn(QAgent):
 
     @torch.no_grad()
     def targets(self, windows: Windows, online: Tensor) -> Tensor:
-        """y = r + discount · Q⁻(h′, argmax over valid a′) [T, B]; `online` [T + 1, B, K] ranks when double.
+        """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] ranks actions in double Q-learning.
 
-        Each further step of `n_step` puts the target of the next step in the place of its value, as far as the
-        episode and the window go.
+        y_t = r_t + γ Q⁻(h_{t+1}, argmax_a′ Q(h_{t+1}, a′)), and y_t = r_t where the episode terminated. For n-step
+        returns y_{t+1} takes the place of the bootstrap value n − 1 times, as far as the episode and window go.
         """
         burn_in = self.settings.burn_in
         values = self.unroll(self.target, windows)[1:]
         ranking = online[1:] if self.settings.double else values
-        following = best_valid(ranking, values, windows.mask[burn_in + 1 :])
+        following = greedy_value(ranking, values, windows.mask[burn_in + 1 :])
         reward, discount = windows.reward[burn_in:], windows.discount[burn_in:]
-        goes_on = windows.valid[burn_in + 1 :]
+        continues = windows.valid[burn_in + 1 :]
         targets = reward + discount * following
         for _ in range(self.settings.n_step - 1):
-            ahead = torch.where(goes_on, targets[1:], following[:-1])
-            targets = reward + discount * torch.cat((ahead, following[-1:]))
+            following_target = torch.where(continues, targets[1:], following[:-1])
+            targets = reward + discount * torch.cat((following_target, following[-1:]))
         return targets
 
-    def _updates(self, weight: float) -> Iterator[tuple[Tensor, Tensor]]:
+    def _gradient_steps(self, weight: float) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
         s = self.settings
         for _ in range(s.updates):
             windows = self.memory.sample(s.batch_size, weight)
-            valid = windows.valid[s.burn_in :]
+            valid = windows.valid[s.burn_in :]  # neither padding nor steps beyond the episode
             online = self.unroll(self.network, windows)
-            values = online[:-1].gather(2, windows.actions[s.burn_in :].unsqueeze(2)).squeeze(2)
-            # Padding counts for nothing.
-            error = (values.detach() - self.targets(windows, online.detach())) * valid
-            count = valid.sum()
-            self.optimizer.add([values], [pointwise_slope(error, s.loss) / count])
-            norm = self._descend()
-            sums = pointwise_loss(error, s.loss).sum(), error.abs().sum(), (values.detach() * valid).sum()
-            reached = windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0]
-            yield torch.stack((*(total / count for total in sums), norm)), reached
+            target = self.targets(windows, online.detach())
+            chosen = online[:-1].gather(2, windows.actions[s.burn_in :].unsqueeze(2)).squeeze(2)
+            error = (chosen - target)[valid]
+            losses = td_loss(error, s.loss)
+            self.optimizer.zero_grad()
+            losses.mean().backward()
+            norm = self._step()
+            terms = {"loss": losses, "td_error": error.abs(), "mean_q": chosen[valid]}
+            yield terms, norm, windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0]
 
     def state(self) -> State:
-        """As of every agent, and what the live rows remember."""
+        """The state of every replay agent, and the recurrent state of the live rows."""
         return super().state() | {"hidden": self.hidden}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
+        """Resume exactly from a state."""
         super().restore(state)
         self.hidden = self.network.start(self.hidden.shape[0])
         copy_tensor(self.hidden, state["hidden"], f"{self.name}: hidden")

@@ -12,7 +12,6 @@ from townlet.contract.vec_env import Actions
 from townlet.nets.body import build_body
 from townlet.nets.heads import Dueling, head, initialise
 from townlet.nets.spec import NetworkSpec
-from townlet.nets.ways import Chain, chain
 
 
 class QNetwork(nn.Module):
@@ -34,12 +33,6 @@ class QNetwork(nn.Module):
     def start(self, rows: int) -> Tensor:
         """What the network remembers before the first step: [rows, H], H is 0 without memory."""
         return self.body.start(rows)
-
-    def chains(self) -> list[Chain | None]:
-        """What it consists of, where that is plain layers."""
-        if isinstance(self.head, Dueling):
-            return [chain(self.body, self.head.streams, mix=self.head.mix)]
-        return [chain(self.body, self.head)]
 
     def remember(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
         """hidden [B, H] after a sequence [T, B, D], without its values."""

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from townlet.agents.agent import Agent, Materials
+from townlet.agents.agent import Agent, AgentContext
 from townlet.agents.distributions import family
 from townlet.agents.policy import Kind
 from townlet.agents.settings import AgentSettings
@@ -43,7 +43,7 @@ class AgentEntry:
     """
 
     settings: type[AgentSettings]
-    agent: Callable[[Any, Materials], Agent]
+    agent: Callable[[Any, AgentContext], Agent]
     network: Callable[[Any, NetworkSpec, Layout, Actions], nn.Module]  # for inference, without trained weights
     kind: Literal["value", "policy"]
     on_policy: bool  # learns only from what its current policy did

@@ -48,7 +48,7 @@ class Recorded:
         """After it the `tensors` and the `generators`, all that it changes and reads again, are as before."""
         self._function = function
         before, drawn = [tensor.clone() for tensor in tensors], [generator.get_state() for generator in generators]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM):

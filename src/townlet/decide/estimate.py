@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.errors import TownletError
 
 Values = NDArray[np.float64]
@@ -95,7 +95,7 @@ def compare(
     reward: ArrayLike, propensity: ArrayLike, chosen: ArrayLike, serving: ArrayLike, rng: np.random.Generator,
     *, model: ArrayLike | None = None, expected_model: ArrayLike | None = None,
     expected_serving: ArrayLike | None = None, clip: float | None = None, draws: int = DRAWS, level: float = LEVEL,
-    rest: Callable[[], object] = unasked,
+    rest: Callable[[], object] = no_interrupt,
 ) -> Comparison:  # fmt: skip
     """A new policy and the one that serves, by what each gives to what was decided: `chosen` and `serving`, both [N].
 
@@ -198,7 +198,7 @@ def _robust(reward: Values, weights: Values, clipped: float, model: Values, expe
 
 
 def _resampled(
-    ratios: Sequence[_Ratio], draws: int, rng: np.random.Generator, rest: Callable[[], object] = unasked
+    ratios: Sequence[_Ratio], draws: int, rng: np.random.Generator, rest: Callable[[], object] = no_interrupt
 ) -> Values:
     """Each ratio under `draws` resamples [draws, J]; not finite where one has no weight.
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.decide.buffer import Sample
 from townlet.decide.domain import Verdicts
 from townlet.decide.estimate import fit_rewards, predict_rewards
@@ -48,7 +48,7 @@ class Kept:
 class Hearing:
     """Hears of versions again and again; what was worked out of an observation or a version serves the next time."""
 
-    def __init__(self, service: Service, rest: Callable[[], object] = unasked) -> None:
+    def __init__(self, service: Service, rest: Callable[[], object] = no_interrupt) -> None:
         """`rest` is called again and again on the way: those who decide need the processor more urgently."""
         self._service, self._rest = service, rest
         capacity = service.ledger.held_out.capacity

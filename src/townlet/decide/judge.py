@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.config.model import Model
 from townlet.decide.estimate import Comparison, Estimate, compare
 from townlet.decide.views import Numbers, Views
@@ -135,7 +135,7 @@ class Verdict(NamedTuple):
 def evidence(
     found: Views, reward: Numbers, propensity: Numbers, ages: Ages, settings: JudgeSettings, rng: np.random.Generator,
     *, weights_finite: bool, known: NDArray[np.bool_] | None = None, at: float = 0.0,
-    rest: Callable[[], object] = unasked,
+    rest: Callable[[], object] = no_interrupt,
 ) -> Evidence:  # fmt: skip
     """All of it from N held-out observations: what both versions would do there, and what came of what was done [N].
 

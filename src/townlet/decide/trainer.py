@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.restore import part
 from townlet.contract.state import State
 from townlet.decide.buffer import Sample
@@ -23,7 +23,7 @@ from townlet.decide.ledger import Ledger
 from townlet.decide.settings import LearningSettings, RewardSettings
 from townlet.errors import TownletError
 from townlet.nets.kernels import choose_kernels
-from townlet.nets.optimizers import Optimizer, restore_weights, weights
+from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
 FADING: Final = 0.05  # of the mean reward, in each step
@@ -74,7 +74,7 @@ class Trainer:
         self._kind = domain.policies[settings.policy]
         self._streams = Streams(settings.seed).child("trainer")
         self.network = self._kind.make(self._streams.torch("network"))
-        self.optimizer = Optimizer("adam", self.network, settings.learning.lr)
+        self.optimizer = FlatOptimizer("adam", self.network, settings.learning.lr)
         self.step, self.sampled, self.mean = 0, 0, 0.0
         self._before: State | None = None
         self._surprise = _nothing()  # of the last step, for priorities
@@ -111,7 +111,7 @@ class Trainer:
         """The batch that was drawn last was never drawn."""
         self.step, self.sampled = self.step - 1, self.sampled - len(sample)
 
-    def learn(self, sample: Sample, rest: Callable[[], object] = unasked) -> StepFigures:
+    def learn(self, sample: Sample, rest: Callable[[], object] = no_interrupt) -> StepFigures:
         """One gradient step, with the gate as it is configured now; raises where something is not finite: undo it.
 
         `rest` is called between its parts.
@@ -125,7 +125,8 @@ class Trainer:
         log_prob: Tensor = self.network(*map(torch.from_numpy, inputs))
         loss, entropy = self._loss(log_prob, sample, earned)
         rest()
-        self.optimizer.add(loss)
+        self.optimizer.zero_grad()
+        loss.backward()
         rest()
         norm = self.optimizer.step(self._learning.max_grad_norm)
         figures = [float(x) for x in (loss.detach(), entropy.detach(), norm)]

@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.restore import part
 from townlet.contract.state import State
 from townlet.decide.changes import FILE, Change, Changes, Kind, told
@@ -153,7 +153,7 @@ class Versions:
 
     def publish(
         self, step: int, network_state: Mapping[str, Tensor], trainer_state: State, info: Mapping[str, Any],
-        parent: int | None = None, rest: Callable[[], object] = unasked,
+        parent: int | None = None, rest: Callable[[], object] = no_interrupt,
     ) -> Snapshot:  # fmt: skip
         """Keep weights as the next version, with what the trainer needs to go on; it does not serve yet.
 

@@ -29,10 +29,10 @@ class Chooser(Protocol):
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:
         """How probable each action [N, K] is to be chosen, at this moment."""
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """How boldly it explores at this moment, for the log."""
 
-    def finished(self, episodes: Episodes) -> None:
+    def on_episodes_end(self, episodes: Episodes) -> None:
         """Episodes that ended."""
 
     def state(self) -> State:
@@ -84,11 +84,11 @@ class Epsilon:
         best = values.masked_fill(~mask, -torch.inf).argmax(1, keepdim=True)
         return shares.scatter_add_(1, best, 1 - epsilon)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The mean ε of all rows."""
         return {"epsilon": float(self.epsilon.mean())}
 
-    def finished(self, episodes: Episodes) -> None:
+    def on_episodes_end(self, episodes: Episodes) -> None:
         """Lower ε in the rows whose episode ended."""
         if self.spec.schedule is None:
             rows = episodes.rows.to(self.epsilon.device)
@@ -131,11 +131,11 @@ class Boltzmann:
         """[N, K]: the softmax over valid actions."""
         return self._logits(values, mask).softmax(1)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The temperature."""
         return {"temperature": self.temperature}
 
-    def finished(self, episodes: Episodes) -> None:
+    def on_episodes_end(self, episodes: Episodes) -> None:
         """Nothing depends on episodes."""
 
     def state(self) -> State:

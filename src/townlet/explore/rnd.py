@@ -16,7 +16,7 @@ from townlet.explore.moments import Moments
 from townlet.explore.spec import RndSpec
 from townlet.nets.heads import initialise
 from townlet.nets.layers import Stack, undrawn
-from townlet.nets.optimizers import Optimizer, restore_weights, weights
+from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
 CLIP = 5.0  # of normalised observations, section 2.4 of the paper
@@ -37,7 +37,7 @@ class Rnd:
         self.spec = spec
         self.target = embedding(layout.size, spec, streams.torch("rnd.target")).to(device).requires_grad_(False)
         self.predictor = embedding(layout.size, spec, streams.torch("rnd.predictor")).to(device)
-        self._optimizer = Optimizer("adam", self.predictor, spec.lr)
+        self._optimizer = FlatOptimizer("adam", self.predictor, spec.lr)
         self._seen = Moments(layout.size, device)  # of observations
         self._square = torch.zeros((), dtype=torch.float64, device=device)  # mean of novelty² over all rewards
         self._rewarded = 0
@@ -83,7 +83,8 @@ class Rnd:
         loss = torch.zeros((), device=obs.device)
         for part in torch.split(obs, self.spec.batch):
             error = self._error(self._inputs(part)).mean()
-            self._optimizer.add(error)
+            self._optimizer.zero_grad()
+            error.backward()
             self._optimizer.step()
             loss += error.detach() * (len(part) / len(obs))
         return {"rnd_loss": loss.item()}

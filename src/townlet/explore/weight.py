@@ -23,7 +23,7 @@ class Weight(Protocol):
     def value(self) -> float:
         """The weight at this moment."""
 
-    def finished(self, episodes: Episodes) -> None:
+    def on_episodes_end(self, episodes: Episodes) -> None:
         """Episodes that ended."""
 
     def state(self) -> State:
@@ -44,7 +44,7 @@ class Fixed:
         """The weight at this moment."""
         return value_at(self.spec.value, self._counters)
 
-    def finished(self, episodes: Episodes) -> None:
+    def on_episodes_end(self, episodes: Episodes) -> None:
         """Nothing depends on episodes."""
 
     def state(self) -> State:
@@ -63,7 +63,7 @@ class Adaptive:
         self.good = spec.mean if spec.mean_share is None else spec.mean_share * max_steps
         self._lengths = np.zeros(0, np.int64)  # of the last episodes, oldest first
 
-    def finished(self, episodes: Episodes) -> None:
+    def on_episodes_end(self, episodes: Episodes) -> None:
         """Take in the episodes in their order; each is judged with those before it."""
         n, new = self.spec.episodes, len(episodes)
         lengths = np.concatenate([self._lengths, episodes.length.numpy()])

@@ -1,9 +1,9 @@
-"""The steps since the last update, in order: what policy-gradient agents learn from, once."""
+"""Rollout buffer: the last T steps of all rows, in order, for on-policy updates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,44 +11,48 @@ from torch import Tensor
 from townlet.contract.crew import SOLO, Crew
 from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
+from townlet.contract.vec_env import Ended, Step
 from townlet.memory.packing import Column, Packing
 from townlet.memory.storage import FLAG, NUMBER, WHOLE, Storage
 
+EPSILON: Final = 1e-8  # keeps normalised advantages finite where all are equal
+MIN_ROWS: Final = 64  # rows of a recurrent network in a microbatch; fewer make its matrix products inefficient
+Normalize = Literal["batch", "rollout", "none"]
+
 
 class Minibatch(NamedTuple):
-    """Steps of a rollout, [B, …], or whole rows of it, [T, B, …]."""
+    """Steps of a rollout [B, …]; for a recurrent network whole rows [T, B, …] with their hidden state."""
 
     obs: Tensor  # [B, D]
     mask: Tensor  # [B, K]
     actions: Tensor  # [B] or [B, A]
-    log_prob: Tensor  # [B], of the action when it was chosen
+    log_prob: Tensor  # [B], of the action when it was sampled
     value: Tensor  # [B], as estimated then
     advantage: Tensor  # [B]
     returns: Tensor  # [B]
-
-
-class RowBatch(NamedTuple):
-    """Whole rows of a rollout for a recurrent network."""
-
-    steps: Minibatch  # [T, B, …]
-    fresh: Tensor  # [T, B] bool, hidden is zeroed before this step
     hidden: Tensor  # [B, H] before the first step
+    fresh: Tensor | None = None  # [T, B] bool, the hidden state is reset before this step
 
 
-class Share(NamedTuple):
-    """What is here of a minibatch that all who train together share."""
+class Microbatch(NamedTuple):
+    """A part of a minibatch that passes through the network at once."""
 
-    places: Tensor  # [b] int64
-    of: int  # how many there are in all
+    steps: Minibatch
+    weight: float  # its share of the minibatch, over all processes
+
+
+class BatchShard(NamedTuple):
+    """The part of a minibatch that belongs to this process."""
+
+    indices: Tensor  # [b] int64
+    total: int  # indices of all processes together
 
 
 class Rollout:
     """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
 
-    With a packing, pictures that came from bytes are kept as bytes.
-
-    A step is written in two halves, `acted` and `observed`, so that an agent need not keep the first half elsewhere.
-    Where an environment has void steps they are kept in their places and never handed out.
+    A step is written in two halves, `add_action` and `add_outcome`. Images that came from bytes are stored as bytes
+    (`packing`). Autoreset steps are stored and never handed out.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class Rollout:
         dtype: torch.dtype = torch.float32,
         crew: Crew = SOLO,
     ) -> None:
-        self._crew = crew
+        self._crew, self._steps_per_row = crew, steps
         self._storage = Storage(
             steps,
             rows,
@@ -89,6 +93,7 @@ class Rollout:
         self._void = columns.get("void")
         self.hidden = torch.zeros((rows, hidden), device=device)
         self._advantage, self._returns, self._trace = (torch.zeros_like(self.reward) for _ in range(3))
+        self._bootstrap = torch.zeros(rows, device=device)
 
     def __len__(self) -> int:
         """Transitions stored."""
@@ -106,21 +111,22 @@ class Rollout:
 
     @property
     def slot(self) -> dict[str, Tensor]:
-        """Where the next step is written: column → [N, …], for whoever writes it without `acted` and `observed`."""
+        """Storage of the next step, column → [N, …], for writers that bypass `add_action` and `add_outcome`."""
         return {name: column[self._storage.head] for name, column in self._storage.columns.items()}
 
     def advance(self) -> None:
-        """The step in the slot is complete."""
+        """Complete the step in `slot`."""
         self._storage.advance()
 
     def fill(self) -> None:
-        """All steps are there: a recording has written them, which counts nothing."""
+        """Mark all steps as complete; a replayed CUDA graph has written them."""
         self._storage.head, self._storage.filled = 0, self._storage.slots
 
-    def part(self, first: int, last: int) -> Minibatch:
-        """All steps of some rows [T, B, …], with the advantages computed last; nothing is copied."""
+    def row_slice(self, first: int, last: int) -> Minibatch:
+        """All steps of some rows [T, B, …] as views, with the advantages computed last."""
         stored = [self._storage.columns[name] for name in Minibatch._fields[:5]]
-        return Minibatch(*(column[:, first:last] for column in (*stored, self._advantage, self._returns)))
+        views = (column[:, first:last] for column in (*stored, self._advantage, self._returns))
+        return Minibatch._make((*views, self.hidden[first:last], None))
 
     def clear(self, hidden: Tensor | None = None) -> None:
         """Begin a new rollout, with the hidden state [N, H] that its first step is taken in."""
@@ -128,42 +134,48 @@ class Rollout:
         if hidden is not None:
             self.hidden.copy_(hidden)
 
-    def acted(self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, value: Tensor, fresh: Tensor) -> None:
-        """The first half of a step: what was seen, and what was done, each [N, …]."""
+    def add_action(
+        self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, value: Tensor, fresh: Tensor
+    ) -> None:
+        """Store the first half of a step: observation and action, each [N, …]."""
         if self.full:
             raise IndexError("the rollout is full: clear() it before the next step")
         self._storage.put(obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, fresh=fresh)
 
-    def observed(
-        self,
-        reward: Tensor,
-        intrinsic: Tensor,
-        terminated: Tensor,
-        truncated: Tensor,
-        bootstrap: Tensor,
-        void: Tensor | None = None,
-    ) -> None:
-        """The second half: what came of it, each [N]. `bootstrap` is read where truncated."""
+    def add_outcome(
+        self, step: Step, ended: Ended, value_of: Callable[[Tensor], Tensor], *,
+        intrinsic: Tensor, reward_scale: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Store the second half of a step.
+
+        A truncated episode bootstraps from the value of its final observation, a terminated one from 0:
+        `value_of` maps indices [k] into `ended` to values [k].
+        """
+        bootstrap = self._bootstrap.zero_()
+        truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
+        if len(truncated):
+            bootstrap.index_copy_(0, ended.rows.index_select(0, truncated), value_of(truncated))
         self._storage.put(
-            reward=reward, intrinsic=intrinsic, terminated=terminated, truncated=truncated, bootstrap=bootstrap
-        )
-        if void is not None:
-            self._storage.put(void=void)
+            reward=step.reward * reward_scale, intrinsic=intrinsic, terminated=step.terminated,
+            truncated=step.truncated, bootstrap=bootstrap,
+        )  # fmt: skip
+        if step.void is not None:
+            self._storage.put(void=step.void)
         self._storage.advance()
 
-    def revalue(self, values: Callable[[Tensor], Tensor], at_once: int) -> None:
-        """Write down the values of what was seen, so many steps at a time, where nobody asked for them on the way."""
-        flat, every = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
-        for some, places in zip(torch.split(flat, at_once), torch.split(every, at_once), strict=True):
+    def recompute_values(self, values: Callable[[Tensor], Tensor], batch_size: int) -> None:
+        """Fill in the values of all observations; for critics that acting does not evaluate."""
+        flat, index = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
+        for some, places in zip(torch.split(flat, batch_size), torch.split(index, batch_size), strict=True):
             some.copy_(values(self._storage.take("obs", places).float()))
 
-    def lived(self, column: Tensor) -> Tensor:
-        """A column [T, N, …] as [R, …], without void steps; as it is where there cannot be any."""
-        places = self._lived_places()
+    def real(self, column: Tensor) -> Tensor:
+        """A column [T, N, …] without autoreset steps [R, …]; unchanged where there are none."""
+        places = self._real_index()
         return column if places is None else column[: self.steps].flatten(0, 1).index_select(0, places)
 
-    def _lived_places(self) -> Tensor | None:
-        """Places [R] int64 of the steps that are not void, ascending; None where all are."""
+    def _real_index(self) -> Tensor | None:
+        """Flat indices [R] int64 of the steps that are no autoreset steps; None where all are."""
         return None if self._void is None else self._void[: self.steps].flatten().logical_not().nonzero().squeeze(1)
 
     def advantages(
@@ -193,50 +205,80 @@ class Rollout:
         torch.add(advantage, value, out=returns)
         return advantage, returns
 
-    def minibatches(self, size: int, generator: torch.Generator) -> Iterator[Share]:
-        """Every transition of all once, shuffled: indices of `size` at most for `gather`, of nearly equal length."""
-        places = self._lived_places()
-        if places is None:
-            return self._shuffled(len(self), size, generator)
-        parts = self._shuffled(len(places), size, generator)
-        return (Share(places.index_select(0, part.places), part.of) for part in parts)
+    def minibatches(
+        self, size: int, generator: torch.Generator, *, microbatch_size: int = 1 << 30, normalize: bool = False
+    ) -> Iterator[Iterator[Microbatch]]:
+        """One epoch: every step once, in shuffled minibatches of about `size` steps, each split into microbatches.
 
-    def row_batches(self, rows_per_batch: int, generator: torch.Generator) -> Iterator[Share]:
-        """Every row of all once, shuffled: indices for `gather_rows`, of nearly equal length."""
-        return self._shuffled(self._storage.rows, rows_per_batch, generator)
+        With `normalize` the advantages of each minibatch get mean 0 and standard deviation 1. A recurrent network
+        gets whole rows. The parts of other processes are left out.
+        """
+        shards, recurrent = self.shards(size, generator), self.recurrent
+        if recurrent:
+            microbatch_size = max(MIN_ROWS, microbatch_size // self._steps_per_row)
+        scales: Sequence[tuple[Tensor, Tensor] | None] = [None] * len(shards)
+        if normalize:
+            steps, axis = (self._advantage[: self.steps], 1) if recurrent else (self._advantage.view(-1), 0)
+            scales = self._crew.std_means([steps.index_select(axis, shard.indices) for shard in shards])
+        for shard, scale in zip(shards, scales, strict=True):
+            yield self._microbatches(shard, scale, microbatch_size)
+
+    def shards(self, size: int, generator: torch.Generator) -> list[BatchShard]:
+        """Shuffled minibatches as indices of steps, or for a recurrent network of rows; no autoreset steps."""
+        if self.recurrent:
+            return list(self._shuffled(self._storage.rows, max(1, round(size / self._steps_per_row)), generator))
+        real = self._real_index()
+        if real is None:
+            return list(self._shuffled(len(self), size, generator))
+        parts = self._shuffled(len(real), size, generator)
+        return [BatchShard(real.index_select(0, part.indices), part.total) for part in parts]
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether whole rows are handed out, with their hidden state."""
+        return self.hidden.shape[1] > 0
+
+    def _microbatches(self, shard: BatchShard, scale: tuple[Tensor, Tensor] | None, size: int) -> Iterator[Microbatch]:
+        for index in torch.split(shard.indices, size) if len(shard.indices) else ():
+            batch = self.gather_rows(index) if self.recurrent else self.gather(index)
+            if scale:
+                std, mean = scale
+                batch = batch._replace(advantage=(batch.advantage - mean) / (std + EPSILON))
+            yield Microbatch(batch, len(index) / shard.total)
 
     def gather(self, index: Tensor) -> Minibatch:
-        """The transitions at `index` [B], with the advantages computed last."""
+        """The steps at flat indices [B], with the advantages computed last."""
         stored = (self._storage.take(name, index) for name in Minibatch._fields[:5])
-        return Minibatch(*stored, *(t.flatten().index_select(0, index) for t in (self._advantage, self._returns)))
+        computed = (column.flatten().index_select(0, index) for column in (self._advantage, self._returns))
+        return Minibatch._make((*stored, *computed, self.hidden.new_zeros(len(index), 0), None))
 
-    def gather_rows(self, index: Tensor) -> RowBatch:
-        """All stored steps of the rows at `index` [B], with the advantages computed last."""
+    def gather_rows(self, index: Tensor) -> Minibatch:
+        """All steps of the rows at `index` [B], with the advantages computed last."""
         columns, t = self._storage.columns, self.steps
         stored = [columns[name] for name in Minibatch._fields[1:5]] + [self._advantage, self._returns, self.fresh]
         *steps, fresh = (column[:t].index_select(1, index) for column in stored)
         places = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index
         obs = self._storage.take("obs", places.flatten()).view(*places.shape, -1)
-        return RowBatch(Minibatch(obs, *steps), fresh, self.hidden.index_select(0, index))
+        return Minibatch._make((obs, *steps, self.hidden.index_select(0, index), fresh))
 
-    def draw_obs(self, share: float, generator: torch.Generator) -> Tensor:
+    def sample_obs(self, share: float, generator: torch.Generator) -> Tensor:
         """Observations [B, D] of a share of the steps, at least one, drawn with replacement."""
-        places = self._lived_places()
-        lived = len(self) if places is None else len(places)
-        drawn = torch.randint(lived, (max(1, round(share * lived)),), generator=generator, device=self.reward.device)
+        places = self._real_index()
+        count = len(self) if places is None else len(places)
+        drawn = torch.randint(count, (max(1, round(share * count)),), generator=generator, device=self.reward.device)
         return self._storage.take("obs", drawn if places is None else places.index_select(0, drawn)).float()
 
-    def some_obs(self, most: int) -> Tensor:
-        """Observations [B, D] of steps from beginning to end, about as many as asked for."""
-        places = self._lived_places()
+    def spread_obs(self, count: int) -> Tensor:
+        """About `count` observations [B, D], evenly spaced over the rollout."""
+        places = self._real_index()
         places = torch.arange(len(self), device=self.reward.device) if places is None else places
-        return self._storage.take("obs", places[:: max(1, len(places) // most)]).float()
+        return self._storage.take("obs", places[:: max(1, len(places) // count)]).float()
 
-    def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[Share]:
-        # Nearly equal parts: a last batch of two or three would have an advantage normalised over nothing.
-        many, rows = count * self._crew.size, self._storage.rows
-        order = torch.randperm(many, generator=generator, device=self.reward.device)
-        return (Share(self._crew.places(part, rows), len(part)) for part in order.tensor_split(-(-many // size)))
+    def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[BatchShard]:
+        # Nearly equal parts: a last batch of two or three steps would have meaningless normalised advantages.
+        total, rows = count * self._crew.size, self._storage.rows
+        order = torch.randperm(total, generator=generator, device=self.reward.device)
+        return (BatchShard(self._crew.places(part, rows), len(part)) for part in order.tensor_split(-(-total // size)))
 
     def state(self) -> State:
         """The steps so far, and the hidden state before them."""

@@ -12,12 +12,11 @@ from torch.nn.functional import linear
 from townlet.contract.allocation import require
 from townlet.contract.layout import Block
 from townlet.errors import TownletError
-from townlet.nets.bends import bend_over
+from townlet.nets.activations import activate_, activation_module
 from townlet.nets.spec import Activation, Network
 
 M = TypeVar("M", bound=nn.Module)
 
-ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "silu": nn.SiLU}
 MAX_VALUES: Final = 1 << 20  # of one index; larger ones are no names but numbers
 
 
@@ -38,34 +37,27 @@ def undrawn(kind: type[M], *args: int, **options: bool | str | int) -> M:
     return module
 
 
-def bend(activation: Activation, over: bool = False) -> nn.Module:
-    """The activation of that name. `over` lets it write over its input, which nobody else may then use.
-
-    For relu this makes large batches a tenth faster.
-    """
-    return nn.ReLU(inplace=over) if activation == "relu" else ACTIVATIONS[activation]()
-
-
 class Stack(nn.Sequential):
-    """Linear layers, each normalised if asked and bent: x [..., inputs] → [..., features]."""
+    """Linear layers, each with an activation and optional layer normalization: [..., inputs] → [..., features]."""
 
     def __init__(self, inputs: int, widths: Sequence[int], activation: Activation, layer_norm: bool) -> None:
         layers: list[nn.Module] = []
         for before, width in zip((inputs, *widths), widths, strict=False):
             norm = [nn.LayerNorm(width)] if layer_norm else []
-            layers += [undrawn(nn.Linear, before, width), *norm, bend(activation, over=True)]
+            layers += [undrawn(nn.Linear, before, width), *norm, activation_module(activation, inplace=True)]
         super().__init__(*layers)
         self.features = widths[-1] if widths else inputs
-        self.bend = None if layer_norm or activation == "silu" else activation
+        # Set where the stack is nothing but linear layers with an activation that works in place.
+        self.inplace = None if layer_norm or activation == "silu" else activation
         self._last = tuple(layers[-1:])  # in a tuple it is no second child
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., inputs] → [..., features]. Plain layers are applied here: calling a module costs as much as one."""
-        if self.bend is None or (self._last and self._last[0]._forward_hooks):  # somebody looks at single layers
+        """x [..., inputs] → [..., features]. Layers are applied as functions: calling a module costs as much as one."""
+        if self.inplace is None or (self._last and self._last[0]._forward_hooks):  # hooks need calls of modules
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
             if isinstance(layer, nn.Linear):
-                x = bend_over(linear(x, layer.weight, layer.bias), self.bend)
+                x = activate_(linear(x, layer.weight, layer.bias), self.inplace)
         return x
 
 

@@ -1,4 +1,4 @@
-"""Gradient descent by name, on all weights of a network as one vector; its state goes by the names of the weights."""
+"""Optimizers over all parameters of a network as one flat vector."""
 
 from __future__ import annotations
 
@@ -11,50 +11,53 @@ from torch import Tensor, nn
 from townlet.contract.crew import SOLO, Crew
 from townlet.contract.restore import copy_into
 from townlet.contract.state import State
+from townlet.nets.fused import adam_
 
-Kind = Literal["adam", "adamw", "sgd"]
-BETAS: Final = (0.9, 0.999)
+OptimizerName = Literal["adam", "adamw", "sgd"]
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
-DECAY: Final = {"adam": 0.0, "adamw": 0.01}
-# Every so many steps moments that are too small to move a weight become 0. Those of units that died shrink without end,
-# and numbers below 1e-38 take a processor many times as long: an update of 256-256 took twice its time because of them.
-SWEPT_EVERY: Final = 128
-NOTHING: Final = {"exp_avg": 1e-25, "exp_avg_sq": 1e-33}
+WEIGHT_DECAY: Final = {"adam": 0.0, "adamw": 0.01}
+# Moments of units that died shrink without end, and a processor takes many times as long for numbers below 1e-38: an
+# update of 256-256 took twice its time because of them. Every so many steps they are set to 0.
+FLUSH_EVERY: Final = 128
+NEGLIGIBLE: Final = {"exp_avg": 1e-25, "exp_avg_sq": 1e-33}
 
 
-def as_vector(module: nn.Module) -> Tensor:
-    """All weights of the module as one vector [W], of which they become views: what is done to it is done to them."""
-    parts = list(module.parameters())
-    vector = torch.cat([weight.detach().flatten() for weight in parts])
-    for weight, view in zip(parts, _views(vector, parts), strict=True):
-        weight.data = view
+def flatten_parameters(module: nn.Module) -> Tensor:
+    """Move all parameters of a module into one vector [W], of which they become views."""
+    parameters = list(module.parameters())
+    vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
+    for parameter, view in zip(parameters, _views(vector, parameters), strict=True):
+        parameter.data = view
     return vector
 
 
-def _views(vector: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
-    """A vector over all weights as one tensor for each of them."""
-    pieces = torch.split(vector, [weight.numel() for weight in parts])
-    return [piece.view_as(weight) for piece, weight in zip(pieces, parts, strict=True)]
+def _views(vector: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """A vector [W] as one tensor for each parameter."""
+    pieces = torch.split(vector, [parameter.numel() for parameter in parameters])
+    return [piece.view_as(parameter) for piece, parameter in zip(pieces, parameters, strict=True)]
 
 
-class Optimizer:
-    """Steps down the gradient of a module's weights, which become views of one `vector`.
+class FlatOptimizer:
+    """SGD, Adam or AdamW on one flat vector: a step costs a handful of calls, however many layers there are.
 
-    A step costs a handful of calls however many layers there are: half of the time of a small network's update was
-    spent on calls for single weights. Those of a crew add up their gradients, so that all make the same step.
+    The parameters of the module become views of `vector`, and their `.grad` views of one gradient vector, to which
+    `loss.backward()` adds. Processes that train together add up their gradients before each step.
     """
 
-    def __init__(self, kind: Kind, module: nn.Module, lr: float, epsilon: float = 1e-8, crew: Crew = SOLO) -> None:
-        self.kind, self._epsilon, self._crew = kind, epsilon, crew
+    def __init__(
+        self, name: OptimizerName, module: nn.Module, lr: float, epsilon: float = 1e-8, crew: Crew = SOLO
+    ) -> None:
+        self.name, self._epsilon, self._crew = name, epsilon, crew
         self._names = [name for name, _ in module.named_parameters()]
-        self._parts = list(module.parameters())
-        self.vector = as_vector(module)
-        self._gradient = torch.zeros_like(self.vector)
-        self._moments = {} if kind == "sgd" else {name: torch.zeros_like(self.vector) for name in MOMENTS}
+        self._parameters = list(module.parameters())
+        self.vector = flatten_parameters(module)
+        self.gradient = torch.zeros_like(self.vector)
+        for parameter, view in zip(self._parameters, _views(self.gradient, self._parameters), strict=True):
+            parameter.grad = view
+        self._moments = {} if name == "sgd" else {moment: torch.zeros_like(self.vector) for moment in MOMENTS}
         self._step = torch.zeros((), device=self.vector.device)
-        self._steps = 0  # the same, known without asking the device
-        self._begun = False
-        # On a device it is a tensor: a recorded step reads it anew.
+        self._steps = 0  # the same number, known without a copy from the device
+        # On a device it is a tensor, which a captured CUDA graph reads at every replay.
         self._lr: float | Tensor = lr if self.vector.device.type == "cpu" else torch.full_like(self._step, lr)
 
     @property
@@ -69,45 +72,22 @@ class Optimizer:
         else:
             self._lr = value
 
-    def add(self, outputs: Tensor | Sequence[Tensor], slopes: Sequence[Tensor] | None = None) -> None:
-        """The gradient of a loss [], or of one with these slopes by some outputs; beside others since the last step."""
-        gradients = torch.autograd.grad(outputs, self._parts, slopes, materialize_grads=True)
-        if self.begin():
-            self._gradient += torch.cat([gradient.flatten() for gradient in gradients])
-        else:
-            torch.cat([gradient.flatten() for gradient in gradients], out=self._gradient)
-
-    def begin(self) -> bool:
-        """Something is going to be added; whether that is beside other gradients, or in the place of old ones."""
-        begun, self._begun = self._begun, True
-        return begun
+    def zero_grad(self) -> None:
+        """Set the gradient to 0."""
+        self.gradient.zero_()
 
     def gradients(self) -> State:
-        """What was followed last, by the names of the weights; live."""
-        return dict(zip(self._names, _views(self._gradient, self._parts), strict=True))
-
-    def gradients_of(self, module: nn.Module) -> list[Tensor]:
-        """The same for the weights of a part of the network, in their order; live."""
-        places = {id(weight): view for weight, view in zip(self._parts, self.gradients().values(), strict=True)}
-        return [places[id(weight)] for weight in module.parameters()]
-
-    def forget(self) -> None:
-        """No gradient was ever added: for whoever was interrupted before the step."""
-        self._begun = False
+        """The gradient by the names of the parameters; live."""
+        return dict(zip(self._names, _views(self.gradient, self._parameters), strict=True))
 
     @torch.no_grad()
     def step(self, max_norm: float | None = None) -> Tensor:
-        """Down what was added, which is scaled to `max_norm` where it is longer. Its norm before that, a scalar."""
-        gradient = self._gradient
-        if self._crew.size > 1:
-            if not self._begun:  # it fell to others alone
-                gradient.zero_()
-            self._crew.add_up(gradient)
-        self._begun = False
+        """Update the parameters; the gradient is scaled to `max_norm` where it is longer. Its norm before that []."""
+        gradient = self._crew.add_up(self.gradient)
         norm: Tensor = torch.linalg.vector_norm(gradient)
         if max_norm is not None:
-            gradient *= (max_norm / norm).clamp_(max=1.0)  # of no gradient at all: min(∞, 1)
-        if self.kind == "sgd":
+            gradient *= (max_norm / norm).clamp_(max=1.0)  # a gradient of 0 gives min(∞, 1)
+        if self.name == "sgd":
             if isinstance(self._lr, Tensor):
                 self.vector.sub_(gradient * self._lr)
             else:
@@ -115,41 +95,40 @@ class Optimizer:
             return norm
         mean, square = self._moments.values()
         self._step += 1
-        # What torch's own optimizers end in; its functions around it take four times as long as a small network's step.
-        (torch._fused_adam_ if self.kind == "adam" else torch._fused_adamw_)(
-            [self.vector], [gradient], [mean], [square], [], [self._step], amsgrad=False, lr=self.lr,
-            eps=self._epsilon, weight_decay=DECAY[self.kind], maximize=False, beta1=BETAS[0], beta2=BETAS[1],
+        adam_(
+            self.vector, gradient, mean, square, self._step, lr=self._lr, epsilon=self._epsilon,
+            weight_decay=WEIGHT_DECAY[self.name], decoupled=self.name == "adamw",
         )  # fmt: skip
         self._steps += 1
-        if self._steps % SWEPT_EVERY == 0 and self.vector.device.type == "cpu":
-            self._sweep()
+        if self._steps % FLUSH_EVERY == 0 and self.vector.device.type == "cpu":
+            self._flush_negligible_moments()
         return norm
 
-    def written(self) -> list[Tensor]:
-        """All that a step changes, and the gradient that it follows."""
-        return [self.vector, self._gradient, *self._moments.values(), self._step]
+    def mutable_tensors(self) -> list[Tensor]:
+        """Every tensor that a step reads and writes, for the capture of a CUDA graph."""
+        return [self.vector, self.gradient, *self._moments.values(), self._step]
 
-    def _sweep(self) -> None:
+    def _flush_negligible_moments(self) -> None:
         for name, moment in self._moments.items():
-            moment.masked_fill_(moment.abs() < NOTHING[name], 0.0)
+            moment.masked_fill_(moment.abs() < NEGLIGIBLE[name], 0.0)
 
     def state(self) -> State:
-        """What is kept of the past, by the names of the weights; live."""
+        """Step count and moments by the names of the parameters; live."""
         if not self._moments:
             return {}
-        views = {name: _views(moment, self._parts) for name, moment in self._moments.items()}
+        views = {name: _views(moment, self._parameters) for name, moment in self._moments.items()}
         of_each = [dict(zip(views, parts, strict=True)) for parts in zip(*views.values(), strict=True)]
         return {name: {"step": self._step, **part} for name, part in zip(self._names, of_each, strict=True)}
 
     def restore(self, state: State) -> None:
-        """Take over a state, in place; refuses one of another network or another kind of optimizer."""
+        """Copy a state in place; refuses one of another network or another optimizer."""
         copy_into(self.state(), state, "optimizer")
         self._steps = int(self._step)
-        self.forget()
+        self.zero_grad()
 
 
 def weights(module: nn.Module) -> State:
-    """The module's parameters and buffers by name, live."""
+    """Parameters and buffers of the module by name; live."""
     return {name: value.detach() for name, value in module.state_dict(keep_vars=True).items()}
 
 

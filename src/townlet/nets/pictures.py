@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from townlet.contract.layout import Block, Layout
 from townlet.errors import TownletError
-from townlet.nets.layers import Parts, Picture, Stack, bend, readers, undrawn
+from townlet.nets.activations import activation_module
+from townlet.nets.layers import Parts, Picture, Stack, readers, undrawn
 from townlet.nets.spec import CnnSpec, Network
 
 NATURE: Final = ((8, 4), (4, 2), (3, 1))  # kernel and stride
@@ -22,16 +23,16 @@ def conv_layer(before: int, after: int, kernel: int, stride: int, padding: str |
     """A convolution, normalised over the whole picture if asked, and bent."""
     norm = [nn.GroupNorm(1, after)] if spec.layer_norm else []
     conv = undrawn(nn.Conv2d, before, after, kernel_size=kernel, stride=stride, padding=padding)
-    return [conv, *norm, bend(spec.activation, over=True)]
+    return [conv, *norm, activation_module(spec.activation, inplace=True)]
 
 
 class Residual(nn.Module):
-    """x + conv(bend(conv(bend(x)))), same shape (He et al. 2016)."""
+    """x + conv(σ(conv(σ(x)))), same shape (He et al. 2016)."""
 
     def __init__(self, channels: int, spec: Network) -> None:
         super().__init__()
         self.path = nn.Sequential(
-            bend(spec.activation),  # not over its input, which is added below
+            activation_module(spec.activation),  # not in place: the input is added below
             *conv_layer(channels, channels, 3, 1, "same", spec),
             undrawn(nn.Conv2d, channels, channels, kernel_size=3, padding="same"),
         )
@@ -126,7 +127,9 @@ def _impala(block: Block, spec: CnnSpec) -> Convolved:
         pool = nn.MaxPool2d(3, SHRINK, padding=1)
         layers += [conv, pool, Residual(channels, spec), Residual(channels, spec)]
         before, sides = channels, [-(-side // SHRINK) for side in sides]
-    return Convolved(Picture(block), [*layers, bend(spec.activation, over=True)], before * sides[0] * sides[1])
+    return Convolved(
+        Picture(block), [*layers, activation_module(spec.activation, inplace=True)], before * sides[0] * sides[1]
+    )
 
 
 def _shape(block: Block) -> tuple[int, ...]:

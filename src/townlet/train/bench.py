@@ -108,9 +108,9 @@ def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
 
     def play() -> int:
         for _ in range(passes):
-            collect(training, training.agent.round, ear)
+            collect(training, training.agent.update_interval, ear)
             training.agent.learn()
-        return passes * training.agent.round
+        return passes * training.agent.update_interval
 
     return Subject(play, subject=agent, world=world, engine=OURS, rows=rows, threads=threads)
 

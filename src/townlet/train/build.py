@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 
 import torch
 
-from townlet.agents.agent import Agent, Materials
-from townlet.agents.registry import entry
+from townlet.agents.agent import Agent, AgentContext
+from townlet.agents.make import make_agent
 from townlet.contract.counters import Counters
 from townlet.contract.crew import SOLO
 from townlet.contract.episodes import Episodes
@@ -80,7 +80,7 @@ class Training:
             part.restore(state[name])
         if not self.env.exact:  # it began new episodes
             self.tracker.forget()
-            self.agent.cut()
+            self.agent.on_env_reset()
 
 
 def build(loaded: Loaded, team: Team | None = None) -> Training:
@@ -96,8 +96,8 @@ def build(loaded: Loaded, team: Team | None = None) -> Training:
     if curriculum:
         seen = cast(Steered, env).set(**curriculum.settings())
     limit = arena.limit or ENDLESS
-    given = Materials(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, crew)
-    agent = entry(recipe.agent.name).agent(recipe.agent, given)
+    given = AgentContext(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, crew)
+    agent = make_agent(recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
     tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
     made = Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)

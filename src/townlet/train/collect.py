@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.episodes import Episodes
 from townlet.contract.vec_env import Ended, Seen, Steered
 from townlet.curriculum.curriculum import StageChange
@@ -36,7 +36,7 @@ class Listener(Protocol):
         """Rows that went on or back."""
 
 
-def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None] = unasked) -> None:
+def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None] = no_interrupt) -> None:
     """That many steps of every row; `ask` is called before each and may raise."""
     if t.whole is not None:
         t.whole.collect(listener)
@@ -55,7 +55,7 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         t.seen = Seen(step.obs, step.mask)
         if len(over):
             t.company.note(over, ended)
-            t.agent.finished(over)
+            t.agent.on_episodes_end(over)
             listener.episodes(over, ended)
             if t.curriculum and (changes := t.curriculum.finished(over)):
                 rows = torch.tensor([change.row for change in changes])

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.vec_env import Actions, Continuous, Discrete, Ended, Step, VecEnv
 
 TIME: Final = "time"
@@ -111,7 +111,7 @@ def play(
     *,
     greedy: bool = True,
     watch: Callable[[], Sums] | None = None,
-    ask: Callable[[], None] = unasked,
+    ask: Callable[[], None] = no_interrupt,
 ) -> dict[str, NDArray[Any]]:
     """So many whole episodes, row by row; `ask` is called before every step and may raise.
 

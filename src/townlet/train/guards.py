@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from townlet.errors import TownletError
 
@@ -61,8 +61,8 @@ def check_figures(figures: Mapping[str, float], when: str) -> None:
 
 @torch.no_grad()
 def check_weights(weights: Mapping[str, Tensor], when: str) -> None:
-    """Refuse weights that are not finite. The sum of their norms tells it in one look, unless large ones overflow."""
-    if math.isfinite(torch.stack(torch._foreach_norm(list(weights.values()))).sum().item()):
+    """Refuse weights that are not finite. Their total norm shows it at one look, unless large ones overflow."""
+    if math.isfinite(nn.utils.get_total_norm(weights.values()).item()):
         return
     for name, values in weights.items():
         wrong = values[torch.isfinite(values).logical_not()]

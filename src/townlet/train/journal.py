@@ -53,7 +53,7 @@ class Journal:
         self._monitors = Monitors(f"episode_{t.recipe.metric}", _goal(t))
         self._updates: list[Mapping[str, float]] = []  # not yet added up
         self._sums: dict[str, Sum] = {}
-        self._epsilon = t.agent.figures().get("epsilon", 0.0)  # as of the last update
+        self._epsilon = t.agent.metrics().get("epsilon", 0.0)  # as of the last update
         self._since = 0
         self._flushed = time.monotonic()
         self._last = self._now()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.state import Stateful
 from townlet.errors import EnvironmentFailed, Mark, TownletError
 from townlet.rng import Streams
@@ -321,7 +321,7 @@ def _own_sinks(begun: Begun) -> list[Sink]:
     return own
 
 
-def _measure(loaded: Loaded, policy: Acting, ask: Callable[[], None] = unasked) -> Evaluated:
+def _measure(loaded: Loaded, policy: Acting, ask: Callable[[], None] = no_interrupt) -> Evaluated:
     """An evaluation as the recipe wants it; the policy is a new one each time, at the start of its random stream."""
     return loaded.arena.measure(policy, loaded.recipe, ask)
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.restore import copied
 from townlet.contract.state import State, Stateful
 from townlet.train.build import Training
@@ -96,10 +96,10 @@ def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[
     before = copied({"training": t.state(), "log": log.state()}) if slow else None
     try:
         t.company.begin_round()
-        collect(t, t.agent.round, log, ask if before else unasked)
+        collect(t, t.agent.update_interval, log, ask if before else no_interrupt)
         t.tuning.follow(log)
         t.company.agree()
-        figures = t.agent.learn(ask if before else unasked)
+        figures = t.agent.learn(ask if before else no_interrupt)
         t.company.end_round()
     except Interrupted:
         assert before is not None

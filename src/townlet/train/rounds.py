@@ -56,12 +56,12 @@ def measure(
     t, ear = build(load(recipe, [*sizes, *words])), Silent()
 
     def play() -> None:
-        collect(t, t.agent.round, ear)
+        collect(t, t.agent.update_interval, ear)
 
     first = _seconds(play, device) + _seconds(t.agent.learn, device)
     found = [(_seconds(play, device), _seconds(t.agent.learn, device)) for _ in range(rounds)]
     played, learned = (statistics.median(column) for column in zip(*found, strict=True))
-    return RoundTimes(rows, t.agent.round, epochs, device, played, learned, first)
+    return RoundTimes(rows, t.agent.update_interval, epochs, device, played, learned, first)
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:

@@ -27,11 +27,11 @@ def fits(t: Training) -> bool:
     no row is cut short twice in it.
     """
     return (
-        t.agent.whole is not None
+        t.agent.graphed is not None
         and t.env.device != "cpu"
         and getattr(t.env, "swift", False)
         and t.curriculum is None
-        and t.agent.round <= (t.arena.limit or 0)
+        and t.agent.update_interval <= (t.arena.limit or 0)
     )
 
 
@@ -39,9 +39,9 @@ class WholeRound:
     """Rounds of one training, in tables that are there from the beginning."""
 
     def __init__(self, t: Training) -> None:
-        assert t.agent.whole is not None
-        self._t, self._env, self._agent = t, cast(Swift, t.env), t.agent.whole
-        steps, rows, device = t.agent.round, t.env.rows, t.env.device
+        assert t.agent.graphed is not None
+        self._t, self._env, self._agent = t, cast(Swift, t.env), t.agent.graphed
+        steps, rows, device = t.agent.update_interval, t.env.rows, t.env.device
         self._length = torch.zeros((steps, rows), dtype=torch.int64, device=device)
         self._reward, self._guidance = torch.zeros((2, steps, rows), device=device)
         self._terminated, self._over = torch.zeros((2, steps, rows), dtype=torch.bool, device=device)
@@ -56,13 +56,13 @@ class WholeRound:
         if self._play is None:
             self._play = self._recorded() if t.env.device.startswith("cuda") else self._steps
         self._play()
-        self._agent.played()
+        self._agent.rollout_done()
         t.counters.env_steps += self._length.numel()
         over, extras = self._ended()
         check_reward(over.reward, f"until env_steps {t.counters.env_steps}")
         if len(over):
             t.counters.episodes += len(over)
-            t.agent.finished(over)
+            t.agent.on_episodes_end(over)
             t.recent.add(over)
             listener.lives(over, extras)
 
@@ -74,13 +74,13 @@ class WholeRound:
     @torch.no_grad()
     def _steps(self) -> None:
         t, seen = self._t, self._t.seen
-        self._agent.restart()
-        for k in range(t.agent.round):
+        self._agent.start_rollout()
+        for k in range(t.agent.update_interval):
             step = self._env.go(self._agent.act(seen))
-            self._agent.witness(step)
+            self._agent.observe(step)
             tables = (self._length, self._reward, self._guidance, self._terminated, self._over, self._last)
             self._note(*step[:-1], *(table[k] for table in tables))
-        self._agent.close(self._env.cut_obs(), seen.obs)
+        self._agent.finish_rollout(self._env.cut_obs(), seen.obs)
 
     def _note_here(
         self, obs: Tensor, mask: Tensor, reward: Tensor, components: Tensor, terminated: Tensor, truncated: Tensor,

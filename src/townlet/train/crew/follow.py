@@ -63,7 +63,7 @@ def follow(team: Team) -> None:
 def _round(t: Training) -> None:
     """As in the leader's loop."""
     try:
-        collect(t, t.agent.round, Unheard())
+        collect(t, t.agent.update_interval, Unheard())
     except Diverged as error:  # the leader says so
         raise SystemExit(error.exit_code) from None
     t.company.agree()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.crew import SOLO, Crew
 from townlet.contract.layout import Layout
 from townlet.contract.state import State
@@ -156,7 +156,7 @@ class GymArena:
         *,
         greedy: bool = True,
         device: str = "cpu",
-        ask: Callable[[], None] = unasked,
+        ask: Callable[[], None] = no_interrupt,
     ) -> Evaluated:
         """Whole episodes with the environment's own rewards, seen as training sees them."""
         with closing(self.stage(min(SIDE_BY_SIDE, episodes), device)) as env:

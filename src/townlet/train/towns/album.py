@@ -31,7 +31,7 @@ class Album:
 
     def __init__(self, t: Training, town: Town, store: Store, every: int) -> None:
         self._t, self._store, self._every = t, store, max(1, every)
-        self._tape = Tape(town, t.agent.outputs)
+        self._tape = Tape(town, t.agent.describe_outputs)
         self._next = 0  # env_steps from which on the next life is kept, whatever it is like
         self._longest, self._shortest = 0, 0
         self._stages: list[int] = []  # that were seen
@@ -46,7 +46,7 @@ class Album:
 
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
-        self._tape.note(actions, self._t.agent.behind)
+        self._tape.note(actions, self._t.agent.action_outputs)
         self._last.clear()
 
     def episodes(self, over: Episodes, stage: Tensor | None, causes: Sequence[str]) -> None:

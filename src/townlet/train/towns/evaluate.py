@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.agents.agent import unasked
+from townlet.agents.agent import no_interrupt
 from townlet.contract.vec_env import Ended, Step
 from townlet.rng import Streams
 from townlet.sim.diary import Lives, workplaces
@@ -112,7 +112,7 @@ def evaluate(
     *,
     greedy: bool = True,
     device: str = "cpu",
-    ask: Callable[[], None] = unasked,
+    ask: Callable[[], None] = no_interrupt,
 ) -> TownEvaluated:
     """So many whole lives in towns that only the seed decides; `ask` is called before every step and may raise.
 

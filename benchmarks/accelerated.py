@@ -1,0 +1,82 @@
+"""Gain of the fast paths in `townlet.agents.accelerated`: the same training with and without them, in turns."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from statistics import median
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.contract.episodes import Episodes
+from townlet.contract.vec_env import Ended
+from townlet.curriculum.curriculum import StageChange
+from townlet.train.build import Training, build
+from townlet.train.collect import collect
+from townlet.train.load import load
+
+RECIPES: Final = ("town:ppo", "town:pqn", "town:dqn", "town:life", "CartPole-v1:ppo", "CartPole-v1:dqn")
+
+
+class Silent:
+    """A listener that ignores everything."""
+
+    def stepped(self, actions: Tensor) -> None:
+        """Ignore a step."""
+
+    def episodes(self, over: Episodes, ended: Ended) -> None:
+        """Ignore episodes."""
+
+    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
+        """Ignore episodes of a captured rollout."""
+
+    def stages(self, changes: list[StageChange]) -> None:
+        """Ignore stages of a curriculum."""
+
+
+def update(training: Training) -> tuple[float, float]:
+    """Seconds of one rollout, and of the update on it."""
+    while True:
+        begin = time.perf_counter()
+        collect(training, training.agent.update_interval, Silent())
+        collected = time.perf_counter()
+        if training.agent.learn() is not None:
+            return collected - begin, time.perf_counter() - collected
+
+
+def measure(recipe: str, seconds: float, overrides: list[str]) -> tuple[list[float], list[float]]:
+    """Median milliseconds of rollout and update, with and without the fast paths."""
+    both = [build(load(recipe, [f"agent.accelerate={on}", *overrides])) for on in ("true", "false")]
+    times: list[list[tuple[float, float]]] = [[], []]
+    for training in both:
+        for _ in range(5):
+            update(training)
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        for training, found in zip(both, times, strict=True):
+            found.append(update(training))
+    for training in both:
+        training.env.close()
+    fast, readable = ([1000 * median(column) for column in zip(*found, strict=True)] for found in times)
+    return fast, readable
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipes", nargs="*", default=RECIPES)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", dest="overrides")
+    options = parser.parse_args()
+    print("| recipe | update, autograd (ms) | update, accelerated (ms) | gain | of rollout and update |")
+    print("|---|---:|---:|---:|---:|", flush=True)
+    for recipe in options.recipes:
+        fast, readable = measure(recipe, options.seconds, options.overrides)
+        gain, whole = readable[1] / fast[1], sum(readable) / sum(fast)
+        print(f"| {recipe} | {readable[1]:.2f} | {fast[1]:.2f} | {gain:.2f} × | {whole:.2f} × |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Gradients of the losses in `townlet.agents`, derived by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from townlet.agents.distributions import Bernoulli, Categorical, Distribution
+from townlet.agents.value_agent import LossName
+
+Scalar = Any  # a float, or inside a CUDA graph a tensor []
+
+
+def surrogate_grad(log_ratio: Tensor, advantage: Tensor, clip: Scalar) -> Tensor:
+    """∂/∂log ρ of −min(ρA, clip(ρ, 1−ε, 1+ε)A): −ρA, and 0 where the clipped term, a constant, is the smaller one."""
+    ratio = log_ratio.exp()
+    unclipped = ratio * advantage
+    return -unclipped * (unclipped <= ratio.clamp_(1 - clip, 1 + clip) * advantage)
+
+
+def value_loss_grad(value: Tensor, old_value: Tensor, returns: Tensor, clip: Scalar | None) -> Tensor:
+    """∂/∂V of (V − R)²: 2(V − R), and 0 where the clipped value has the larger error and does not depend on V."""
+    error = value - returns
+    if clip is None:
+        return 2 * error
+    change = value - old_value
+    larger = (old_value + change.clamp(-clip, clip) - returns).square_() > error.square()
+    return 2 * error * larger.logical_and_(change.abs_() > clip).logical_not_()  # within the range both are equal
+
+
+def td_loss_grad(error: Tensor, kind: LossName) -> Tensor:
+    """∂/∂δ of `td_loss`: 2δ (mse), or δ clipped to ±1 (huber)."""
+    return 2 * error if kind == "mse" else error.clamp(-1, 1)
+
+
+def policy_grad(policy: Distribution, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
+    """The gradient [..., O] by the network's outputs of Σ log_prob_grad · log π(a) + entropy_grad · Σ H(π)."""
+    if isinstance(policy, Categorical):
+        return _categorical_grad(policy, actions, log_prob_grad, entropy_grad)
+    assert isinstance(policy, Bernoulli)  # the head of Gaussian policies is no plain linear layer
+    return _bernoulli_grad(policy, actions, log_prob_grad, entropy_grad)
+
+
+def _categorical_grad(policy: Categorical, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
+    """∂ log p_a / ∂ l_k = [k = a] − p_k and ∂ H / ∂ l_k = −p_k (log p_k + H), which is 0 for a masked action."""
+    weight = log_prob_grad
+    if isinstance(entropy_grad, Tensor):
+        weight = log_prob_grad + entropy_grad * (policy.log_probs + policy.entropy())
+    elif entropy_grad:
+        weight = torch.add(log_prob_grad, policy.log_probs + policy.entropy(), alpha=entropy_grad)
+    grad = (policy.probs_by_action * weight).neg_()
+    return grad.scatter_add_(0, actions.unsqueeze(0), log_prob_grad.unsqueeze(0)).movedim(0, -1)
+
+
+def _bernoulli_grad(policy: Bernoulli, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
+    """∂ log p / ∂ l = a − p and ∂ H / ∂ l = −l p (1 − p), for each binary action."""
+    probability = policy.logits.sigmoid()
+    grad = log_prob_grad.unsqueeze(-1) * (actions - probability)
+    return torch.sub(grad, entropy_grad * policy.logits * probability * (1 - probability))

@@ -1,0 +1,164 @@
+"""PPO with rollouts and epochs that are captured as CUDA graphs.
+
+Launching small kernels one by one leaves a GPU idle most of the time, and reading a number from it stalls it. Here
+every step is compiled into a few kernels, a whole rollout and a whole epoch are each replayed as one graph, and
+metrics are summed on the device. The algorithm is that of `ppo`, with two differences: minibatches are ranges of rows
+in a fixed order, and a rollout must be no longer than an episode, so that each row is truncated at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
+from townlet.agents.on_policy import explained_variance
+from townlet.agents.ppo import TERMS, Coefficients, Ppo
+from townlet.contract.graph import Recorded, compiled
+from townlet.contract.vec_env import Seen, Step
+from townlet.memory.rollout import EPSILON, Minibatch
+
+METRICS: Final = (*TERMS, "grad_norm")
+KL: Final = METRICS.index("approx_kl")
+
+
+class CapturedPpo:
+    """CUDA graphs of a `Ppo` agent with discrete actions, a feed-forward network and no intrinsic reward."""
+
+    def __init__(self, agent: Ppo, analytic: AnalyticPpo, device: str) -> None:
+        self._agent, self._analytic, self._cuda = agent, analytic, device.startswith("cuda")
+        compile_: Callable[[Callable[..., Any]], Callable[..., Any]] = (
+            (lambda function: compiled(function, device)) if self._cuda else (lambda function: function)
+        )
+        self._sample, self._store = compile_(self._sample_actions), compile_(self._store_outcome)
+        self._backward = compile_(self._backward_minibatch)
+        self._coefficients = torch.zeros(3, device=device)  # clip, entropy and value coefficient
+        self._sums = torch.zeros(len(METRICS), device=device)
+        self._epoch: Callable[[], None] | None = None
+        self._advantages: Callable[[], None] | None = None
+        self._explained = torch.zeros((), device=device)
+        self.has_rollout = False
+
+    @property
+    def generator(self) -> torch.Generator:
+        """The random stream of actions."""
+        return self._agent.generator
+
+    def start_rollout(self) -> None:
+        """Begin a rollout."""
+        self._agent.rollout.clear()
+
+    def rollout_done(self) -> None:
+        """Note that a rollout is complete, also where it was replayed from a graph."""
+        self._agent.rollout.fill()
+        self.has_rollout = True
+
+    @torch.no_grad()
+    def act(self, seen: Seen) -> Tensor:
+        """Sample actions [N] int64 and store the first half of the step."""
+        agent = self._agent
+        draws = torch.rand(len(seen.obs), generator=agent.generator, device=seen.obs.device)
+        self._sample(seen.obs, seen.mask, draws, agent.rollout.slot)
+        return agent.rollout.slot["actions"]
+
+    def _sample_actions(self, obs: Tensor, mask: Tensor, draws: Tensor, slot: Mapping[str, Tensor]) -> None:
+        outputs, value = self._analytic.mlp.forward(obs)
+        policy = self._agent.family.of(outputs, mask)
+        actions = policy.icdf(draws)  # type: ignore[attr-defined]
+        columns = {"obs": obs, "mask": mask, "actions": actions, "log_prob": policy.log_prob(actions), "value": value}
+        for name, values in columns.items():
+            slot[name].copy_(values.view_as(slot[name]))
+
+    def observe(self, step: Step) -> None:
+        """Store the second half of the step."""
+        rollout = self._agent.rollout
+        self._store(step.reward, step.terminated, step.truncated, rollout.slot)
+        rollout.advance()
+
+    def _store_outcome(self, reward: Tensor, terminated: Tensor, truncated: Tensor, slot: Mapping[str, Tensor]) -> None:
+        slot["reward"].copy_(reward * self._agent.settings.reward_scale)
+        slot["terminated"].copy_(terminated)
+        slot["truncated"].copy_(truncated)
+
+    @torch.no_grad()
+    def finish_rollout(self, truncated_obs: Tensor, next_obs: Tensor) -> None:
+        """Store V of the final observations of truncated episodes and of the next observations, each [N, D]."""
+        agent, forward = self._agent, self._analytic.mlp.forward
+        agent.rollout.bootstrap.copy_(forward(truncated_obs)[1].view(-1))  # one value serves all steps of a row
+        agent.last_value.copy_(forward(next_obs)[1].view(-1))
+
+    @torch.no_grad()
+    def learn(self) -> dict[str, float]:
+        """Run `epochs` of updates on the rollout; metrics are means over them, approx_kl of the last."""
+        agent, s = self._agent, self._agent.settings
+        clip, _, entropy, value = agent.coefficients()
+        self._coefficients.copy_(torch.tensor([clip, entropy, value]), non_blocking=True)
+        self._capture()
+        assert self._advantages is not None
+        assert self._epoch is not None
+        self._advantages()
+        total, epochs = torch.zeros_like(self._sums), 0
+        while epochs < s.epochs:
+            epochs += 1
+            self._sums.zero_()
+            self._epoch()
+            total += self._sums
+            if s.target_kl is not None and float(self._sums[KL]) > s.target_kl:
+                break
+        agent.counters.updates += epochs * self._minibatches
+        values = torch.cat((total / epochs, self._sums[KL : KL + 1], self._explained.view(1)))
+        *means, last_kl, explained = values.tolist()  # the only wait for the device
+        metrics = dict(zip(METRICS, means, strict=True)) | {"approx_kl": last_kl, "explained_variance": explained}
+        return metrics | {"epochs_done": float(epochs), "gradient_steps": float(epochs * self._minibatches)}
+
+    @property
+    def _minibatches(self) -> int:
+        """Minibatches of an epoch."""
+        steps = self._agent.rollout.reward.numel()
+        return max(1, round(steps / self._agent.settings.batch_steps(steps)))
+
+    def _capture(self) -> None:
+        if self._epoch is not None:
+            return
+        self._epoch, self._advantages = self._run_epoch, self._compute_advantages
+        if self._cuda:
+            self._advantages = Recorded(self._compute_advantages, [])
+            self._epoch = Recorded(self._run_epoch, [*self._agent.optimizer.mutable_tensors(), self._sums])
+
+    def _compute_advantages(self) -> None:
+        agent, s = self._agent, self._agent.settings
+        advantage, returns = agent.rollout.advantages(agent.last_value, s.gamma, s.gae_lambda)
+        self._explained.copy_(explained_variance(advantage, returns))
+        if s.normalize_advantage == "rollout":
+            std, mean = torch.std_mean(advantage, correction=0)
+            advantage.sub_(mean).div_(std + EPSILON)
+
+    def _run_epoch(self) -> None:
+        """A gradient step on each range of rows."""
+        agent, parts = self._agent, self._minibatches
+        rows = agent.rollout.reward.shape[1]
+        for k in range(parts):
+            first, last = k * rows // parts, (k + 1) * rows // parts
+            agent.optimizer.zero_grad()
+            batch = agent.rollout.row_slice(first, last)
+            terms = self._backward(*batch[:7], self._coefficients) * ((last - first) / rows)
+            norm = agent.optimizer.step(agent.settings.max_grad_norm)
+            self._sums += torch.cat((terms, norm.view(1) / parts))
+
+    def _backward_minibatch(
+        self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, value: Tensor, advantage: Tensor,
+        returns: Tensor, coefficients: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Add the gradient of a minibatch [T, B, …]; the means of its terms [5]."""
+        columns = (obs, mask, actions, log_prob, value, advantage, returns)
+        batch = Minibatch._make((*(column.flatten(0, 1) for column in columns), obs.new_zeros(0), None))
+        if self._agent.settings.normalize_advantage == "batch":
+            std, mean = batch.advantage.std(correction=0), batch.advantage.mean()
+            batch = batch._replace(advantage=(batch.advantage - mean) / (std + EPSILON))
+        clip, entropy, value_coef = coefficients.unbind()
+        now = Coefficients(clip, None, entropy, value_coef)  # type: ignore[arg-type]  # tensors [], read at each replay
+        terms = self._analytic.backward(batch, now)
+        return torch.stack([terms[name].mean() for name in TERMS])

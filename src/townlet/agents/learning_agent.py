@@ -1,0 +1,119 @@
+"""`LearningAgent`: what all algorithms share (weights, schedules, intrinsic reward, state)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+
+from townlet.agents.agent import AgentContext, GraphedAgent
+from townlet.config.schedule import value_at
+from townlet.contract.episodes import Episodes
+from townlet.contract.restore import SAME
+from townlet.contract.state import State, Stateful
+from townlet.contract.vec_env import Step, VecEnv
+from townlet.errors import TownletError
+from townlet.explore.make import make_bonus, make_weight
+from townlet.nets.dead import dead_share
+from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
+
+PROBED: Final = 256  # observations by which dead units are found
+
+
+class LearningAgent:
+    """An agent with weights, scheduled settings and an optional intrinsic reward.
+
+    A subclass adds its buffers, optimizer and exploration by `_parts`, whose states become part of the agent's.
+    """
+
+    name: str
+    settings: Any
+    network: nn.Module
+    graphed: GraphedAgent | None = None
+
+    def __init__(self, settings: Any, network: nn.Module, context: AgentContext) -> None:
+        env = context.env
+        self.settings, self.network = settings, network
+        self.counters, self.crew = context.counters, context.crew
+        self.bonus = make_bonus(context.explore.bonus, env.layout, context.streams.child("bonus"), env.device)
+        self.weight = make_weight(context.explore.weight, context.counters, context.max_steps)
+        self.intrinsic = torch.zeros(env.rows, device=env.device)
+
+    def _make_optimizer(self) -> FlatOptimizer:
+        return FlatOptimizer(self.settings.optimizer, self.network, self._lr, crew=self.crew)
+
+    @property
+    def _lr(self) -> float:
+        return value_at(self.settings.lr, self.counters)
+
+    def tune(self, settings: Any) -> None:
+        """Replace the settings; those that the registry calls tunable take effect at the next update."""
+        self.settings = settings
+
+    def _add_bonus(self, reached: Tensor, step: Step) -> None:
+        """Compute the intrinsic reward [N] of the observations reached [N, D]; autoreset steps reach none."""
+        assert self.bonus is not None
+        if step.void is None:
+            self.intrinsic.copy_(self.bonus.reward(reached))
+            return
+        self.intrinsic.zero_()
+        if len(rows := step.void.logical_not().nonzero().squeeze(1)):
+            self.intrinsic.index_copy_(0, rows, self.bonus.reward(reached.index_select(0, rows)))
+
+    def on_env_reset(self) -> None:
+        """Discard unfinished episodes; here there are none."""
+
+    def on_episodes_end(self, episodes: Episodes) -> None:
+        """Anneal the weight of the intrinsic reward."""
+        self.weight.on_episodes_end(episodes)
+
+    def metrics(self) -> dict[str, float]:
+        """Current values of everything scheduled or annealed."""
+        novelty = {"novelty": float(self.intrinsic.mean())} if self.bonus else {}
+        return {"intrinsic_weight": self.weight.value} | novelty | {"lr": self._lr}
+
+    def _dead_units(self, obs: Tensor) -> dict[str, float]:
+        """Share of relu units that are 0 at all of these observations [B, D], if the network has such units."""
+        probed, start = obs[:: max(1, len(obs) // PROBED)], cast(Any, self.network).start
+        share = dead_share(self.network, probed, start(len(probed)))
+        return {} if share is None else {"dead_units": share}
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Every learned tensor by name; live."""
+        return dict(self.network.named_parameters())
+
+    def _parts(self) -> dict[str, Stateful]:
+        """Components with a state of their own, by name."""
+        parts: dict[str, Stateful] = {"weight": self.weight}
+        return parts | ({"bonus": self.bonus} if self.bonus else {})
+
+    def state(self) -> State:
+        """The weights and the state of every part."""
+        return {"network": weights(self.network)} | {name: part.state() for name, part in self._parts().items()}
+
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state; an incomplete one is refused."""
+        needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
+        if missing := sorted(needed - state.keys()):
+            raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME)
+        restore_weights(self.network, state["network"])
+        for name, part in self._parts().items():
+            part.restore(state.get(name, {}))  # a part without state may be missing
+
+
+def microbatch_size(device: str) -> int:
+    """Steps that pass through a network at once; larger minibatches accumulate their gradient.
+
+    On a CPU activations then stay in the caches: a minibatch of 131,072 takes half the time that it takes in one
+    piece. A GPU has enough memory, and every call costs time.
+    """
+    return 8192 if device == "cpu" else 1 << 20
+
+
+def refuse_autoreset_steps(name: str, env: VecEnv) -> None:
+    """A recurrent state must not include observations of steps that only reset an episode."""
+    if env.voids:
+        what = f"{name} with a recurrent network cannot train where a reset takes a step of its own"
+        fix = "write gym.vectorization: sync, or take a network without `recurrent` (with drqn, take dqn)"
+        raise TownletError(what, fix)

@@ -1,0 +1,68 @@
+"""Settings and metrics of algorithms that learn from rollouts in a few epochs of minibatches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Final, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from townlet.agents.settings import AgentSettings, SettingProblem
+from townlet.contract.crew import SOLO, Crew
+from townlet.nets.optimizers import OptimizerName
+
+ROUNDING: Final = 1e-8
+
+
+class OnPolicySettings(AgentSettings):
+    """Length of a rollout, and how an update iterates over it."""
+
+    n_steps: int = Field(128, ge=1, description="Steps of every row in a rollout. Higher: rarer, steadier updates.")
+    epochs: int = Field(4, ge=1, description="Passes over a rollout. Higher learns more from each step, less safely.")
+    batch_size: Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)] = Field(
+        0.25,
+        description="Steps in a minibatch: a whole number, or a share of the rollout up to 1. Higher: fewer, steadier "
+        "gradient steps. A recurrent network takes the nearest number of whole rows.",
+    )
+    optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
+    reward_scale: float = Field(
+        1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
+    )
+    bonus_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="Share of the rollout that trains the intrinsic reward. Higher: novelty fades sooner, at a cost.",
+    )
+    accelerate: bool = Field(
+        True, description="Use faster equivalents of the algorithm where there are any; results agree to rounding."
+    )
+
+    def batch_steps(self, steps: int) -> int:
+        """The size of a minibatch in a rollout of so many steps.
+
+        Rounded down; a product like .29 × 100 that misses a whole number by its last bits counts as that number.
+        """
+        share = self.batch_size
+        return share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + ROUNDING)))
+
+    def resolved(self, rows: int) -> Self:
+        """The same with the size of a minibatch in steps; 1 stays, as it would be read as the share of all."""
+        size = self.batch_steps(rows * self.n_steps)
+        return self.model_copy(update={"batch_size": size}) if size > 1 else self
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """A minibatch larger than a rollout."""
+        if rows is not None and self.batch_size > (most := rows * self.n_steps):
+            rollout = f"a rollout has {most} steps ({rows} rows × {self.n_steps})"
+            what = f"agent.batch_size is {self.batch_size} and {rollout}"
+            yield SettingProblem("batch_size", what, "lower it, or write a share in (0, 1]")
+
+
+def explained_variance(error: Tensor, returns: Tensor, crew: Crew = SOLO) -> Tensor:
+    """1 − Var(R − V) / Var(R), a scalar: 1 for perfect values, 0 for constant ones or equal returns."""
+    variance = crew.var(returns)
+    return torch.where(variance > 0, 1 - crew.var(error) / variance, 0.0)

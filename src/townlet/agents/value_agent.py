@@ -1,0 +1,106 @@
+"""`ValueAgent`: acts on action values with an exploring behaviour policy; the functions that value methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import huber_loss
+
+from townlet.agents.agent import AgentContext
+from townlet.agents.learning_agent import LearningAgent
+from townlet.agents.policy import Policy
+from townlet.contract.episodes import Episodes
+from townlet.contract.state import Stateful
+from townlet.contract.vec_env import Continuous, Discrete, VecEnv
+from townlet.errors import TownletError
+from townlet.explore.choose import normalized_entropy
+from townlet.explore.make import make_chooser
+
+LossName = Literal["mse", "huber"]
+TD_TERMS: Final = ("loss", "td_error", "mean_q")
+
+
+class ValueAgent(LearningAgent):
+    """Chooses discrete actions by their values, ε-greedily or by softmax. Subclasses say how values are learned."""
+
+    outputs_are: Literal["values"] = "values"
+    action_outputs: Tensor  # [N, K], the action values at the last step
+    _mask: Tensor  # [N, K] of the last step
+
+    def __init__(self, settings: Any, network: nn.Module, context: AgentContext) -> None:
+        super().__init__(settings, network, context)
+        env, generator = context.env, context.streams.torch("choice", context.env.device)
+        spec = context.explore.choose
+        self.chooser = make_chooser(spec, env.rows, context.counters, generator, env.device, context.crew)
+        self.action_outputs = torch.zeros(env.rows, env.actions.n, device=env.device)
+
+    def on_episodes_end(self, episodes: Episodes) -> None:
+        """Anneal exploration and the weight of the intrinsic reward."""
+        self.chooser.on_episodes_end(episodes)
+        super().on_episodes_end(episodes)
+
+    def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
+        """The action values [T, rows, K] of the first rows at T steps."""
+        return torch.stack([values[:rows] for values in action_outputs])
+
+    @torch.inference_mode()
+    def entropy(self) -> Tensor:
+        """Normalized entropy [N] of the behaviour policy at the last step."""
+        return normalized_entropy(self.chooser.probabilities(self.action_outputs, self._mask), self._mask)
+
+    def metrics(self) -> dict[str, float]:
+        """Current values of everything scheduled or annealed."""
+        return self.chooser.metrics() | super().metrics()
+
+    def policy(self) -> Policy:
+        """The greedy policy; it shares the weights."""
+        return Policy(self.network, "values")
+
+    def _parts(self) -> dict[str, Stateful]:
+        return {"chooser": self.chooser, **super()._parts()}
+
+
+def require_discrete(name: str, env: VecEnv) -> None:
+    """Refuse environments whose actions have no values to compare."""
+    if not isinstance(env.actions, Discrete):
+        kind = "continuous" if isinstance(env.actions, Continuous) else "binary"
+        raise TownletError(f"{name} needs discrete actions, and this environment's are {kind}", "take ppo")
+
+
+def greedy_value(ranking: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """values [..., K] at the valid action that `ranking` [..., K] puts first: [...].
+
+    Q-learning ranks by the values themselves, double Q-learning (van Hasselt et al. 2016, eq. 4) by other weights.
+    """
+    best = ranking.masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
+    return values.gather(-1, best).squeeze(-1)
+
+
+def td_loss(error: Tensor, kind: LossName) -> Tensor:
+    """Loss of each temporal-difference error δ: δ² (mse), or δ²/2 within ±1 and |δ| − 1/2 beyond (huber)."""
+    if kind == "mse":
+        return error.square()
+    return huber_loss(error, torch.zeros_like(error), reduction="none", delta=1.0)
+
+
+def q_loss(
+    values: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | float = 1.0
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """E[w · loss(Q(s, a) − y)] for values [B, K] and actions, targets y and importance weights w [B]; its terms [B]."""
+    chosen = values.gather(1, actions.unsqueeze(1)).squeeze(1)
+    error = chosen - target
+    loss = importance * td_loss(error, kind)
+    return loss.mean(), {"loss": loss, "td_error": error.abs(), "mean_q": chosen}
+
+
+class TDBackward(Protocol):
+    """A faster equivalent of `q_loss(network(obs), …).backward()`."""
+
+    def backward(
+        self, obs: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | float = 1.0,
+        weight: float = 1.0,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """Add `weight` times the gradient of the loss to the parameters' `.grad`; the terms of `q_loss`."""

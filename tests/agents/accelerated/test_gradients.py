@@ -1,0 +1,175 @@
+"""Fast paths give the gradients that autograd gives: float64, random networks, batches and settings."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nets.layouts import law
+from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, mlp_specs
+from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
+from townlet.agents.accelerated.analytic_td import AnalyticTD
+from townlet.agents.actor_critic import ActorCritic, make_actor_critic
+from townlet.agents.distributions import Family, family
+from townlet.agents.ppo import TERMS, Coefficients, ppo_loss
+from townlet.agents.q_network import QNetwork, make_q_network
+from townlet.agents.value_agent import LossName, q_loss
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Binary, Discrete
+from townlet.memory.rollout import Minibatch
+from townlet.nets import activations
+from townlet.nets.optimizers import FlatOptimizer
+from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+INPUTS = 5
+LAYOUT = Layout.of(("numbers", (INPUTS,), -1.0, 1.0))
+Network = ActorCritic | QNetwork
+Gradients = dict[str, Tensor]
+
+
+def q_network(spec: NetworkSpec, actions: int, dueling: bool) -> QNetwork:
+    draws = Streams(3).torch("network")
+    return make_q_network(spec, LAYOUT, actions, dueling=dueling, generator=draws, device="cpu")
+
+
+def actor_critic(spec: NetworkSpec, actions: int, shared: bool, log_std: float | None = None) -> ActorCritic:
+    draws = Streams(3).torch("network")
+    return make_actor_critic(spec, LAYOUT, actions, shared=shared, generator=draws, device="cpu", log_std=log_std)
+
+
+def specs() -> st.SearchStrategy[MlpSpec]:
+    widths = st.sampled_from(((), (7,), (16, 40), (40, 16, 13)))
+    return st.builds(
+        lambda hidden, name: MlpSpec(hidden=hidden, activation=name), widths, st.sampled_from(("relu", "tanh"))
+    )
+
+
+def perturbed(network: Network, seed: int) -> Network:
+    """The network in float64 with weights that are not the initial ones, and a gradient to add to."""
+    draws = torch.Generator().manual_seed(seed)
+    network = network.double()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight += 0.3 * torch.randn(weight.shape, generator=draws, dtype=torch.float64)
+    return network
+
+
+def twin(network: Network) -> tuple[Network, FlatOptimizer]:
+    network = deepcopy(network)
+    return network, FlatOptimizer("sgd", network, 0.1)
+
+
+def assert_equal(found: Gradients, wanted: Gradients) -> None:
+    """Within 1e-6 of the norm of each gradient."""
+    for name, gradient in found.items():
+        scale = float(wanted[name].norm())
+        assert float((gradient - wanted[name]).norm()) <= 1e-6 * max(scale, 1e-9), name
+
+
+def minibatch(kind: Family, rows: int, actions: int, seed: int) -> Minibatch:
+    draws = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draws, dtype=torch.float64)
+
+    mask = torch.rand(rows, actions, generator=draws) < 0.7
+    mask[:, 0] = True
+    taken = torch.zeros(rows, dtype=torch.int64)
+    if kind.kind == "switches":
+        taken = torch.randint(2, (rows, actions), generator=draws)
+    else:
+        taken = (torch.rand(rows, actions, generator=draws) * mask).argmax(1)
+    return Minibatch(
+        normal(rows, INPUTS), mask, taken, 0.5 * normal(rows) - 1, normal(rows), normal(rows), normal(rows),
+        torch.zeros(rows, 0, dtype=torch.float64),
+    )  # fmt: skip
+
+
+@law
+@given(
+    specs(), st.integers(1, 4), st.booleans(), st.booleans(), st.sampled_from((1, 2, 20, 65)), st.integers(0, 99),
+    st.sampled_from((0.0, 0.1, 0.5)), st.sampled_from((None, 0.05, 0.5)), st.sampled_from((0.0, 0.02)),
+)  # fmt: skip
+def test_ppo(
+    spec: MlpSpec, actions: int, shared: bool, binary: bool, rows: int, seed: int, clip: float,
+    value_clip: float | None, entropy: float,
+) -> None:  # fmt: skip
+    names = tuple(map(str, range(actions)))
+    kind = family(Binary(names) if binary else Discrete(names))
+    network = perturbed(actor_critic(spec, actions, shared), seed)
+    batch, coefficients = minibatch(kind, rows, actions, seed), Coefficients(clip, value_clip, entropy, 0.5)
+    readable, slow = twin(network)
+    assert isinstance(readable, ActorCritic)
+    loss, wanted = ppo_loss(readable, kind, batch, coefficients)
+    (0.7 * loss).backward()
+    fast, quick = twin(network)
+    found = mlp_specs(fast)
+    assert found is not None
+    terms = AnalyticPpo(found, kind, torch.float64).backward(batch, coefficients, 0.7)
+    assert_equal(quick.gradients(), slow.gradients())
+    for name in TERMS:
+        torch.testing.assert_close(terms[name], wanted[name].detach(), rtol=1e-9, atol=1e-9, msg=name)
+
+
+@law
+@given(
+    specs(), st.integers(1, 4), st.booleans(), st.sampled_from((1, 2, 20, 65)), st.integers(0, 99),
+    st.sampled_from(("mse", "huber")),
+)  # fmt: skip
+def test_temporal_difference(spec: MlpSpec, actions: int, dueling: bool, rows: int, seed: int, kind: LossName) -> None:
+    network = perturbed(q_network(spec, actions, dueling), seed)
+    draws = torch.Generator().manual_seed(seed)
+    obs, target, importance = (
+        torch.randn(*shape, generator=draws).double() for shape in ((rows, INPUTS), (rows,), (rows,))
+    )
+    taken = torch.randint(actions, (rows,), generator=draws)
+    readable, slow = twin(network)
+    loss, wanted = q_loss(readable(obs, readable.start(0))[0], taken, 3 * target, kind, importance.abs())
+    (0.7 * loss).backward()
+    fast, quick = twin(network)
+    assert isinstance(fast, QNetwork)
+    analytic = AnalyticTD.of(fast)
+    assert analytic is not None
+    terms = analytic.backward(obs, taken, 3 * target, kind, importance.abs(), 0.7)
+    assert_equal(quick.gradients(), slow.gradients())
+    for name, values in terms.items():
+        torch.testing.assert_close(values, wanted[name].detach(), rtol=1e-9, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize("arm", [True, False])
+def test_gradients_add_up_and_tanh_of_numpy_is_that_of_torch(arm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activations, "ARM", arm)
+    network = actor_critic(MlpSpec(hidden=(16, 8), activation="tanh"), 3, True)
+    readable, slow = twin(network)
+    fast, quick = twin(network)
+    found = mlp_specs(fast)
+    assert found is not None
+    mlp = AnalyticMLP(found)
+    for part in torch.randn(40, INPUTS, generator=torch.Generator().manual_seed(1)).chunk(2):
+        outputs, value, _ = readable(part, readable.start(len(part)))
+        (outputs.sum() + 2 * value.sum()).backward()
+        logits, values = mlp.forward(part)
+        torch.testing.assert_close(logits, outputs.detach(), rtol=1e-5, atol=1e-6)
+        mlp.backward([torch.ones_like(logits), torch.full((len(part),), 2.0)])
+        assert values.shape == (len(part), 1)
+    torch.testing.assert_close(quick.gradient, slow.gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        q_network(MlpSpec(hidden=(8,), activation="silu"), 3, dueling=True),
+        q_network(MlpSpec(hidden=(8,), layer_norm=True), 3, dueling=False),
+        actor_critic(MlpSpec(hidden=(8,), recurrent=RecurrentSpec(size=6)), 3, shared=True),
+        actor_critic(MlpSpec(hidden=(8,)), 2, shared=False, log_std=0.0),
+    ],
+)
+def test_networks_with_more_than_plain_layers_have_no_fast_path(network: Network) -> None:
+    assert mlp_specs(network) is None

@@ -1,0 +1,51 @@
+"""Trainings with and without fast paths agree within float tolerance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from agents.lives import Life
+from agents.toys import Chain
+from townlet.agents.agent import AgentContext
+from townlet.agents.dqn import DqnSettings
+from townlet.agents.make import make_agent
+from townlet.agents.ppo import PpoSettings
+from townlet.agents.pqn import PqnSettings
+from townlet.contract.counters import Counters
+from townlet.explore.spec import ExploreSpec
+from townlet.nets.spec import MlpSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+UPDATES = 50
+CASES = {
+    "ppo": PpoSettings(n_steps=16, epochs=2, gamma=0.9),
+    "ppo apart": PpoSettings(n_steps=16, epochs=1, shared=False, value_clip=0.2, target_kl=0.02),
+    "pqn": PqnSettings(n_steps=16, epochs=2),
+    "dqn": DqnSettings(warmup=64, update_every=4, updates=2, n_step=2, target_every=7),
+}
+
+
+def train(settings: Any, accelerate: bool) -> tuple[Life, list[dict[str, float]]]:
+    env, counters = Chain(16), Counters(budget=10_000)
+    context = AgentContext(MlpSpec(hidden=(32, 16), activation="tanh"), ExploreSpec(), env, counters, Streams(3), 20)
+    agent = make_agent(settings.model_copy(update={"accelerate": accelerate}), context)
+    assert (agent.accelerated is not None) == accelerate  # type: ignore[attr-defined]
+    life, metrics = Life(agent, env, counters), []
+    while len(metrics) < UPDATES:
+        metrics += life.go_on(agent.update_interval)
+    return life, metrics
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fifty_updates_agree(case: str) -> None:
+    """Rounding differs, so the first action that a rounding error decides differently ends the comparison."""
+    (fast, quick), (readable, slow) = (train(CASES[case], accelerate) for accelerate in (True, False))
+    assert len(quick) == len(slow) == UPDATES
+    for number, (one, other) in enumerate(zip(quick, slow, strict=True)):
+        assert one == pytest.approx(other, rel=2e-3, abs=2e-4), f"update {number}"
+    for name, weight in fast.agent.parameters().items():
+        torch.testing.assert_close(weight, readable.agent.parameters()[name], rtol=1e-2, atol=1e-3, msg=name)
