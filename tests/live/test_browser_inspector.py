@@ -219,7 +219,7 @@ def test_a_training_elsewhere_is_watched(visit: Visit, tmp_path: Path) -> None:
         expect(page.locator("#learning .chart canvas").first).to_be_visible(timeout=60_000)
         steps = look.text("#progress-text")
         look.until(lambda: look.text("#progress-text") != steps, seconds=30)
-        # Beside a training nobody plays no_interrupt.
+        # Beside a training no episode is rolled out without a request.
         page.get_by_role("button", name="Roll out an episode").click(timeout=60_000)
         expect(page.locator("#steps tr[data-step='0']")).to_be_visible(timeout=60_000)
         look.forgive("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE")

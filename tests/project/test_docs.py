@@ -9,14 +9,23 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 
 import townlet
+from agents.test_conformance import Case, update
 from cli.program import EVERY, VERBS
 from small import SMALL
+from townlet.agents import registry
+from townlet.config.schedule import Schedule
+from townlet.config.shape import kinds_of_field
+from townlet.contract.vec_env import Continuous
+from townlet.envs import own
+from townlet.train.build import build
 from townlet.train.export import export
 from townlet.train.keys import sections
 from townlet.train.load import load
@@ -125,6 +134,79 @@ def test_every_agent_and_network_is_told_of() -> None:
         section.title.partition(": ")[2] for section in sections() if section.title.startswith(("agent:", "network:"))
     ]
     assert [name for name in names if not all(f"`{part}`" in text for part in name.split(" or "))] == []
+
+
+AGENTS = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+OFTEN = {"updates": 100, "sequence": 4, "burn_in": 1, "prioritized": {}}  # so that rare metrics are reported too
+CURIOUS = {"bonus": "rnd", "weight": {"name": "fixed", "value": 0.1}}
+
+
+def section(name: str) -> str:
+    """A section of docs/agents.md."""
+    (found,) = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", AGENTS, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def reported(case: Case) -> set[str]:
+    """Every metric that an agent reports, over settings that make it report all of them."""
+    fields = case.entry.settings.model_fields
+    agent: dict[str, Any] = {"name": case.entry.name, **case.entry.smoke}
+    agent |= {key: value for key, value in OFTEN.items() if key in fields}
+    found = set(update(build(case.load(agent=agent, explore={"choose": "boltzmann"}))))
+    for key, info in fields.items():
+        if any(kind.model is Schedule for kind in kinds_of_field(info)):
+            agent[key] = {"start": info.default or 0.2, "end": 0.1}
+    found |= set(update(build(case.load(agent=agent, explore=CURIOUS))))
+    if Continuous in case.entry.actions:
+        place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
+        found |= set(update(build(case.load(**place))))
+    return found
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN)
+def test_the_metrics_of_an_agent_are_those_that_it_reports(name: str, tmp_path: Path) -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", section(name).partition("<!-- settings")[0], re.MULTILINE)
+    described = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+    assert described == reported(Case(registry.entry(name), tmp_path))
+
+
+def test_the_tables_of_agents_are_those_of_the_registry() -> None:
+    spec = spec_from_file_location("agent_tables", ROOT / "tools" / "agent_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.rendered(AGENTS) == AGENTS, "run `python tools/agent_tables.py`"
+    assert [name for name in registry.BUILT_IN if f"<!-- settings: {name} -->" not in section(name)] == []
+
+
+def test_the_fields_of_an_entry_are_all_described() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", section("An agent of your own"), re.MULTILINE)
+    assert rows == list(registry.AgentEntry.__dataclass_fields__)
+
+
+def test_the_agent_of_the_documents_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.entries()
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(own, "_allowed", [])
+    (code,), (recipe,) = (blocks(ROOT / "docs" / "agents.md", f"{kind} agent") for kind in ("python", "yaml"))
+    (tmp_path / "soft_q.py").write_text(code, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
+    own.allow_code(tmp_path / "soft_q.py")
+    training = build(load(f"{tmp_path / 'mine.yaml'}:soft", ["agent.warmup=64"]))
+    assert training.agent.name == "soft_q"
+    assert update(training)["loss"] > 0
+
+
+def test_from_a_recipe_to_a_gradient_there_are_at_most_six_files() -> None:
+    def order(document: str) -> list[str]:
+        text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+        (found,) = re.findall(r"^From a recipe to a gradient.*?\n\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+        return re.findall(r"^\d\. \[(.*?)\]", found, re.MULTILINE)
+
+    assert order("agents.md") == order("architecture.md")
+    assert 0 < len(order("agents.md")) <= 6
+    assert all((ROOT / "src" / "townlet" / file).is_file() for file in order("agents.md"))
 
 
 def test_links_and_pictures_lead_to_files() -> None:

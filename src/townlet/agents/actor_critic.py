@@ -21,7 +21,7 @@ VALUE_SCALE: Final = 1.0
 class Branch(nn.Module):
     """A body with one head, for one step or a whole sequence, see `nets.body.Body`.
 
-    With a `log_std` to begin with, the outputs are means, and logarithms of deviations behind them.
+    With an initial `log_std`, the outputs are means followed by log standard deviations.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Branch(nn.Module):
         self.hidden = self.body.hidden
 
     def start(self, rows: int) -> Tensor:
-        """What the network remembers before the first step: [rows, H], H is 0 without memory."""
+        """Initial recurrent state [rows, H]; H is 0 for a feed-forward network."""
         return self.body.start(rows)
 
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ class Branch(nn.Module):
 class ActorCritic(nn.Module):
     """Logits and value. `actor` is all that acting needs; `critic` is a head on its body, or a branch of its own.
 
-    Numbers as actions need a `log_std`, the logarithm of their deviations in the beginning.
+    Continuous actions need `log_std`, their initial log standard deviation.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ActorCritic(nn.Module):
 
     @property
     def apart(self) -> bool:
-        """Whether values come from a network of their own and each by itself: whoever acts need not ask for them."""
+        """Whether the critic is a separate feed-forward network, which acting need not evaluate."""
         return isinstance(self.critic, Branch) and not self.hidden
 
     def values(self, obs: Tensor) -> Tensor:

@@ -31,7 +31,6 @@ PREFETCH: Final = 2**20  # numbers of observations that are sampled at once, at 
 # Numbers in the widest layer of an update up to which torch's threads wait for each other longer than they work: on an
 # idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
 SMALL_UPDATE: Final = 2**15
-DRAWN: Final = 2**20  # numbers of observations that are drawn at once, at most: 4 MiB, twice
 
 
 class DqnSettings(ReplaySettings):
@@ -44,9 +43,7 @@ class DqnSettings(ReplaySettings):
         1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )
     prioritized: PrioritySpec | None = Field(None, description="Sample transitions by their TD error; null: uniformly.")
-    accelerate: bool = Field(
-        True, description="Use faster equivalents of the algorithm where there are any; results agree to rounding."
-    )
+    accelerate: bool = Field(True, description="Use faster implementations where available. Results agree to rounding.")
 
     def threads(self, network: NetworkSpec) -> int | None:
         """One for small updates."""

@@ -36,7 +36,9 @@ class DrqnSettings(ReplaySettings):
     lr: Scheduled = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
     batch_size: int = Field(64, ge=1, description="Windows in a minibatch. Higher: steadier gradients, more cost.")
     sequence: int = Field(32, ge=1, description="Steps of a window that are trained on. Higher: longer dependencies.")
-    burn_in: int = Field(8, ge=0, description="Steps before them that restore the recurrent state; 0 is without.")
+    burn_in: int = Field(
+        8, ge=0, description="Steps before the window that only restore the recurrent state; 0 disables it."
+    )
     n_step: int = Field(
         1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )

@@ -21,7 +21,9 @@ class OnPolicySettings(AgentSettings):
     """Length of a rollout, and how an update iterates over it."""
 
     n_steps: int = Field(128, ge=1, description="Steps of every row in a rollout. Higher: rarer, steadier updates.")
-    epochs: int = Field(4, ge=1, description="Passes over a rollout. Higher learns more from each step, less safely.")
+    epochs: int = Field(
+        4, ge=1, description="Passes over a rollout. Higher learns more from each step but risks collapse."
+    )
     batch_size: Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)] = Field(
         0.25,
         description="Steps in a minibatch: a whole number, or a share of the rollout up to 1. Higher: fewer, steadier "
@@ -35,10 +37,12 @@ class OnPolicySettings(AgentSettings):
         0.25,
         gt=0,
         le=1,
-        description="Share of the rollout that trains the intrinsic reward. Higher: novelty fades sooner, at a cost.",
+        description="Share of the rollout that trains the RND predictor. Higher: novelty fades sooner, at a cost.",
     )
     accelerate: bool = Field(
-        True, description="Use faster equivalents of the algorithm where there are any; results agree to rounding."
+        True,
+        description="Use faster implementations where available. Results agree to rounding, except that CUDA graphs "
+        "take minibatches of whole rows.",
     )
 
     def batch_steps(self, steps: int) -> int:

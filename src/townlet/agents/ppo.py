@@ -55,7 +55,7 @@ class PpoSettings(OnPolicySettings):
         "batch", description="Normalize advantages in every minibatch, once per rollout, or not at all."
     )
     max_grad_norm: float | None = Field(
-        0.5, gt=0, description="Maximum gradient norm. Lower is steadier and slower; null: unclipped."
+        0.5, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
     )
     target_kl: float | None = Field(
         None, gt=0, description="Stop an update after the epoch whose approx_kl exceeds this. null: never."
@@ -65,7 +65,8 @@ class PpoSettings(OnPolicySettings):
     )
     shared: bool = Field(True, description="One body for policy and value. Off: one each, at twice the cost.")
     precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Precision of matrix products. bfloat16 is several times as fast on a GPU."
+        "float32",
+        description="Precision of matrix products of plain MLPs where accelerated. bfloat16 is much faster on a GPU.",
     )
     _from_0_on = field_validator("lr", *COEFFICIENTS)(not_negative)
 
@@ -155,16 +156,21 @@ class Ppo(PolicyAgent):
         if hidden:
             refuse_autoreset_steps("ppo", env)
         self.update_interval = settings.n_steps
-        self.rollout = Rollout(
-            settings.n_steps, env.rows, env.layout.size, env.actions.choices,
-            action=(self.family.shape, self.family.dtype), hidden=hidden, voids=env.voids,
-            packing=Packing(env.layout, env.device), device=env.device, dtype=DTYPES[settings.precision],
-            crew=context.crew,
-        )  # fmt: skip
+        self._context = context
+        self.rollout = self.make_rollout(torch.float32)
         self.last_value = torch.zeros(env.rows, device=env.device)  # V of the observations after the rollout
         self._hidden = self.network.start(env.rows)  # [N, H] before the next step
         self._fresh = torch.ones(env.rows, dtype=torch.bool, device=env.device)  # rows that begin an episode
         self._no_value = torch.zeros(env.rows, device=env.device)
+
+    def make_rollout(self, dtype: torch.dtype) -> Rollout:
+        """An empty rollout that stores observations in this type."""
+        env = self._context.env
+        return Rollout(
+            self.settings.n_steps, env.rows, env.layout.size, env.actions.choices,
+            action=(self.family.shape, self.family.dtype), hidden=self.network.hidden, voids=env.voids,
+            packing=Packing(env.layout, env.device), device=env.device, dtype=dtype, crew=self.crew,
+        )  # fmt: skip
 
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
@@ -263,9 +269,7 @@ class Ppo(PolicyAgent):
     def _backward(self, batch: Minibatch, coefficients: Coefficients, weight: float) -> dict[str, Tensor]:
         if self.accelerated:
             return self.accelerated.backward(batch, coefficients, weight)
-        dtype = DTYPES[self.settings.precision]
-        with torch.autocast(self.intrinsic.device.type, dtype, enabled=dtype != torch.float32):
-            loss, terms = ppo_loss(self.network, self.family, batch, coefficients)
+        loss, terms = ppo_loss(self.network, self.family, batch, coefficients)
         (weight * loss).backward()
         return terms
 

@@ -53,7 +53,7 @@ class PqnSettings(OnPolicySettings):
     dueling: bool = Field(False, description="Separate streams for state value and advantages (dueling architecture).")
     loss: LossName = Field("huber", description="huber limits the gradient of each error to 1, mse does not.")
     max_grad_norm: float | None = Field(
-        10.0, gt=0, description="Maximum gradient norm. Lower is steadier and slower; null: unclipped."
+        10.0, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
     )
 
     _from_0_on = field_validator("lr")(not_negative)
@@ -61,11 +61,11 @@ class PqnSettings(OnPolicySettings):
     def hints(self, network: NetworkSpec) -> Iterator[str]:
         """Layer normalisation takes the place of a target network (Gallici et al. 2024, §3)."""
         if not network.layer_norm:
-            yield "pqn is steady by normalised layers, and network.layer_norm is false."
+            yield "pqn relies on layer normalization for stability, but network.layer_norm is false."
 
     def advantage(self) -> AdvantageEstimate:
         """The λ-return less the value, as in the update."""
-        text = f"The λ-return from here on with λ = {self.trace:g}, less the value."
+        text = f"λ-return (λ = {self.trace:g}) minus the value."
         return self._estimate(self.trace, text)
 
 

@@ -17,7 +17,7 @@ from townlet.nets.spec import NetworkSpec
 class QNetwork(nn.Module):
     """Q(s, ·) for one step or a whole sequence, see `nets.body.Body`.
 
-    With `carry` off nothing is ever remembered: a sequence is so many single steps.
+    With `carry` off the recurrent state is always zero: a sequence is treated as independent steps.
     """
 
     carry = True
@@ -31,7 +31,7 @@ class QNetwork(nn.Module):
         self.hidden = self.body.hidden
 
     def start(self, rows: int) -> Tensor:
-        """What the network remembers before the first step: [rows, H], H is 0 without memory."""
+        """Initial recurrent state [rows, H]; H is 0 for a feed-forward network."""
         return self.body.start(rows)
 
     def remember(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:

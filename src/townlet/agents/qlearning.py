@@ -32,7 +32,10 @@ class QLearningSettings(AgentSettings):
     name: Literal["qlearning"] = "qlearning"
     lr: Scheduled = Field(0.1, description="Step size α. Higher learns faster and forgets rare outcomes sooner.")
     start: float = Field(
-        0.0, ge=-1e6, le=1e6, description="Initial values. Optimistic ones make the agent try everything."
+        0.0,
+        ge=-1e6,
+        le=1e6,
+        description="Initial Q-values. Values above any possible return make the agent try every action.",
     )
     double: bool = Field(False, description="Two tables that evaluate each other: less overestimation, but slower.")
     reward_scale: float = Field(1.0, gt=0, description="Factor on rewards inside the agent.")

@@ -48,10 +48,11 @@ class ReinforceSettings(AgentSettings):
         "to_go", description="Weight of log π(a|s): the return from that step on, or of the whole episode (noisier)."
     )
     baseline: Literal["none", "mean", "value"] = Field(
-        "value", description="Baseline: none, a moving average of returns, or a learned value. Each lowers variance."
+        "value",
+        description="none, a moving average of returns (mean), or a learned value. Better ones lower the variance.",
     )
     memory: float = Field(
-        0.9, ge=0, lt=1, description="Decay of the moving average from update to update. Higher follows slower."
+        0.9, ge=0, lt=1, description="Decay of the moving average per update. Higher adapts more slowly."
     )
     normalize: bool = Field(True, description="Normalize advantages. Off, lr must suit the scale of rewards.")
     entropy: Scheduled = Field(0.0, description="Entropy coefficient. Higher explores more and longer.")
@@ -59,7 +60,7 @@ class ReinforceSettings(AgentSettings):
         0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
     )
     max_grad_norm: float | None = Field(
-        0.5, gt=0, description="Maximum gradient norm. Lower is steadier and slower; null: unclipped."
+        0.5, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
     )
     log_std: float = Field(
         0.0, ge=-10, le=10, description="Initial log standard deviation of continuous actions. Higher explores more."
@@ -77,8 +78,10 @@ class ReinforceSettings(AgentSettings):
     def advantage(self) -> AdvantageEstimate:
         """The return less the learned value; without one, nothing."""
         if self.baseline != "value":
-            return AdvantageEstimate(self.gamma, None, self.reward_scale, "Nothing: this agent has learned no values.")
-        return self._estimate(1.0, "The discounted rewards from here on, less the value.")
+            return AdvantageEstimate(
+                self.gamma, None, self.reward_scale, "Not available: this agent has no learned value."
+            )
+        return self._estimate(1.0, "Return from this step minus the value.")
 
 
 def reinforce_loss(

@@ -31,9 +31,15 @@ class ReplaySettings(AgentSettings):
 
     lr: Scheduled = Field(description="Learning rate. Higher learns faster until values diverge.")
     replay: int = Field(10_000, ge=1, description="Capacity of the replay buffer. Higher reuses older experience.")
-    update_every: int = Field(4, ge=1, description="Vector steps between updates. Higher is faster and learns less.")
-    updates: int = Field(1, ge=1, description="Gradient steps per update. Higher learns more from each step, slower.")
-    warmup: int = Field(1000, ge=1, description="Transitions before the first update. Higher makes them more varied.")
+    update_every: int = Field(
+        4, ge=1, description="Vector steps between updates. Higher trains faster but learns less from each step."
+    )
+    updates: int = Field(
+        1, ge=1, description="Gradient steps per update. Higher learns more from each step but trains more slowly."
+    )
+    warmup: int = Field(
+        1000, ge=1, description="Transitions before the first update. Higher makes the first minibatches more varied."
+    )
     target_every: int = Field(
         100, ge=1, description="Gradient steps between copies to the target network. Higher is steadier and slower."
     )
@@ -44,7 +50,7 @@ class ReplaySettings(AgentSettings):
     dueling: bool = Field(True, description="Separate streams for state value and advantages (dueling architecture).")
     loss: LossName = Field("mse", description="huber limits the gradient of each error to 1, mse does not.")
     max_grad_norm: float | None = Field(
-        10.0, gt=0, description="Maximum gradient norm. Lower is steadier and slower; null: unclipped."
+        10.0, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
     reward_scale: float = Field(

@@ -37,7 +37,9 @@ class AgentSettings(Model):
         exclude_if=lambda file: file is None,
         description="The .py file that registers an agent of your own, relative to the recipe; runs with --allow-code.",
     )
-    gamma: float = Field(0.99, ge=0, le=1, description="Discount factor. Higher looks further ahead, learns slower.")
+    gamma: float = Field(
+        0.99, ge=0, le=1, description="Discount factor. Higher looks further ahead but learns more slowly."
+    )
 
     def resolved(self, rows: int) -> Self:
         """The same settings with numbers in place of shares, for a run of this many rows."""

@@ -22,7 +22,7 @@ from townlet.runs.reader import Reader, known
 from townlet.runs.schema import TABLES, WALL, insertion
 
 as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder at every call
-WAITING: Final = 20_000  # rows in memory before they are flushed no_interrupt
+WAITING: Final = 20_000  # rows in memory before they are flushed without a request
 LARGE_LOG: Final = 4 << 20  # bytes of SQLite's log, beyond which `flush` moves it into the database
 
 

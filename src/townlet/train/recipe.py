@@ -258,6 +258,8 @@ class Recipe(Model):
         """The number of threads, also where the recipe says auto."""
         if self.threads != "auto":
             return self.threads
+        if self.device.startswith("cuda"):
+            return 1  # host threads that wait for each other by spinning make some processes four times slower
         return self.agent.threads(self.network) or os.cpu_count() or 1
 
     def settled(self) -> Recipe:

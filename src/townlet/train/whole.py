@@ -96,11 +96,9 @@ class WholeRound:
     def _ended(self) -> tuple[Episodes, NDArray[np.float32]]:
         """The episodes that ended, in the order in which they did, and what is known of their ends [k, E]."""
         at, rows = self._over.nonzero(as_tuple=True)
-        columns = [column[at, rows].double() for column in (self._length, self._reward, self._guidance)]
-        found = torch.stack([rows.double(), *columns, self._terminated[at, rows].double()]).cpu()
-        row, length, reward, guidance, terminated = found
-        nothing = torch.zeros(len(row))
-        over = Episodes(
-            row.long(), length.long(), reward.float(), nothing, nothing, terminated.bool(), guidance.float()
-        )  # fmt: skip
+        # Gathered on the device, so that the host only copies: conversions on a CPU wait for its threads.
+        columns = (self._length, self._reward, self._guidance, self._terminated)
+        length, reward, guidance, terminated = (column[at, rows].cpu() for column in columns)
+        nothing = torch.zeros(len(length))
+        over = Episodes(rows.cpu(), length, reward, nothing, nothing, terminated, guidance)
         return over, self._last[at, rows].cpu().numpy()

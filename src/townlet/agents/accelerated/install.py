@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from townlet.agents.accelerated.analytic_mlp import mlp_specs
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.accelerated.analytic_td import AnalyticTD
@@ -23,8 +25,10 @@ def _accelerate_ppo(agent: Ppo) -> None:
     specs = mlp_specs(agent.network)
     if specs is None:
         return
-    analytic = AnalyticPpo(specs, agent.family, DTYPES[agent.settings.precision])
-    agent.accelerated = analytic
+    dtype = DTYPES[agent.settings.precision]
+    agent.accelerated = analytic = AnalyticPpo(specs, agent.family, dtype)
+    if dtype != torch.float32:
+        agent.rollout = agent.make_rollout(dtype)
     simple = agent.bonus is None and not agent.network.apart and agent.settings.value_clip is None
     if agent.family.kind == "logits" and simple:
         agent.graphed = CapturedPpo(agent, analytic, str(agent.intrinsic.device))

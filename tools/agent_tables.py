@@ -1,0 +1,87 @@
+"""Writes the generated tables of docs/agents.md from the registry of agents: `python tools/agent_tables.py`.
+
+A table stands between `<!-- agents -->` or `<!-- settings: NAME -->` and `<!-- end -->`; the text around it is left
+as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
+
+from townlet.agents.registry import BUILT_IN, AgentEntry, entry
+from townlet.config.schedule import Schedule
+from townlet.config.shape import kinds_of_field
+from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete
+from townlet.train.keys import Section, sections
+
+DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "agents.md"
+TABLE: Final = re.compile(r"(<!-- (agents|settings: \w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+ACTIONS: Final[dict[type[Actions], str]] = {Discrete: "discrete", Binary: "binary", Continuous: "continuous"}
+OMITTED: Final = ("name", "file")  # described once, in the text
+
+
+def rendered(text: str) -> str:
+    """The document with current tables."""
+    return TABLE.sub(lambda found: found[1] + "\n".join(_table(found[2])) + "\n" + found[3], text)
+
+
+def _table(which: str) -> list[str]:
+    if which == "agents":
+        head = ("agent", "learns", "data", "actions", "recurrent network", "rows", "several processes")
+        return _lines(head, (_facts(entry(name)) for name in BUILT_IN))
+    return _lines(("setting", "default", "may change", "effect"), _settings(which.removeprefix("settings: ")))
+
+
+def _lines(head: Sequence[str], rows: Iterator[Sequence[str]]) -> list[str]:
+    every = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in every]
+
+
+def _facts(agent: AgentEntry) -> list[str]:
+    learns = "action values" if agent.kind == "value" else "a policy"
+    data = "on-policy" if agent.on_policy else "off-policy"
+    actions = ", ".join(ACTIONS[kind] for kind in agent.actions)
+    recurrent = agent.recurrent if agent.uses_network else "has no network"
+    shared = "yes" if "rows" in agent.shard_axes else "no"
+    if agent.unsharded:
+        shared += f", without {' and '.join(f'`{key}`' for key in agent.unsharded)}"
+    return [f"[`{agent.name}`](#{agent.name})", learns, data, actions, recurrent, str(agent.rows), shared]
+
+
+def _settings(name: str) -> Iterator[list[str]]:
+    agent = entry(name)
+    own, nested = _keys(name)
+    for section in (own, *nested):
+        for key in section.keys:
+            path = key.path.removeprefix("agent.")
+            yield [f"`{path}`", f"`{key.default}`", _changes(agent, path), key.meaning]
+
+
+def _changes(agent: AgentEntry, path: str) -> str:
+    """How a setting may change during training."""
+    models: list[type[BaseModel]] = [agent.settings]
+    scheduled = False
+    for key in path.split("."):
+        kinds = [kind for model in models for kind in kinds_of_field(model.model_fields[key])]
+        models = [kind.model for kind in kinds if kind.model is not None and kind.model is not Schedule]
+        scheduled = any(kind.model is Schedule for kind in kinds)
+    return ", ".join(["schedule"] * scheduled + ["`tune.yaml`"] * (path in agent.tunable))
+
+
+def _keys(name: str) -> tuple[Section, list[Section]]:
+    """The section of an agent's settings, and those of its nested ones."""
+    every = sections()
+    (own,) = [section for section in every if section.title == f"agent: {name}"]
+    kept = tuple(key for key in own.keys if key.path.removeprefix("agent.") not in OMITTED)
+    paths = {key.path for key in kept}
+    nested = [section for section in every if section.title in paths]
+    return Section(own.title, own.about, kept), nested
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(rendered(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
