@@ -96,9 +96,19 @@ class WholeRound:
     def _ended(self) -> tuple[Episodes, NDArray[np.float32]]:
         """The episodes that ended, in the order in which they did, and what is known of their ends [k, E]."""
         at, rows = self._over.nonzero(as_tuple=True)
-        # Gathered on the device, so that the host only copies: conversions on a CPU wait for its threads.
         columns = (self._length, self._reward, self._guidance, self._terminated)
-        length, reward, guidance, terminated = (column[at, rows].cpu() for column in columns)
-        nothing = torch.zeros(len(length))
-        over = Episodes(rows.cpu(), length, reward, nothing, nothing, terminated, guidance)
-        return over, self._last[at, rows].cpu().numpy()
+        found = _to_host(rows, *(column[at, rows] for column in columns), self._last[at, rows])
+        row, length, reward, guidance, terminated, last = found
+        nothing = torch.zeros(len(row))
+        return Episodes(row, length, reward, nothing, nothing, terminated, guidance), last.numpy()
+
+
+def _to_host(*tensors: Tensor) -> list[Tensor]:
+    """Copies on the host, through pinned memory and with one wait: conversions and pageable copies stall the device."""
+    if not tensors[0].is_cuda:
+        return list(tensors)
+    staged = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+    for copy, tensor in zip(staged, tensors, strict=True):
+        copy.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    return staged
