@@ -38,10 +38,10 @@ def test_both_sides_do_the_same_work() -> None:
         assert sum(w.numel() for w in ours.parameters().values()) == sum(w.numel() for w in network.parameters())
         assert theirs.n_envs == loaded.recipe.row_count
         if agent == "ppo":
-            assert ours.round == theirs.n_steps == STEPS
+            assert ours.update_interval == theirs.n_steps == STEPS
             assert theirs.batch_size * BATCHES == STEPS * 4
         else:
-            assert ours.round == theirs.train_freq.frequency == theirs.gradient_steps == 1
+            assert ours.update_interval == theirs.train_freq.frequency == theirs.gradient_steps == 1
             assert theirs.target_update_interval // theirs.n_envs == TARGET
 
 

@@ -62,7 +62,7 @@ IMPOSSIBLE = {
     ("qlearning", "town"): NO_STATE,
     ("qlearning", "CartPole wrapped"): NO_STATE,
     ("qlearning", "CartPole native"): "works row by row, which goes not with vectorization: native",
-    ("drqn", "CartPole native"): "drqn with a memory cannot learn where rows need a step to begin anew",
+    ("drqn", "CartPole native"): "drqn with a recurrent network cannot train where a reset takes a step of its own",
     **{(agent, "Pendulum sync"): NO_LIST.format(agent) for agent in ("pqn", "dqn", "drqn", "qlearning")},
 }
 PAIRS = [(a, kind) for a in AGENTS for kind in KINDS if (a, kind.replace("m async", "m sync")) not in IMPOSSIBLE]

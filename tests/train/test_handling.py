@@ -117,7 +117,7 @@ def test_no_transition_across_a_reset_is_learned_from(way: str) -> None:
     t = lived("ppo", 100, f"gym.vectorization={way}", "agent.n_steps=100")
     assert isinstance(t.agent, Ppo)
     kept = t.agent.rollout
-    assert (kept.lived(kept.reward) == 1).all()
+    assert (kept.real(kept.reward) == 1).all()
     advantage, returns = kept.advantages(torch.zeros(4), 1.0, 1.0)
     ends = kept.terminated  # what follows an end is no part of it
     torch.testing.assert_close(returns[ends], torch.ones(int(ends.sum())))
