@@ -1,7 +1,8 @@
-"""Deep Q-network (DQN, Mnih et al. 2015) with its common extensions, each a setting that changes one thing.
+"""Deep Q-network (DQN, Mnih et al. 2015) with its common extensions, each enabled by a setting of its own.
 
 Double Q-learning (van Hasselt et al. 2016), dueling architecture (Wang et al. 2016), prioritized replay (Schaul et
-al. 2016) and n-step returns (Sutton & Barto 2018, ch. 7). Invalid actions are never chosen, nor maximised over.
+al. 2016) and n-step returns (Sutton & Barto 2018, ch. 7). Invalid actions are neither chosen nor considered in the
+maximum of a target.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
-PREFETCH: Final = 2**20  # numbers of observations that are sampled at once, at most: 4 MiB, twice
+PREFETCH: Final = 2**20  # elements of observations sampled at once, at most: 4 MiB, and as much for the next ones
 # Numbers in the widest layer of an update up to which torch's threads wait for each other longer than they work: on an
 # idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
 SMALL_UPDATE: Final = 2**15
@@ -61,16 +62,23 @@ class DqnSettings(ReplaySettings):
 def dqn_target(batch: Batch, next_values: Tensor, ranking: Tensor) -> Tensor:
     """The target y [B] of Q(s, a) (Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4).
 
-    y = R + γⁿ Q⁻(s′, argmax_a′ Q(s′, a′)),  R = Σ γᵏ r_k over n steps; y = R where the episode terminated.
+    y = R + γⁿ Q⁻(s′, argmax_a′ Q(s′, a′)),  or without double Q-learning  y = R + γⁿ max_a′ Q⁻(s′, a′)
 
+    R = Σ γᵏ r_k sums n rewards, fewer where the episode ends sooner, and s′ is the observation after them; there is no
+    off-policy correction. After termination y = R; a truncated episode bootstraps from its final observation.
     `next_values` [B, K] are those of the target network Q⁻; `ranking` [B, K] those of the online network (double
-    Q-learning) or again of Q⁻. `batch.discount` is γⁿ, or 0 after termination; truncated episodes bootstrap.
+    Q-learning) or again of Q⁻. `batch.discount` is γ to the number of rewards summed, or 0 after termination.
     """
     return batch.reward + batch.discount * greedy_value(ranking, next_values, batch.next_mask)
 
 
 class Dqn(ReplayAgent):
-    """DQN agent: ε-greedy (or softmax) actions, transitions in a replay buffer, regression on bootstrapped targets."""
+    """DQN agent: ε-greedy (or softmax) actions, transitions in a replay buffer, regression on bootstrapped targets.
+
+    `ReplayAgent` acts on valid actions only, stores transitions, and after `warmup` of them makes `updates` gradient
+    steps every `update_every` steps. The loss is the mean squared or Huber TD error (`loss`); the target network is
+    copied every `target_every` gradient steps, or follows softly (`polyak`). Exploration is set by `explore`.
+    """
 
     name = "dqn"
     settings: DqnSettings
@@ -122,12 +130,12 @@ class Dqn(ReplayAgent):
         s = self.settings
         for batch, next_values in self._minibatches(weight):
             target = self.targets(batch, next_values)
-            share = len(batch.obs) / s.batch_size  # of this process
+            share = len(batch.obs) / s.batch_size  # of this process; gradients of all processes are summed
+            # Importance weights (N·P(i))^−β / max w correct for sampling by priority (Schaul et al. 2016, §3.4).
             self.optimizer.zero_grad()
             if self.accelerated:
                 terms = self.accelerated.backward(batch.obs, batch.actions, target, s.loss, batch.importance, share)
             else:
-                # Importance weights correct for sampling by priority (Schaul et al. 2016, §3.4); 1 without it.
                 loss, terms = q_loss(self._q(batch.obs), batch.actions, target, s.loss, batch.importance)
                 (share * loss).backward()
             norm = self._step()
@@ -137,8 +145,9 @@ class Dqn(ReplayAgent):
     def _minibatches(self, weight: float) -> Iterator[tuple[Batch, Tensor | None]]:
         """Sample the minibatches of an update, with Q⁻(s′, ·) where it is known.
 
-        Several are sampled at once, and evaluated by the target network at once, unless priorities or a soft target
-        change with every gradient step.
+        Several are sampled, and evaluated by the target network, in one operation each, which costs less than many
+        small ones. Priorities change with every gradient step, so there it is one at a time; a soft target is evaluated
+        for each, and a block ends where a hard target is copied.
         """
         s, left = self.settings, self.settings.updates
         if self._beta is not None:

@@ -100,6 +100,8 @@ def ppo_loss(
     """The loss to minimise (Schulman et al. 2017, eq. 9), and its terms for every step.
 
     L = E[ −min(ρA, clip(ρ, 1−ε, 1+ε)A) ] + c_v E[(V − R)²] − c_e E[H(π)],   ρ = π(a|s) / π_old(a|s)
+
+    With ε_v, the value term is max((V − R)², (V_old + clip(V − V_old, −ε_v, ε_v) − R)²). There is no factor ½.
     """
     outputs, value, _ = network(batch.obs, batch.hidden, batch.fresh)
     policy = family.of(outputs, batch.mask)  # masked actions have probability 0
@@ -120,7 +122,7 @@ def ppo_terms(
         clipped = batch.value + (value - batch.value).clamp(-c.value_clip, c.value_clip)
         value_loss = torch.maximum(value_loss, (clipped - batch.returns).square())
     with torch.no_grad():
-        approx_kl = (ratio - 1) - log_ratio  # KL(π_old, π), estimator k3 of Schulman (2020)
+        approx_kl = (ratio - 1) - log_ratio  # KL(π_old ‖ π), estimator k3 of Schulman (2020)
         clip_fraction = ((ratio - 1).abs() > c.clip).to(ratio.dtype)
     return dict(zip(TERMS, (policy_loss, value_loss, entropy, approx_kl, clip_fraction), strict=True))
 
@@ -187,7 +189,7 @@ class Ppo(PolicyAgent):
 
     @torch.inference_mode()
     def observe(self, step: Step, ended: Ended) -> None:
-        """Store rewards and ends of episodes. Truncated episodes bootstrap from V of their final observation."""
+        """Store rewards and ends. A truncated episode bootstraps from V of its final observation, a terminated one from 0."""
 
         def final_value(index: Tensor) -> Tensor:
             hidden = self._hidden.index_select(0, ended.rows.index_select(0, index))
@@ -195,13 +197,13 @@ class Ppo(PolicyAgent):
             return value
 
         if self.bonus:
-            self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)
+            self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)  # final ones, not those after a reset
         scale = self.settings.reward_scale
         self.rollout.add_outcome(step, ended, final_value, intrinsic=self.intrinsic, reward_scale=scale)
         self._fresh.copy_(step.begins)
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:
-            self.last_value.copy_(self.network(step.obs, self._hidden)[1])
+            self.last_value.copy_(self.network(step.obs, self._hidden)[1])  # ignored for rows whose episode just ended
 
     def on_env_reset(self) -> None:
         """Every row begins an episode: reset the hidden state."""
@@ -209,11 +211,11 @@ class Ppo(PolicyAgent):
         self._hidden.zero_()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Run `epochs` of minibatch updates on a full rollout; metrics are means over the update."""
+        """Run `epochs` of minibatch updates on a full rollout; metrics are means, approx_kl that of the last epoch."""
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
-        if not len(rollout.real(rollout.reward)):  # a short rollout may consist of autoreset steps
+        if not len(rollout.real(rollout.reward)):  # a short rollout may consist entirely of autoreset steps
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
@@ -238,7 +240,10 @@ class Ppo(PolicyAgent):
         return metrics | self.metrics()
 
     def _compute_advantages(self) -> Tensor:
-        """Compute GAE advantages and returns in the rollout; the explained variance of the values []."""
+        """Compute advantages and returns in the rollout, and return the explained variance of the values, a scalar.
+
+        δ_t = r_t + γ V(s_{t+1}) − V(s_t);  A_t = δ_t + γλ A_{t+1}, cut at ends of episodes;  R_t = A_t + V(s_t).
+        """
         s, rollout = self.settings, self.rollout
         if self.network.apart:
             with torch.inference_mode():
@@ -251,12 +256,15 @@ class Ppo(PolicyAgent):
         return explained
 
     def _run_epoch(self, coefficients: Coefficients, stats: UpdateStats, check_interrupt: Interrupt) -> None:
-        """One gradient step on every minibatch; the gradients of its microbatches add up."""
+        """One gradient step per minibatch, whose gradient is accumulated over microbatches that suit caches and memory.
+
+        The mean loss of a microbatch is weighted by its share of the minibatch: the sum is the gradient of the whole.
+        """
         s = self.settings
         size = s.batch_steps(len(self.rollout) * self.crew.size)
         minibatches = self.rollout.minibatches(
             size, self.generator, microbatch_size=microbatch_size(str(self.intrinsic.device)),
-            normalize=s.normalize_advantage == "batch",
+            normalize=s.normalize_advantage == "batch",  # by mean and deviation of the whole minibatch
         )  # fmt: skip
         for minibatch in minibatches:
             self.optimizer.zero_grad()
@@ -298,7 +306,7 @@ class Ppo(PolicyAgent):
         return {"hidden": self._hidden, "fresh": self._fresh, "last_value": self.last_value}
 
     def state(self) -> State:
-        """Network, optimizer, the rollout so far, exploration and the random stream."""
+        """Network, optimizer, exploration, the rollout so far, hidden states of the rows and the random stream."""
         return super().state() | {"rows": self._rows(), "generator": self.generator.get_state()}
 
     def restore(self, state: State) -> None:
