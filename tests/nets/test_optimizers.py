@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -31,3 +32,12 @@ def test_moments_that_shrink_end_at_nothing_and_weights_go_where_adam_goes() -> 
     # Adam by itself keeps what is too small for a whole mantissa, where every calculation takes longer.
     kept = plain.state[theirs.weight]["exp_avg"][0, :3]
     assert bool(((kept != 0) & (kept.abs() < torch.finfo(torch.float32).tiny)).any())
+
+
+def test_a_gradient_that_was_replaced_is_noticed() -> None:
+    module = nn.Linear(3, 1)
+    optimizer = FlatOptimizer("sgd", module, 0.1)
+    module.zero_grad()
+    module(torch.ones(3)).sum().backward()
+    with pytest.raises(RuntimeError, match="call zero_grad\\(\\) of this optimizer"):
+        optimizer.step()

@@ -6,7 +6,7 @@ surrogate objective. The policy may be recurrent; invalid actions are masked, bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple, Protocol
 
 import torch
@@ -29,7 +29,7 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
-from townlet.memory.rollout import EPSILON, Minibatch, Rollout
+from townlet.memory.rollout import EPSILON, Microbatch, Minibatch, Rollout
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 TERMS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
@@ -122,8 +122,8 @@ def ppo_terms(
         clipped = batch.value + (value - batch.value).clamp(-c.value_clip, c.value_clip)
         value_loss = torch.maximum(value_loss, (clipped - batch.returns).square())
     with torch.no_grad():
-        approx_kl = (ratio - 1) - log_ratio  # KL(π_old ‖ π), estimator k3 of Schulman (2020)
-        clip_fraction = ((ratio - 1).abs() > c.clip).to(ratio.dtype)
+        approx_kl = torch.expm1(log_ratio) - log_ratio  # KL(π_old ‖ π), estimator k3 of Schulman (2020)
+        clip_fraction = (torch.expm1(log_ratio).abs() > c.clip).to(ratio.dtype)
     return dict(zip(TERMS, (policy_loss, value_loss, entropy, approx_kl, clip_fraction), strict=True))
 
 
@@ -189,7 +189,11 @@ class Ppo(PolicyAgent):
 
     @torch.inference_mode()
     def observe(self, step: Step, ended: Ended) -> None:
-        """Store rewards and ends. A truncated episode bootstraps from V of its final observation, a terminated one from 0."""
+        """Store rewards and ends of episodes.
+
+        A truncated episode bootstraps from V of its final observation, a terminated one from 0.
+        Rows that ended already show their next episode, so the final observation is in `ended`.
+        """
 
         def final_value(index: Tensor) -> Tensor:
             hidden = self._hidden.index_select(0, ended.rows.index_select(0, index))
@@ -225,9 +229,9 @@ class Ppo(PolicyAgent):
             return metrics | self.metrics()
         explained = self._compute_advantages()
         stats = UpdateStats(TERMS, self.crew, self.intrinsic.device)
-        while stats.epochs < s.epochs:
+        for minibatches in self._epochs():
             stats.start_epoch()
-            self._run_epoch(coefficients, stats, check_interrupt)
+            self._run_epoch(minibatches, coefficients, stats, check_interrupt)
             if s.target_kl is not None and stats.epoch_mean("approx_kl") > s.target_kl:
                 break
         metrics = stats.means() | {"approx_kl": float(stats.epoch_mean("approx_kl"))}  # of the last epoch
@@ -255,23 +259,35 @@ class Ppo(PolicyAgent):
             advantage.sub_(mean).div_(std + EPSILON)
         return explained
 
-    def _run_epoch(self, coefficients: Coefficients, stats: UpdateStats, check_interrupt: Interrupt) -> None:
+    def _epochs(self) -> Iterator[Iterable[Iterable[Microbatch]]]:
+        """The shuffled minibatches of every epoch; one that is the whole rollout is gathered only once."""
+        s, most = self.settings, microbatch_size(str(self.intrinsic.device))
+        steps = len(self.rollout) * self.crew.size
+        size, gathered = s.batch_steps(steps), None
+        for _ in range(s.epochs):
+            if gathered is None:
+                epoch = self.rollout.minibatches(
+                    size, self.generator, microbatch_size=most,
+                    normalize=s.normalize_advantage == "batch",  # by mean and deviation of the whole minibatch
+                )  # fmt: skip
+                if size >= steps and steps <= most and not self.network.hidden:
+                    gathered = [list(minibatch) for minibatch in epoch]
+            yield epoch if gathered is None else gathered
+
+    def _run_epoch(
+        self, minibatches: Iterable[Iterable[Microbatch]], coefficients: Coefficients, stats: UpdateStats,
+        check_interrupt: Interrupt,
+    ) -> None:  # fmt: skip
         """One gradient step per minibatch, whose gradient is accumulated over microbatches that suit caches and memory.
 
         The mean loss of a microbatch is weighted by its share of the minibatch: the sum is the gradient of the whole.
         """
-        s = self.settings
-        size = s.batch_steps(len(self.rollout) * self.crew.size)
-        minibatches = self.rollout.minibatches(
-            size, self.generator, microbatch_size=microbatch_size(str(self.intrinsic.device)),
-            normalize=s.normalize_advantage == "batch",  # by mean and deviation of the whole minibatch
-        )  # fmt: skip
         for minibatch in minibatches:
             self.optimizer.zero_grad()
             for batch, weight in minibatch:
                 check_interrupt()
                 stats.add(self._backward(batch, coefficients, weight))
-            stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))
+            stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))
             self.counters.updates += 1
 
     def _backward(self, batch: Minibatch, coefficients: Coefficients, weight: float) -> dict[str, Tensor]:

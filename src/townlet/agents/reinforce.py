@@ -100,7 +100,9 @@ def reinforce_loss(
         "entropy": policy.entropy(),
     }
     loss = terms["policy_loss"].mean() - entropy_coef * terms["entropy"].mean()
-    return loss + value_coef * terms["value_loss"].mean(), terms
+    if value_coef:  # else the critic would be differentiated for nothing
+        loss = loss + value_coef * terms["value_loss"].mean()
+    return loss, terms
 
 
 class Reinforce(PolicyAgent):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from townlet.memory.storage import FLAG, NUMBER, WHOLE, Storage
 
 EPSILON: Final = 1e-8  # keeps normalised advantages finite where all are equal
 MIN_ROWS: Final = 64  # rows of a recurrent network in a microbatch; fewer make its matrix products inefficient
-Normalize = Literal["batch", "rollout", "none"]
 
 
 class Minibatch(NamedTuple):

@@ -36,7 +36,7 @@ def activate_(x: Tensor, activation: InPlace) -> Tensor:
     On ARM the tanh of torch takes 2.5 times as long as that of NumPy, which serves where no gradient is recorded.
     """
     recorded = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    if ARM and activation == "tanh" and not recorded and x.device.type == "cpu":
+    if ARM and activation == "tanh" and not recorded and x.device.type == "cpu" and x.dtype != torch.bfloat16:
         array = x.numpy()
         np.tanh(array, out=array)
         return x

@@ -52,7 +52,8 @@ class FlatOptimizer:
         self._parameters = list(module.parameters())
         self.vector = flatten_parameters(module)
         self.gradient = torch.zeros_like(self.vector)
-        for parameter, view in zip(self._parameters, _views(self.gradient, self._parameters), strict=True):
+        self._grads = _views(self.gradient, self._parameters)
+        for parameter, view in zip(self._parameters, self._grads, strict=True):
             parameter.grad = view
         self._moments = {} if name == "sgd" else {moment: torch.zeros_like(self.vector) for moment in MOMENTS}
         self._step = torch.zeros((), device=self.vector.device)
@@ -83,6 +84,8 @@ class FlatOptimizer:
     @torch.no_grad()
     def step(self, max_norm: float | None = None) -> Tensor:
         """Update the parameters; the gradient is scaled to `max_norm` where it is longer. Its norm before that []."""
+        if any(parameter.grad is not view for parameter, view in zip(self._parameters, self._grads, strict=True)):
+            raise RuntimeError("a gradient was replaced: call zero_grad() of this optimizer, not of the module")
         gradient = self._crew.add_up(self.gradient)
         norm: Tensor = torch.linalg.vector_norm(gradient)
         if max_norm is not None:

@@ -9,8 +9,9 @@ import torch
 
 from agents.lives import Life
 from agents.toys import Chain
+from townlet.agents.accelerated.install import accelerate
 from townlet.agents.agent import AgentContext
-from townlet.agents.dqn import DqnSettings
+from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.make import make_agent
 from townlet.agents.ppo import PpoSettings
 from townlet.agents.pqn import PqnSettings
@@ -49,3 +50,15 @@ def test_fifty_updates_agree(case: str) -> None:
         assert one == pytest.approx(other, rel=2e-3, abs=2e-4), f"update {number}"
     for name, weight in fast.agent.parameters().items():
         torch.testing.assert_close(weight, readable.agent.parameters()[name], rtol=1e-2, atol=1e-3, msg=name)
+
+
+def test_subclasses_have_no_fast_path_that_would_bypass_what_they_override() -> None:
+    class Scaled(Dqn):
+        def _q(self, obs: torch.Tensor) -> torch.Tensor:
+            return 3 * super()._q(obs)
+
+    env, counters = Chain(4), Counters()
+    context = AgentContext(MlpSpec(hidden=(8,)), ExploreSpec(), env, counters, Streams(3), 20)
+    agent = Scaled(DqnSettings(), context)
+    accelerate(agent)
+    assert agent.accelerated is None

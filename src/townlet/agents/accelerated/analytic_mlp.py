@@ -46,7 +46,10 @@ def mlp_specs(network: ActorCritic | QNetwork) -> list[MLPSpec] | None:
     else:
         found = [_mlp_spec(network.actor.body, network.actor.head, network.critic)]
     specs = [spec for spec in found if spec is not None]
-    return specs if len(specs) == len(found) else None
+    layers = [layer for spec in specs for layer in (*spec.layers, *spec.heads)]
+    covered = {id(weight) for layer in layers for weight in layer.parameters()}
+    whole = covered == {id(weight) for weight in network.parameters()}  # a part that is left out has no gradient
+    return specs if len(specs) == len(found) and whole else None
 
 
 def _mlp_spec(body: Body, *heads: nn.Module, mix: Tensor | None = None) -> MLPSpec | None:

@@ -15,9 +15,10 @@ from townlet.agents.pqn import Pqn
 
 def accelerate(agent: object) -> None:
     """Give an agent the fast paths that apply to it, unless its settings say `accelerate: false`."""
-    if isinstance(agent, Ppo) and agent.settings.accelerate:
+    # Not subclasses: a fast path would bypass what they override.
+    if type(agent) is Ppo and agent.settings.accelerate:
         _accelerate_ppo(agent)
-    elif isinstance(agent, Dqn | Pqn) and agent.settings.accelerate:
+    elif type(agent) in (Dqn, Pqn) and isinstance(agent, Dqn | Pqn) and agent.settings.accelerate:
         agent.accelerated = AnalyticTD.of(agent.network)
 
 
@@ -28,6 +29,7 @@ def _accelerate_ppo(agent: Ppo) -> None:
     dtype = DTYPES[agent.settings.precision]
     agent.accelerated = analytic = AnalyticPpo(specs, agent.family, dtype)
     if dtype != torch.float32:
+        del agent.rollout  # first, so that both are never in memory
         agent.rollout = agent.make_rollout(dtype)
     simple = agent.bonus is None and not agent.network.apart and agent.settings.value_clip is None
     if agent.family.kind == "logits" and simple:
