@@ -65,7 +65,7 @@ def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> 
     for step in range(6):
         obs, mask = (torch.from_numpy(part) for part in inputs(16, trained.layout.size, trained.actions.n, step))
         fresh = torch.arange(16) == step
-        wanted = agent.describe_outputs(obs, mask, fresh)[trained.kind]
+        wanted = agent.outputs(obs, mask, fresh)[trained.kind]
         assert torch.equal(trained.outputs(obs, mask, fresh)[trained.kind], wanted)
         actions = trained.act(obs, mask, fresh)
         assert torch.equal(actions, agent.act(obs, mask, fresh))
