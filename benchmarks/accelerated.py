@@ -7,34 +7,12 @@ import time
 from statistics import median
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
-
-from townlet.contract.episodes import Episodes
-from townlet.contract.vec_env import Ended
-from townlet.curriculum.curriculum import StageChange
+from townlet.train.bench import Silent
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
 from townlet.train.load import load
 
 RECIPES: Final = ("town:ppo", "town:pqn", "town:dqn", "town:life", "CartPole-v1:ppo", "CartPole-v1:dqn")
-
-
-class Silent:
-    """A listener that ignores everything."""
-
-    def stepped(self, actions: Tensor) -> None:
-        """Ignore a step."""
-
-    def episodes(self, over: Episodes, ended: Ended) -> None:
-        """Ignore episodes."""
-
-    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
-        """Ignore episodes of a captured rollout."""
-
-    def stages(self, changes: list[StageChange]) -> None:
-        """Ignore stages of a curriculum."""
 
 
 def update(training: Training) -> tuple[float, float]:

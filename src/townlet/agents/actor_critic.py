@@ -11,7 +11,7 @@ from townlet.agents.distributions import family
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Actions
 from townlet.nets.body import build_body
-from townlet.nets.heads import Spread, head, initialise
+from townlet.nets.heads import Spread, head
 from townlet.nets.spec import NetworkSpec
 
 POLICY_SCALE: Final = 0.01  # first policies are nearly uniform (Andrychowicz et al. 2021, §3.2)
@@ -99,22 +99,6 @@ def _both(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[Tensor
     return outputs[..., :-1], outputs[..., -1]
 
 
-def make_actor_critic(
-    spec: NetworkSpec,
-    layout: Layout,
-    actions: int,
-    *,
-    shared: bool,
-    generator: torch.Generator,
-    device: str,
-    log_std: float | None = None,
-) -> ActorCritic:
-    """A network whose weights are drawn on the CPU from the generator, so that every device begins alike."""
-    network = ActorCritic(spec, layout, actions, shared, log_std)
-    initialise(network, generator)
-    return network.to(device)
-
-
 class PolicyHeads(Protocol):
     """Settings that shape an actor-critic network."""
 
@@ -128,6 +112,6 @@ class PolicyHeads(Protocol):
 
 
 def policy_network(settings: PolicyHeads, spec: NetworkSpec, layout: Layout, actions: Actions) -> ActorCritic:
-    """The network of an agent that learns a policy, for inference."""
+    """The network of an agent that learns a policy; its weights are zero until they are initialised or loaded."""
     log_std = settings.log_std if family(actions).kind == "numbers" else None
     return ActorCritic(spec, layout, actions.n, settings.shared, log_std)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+from torch import nn
 
 from townlet.agents.settings import AgentSettings
 from townlet.contract.counters import Counters
@@ -14,6 +16,7 @@ from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
 from townlet.explore.bonus import Bonus
 from townlet.explore.spec import ExploreSpec
+from townlet.nets.heads import initialise
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from townlet.agents.policy import Policy
+
+N = TypeVar("N", bound=nn.Module)
 
 
 Interrupt = Callable[[], None]  # called between minibatches; may raise to abandon an update
@@ -42,6 +47,11 @@ class AgentContext:
     streams: Streams
     max_steps: int  # of an episode
     crew: Crew = SOLO  # the processes that train together
+
+    def initialised(self, network: N) -> N:
+        """The network on the agent's device, with weights drawn on the CPU, so that every device starts alike."""
+        initialise(network, self.streams.torch("network"))
+        return network.to(self.env.device)
 
 
 class GraphedAgent(Protocol):

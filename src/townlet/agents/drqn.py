@@ -68,7 +68,6 @@ class Drqn(ReplayAgent):
     def __init__(self, settings: DrqnSettings, context: AgentContext) -> None:
         refuse_autoreset_steps("drqn", context.env)
         super().__init__(settings, context)
-        self.network.carry = self.target.carry = settings.carry
         self._stores = settings.stored and settings.carry
         env = context.env
         self.memory = Sequences(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 
 from townlet.agents.agent import AgentContext, GraphedAgent
-from townlet.config.schedule import value_at
+from townlet.config.schedule import Schedule, value_at
 from townlet.contract.episodes import Episodes
 from townlet.contract.restore import SAME
 from townlet.contract.state import State, Stateful
@@ -72,6 +73,11 @@ class LearningAgent:
         """Current values of everything scheduled or annealed."""
         novelty = {"novelty": float(self.intrinsic.mean())} if self.bonus else {}
         return {"intrinsic_weight": self.weight.value} | novelty | {"lr": self._lr}
+
+    def _scheduled(self, names: Mapping[str, str]) -> dict[str, float]:
+        """Metrics of the settings that follow a schedule; `names` maps settings to metrics."""
+        settings = {metric: getattr(self.settings, key) for key, metric in names.items()}
+        return {metric: value.at(self.counters) for metric, value in settings.items() if isinstance(value, Schedule)}
 
     def _dead_units(self, obs: Tensor) -> dict[str, float]:
         """Share of relu units that are 0 at all of these observations [B, D], if the network has such units."""

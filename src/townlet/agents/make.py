@@ -1,11 +1,22 @@
-"""Builds agents from their settings."""
+"""Builds agents from their settings, and chooses their fast paths."""
 
 from __future__ import annotations
 
-from townlet.agents.accelerated.install import accelerate
+from typing import Final
+
+import torch
+
+from townlet.agents.accelerated.analytic_losses import AnalyticPpo, AnalyticTD
+from townlet.agents.accelerated.analytic_mlp import mlp_specs
+from townlet.agents.accelerated.graphed_ppo import CapturedPpo
 from townlet.agents.agent import Agent, AgentContext
+from townlet.agents.dqn import Dqn
+from townlet.agents.ppo import Ppo
+from townlet.agents.pqn import Pqn
 from townlet.agents.registry import entry
 from townlet.agents.settings import AgentSettings
+
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def make_agent(settings: AgentSettings, context: AgentContext) -> Agent:
@@ -13,3 +24,30 @@ def make_agent(settings: AgentSettings, context: AgentContext) -> Agent:
     agent = entry(settings.name).agent(settings, context)
     accelerate(agent)
     return agent
+
+
+def accelerate(agent: object) -> None:
+    """Give an agent its fast paths, unless its settings say `accelerate: false`.
+
+    Only the built-in classes have any: a fast path would bypass what a subclass overrides.
+    """
+    if type(agent) is Ppo and agent.settings.accelerate:
+        _accelerate_ppo(agent)
+    elif (
+        (type(agent) is Dqn or type(agent) is Pqn) and agent.settings.accelerate and (specs := mlp_specs(agent.network))
+    ):
+        agent.accelerated = AnalyticTD(specs)
+
+
+def _accelerate_ppo(agent: Ppo) -> None:
+    specs = mlp_specs(agent.network)
+    if specs is None:
+        return
+    dtype = DTYPES[agent.settings.precision]
+    agent.accelerated = analytic = AnalyticPpo(specs, agent.family, dtype)
+    if dtype != torch.float32:
+        del agent.rollout  # first, so that both are never in memory
+        agent.rollout = agent.make_rollout(dtype)
+    simple = agent.bonus is None and not agent.network.apart and agent.settings.value_clip is None
+    if agent.family.kind == "logits" and simple:
+        agent.graphed = CapturedPpo(agent, analytic, str(agent.intrinsic.device))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic, make_actor_critic
+from townlet.agents.actor_critic import ActorCritic, policy_network
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import Distribution, family
 from townlet.agents.learning_agent import LearningAgent
@@ -30,11 +30,7 @@ class PolicyAgent(LearningAgent):
         env, self._streams = context.env, context.streams
         self.family = family(env.actions)
         self.outputs_are = self.family.outputs_are
-        network = make_actor_critic(
-            context.network, env.layout, env.actions.n, shared=settings.shared,
-            generator=self._streams.torch("network"), device=env.device,
-            log_std=settings.log_std if self.family.kind == "numbers" else None,
-        )  # fmt: skip
+        network = context.initialised(policy_network(settings, context.network, env.layout, env.actions))
         super().__init__(settings, network, context)
         self.optimizer = self._make_optimizer()
         self.generator = self._streams.torch("choice", env.device)

@@ -22,7 +22,7 @@ from townlet.agents.policy_agent import PolicyAgent
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, SettingProblem
 from townlet.agents.update_stats import UpdateStats
-from townlet.config.schedule import Schedule, Scheduled, value_at
+from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
@@ -31,7 +31,6 @@ from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.rollout import EPSILON, Microbatch, Minibatch, Rollout
 
-DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 TERMS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 # Coefficients that may be scheduled, and the metrics that report their current values.
 COEFFICIENTS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
@@ -305,9 +304,7 @@ class Ppo(PolicyAgent):
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
-        now, settings = self.coefficients()._asdict(), dict(self.settings)
-        scheduled = {name: now[key] for key, name in COEFFICIENTS.items() if isinstance(settings[key], Schedule)}
-        return scheduled | super().metrics()
+        return self._scheduled(COEFFICIENTS) | super().metrics()
 
     def _summary(self, metrics: dict[str, float], c: Coefficients) -> dict[str, float]:
         """Add the total loss and the normalized entropy to the metrics of an update."""

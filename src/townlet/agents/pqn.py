@@ -15,7 +15,7 @@ from torch import Tensor
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
 from townlet.agents.learning_agent import PROBED, microbatch_size
 from townlet.agents.on_policy import OnPolicySettings
-from townlet.agents.q_network import QNetwork, make_q_network, value_network
+from townlet.agents.q_network import QNetwork, value_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate
 from townlet.agents.update_stats import UpdateStats
@@ -81,10 +81,7 @@ class Pqn(ValueAgent):
     def __init__(self, settings: PqnSettings, context: AgentContext) -> None:
         env, streams = context.env, context.streams
         require_discrete(self.name, env)
-        network = make_q_network(
-            context.network, env.layout, env.actions.n, dueling=settings.dueling,
-            generator=streams.torch("network"), device=env.device,
-        )  # fmt: skip
+        network = context.initialised(value_network(settings, context.network, env.layout, env.actions))
         if network.hidden:
             raise TownletError("pqn cannot train a recurrent network", "take drqn, or leave `recurrent` out of it")
         super().__init__(settings, network, context)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Actions
 from townlet.nets.body import build_body
-from townlet.nets.heads import Dueling, head, initialise
+from townlet.nets.heads import Dueling, head
 from townlet.nets.spec import NetworkSpec
 
 
@@ -48,15 +48,6 @@ class QNetwork(nn.Module):
         return torch.unflatten(self.head(features), 0, obs.shape[:-1]), torch.zeros_like(hidden)
 
 
-def make_q_network(
-    spec: NetworkSpec, layout: Layout, actions: int, *, dueling: bool, generator: torch.Generator, device: str
-) -> QNetwork:
-    """A network whose weights are drawn on the CPU from the generator, so that every device begins alike."""
-    network = QNetwork(spec, layout, actions, dueling)
-    initialise(network, generator)
-    return network.to(device)
-
-
 class ValueHead(Protocol):
     """Settings that shape a network of action values."""
 
@@ -66,7 +57,7 @@ class ValueHead(Protocol):
 
 
 def value_network(settings: ValueHead, spec: NetworkSpec, layout: Layout, actions: Actions) -> QNetwork:
-    """The network of an agent that learns action values, for inference."""
+    """The network of an agent that learns action values; its weights are zero until initialised or loaded."""
     network = QNetwork(spec, layout, actions.n, settings.dueling)
     network.carry = bool(getattr(settings, "carry", True))
     return network

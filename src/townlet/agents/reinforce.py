@@ -22,7 +22,7 @@ from townlet.agents.policy_agent import PolicyAgent
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, AgentSettings
 from townlet.agents.update_stats import UpdateStats
-from townlet.config.schedule import Schedule, Scheduled, value_at
+from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State, Stateful
@@ -211,9 +211,7 @@ class Reinforce(PolicyAgent):
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
-        settings = {metric: getattr(self.settings, key) for key, metric in COEFFICIENTS.items()}
-        scheduled = {name: value.at(self.counters) for name, value in settings.items() if isinstance(value, Schedule)}
-        return scheduled | super().metrics()
+        return self._scheduled(COEFFICIENTS) | super().metrics()
 
     def _parts(self) -> dict[str, Stateful]:
         return {"episodes": self.episodes, **super()._parts()}

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
-from townlet.agents.q_network import QNetwork, make_q_network
+from townlet.agents.q_network import QNetwork, value_network
 from townlet.agents.settings import AgentSettings, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.agents.value_agent import TD_TERMS, LossName, ValueAgent, require_discrete
@@ -89,10 +89,7 @@ class ReplayAgent(ValueAgent, ABC):
         env = context.env
         require_discrete(self.name, env)
         rows, device, actions = env.rows, env.device, env.actions.n
-        network = make_q_network(
-            context.network, env.layout, actions, dueling=settings.dueling,
-            generator=context.streams.torch("network"), device=device,
-        )  # fmt: skip
+        network = context.initialised(value_network(settings, context.network, env.layout, env.actions))
         super().__init__(settings, network, context)
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.update_every

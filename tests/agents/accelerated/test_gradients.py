@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nets.layouts import law
+from townlet.agents.accelerated.analytic_losses import AnalyticPpo, AnalyticTD
 from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, mlp_specs
-from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
-from townlet.agents.accelerated.analytic_td import AnalyticTD
-from townlet.agents.actor_critic import ActorCritic, make_actor_critic
+from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import Family, family
 from townlet.agents.ppo import TERMS, Coefficients, ppo_loss
-from townlet.agents.q_network import QNetwork, make_q_network
+from townlet.agents.q_network import QNetwork
 from townlet.agents.value_agent import LossName, q_loss
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Binary, Discrete
 from townlet.memory.rollout import Minibatch
 from townlet.nets import activations
+from townlet.nets.heads import initialise
 from townlet.nets.optimizers import FlatOptimizer
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
@@ -35,13 +35,15 @@ Gradients = dict[str, Tensor]
 
 
 def q_network(spec: NetworkSpec, actions: int, dueling: bool) -> QNetwork:
-    draws = Streams(3).torch("network")
-    return make_q_network(spec, LAYOUT, actions, dueling=dueling, generator=draws, device="cpu")
+    network = QNetwork(spec, LAYOUT, actions, dueling)
+    initialise(network, Streams(3).torch("network"))
+    return network
 
 
 def actor_critic(spec: NetworkSpec, actions: int, shared: bool, log_std: float | None = None) -> ActorCritic:
-    draws = Streams(3).torch("network")
-    return make_actor_critic(spec, LAYOUT, actions, shared=shared, generator=draws, device="cpu", log_std=log_std)
+    network = ActorCritic(spec, LAYOUT, actions, shared, log_std)
+    initialise(network, Streams(3).torch("network"))
+    return network
 
 
 def specs() -> st.SearchStrategy[MlpSpec]:
@@ -135,9 +137,9 @@ def test_temporal_difference(spec: MlpSpec, actions: int, dueling: bool, rows: i
     (0.7 * loss).backward()
     fast, quick = twin(network)
     assert isinstance(fast, QNetwork)
-    analytic = AnalyticTD.of(fast)
-    assert analytic is not None
-    terms = analytic.backward(obs, taken, 3 * target, kind, importance.abs(), 0.7)
+    found = mlp_specs(fast)
+    assert found is not None
+    terms = AnalyticTD(found).backward(obs, taken, 3 * target, kind, importance.abs(), 0.7)
     assert_equal(quick.gradients(), slow.gradients())
     for name, values in terms.items():
         torch.testing.assert_close(values, wanted[name].detach(), rtol=1e-9, atol=1e-9, msg=name)

@@ -9,10 +9,9 @@ import torch
 
 from agents.lives import Life
 from agents.toys import Chain
-from townlet.agents.accelerated.install import accelerate
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
-from townlet.agents.make import make_agent
+from townlet.agents.make import accelerate, make_agent
 from townlet.agents.ppo import PpoSettings
 from townlet.agents.pqn import PqnSettings
 from townlet.contract.counters import Counters

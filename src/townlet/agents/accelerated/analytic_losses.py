@@ -1,16 +1,64 @@
-"""Gradients of the losses in `townlet.agents`, derived by hand."""
+"""Gradients of `ppo_loss` and `q_loss` for plain MLPs, derived by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from townlet.agents.distributions import Bernoulli, Categorical, Distribution
-from townlet.agents.value_agent import LossName
+from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, MLPSpec
+from townlet.agents.distributions import Bernoulli, Categorical, Distribution, Family
+from townlet.agents.ppo import Coefficients, ppo_terms
+from townlet.agents.value_agent import LossName, td_loss
+from townlet.memory.rollout import Minibatch
 
 Scalar = Any  # a float, or inside a CUDA graph a tensor []
+
+
+class AnalyticPpo:
+    """Computes what `ppo_loss(…).backward()` computes, in two thirds of the time for small networks on a CPU."""
+
+    def __init__(self, specs: Sequence[MLPSpec], family: Family, dtype: torch.dtype) -> None:
+        self.mlp = AnalyticMLP(specs, dtype)
+        self._family = family
+
+    @torch.no_grad()
+    def backward(self, batch: Minibatch, coefficients: Coefficients, weight: Any = 1.0) -> dict[str, Tensor]:
+        """Add `weight` times the gradient of the loss to the parameters' `.grad`; the terms of `ppo_loss`."""
+        clip, value_clip, entropy_coef, value_coef = coefficients
+        outputs, value = self.mlp.forward(batch.obs)
+        value = value.view_as(batch.value)
+        policy = self._family.of(outputs, batch.mask)
+        log_ratio = policy.log_prob(batch.actions) - batch.log_prob
+        each = weight / batch.value.numel()
+        log_prob_grad = surrogate_grad(log_ratio, batch.advantage, clip) * each
+        outputs_grad = policy_grad(policy, batch.actions, log_prob_grad, -entropy_coef * each)
+        value_grad = value_loss_grad(value, batch.value, batch.returns, value_clip) * (value_coef * each)
+        self.mlp.backward([outputs_grad, value_grad])
+        return ppo_terms(log_ratio, value, policy.entropy(), batch, coefficients)
+
+
+class AnalyticTD:
+    """Computes what `q_loss(…).backward()` computes, faster for small networks on a CPU."""
+
+    def __init__(self, specs: Sequence[MLPSpec]) -> None:
+        self._mlp = AnalyticMLP(specs)
+
+    @torch.no_grad()
+    def backward(
+        self, obs: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | float = 1.0,
+        weight: float = 1.0,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """Add `weight` times the gradient of the loss to the parameters' `.grad`; the terms of `q_loss`."""
+        (values,) = self._mlp.forward(obs)
+        index = actions.unsqueeze(1)
+        chosen = values.gather(1, index).squeeze(1)
+        error = chosen - target
+        grad = importance * td_loss_grad(error, kind) * (weight / max(1, len(obs)))
+        self._mlp.backward([torch.zeros_like(values).scatter_(1, index, grad.unsqueeze(1))])
+        return {"loss": importance * td_loss(error, kind), "td_error": error.abs(), "mean_q": chosen}
 
 
 def surrogate_grad(log_ratio: Tensor, advantage: Tensor, clip: Scalar) -> Tensor:
