@@ -166,7 +166,6 @@ class AgentConformance:
         assert list(one.parameters()) == list(other.parameters()) != []
         assert set(one.parameters()) <= set(one.state()["network"])
         assert one.name == case.entry.name
-        assert one.on_policy <= case.entry.on_policy
 
     def test_its_sweep_space_suits_its_settings(self, case: Case) -> None:
         loaded = case.load()
@@ -254,7 +253,7 @@ class AgentConformance:
     def test_it_learns_continuous_actions_or_refuses_them(self, case: Case) -> None:
         place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
         if Continuous not in case.entry.actions:
-            with pytest.raises(TownletError, match="needs a list of actions, and those of this env"):
+            with pytest.raises(TownletError, match="needs discrete actions, and those of this env"):
                 case.load(**place)
             return
         t = build(case.load(**place))

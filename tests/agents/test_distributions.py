@@ -98,7 +98,7 @@ def test_the_same_stream_draws_the_same_actions() -> None:
     assert not torch.equal(choice.sample(generator(5)), choice.sample(generator(6)))
 
 
-def test_switches_are_those_of_torch() -> None:
+def test_bernoulli_is_that_of_torch() -> None:
     logits = (3 * torch.randn(4, 3, 5, generator=generator(1))).requires_grad_()
     theirs, ours = torch.distributions.Bernoulli(logits=logits), Bernoulli(logits)
     actions = (torch.rand(4, 3, 5, generator=generator(2)) < 0.5).long()
@@ -121,13 +121,13 @@ def test_numbers_are_those_of_torch() -> None:
     torch.testing.assert_close(gradient(ours, actions, outputs), wanted)
 
 
-def test_switches_and_numbers_are_drawn_as_their_outputs_say() -> None:
+def test_binary_and_continuous_actions_are_sampled_from_their_distributions() -> None:
     n = 40_000
     logits = torch.tensor([0.0, LOG3, -LOG3, 50.0])
-    switches = Bernoulli(logits.expand(n, -1))
-    on = switches.sample(generator(3)).float().mean(0)
+    bernoulli = Bernoulli(logits.expand(n, -1))
+    on = bernoulli.sample(generator(3)).float().mean(0)
     torch.testing.assert_close(on, torch.tensor([0.5, 0.75, 0.25, 1.0]), atol=4 * math.sqrt(0.25 / n), rtol=0)
-    assert switches.mode()[0].tolist() == [0, 1, 0, 1], "on is what is more likely on than off"
+    assert bernoulli.mode()[0].tolist() == [0, 1, 0, 1], "on is what is more likely on than off"
     numbers = Gaussian(torch.tensor([1.0, -2.0, 0.0, LOG3]).expand(n, -1))
     drawn = numbers.sample(generator(4))
     torch.testing.assert_close(drawn.mean(0), torch.tensor([1.0, -2.0]), atol=12 / math.sqrt(n), rtol=0)
@@ -136,7 +136,7 @@ def test_switches_and_numbers_are_drawn_as_their_outputs_say() -> None:
     assert torch.equal(numbers.sample(generator(4)), drawn)
 
 
-def test_extreme_switches_stay_finite() -> None:
+def test_extreme_bernoulli_logits_stay_finite() -> None:
     sure = Bernoulli(torch.tensor([1e6, -1e6]))
     assert sure.log_prob(torch.tensor([1, 0])) == 0
     assert sure.entropy() == 0

@@ -133,7 +133,7 @@ def test_what_stood_behind_acts_is_what_the_policy_shows(toy: type[Toy]) -> None
 
 
 @pytest.mark.parametrize(("toy", "kind"), [(Target, "continuous"), (Bits, "binary")])
-def test_values_cannot_choose_among_numbers_or_switches(toy: type[Toy], kind: str) -> None:
+def test_value_agents_refuse_continuous_and_binary_actions(toy: type[Toy], kind: str) -> None:
     with pytest.raises(TownletError, match=f"dqn needs discrete actions, and this environment.s are {kind}"):
         Dqn(DqnSettings(), materials(toy(2)))
     with pytest.raises(TownletError, match=r"drqn needs discrete actions.*take ppo"):

@@ -118,7 +118,7 @@ def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
         (Target, None, {"entropy": 0.01}),
         (Bits, None, {"normalize": False}),
     ],
-    ids=["default", "counts", "late", "numbers", "switches"],
+    ids=["default", "counts", "late", "continuous", "binary"],
 )
 def test_train_stop_and_resume_gives_the_same_bits(
     toy: type[Toy], explore: ExploreSpec | None, settings: dict[str, Any]

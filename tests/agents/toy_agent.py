@@ -58,7 +58,7 @@ class LinearActorCritic(nn.Module):
 class Toy:
     """Learns from every step when it is made; metrics are reported every 8 steps."""
 
-    name, update_interval, on_policy, bonus, graphed = "toy", 8, True, None, None
+    name, update_interval, interruptible, bonus, graphed = "toy", 8, True, None, None
     outputs_are: Literal["probabilities"] = "probabilities"
 
     def __init__(self, settings: ToySettings, given: AgentContext) -> None:

@@ -106,9 +106,9 @@ def test_safetensors_say_how_observations_are_scaled(gym_runs: dict[str, Run], t
     assert "subtract `centre`" in about["readme"]
 
 
-def test_switches_are_on_where_the_run_switches_them_on(gym_runs: dict[str, Run], tmp_path: Path) -> None:
+def test_binary_actions_are_1_where_their_logits_are_positive(gym_runs: dict[str, Run], tmp_path: Path) -> None:
     trained = load_policy(gym_runs["ppo"])
-    trained.kind, trained.actions = "switches", Binary(("left", "right"))
+    trained.kind, trained.actions = "binary", Binary(("left", "right"))
     session = onnxruntime.InferenceSession(export(trained, "onnx", tmp_path / "x.onnx"))
     obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     action, logits = session.run(None, {"obs": obs})

@@ -55,7 +55,7 @@ KINDS = {
     "Pendulum sync": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym={vectorization: sync, normalize_obs: running}")),
     "Pendulum async": ("Pendulum-v1:ppo", (*GYM, SHORT, "gym.vectorization=async")),
 }
-NO_LIST = "{} needs a list of actions, and those of this environment are numbers"
+NO_LIST = "{} needs discrete actions, and those of this environment are continuous"
 NO_STATE = "qlearning needs an observation that is the number of a state"
 # Combinations that cannot be trained at all, and what the user reads.
 IMPOSSIBLE = {

@@ -113,5 +113,5 @@ class PolicyHeads(Protocol):
 
 def policy_network(settings: PolicyHeads, spec: NetworkSpec, layout: Layout, actions: Actions) -> ActorCritic:
     """The network of an agent that learns a policy; its weights are zero until they are initialised or loaded."""
-    log_std = settings.log_std if family(actions).kind == "numbers" else None
+    log_std = settings.log_std if family(actions).kind == "continuous" else None
     return ActorCritic(spec, layout, actions.n, settings.shared, log_std)

@@ -82,7 +82,7 @@ class Agent(Protocol):
 
     name: str
     update_interval: int  # vector steps between two calls of `learn`
-    on_policy: bool  # no transition is used after the update that follows it, so a checkpoint holds none
+    interruptible: bool  # an update and the steps before it can be undone: they take long, and the state is small
     bonus: Bonus | None  # intrinsic reward
     action_outputs: Tensor  # what the last actions were chosen by, in the layout that `describe_outputs` reads
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus

@@ -15,7 +15,9 @@ from townlet.contract.crew import SOLO, Crew
 from townlet.contract.vec_env import Actions, Continuous, Discrete
 from townlet.explore.choose import normalized_entropy as share_of_uniform
 
-Kind = Literal["logits", "switches", "numbers"]  # what the outputs of a network are
+# What the outputs of a policy network are: logits of one of K actions, logits of binary actions, or means and log
+# standard deviations of continuous actions.
+Kind = Literal["logits", "binary", "continuous"]
 
 # Added to a logit it makes a probability of exactly 0. Not −inf nor the lowest float: the backward pass multiplies it
 # by the gradient first and by that 0 afterwards.
@@ -111,7 +113,7 @@ class Categorical:
         return self._entropy
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] as a share of that of a blind choice among valid actions."""
+        """Entropy [N] as a share of that of the uniform policy over valid actions."""
         return share_of_uniform(self.probs, mask)
 
     def outputs(self) -> dict[str, Tensor]:
@@ -131,16 +133,16 @@ class Bernoulli:
         self.action_outputs = self.logits = logits
 
     def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
-        """Switches [..., A] int64, 0 or 1, one draw for each."""
+        """Binary actions [..., A] int64, one draw for each."""
         draws = torch.rand(crew.all(self.logits.shape), generator=generator, device=self.logits.device)
         return (crew.mine(draws) < self.logits.sigmoid()).long()
 
     def mode(self) -> Tensor:
-        """On [..., A] int64 what is more likely on than off."""
+        """The more likely of 0 and 1 for each action [..., A] int64; 0 of equals."""
         return (self.logits > 0).long()
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability [...] of switches [..., A]: log σ(l) where on, log σ(−l) where off."""
+        """Log-probability [...] of binary actions [..., A]: log σ(l) of a 1, log σ(−l) of a 0, summed."""
         return -softplus(self.logits * (1 - 2 * actions)).sum(-1)
 
     def entropy(self) -> Tensor:
@@ -148,16 +150,16 @@ class Bernoulli:
         return (softplus(self.logits) - self.logits.sigmoid() * self.logits).sum(-1)
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] as a share of that of fair coins."""
+        """Entropy [N] as a share of the largest possible, A log 2."""
         return (self.entropy() / (self.logits.shape[-1] * math.log(2))).clamp_(0.0, 1.0)
 
     def outputs(self) -> dict[str, Tensor]:
-        """`logits`, and `probabilities` of being on, each [..., A]."""
+        """`logits` and `probabilities` of 1, each [..., A]."""
         return {"logits": self.logits, "probabilities": self.logits.sigmoid()}
 
     @staticmethod
     def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
-        """Probabilities of being on [T, rows, A]."""
+        """Probabilities of 1 [T, rows, A]."""
         return torch.stack([logits[:rows] for logits in action_outputs]).sigmoid_()
 
 
@@ -169,7 +171,7 @@ class Gaussian:
         self.action_outputs = self.mean
 
     def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
-        """Numbers [..., A], one draw for each."""
+        """Continuous actions [..., A], one draw for each."""
         draws = torch.randn(crew.all(self.mean.shape), generator=generator, device=self.mean.device)
         return torch.addcmul(self.mean, crew.mine(draws), self.log_std.exp())
 
@@ -178,20 +180,20 @@ class Gaussian:
         return self.mean.clone()
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Logarithm of the density [...] at numbers [..., A], as drawn: nothing is cut off."""
+        """Log-density [...] of actions [..., A] as sampled, before the environment clips them to their bounds."""
         away = (actions - self.mean) * (-self.log_std).exp()
         return -(0.5 * away.square() + self.log_std + 0.5 * LOG_2PI).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Differential entropy [...] in nats: log σ + ½ log 2πe for each. It may be below 0."""
+        """Differential entropy [...] in nats: log σ + ½ log 2πe for each. It may be negative."""
         return (self.log_std + 0.5 * (LOG_2PI + 1)).sum(-1)
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """The geometric mean [N] of the deviations, at most 1: numbers have no blind choice to compare with."""
+        """The geometric mean [N] of the standard deviations, at most 1: there is no uniform policy to compare with."""
         return self.log_std.mean(-1).exp().clamp_(max=1.0)
 
     def outputs(self) -> dict[str, Tensor]:
-        """`means` and `deviations`, each [..., A]."""
+        """`means` and standard `deviations`, each [..., A]."""
         return {"means": self.mean, "deviations": self.log_std.exp()}
 
     @staticmethod
@@ -200,23 +202,23 @@ class Gaussian:
         return torch.stack([means[:rows] for means in action_outputs])
 
 
-KINDS: Final[dict[str, type[Categorical | Bernoulli | Gaussian]]] = {
+KINDS: Final[dict[Kind, type[Categorical | Bernoulli | Gaussian]]] = {
     "logits": Categorical,
-    "switches": Bernoulli,
-    "numbers": Gaussian,
+    "binary": Bernoulli,
+    "continuous": Gaussian,
 }
 
 
 def distribution(kind: Kind, outputs: Tensor, mask: Tensor | None) -> Distribution:
-    """What these outputs [..., O] say; only one of K actions can be masked."""
+    """The distribution with these outputs [..., O] of a network; only discrete actions can be masked."""
     if kind == "logits":
         return Categorical(outputs, mask)
-    return Bernoulli(outputs) if kind == "switches" else Gaussian(outputs)
+    return Bernoulli(outputs) if kind == "binary" else Gaussian(outputs)
 
 
 @dataclass(frozen=True)
 class Family:
-    """How actions of one kind are drawn and kept."""
+    """The family of distributions over one kind of actions, and how these are stored."""
 
     kind: Kind
     shape: tuple[int, ...]  # of one row's action
@@ -225,10 +227,10 @@ class Family:
     @property
     def outputs_are(self) -> Literal["probabilities", "means"]:
         """What `describe` returns."""
-        return "means" if self.kind == "numbers" else "probabilities"
+        return "means" if self.kind == "continuous" else "probabilities"
 
     def of(self, outputs: Tensor, mask: Tensor) -> Distribution:
-        """What these outputs [..., O] of a network say, with mask [..., K]."""
+        """The distribution with these outputs [..., O] of a network and mask [..., K]."""
         return distribution(self.kind, outputs, mask)
 
     def describe(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
@@ -237,9 +239,9 @@ class Family:
 
 
 def family(actions: Actions) -> Family:
-    """The family of what can be done."""
+    """The family of distributions over these actions."""
     if isinstance(actions, Discrete):
         return Family("logits", (), torch.int64)
     if isinstance(actions, Continuous):
-        return Family("numbers", (actions.n,), torch.float32)
-    return Family("switches", (actions.n,), torch.int64)
+        return Family("continuous", (actions.n,), torch.float32)
+    return Family("binary", (actions.n,), torch.int64)

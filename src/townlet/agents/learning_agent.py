@@ -32,6 +32,7 @@ class LearningAgent:
     settings: Any
     network: nn.Module
     graphed: GraphedAgent | None = None
+    interruptible = False
 
     def __init__(self, settings: Any, network: nn.Module, context: AgentContext) -> None:
         env = context.env

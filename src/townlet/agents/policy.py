@@ -21,8 +21,8 @@ class Policy:
 
     The network is a body with a head: `start(rows)` → hidden [rows, H], and a call with obs [B, D] and
     hidden [B, H] → outputs [B, K] and the hidden state after them. `kind` says what the outputs are: action
-    `values`, of which the highest is taken, `logits` of probabilities, logits of `switches`, or means and deviations
-    of `numbers`. Acting at random needs a generator.
+    `values`, of which the highest is taken, `logits` of discrete actions, logits of `binary` actions, or means and
+    log standard deviations of `continuous` actions. Sampling needs a generator.
     """
 
     def __init__(self, network: nn.Module, kind: Kind, generator: torch.Generator | None = None) -> None:
@@ -39,9 +39,8 @@ class Policy:
     def act(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Actions [N] int64 for obs [N, D]; no mask [N, K] means that all are valid.
 
-        Switches are [N, A] int64 and numbers [N, A] float32; numbers may lie beyond their bounds. Rows that are fresh
-        [N] bool begin an episode. Unless greedy, actions are drawn from the probabilities; a policy of values is
-        always greedy.
+        Binary actions are [N, A] int64 and continuous ones [N, A] float32, not clipped to their bounds. Rows that are
+        fresh [N] bool begin an episode. Unless greedy, actions are sampled; a policy of values is always greedy.
         """
         outputs, self._hidden = self._steps(obs, self._before(obs, fresh))
         if self.kind == "values":
@@ -51,10 +50,10 @@ class Policy:
 
     @torch.inference_mode()
     def outputs(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None) -> dict[str, Tensor]:
-        """What stands behind the next act: `values` or `logits`, and `probabilities`, each [N, K].
+        """What the next action follows from: `values` or `logits`, and `probabilities`, each [N, K].
 
-        Of switches the probabilities are those of being on; of numbers it is `means` and `deviations`.
-        A look that changes nothing: the hidden state stays as it was.
+        Probabilities of binary actions are those of 1; continuous actions have `means` and `deviations`.
+        The hidden state does not change.
         """
         outputs, _ = self._steps(obs, self._before(obs, fresh))
         if self.kind == "values":

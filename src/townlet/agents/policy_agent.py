@@ -58,7 +58,7 @@ class PolicyAgent(LearningAgent):
         """
         if isinstance(self.network.actor.head, Spread):
             return {"deviation": float(self.network.actor.head.log_std.detach().exp().mean())}
-        if self.family.kind == "switches":
+        if self.family.kind == "binary":
             uniform = math.prod(self.family.shape) * math.log(2)
         else:
             uniform = float(mask.sum(-1, dtype=torch.float32).log_().mean())

@@ -146,7 +146,7 @@ class Ppo(PolicyAgent):
     """PPO agent: `act` and `observe` fill a rollout, `learn` runs `epochs` of minibatch updates on it."""
 
     name = "ppo"
-    on_policy = True
+    interruptible = True
     settings: PpoSettings
     accelerated: PpoBackward | None = None
     graphed: GraphedPpo | None = None

@@ -73,7 +73,7 @@ class Pqn(ValueAgent):
     """PQN agent: `act` and `observe` fill a rollout, `learn` regresses Q(s, a) on its λ-returns."""
 
     name = "pqn"
-    on_policy = True
+    interruptible = True
     settings: PqnSettings
     network: QNetwork
     accelerated: TDBackward | None = None

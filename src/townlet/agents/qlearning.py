@@ -98,7 +98,6 @@ class QLearning(ValueAgent):
     """Q-learning agent: the table is updated at every step of all rows."""
 
     name = "qlearning"
-    on_policy = False
     update_interval = REPORT_EVERY
     settings: QLearningSettings
     network: QTable

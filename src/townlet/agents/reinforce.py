@@ -109,7 +109,6 @@ class Reinforce(PolicyAgent):
     """REINFORCE agent: stores episodes of all rows, and makes a gradient step when `episodes` of them have ended."""
 
     name = "reinforce"
-    on_policy = False  # unfinished episodes are kept for the next update
     update_interval = 1
     settings: ReinforceSettings
 

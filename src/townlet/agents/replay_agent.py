@@ -80,7 +80,6 @@ class ReplayBuffer(Stateful, Protocol):
 class ReplayAgent(ValueAgent, ABC):
     """Acts by Q(s, ·) and stores transitions; `learn` makes `updates` gradient steps, which subclasses define."""
 
-    on_policy = False
     network: QNetwork
     memory: ReplayBuffer
     settings: Any

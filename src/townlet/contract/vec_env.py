@@ -30,7 +30,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Binary:
-    """n switches: actions [N, n] int64, each 0 or 1. They cannot be masked."""
+    """n binary actions: [N, n] int64, each 0 or 1. They cannot be masked."""
 
     names: tuple[str, ...]
 
@@ -46,7 +46,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Continuous:
-    """n numbers: actions [N, n] float32, each from its low to its high; beyond them is legal and cut off there."""
+    """n continuous actions: [N, n] float32, each clipped to its range from low to high by the environment."""
 
     names: tuple[str, ...]
     low: tuple[float, ...]

@@ -37,10 +37,10 @@ _ALL: Final = (
     Metric("rnd_loss", "error of the predictor of random features", "mean (f̂(s) − f(s))²"),
     Metric("entropy", "how undecided the policy is", "−Σ p log p", "nats"),
     Metric("normalized_entropy", "the same beside a blind choice", "entropy / log (valid actions)", "share"),
-    Metric("deviation", "how far actions that are numbers are tried around their means", "mean σ"),
+    Metric("deviation", "standard deviation of continuous actions", "mean σ"),
     Metric("temperature", "Boltzmann's temperature", "T"),
     # Learning from values
-    Metric("loss", "what the optimizer minimises", "mean loss of the update"),
+    Metric("loss", "what the optimizer minimizes", "mean loss of the update"),
     Metric("td_error", "how far estimates are from their targets", "mean |target − Q|", "reward"),
     Metric("mean_q", "mean estimate of the actions taken", "mean Q(s, a)", "reward"),
     Metric("grad_norm", "length of the gradient before clipping", "‖∇‖₂"),
@@ -48,7 +48,7 @@ _ALL: Final = (
     Metric("beta", "how much of the bias by priorities is corrected now", "β", "share"),
     Metric("dead_units", "units that are 0 whatever is seen", "share of relu units that are 0 at 256 observations"),
     # Learning a policy
-    Metric("policy_loss", "the clipped surrogate", "−mean min(r A, clip(r) A)"),
+    Metric("policy_loss", "loss of the policy", "−mean min(r A, clip(r) A) of ppo, −mean A log π of reinforce"),
     Metric("value_loss", "error of the value estimate", "mean (V − return)²"),
     Metric("approx_kl", "how far the policy moved in one update", "mean (r − 1 − log r)", "nats"),
     Metric("clip_fraction", "share of samples beyond the clip", "mean |r − 1| > clip", "share"),

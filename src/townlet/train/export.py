@@ -35,20 +35,20 @@ LOWEST: Final = torch.finfo(torch.float32).min  # of an invalid action; ONNX run
 OUTPUTS: Final = {
     "values": ("values",),
     "logits": ("logits",),
-    "switches": ("logits",),
-    "numbers": ("means", "deviations"),
+    "binary": ("logits",),
+    "continuous": ("means", "deviations"),
 }
 TAKE: Final = {
     "values": "one for each of `actions`: take the valid action with the highest.",
     "logits": "one for each of `actions`: take the valid action with the highest.",
-    "switches": "logits of being on, one for each of `actions`: switch on those above 0.",
-    "numbers": "means, one for each of `actions`, then logarithms of deviations: take the means, cut off at `bounds`.",
+    "binary": "logits, one for each of `actions`: an action is 1 where its logit is above 0.",
+    "continuous": "means, one for each of `actions`, then log standard deviations: take the means, clipped to `bounds`.",
 }
 SCALED: Final = " First subtract `centre` from each number, divide by `spread` and cut off beyond ± `limit`."
 TENSORS: Final = """\
 The network of an agent trained by Townlet. Tensors have the names of the modules in townlet.nets; `network` and
 `agent` say how these are put together. Concatenate the blocks of `observation` in their order, as float32.{scaled} \
-The outputs are {outputs}, {take}"""
+Outputs ({outputs}): {take}"""
 GRAPH: Final = """\
 An agent trained by Townlet. Inputs: obs [rows, {size}] float32, the blocks of `observation` one after the other, as \
 the environment gives them{mask}{memory}. Outputs: {action}; {outputs}{after}."""
@@ -56,8 +56,8 @@ MASK: Final = "; mask [rows, {count}] bool, true where an action makes sense, al
 ACTION: Final = {
     "values": "action [rows] int64, a place in `actions`",
     "logits": "action [rows] int64, a place in `actions`",
-    "switches": "action [rows, {count}] int64, 1 where a switch is on",
-    "numbers": "action [rows, {count}] float32, within `bounds`",
+    "binary": "action [rows, {count}] int64, each 0 or 1",
+    "continuous": "action [rows, {count}] float32, within `bounds`",
 }
 
 
@@ -126,7 +126,7 @@ def as_safetensors(trained: TrainedPolicy) -> bytes:
 class GreedyStep(nn.Module):
     """One greedy step: obs [N, D], mask [N, K] → action [N] or [N, A], and what stood behind it.
 
-    Only choices take a mask. With memory it takes hidden [N, H] last, and gives the next.
+    Only discrete actions take a mask. With memory it takes hidden [N, H] last, and gives the next.
     """
 
     def __init__(self, trained: TrainedPolicy, scaling: Scaling | None) -> None:
@@ -147,7 +147,7 @@ class GreedyStep(nn.Module):
     def _chosen(self, outputs: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         if mask is not None:
             return torch.where(mask, outputs, LOWEST).argmax(-1), outputs
-        if self.kind == "switches":
+        if self.kind == "binary":
             return (outputs > 0).long(), outputs
         means, log_std = outputs.chunk(2, -1)
         return torch.minimum(torch.maximum(means, self.low), self.high), means, log_std.exp()

@@ -89,10 +89,10 @@ def loop(t: Training, limits: Limits, log: Log, keeper: Keeper, evaluate: Callab
 def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[], None]) -> None:
     """Collect and learn; nothing that is not a number goes on.
 
-    A round of an agent that replays nothing may be long and is interrupted: everything is as before it then. Others
-    have short rounds, and too much to remember for a step back; nor do several processes go back together.
+    A round of an `interruptible` agent is undone when it is interrupted: the state before it is restored. Other agents
+    have short rounds or too large a state, and several processes cannot go back together.
     """
-    slow = t.agent.on_policy and t.whole is None and t.company.size == 1
+    slow = t.agent.interruptible and t.whole is None and t.company.size == 1
     before = copied({"training": t.state(), "log": log.state()}) if slow else None
     try:
         t.company.begin_round()

@@ -20,9 +20,9 @@ from townlet.train.tuning import tunable
 from townlet.world.tables import World
 
 ACTIONS: Final[dict[type[Actions], str]] = {
-    Discrete: "a list of actions",
-    Binary: "switches",
-    Continuous: "numbers",
+    Discrete: "discrete",
+    Binary: "binary",
+    Continuous: "continuous",
 }
 TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
 
@@ -82,7 +82,7 @@ def _supported(recipe: Recipe, node: Node, arena: Arena) -> Iterator[Mistake]:
     agent, where, layout = entry(recipe.agent.name), node.where("agent", "name"), arena.layout
     if not isinstance(arena.actions, agent.actions):
         needed = " or ".join(ACTIONS[kind] for kind in agent.actions)
-        what = f"{agent.name} needs {needed}, and those of this environment are {ACTIONS[type(arena.actions)]}"
+        what = f"{agent.name} needs {needed} actions, and those of this environment are {ACTIONS[type(arena.actions)]}"
         others = [e.name for e in entries() if isinstance(arena.actions, e.actions)]
         yield Mistake(what, f"take {' or '.join(others)}", where)
     elif agent.observations == "index" and [(b.kind, b.size) for b in layout] != [("index", 1)]:

@@ -84,7 +84,7 @@ def minibatch(kind: Family, rows: int, actions: int, seed: int) -> Minibatch:
     mask = torch.rand(rows, actions, generator=draws) < 0.7
     mask[:, 0] = True
     taken = torch.zeros(rows, dtype=torch.int64)
-    if kind.kind == "switches":
+    if kind.kind == "binary":
         taken = torch.randint(2, (rows, actions), generator=draws)
     else:
         taken = (torch.rand(rows, actions, generator=draws) * mask).argmax(1)

@@ -25,7 +25,7 @@ class Showing(Acting, Protocol):
 class Led(NamedTuple):
     """The step that led to a moment."""
 
-    action: NDArray[Any]  # [] int64, or [A] switches or numbers
+    action: NDArray[Any]  # [] int64, or [A] binary or continuous
     outputs: dict[str, NDArray[np.float32]]  # by name, each [A]
     reward: float
 
