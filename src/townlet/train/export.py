@@ -42,7 +42,7 @@ TAKE: Final = {
     "values": "one for each of `actions`: take the valid action with the highest.",
     "logits": "one for each of `actions`: take the valid action with the highest.",
     "binary": "logits, one for each of `actions`: an action is 1 where its logit is above 0.",
-    "continuous": "means, one for each of `actions`, then log standard deviations: take the means, clipped to `bounds`.",
+    "continuous": "means of `actions`, then their log standard deviations: take the means, clipped to `bounds`.",
 }
 SCALED: Final = " First subtract `centre` from each number, divide by `spread` and cut off beyond ± `limit`."
 TENSORS: Final = """\
