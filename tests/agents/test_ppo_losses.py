@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from townlet.agents.actor_critic import ActorCritic
+from townlet.agents.distributions import family
 from townlet.agents.on_policy import explained_variance
-from townlet.agents.ppo import Coefficients, ppo_terms
+from townlet.agents.ppo import Coefficients, ppo_loss, ppo_terms
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Discrete
 from townlet.memory.rollout import Minibatch
+from townlet.nets.spec import MlpSpec
 
 torch.set_num_threads(1)
 
@@ -76,6 +81,21 @@ def test_the_value_loss(value: float, clip: float | None, error: float, gradient
     assert found.item() == pytest.approx(error)
     assert v.grad is not None
     assert v.grad.item() == pytest.approx(gradient)
+
+
+def test_the_loss_of_one_step_by_hand() -> None:
+    """π = (¼, ¾) over the valid actions; the old policy chose the second with probability ½. A = 2, V = 2, R = 5."""
+    network = ActorCritic(MlpSpec(hidden=()), Layout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
+    with torch.no_grad():
+        network.actor.head.bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
+        network.critic.bias.fill_(2.0)
+    batch = Minibatch(
+        torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([math.log(0.5)]),
+        torch.tensor([2.0]), torch.tensor([2.0]), torch.tensor([5.0]), network.start(1),
+    )  # fmt: skip
+    loss, _ = ppo_loss(network, family(Discrete(("a", "b", "c"))), batch, Coefficients(0.2, None, 0.1, 0.5))
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert loss.item() == pytest.approx(-1.2 * 2 + 0.5 * (2 - 5) ** 2 - 0.1 * entropy)
 
 
 def test_approx_kl_estimates_the_kl_of_two_policies() -> None:

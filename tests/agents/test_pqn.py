@@ -10,6 +10,7 @@ from torch import Tensor
 
 from agents.lives import Life, differences, seen_in, success
 from agents.toys import Chain
+from townlet.agents import pqn
 from townlet.agents.agent import AgentContext
 from townlet.agents.pqn import Pqn, PqnSettings
 from townlet.config.schedule import Schedule
@@ -73,6 +74,33 @@ def test_what_is_learned_are_lambda_returns() -> None:
         later = wanted[step] = rewards[step] + gamma * torch.where(over[step], torch.zeros(8), reached)
     learn()
     torch.testing.assert_close(rollout._returns, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_only_truncated_episodes_bootstrap_and_from_their_final_observation() -> None:
+    trained = life(n_steps=60)
+    agent = trained.agent
+    assert isinstance(agent, Pqn)
+    agent.update_interval = 10**9
+    trained.go_on(60)
+    kept = agent.rollout
+    assert kept.terminated.any()
+    assert kept.truncated.any()
+    assert not kept.bootstrap[~kept.truncated].any()
+    place = (seen_in(kept).argmax(-1) + 2 * kept.actions - 1).clamp(0, 7)[kept.truncated]
+    mask = torch.stack((place > 0, torch.ones_like(place, dtype=torch.bool)), 1)
+    value = best_of(agent, torch.nn.functional.one_hot(place, 8).float(), mask)
+    torch.testing.assert_close(kept.bootstrap[kept.truncated], value)
+
+
+def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parts = (life(optimizer="sgd", lr=0.1, batch_size=30) for _ in range(2))
+    told = whole.go_on(16)
+    monkeypatch.setattr(pqn, "microbatch_size", lambda device: 7)
+    assert len(told) == 2
+    for one, other in zip(told, parts.go_on(16), strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
+    for name, weight in parts.agent.parameters().items():
+        torch.testing.assert_close(weight, whole.agent.parameters()[name], atol=1e-6, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize(

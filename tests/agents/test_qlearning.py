@@ -82,7 +82,13 @@ def test_chain_is_learned(toy: type[Toy], explore: ExploreSpec | None, settings:
     assert shown[3, 1].item() == pytest.approx(0.9**3, abs=0.02)
 
 
-def steps(agent: QLearning, before: list[float], after: list[float], reward: list[float], **more: Tensor) -> None:
+NO_ENDS = Ended(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 1), torch.zeros(0, 2, dtype=torch.bool))
+
+
+def steps(
+    agent: QLearning, before: list[float], after: list[float], reward: list[float], ended: Ended = NO_ENDS,
+    **more: Tensor,
+) -> None:  # fmt: skip
     """One step of all rows, in which the second action was taken."""
     rows = len(before)
     agent._mask.fill_(True)
@@ -91,8 +97,7 @@ def steps(agent: QLearning, before: list[float], after: list[float], reward: lis
     no = torch.zeros(rows, dtype=torch.bool)
     mask, pay = torch.ones(rows, 2, dtype=torch.bool), torch.tensor(reward)
     step = Step(torch.tensor(after).unsqueeze(1), mask, pay, pay.unsqueeze(1), no, no)._replace(**more)
-    nobody = Ended(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 1), torch.zeros(0, 2, dtype=torch.bool))
-    agent.observe(step, nobody)
+    agent.observe(step, ended)
 
 
 def test_an_update_by_hand() -> None:
@@ -103,6 +108,16 @@ def test_an_update_by_hand() -> None:
     assert table[2, 1] == pytest.approx(0.5 * (1 + 0.9 * 3))
     assert table[3, 1] == 0.5, "after a death nothing follows"
     assert int((table != 0).sum()) == 4
+
+
+def test_a_truncated_episode_bootstraps_from_its_final_observation() -> None:
+    """Time runs out in place 4; the observation after the reset shows place 0, whose value does not count."""
+    agent = agent_of(life(NumberedChain(1), lr=0.5))
+    table = agent.network.table[0]
+    table[4], table[0] = torch.tensor([3.0, 2.0]), torch.tensor([100.0, 100.0])
+    final = Ended(torch.tensor([0]), torch.tensor([[7.0]]), torch.tensor([[False, True]]))
+    steps(agent, [5.0], [3.0], [1.0], ended=final, truncated=torch.tensor([True]))
+    assert table[2, 1] == pytest.approx(0.5 * (1 + 0.9 * 2)), "with the mask of that observation"
 
 
 def test_an_invalid_action_is_never_the_best() -> None:

@@ -13,12 +13,16 @@ from agents.lives import Life, differences, success
 from agents.test_kinds import pay
 from agents.toys import Bits, Chain, LateChain, Target, Toy
 from townlet.agents import reinforce
+from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.agent import AgentContext
-from townlet.agents.reinforce import Reinforce, ReinforceSettings
+from townlet.agents.distributions import family
+from townlet.agents.reinforce import Reinforce, ReinforceSettings, reinforce_loss
 from townlet.contract.counters import Counters
+from townlet.contract.layout import Layout
+from townlet.contract.vec_env import Discrete
 from townlet.errors import TownletError
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeight
-from townlet.memory.lives import FIRST
+from townlet.memory.lives import FIRST, Lived
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -66,6 +70,51 @@ def test_numbers_are_hit_and_bits_matched() -> None:
     trained = life(Bits(64), episodes=64)
     trained.go_on(150)
     assert pay(trained.agent.policy(), Bits(200)) == 3
+
+
+def test_the_loss_of_one_step_by_hand() -> None:
+    """π = (¼, ¾) over the valid actions, of which the second was taken. Advantage 2, V = 2, G = 5."""
+    network = ActorCritic(MlpSpec(hidden=()), Layout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
+    with torch.no_grad():
+        network.actor.head.bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
+        network.critic.bias.fill_(2.0)
+    steps = Lived(torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([2.0]))
+    loss, _ = reinforce_loss(
+        network, family(Discrete(("a", "b", "c"))), steps, torch.tensor([2.0]), torch.tensor([5.0]),
+        entropy_coef=0.1, value_coef=0.5,
+    )  # fmt: skip
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert loss.item() == pytest.approx(-2 * math.log(0.75) + 0.5 * (2 - 5) ** 2 - 0.1 * entropy)
+
+
+def test_the_baseline_is_subtracted_from_the_returns() -> None:
+    """Every episode is one step and pays 1: less their mean, all advantages are 0."""
+
+    class Even(Bits):
+        def _move(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            _, over, cut = super()._move(actions)
+            return torch.ones(self.rows), over, cut
+
+    def policy_loss(baseline: str) -> float:
+        return life(Even(16), baseline=baseline, normalize=False).go_on(1)[0]["policy_loss"]
+
+    assert policy_loss("mean") == pytest.approx(0, abs=1e-6)
+    assert policy_loss("none") == pytest.approx(3 * math.log(2), rel=0.05), "−log π of three fair coins"
+
+
+def test_only_truncated_episodes_bootstrap_and_from_their_final_observation() -> None:
+    trained = life(episodes=10**6)
+    trained.go_on(60)
+    kept = trained.agent.state()["episodes"]["columns"]
+    place = (kept["obs"].argmax(-1) + 2 * kept["actions"] - 1).clamp(0, 7)[kept["ended"]]
+    bootstrap, goal = kept["bootstrap"][kept["ended"]], place == 7
+    assert 0 < int(goal.sum()) < len(goal)
+    assert not bootstrap[goal].any()
+    final = torch.nn.functional.one_hot(place, 8).float()
+    network = trained.agent.network  # type: ignore[attr-defined]
+    with torch.no_grad():
+        value = network(final, network.start(len(final)))[1]
+    torch.testing.assert_close(bootstrap[~goal], value[~goal])
 
 
 def test_it_learns_when_enough_episodes_have_ended_and_not_before() -> None:

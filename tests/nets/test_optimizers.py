@@ -34,6 +34,17 @@ def test_moments_that_shrink_end_at_nothing_and_weights_go_where_adam_goes() -> 
     assert bool(((kept != 0) & (kept.abs() < torch.finfo(torch.float32).tiny)).any())
 
 
+def test_only_a_gradient_longer_than_the_limit_is_scaled() -> None:
+    """The gradient is (3, 4), of norm 5."""
+    for limit, moved in ((None, [3.0, 4.0]), (10.0, [3.0, 4.0]), (1.0, [0.6, 0.8])):
+        module = nn.Linear(2, 1, bias=False)
+        optimizer = FlatOptimizer("sgd", module, 1.0)
+        optimizer.vector.zero_()
+        module(torch.tensor([3.0, 4.0])).sum().backward()
+        assert optimizer.step(limit).item() == 5, "the norm before it is scaled"
+        torch.testing.assert_close(module.weight.detach(), -torch.tensor([moved]))
+
+
 def test_a_gradient_that_was_replaced_is_noticed() -> None:
     module = nn.Linear(3, 1)
     optimizer = FlatOptimizer("sgd", module, 0.1)
