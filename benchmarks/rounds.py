@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 
 from sim import device, machine, short
-from townlet.train.rounds import EPOCHS, MINIBATCHES, RECIPE, ROUNDS, measure
+from townlet.agents.peers import GPU_RECIPE
+from townlet.train.rounds import EPOCHS, MINIBATCHES, ROUNDS, measure
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("words", nargs="*", help="further keys, like agent.n_steps=64")
-    parser.add_argument("--recipe", default=RECIPE)
+    parser.add_argument("--recipe", default=GPU_RECIPE)
     parser.add_argument("--device", type=device, default="cuda")
     parser.add_argument("--rows", type=int, nargs="+", default=[65536, 262144])
     parser.add_argument("--epochs", type=int, nargs="+", default=EPOCHS)

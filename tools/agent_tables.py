@@ -47,7 +47,7 @@ def _facts(agent: AgentEntry) -> list[str]:
     data = "on-policy" if agent.on_policy else "off-policy"
     actions = ", ".join(ACTIONS[kind] for kind in agent.actions)
     recurrent = agent.recurrent if agent.uses_network else "has no network"
-    shared = "yes" if "rows" in agent.shard_axes else "no"
+    shared = "yes" if agent.shard_axes else "no"
     if agent.unsharded:
         shared += f", without {' and '.join(f'`{key}`' for key in agent.unsharded)}"
     return [f"[`{agent.name}`](#{agent.name})", learns, data, actions, recurrent, str(agent.rows), shared]

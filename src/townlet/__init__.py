@@ -54,7 +54,7 @@ def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> 
 
 
 def train(
-    recipe: str = "town:dqn",
+    recipe: str = "town",
     *,
     seed: int | None = None,
     overrides: Mapping[str, Any] | Sequence[str] | str = (),

@@ -143,6 +143,7 @@ ENTRY = register(
         kind="policy",
         on_policy=True,
         uses_network=False,
+        bonuses=(),
         rows=16,
         sweep={"lr": LR_RANGE},
         tunable=("lr",),

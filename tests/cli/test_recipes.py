@@ -75,7 +75,7 @@ def test_one_recipe_is_shown_with_the_origin_of_every_value(
     ("words", "told"),
     [
         (["town-l0-dal"], "no recipe speaks of 'town-l0-dal'"),
-        (["town", "agent.lr=1e-3"], "write it as ENV:VARIANT, like town:ppo"),
+        (["town", "agent.lr=1e-3"], "write it as ENV:VARIANT"),
         (["none.yaml:dqn"], "there is no file 'none.yaml'"),
         (["--keys", "flux"], "no key of a recipe speaks of 'flux'"),
     ],

@@ -108,7 +108,7 @@ def test_a_damaged_run_does_not_hide_the_others(townlet: Program, shelf: dict[st
 def test_no_run_yet_says_how_to_train_one(townlet: Program, tmp_path: Path) -> None:
     done = townlet("runs", "list", "--root", str(tmp_path / "nothing"))
     assert done.code == 0
-    assert "townlet train town:ppo" in done.out
+    assert "Train one: townlet train" in done.out
 
 
 def test_show_tells_what_was_trained_and_what_came_of_it(townlet: Program, runs: Path) -> None:

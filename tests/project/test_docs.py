@@ -109,7 +109,7 @@ def test_commands_in_the_documents_can_be_typed(
         given = EVERY[verb].make_context("townlet", words[len(verb) :]).params
         changes = given.get("overrides") or []
         if verb == ("train",) and not given["resume"]:
-            load(given["recipe"] or "town:dqn", changes)
+            load(given["recipe"] or "town", changes)
         elif verb == ("recipes",) and ":" in given["search"]:
             load(given["search"], changes)
         elif verb[0] == "world" and "world" in given:
@@ -138,7 +138,6 @@ def test_every_agent_and_network_is_told_of() -> None:
 
 AGENTS = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 OFTEN = {"updates": 100, "sequence": 4, "burn_in": 1, "prioritized": {}}  # so that rare metrics are reported too
-CURIOUS = {"bonus": "rnd", "weight": {"name": "fixed", "value": 0.1}}
 
 
 def section(name: str) -> str:
@@ -150,13 +149,14 @@ def section(name: str) -> str:
 def reported(case: Case) -> set[str]:
     """Every metric that an agent reports, over settings that make it report all of them."""
     fields = case.entry.settings.model_fields
+    curious = {"bonus": case.entry.bonuses[0], "weight": {"name": "fixed", "value": 0.1}}
     agent: dict[str, Any] = {"name": case.entry.name, **case.entry.smoke}
     agent |= {key: value for key, value in OFTEN.items() if key in fields}
     found = set(update(build(case.load(agent=agent, explore={"choose": "boltzmann"}))))
     for key, info in fields.items():
         if any(kind.model is Schedule for kind in kinds_of_field(info)):
             agent[key] = {"start": info.default or 0.2, "end": 0.1}
-    found |= set(update(build(case.load(agent=agent, explore=CURIOUS))))
+    found |= set(update(build(case.load(agent=agent, explore=curious))))
     if Continuous in case.entry.actions:
         place = {"env": "Pendulum-v1", "gym": {"max_episode_steps": 30}, "change": {}}
         found |= set(update(build(case.load(**place))))

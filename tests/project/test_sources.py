@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,17 +56,56 @@ def test_safe_code_that_looks_alike_is_allowed() -> None:
     assert not list(unsafe(ast.parse("torch.compile(f); re.compile(x); model.eval(); load(world)")))
 
 
-def test_only_the_package_of_agents_names_an_agent() -> None:
-    modules = {f"townlet.agents.{name}" for name in BUILT_IN}
-    found = []
-    for path in SOURCES:
-        if path.relative_to(ROOT / "src").parts[1] == "agents":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            named = isinstance(node, ast.Constant) and node.value in BUILT_IN
-            if named or (isinstance(node, ast.ImportFrom) and node.module in modules):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")  # type: ignore[attr-defined]
+AGENT_FILES = ("agents", "recipes", "trained")  # below src/townlet: agents, recipes, and a run that is shipped
+# ppo, PPO, town:ppo, ppo_gpu and PpoSettings name an agent, "opponent" and "reinforcement" do not.
+AGENT_NAME = re.compile(
+    rf"(?<![A-Za-z])(?i:{'|'.join(BUILT_IN)})(?!ment)|"
+    rf"(?:{'|'.join(name.capitalize() for name in BUILT_IN)}|QLearning)(?![a-z])"
+)
+
+
+def agent_names(text: str, python: bool = True) -> Iterator[tuple[int, str]]:
+    """Line and name of every agent that a source file names, but for the examples in help texts."""
+    examples = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)] if python else []
+    shown = {
+        line
+        for call in examples
+        if ast.unparse(call.func) == "examples"
+        for line in range(call.lineno, (call.end_lineno or call.lineno) + 1)
+    }
+    for number, line in enumerate(text.splitlines(), 1):
+        if number not in shown:
+            yield from ((number, found[0]) for found in AGENT_NAME.finditer(line))
+
+
+def test_only_the_package_of_agents_and_recipes_name_an_agent() -> None:
+    package = ROOT / "src" / "townlet"
+    paths = [path for path in package.rglob("*") if path.suffix in (".py", ".js", ".html", ".css", ".sql")]
+    paths = [path for path in paths if path.relative_to(package).parts[0] not in AGENT_FILES]
+    assert {path.suffix for path in paths} >= {".py", ".js", ".html"}
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in paths
+        for line, name in agent_names(path.read_text(encoding="utf-8"), path.suffix == ".py")
+    ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if settings.name == 'ppo': pass", "from townlet.agents.dqn import Dqn", "isinstance(agent, Ppo)",
+        "x: PpoSettings", "DEFAULT = 'town:dqn'", "GPU_PPO = 1", "is_drqn = True", "CapturedPpo()",
+        "# as qlearning does", "'reinforce'", "f'townlet train {file}:pqn'", "QLearningSettings()",
+    ],
+)  # fmt: skip
+def test_the_search_for_agent_names_finds_them(line: str) -> None:
+    assert list(agent_names(line))
+
+
+def test_words_that_resemble_agent_names_are_allowed() -> None:
+    text = "opponent = support + 'deep-reinforcement-learning'; examples('townlet train town:ppo')"
+    assert not list(agent_names(text))
 
 
 def test_every_file_can_be_read_in_one_sitting() -> None:

@@ -90,6 +90,17 @@ def test_a_whole_update_is_the_same_update() -> None:
     assert (stepwise.counters.updates, whole.counters.updates) == (3, 3)
 
 
+def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> None:
+    (stepwise, whole), (_, unclipped) = both("agent.epochs=3"), both("agent.epochs=3")
+    for t, clip in ((stepwise, 1e-3), (whole, 1e-3), (unclipped, None)):
+        collect(t, t.agent.update_interval, Silent())
+        t.agent.tune(t.agent.settings.model_copy(update={"value_clip": clip}))
+        t.agent.learn()
+    one, other, usual = (t.agent.parameters() for t in (stepwise, whole, unclipped))
+    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+    assert not all(torch.allclose(one[name], usual[name], atol=1e-6) for name in one)
+
+
 @pytest.mark.parametrize(
     ("words", "can"),
     [

@@ -180,7 +180,7 @@ register(
             "batch_size": Searched(choices=(32, 64, 128, 256)),
         },
         smoke={"warmup": 64, "batch_size": 8, "replay": 1000, "update_every": 32},
-        shard_axes=("rows",),
+        shard_axes={"chooser/epsilon": 0, "memory/storage/columns": 1},
         unsharded=("prioritized",),
         exported=("dueling", "double"),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+GPU_RECIPE: Final = "town:ppo-gpu"  # that the benchmark of training rounds on a GPU measures, without a peer
 HIDDEN: Final = (64, 64)
 LR, GAMMA = 2.5e-4, 0.99
 # PPO: one pass is one rollout and its update.

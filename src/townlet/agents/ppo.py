@@ -222,7 +222,7 @@ class Ppo(PolicyAgent):
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
-        if self.graphed and self.graphed.has_rollout:
+        if self.graphed and self.graphed.has_rollout and coefficients.value_clip is None:  # which no graph includes
             metrics = self._summary(self.graphed.learn(), coefficients)
             rollout.clear()
             return metrics | self.metrics()
@@ -349,6 +349,6 @@ register(
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
         tunable=("lr", "clip", "value_clip", "entropy", "value", "epochs"),
-        shard_axes=("rows",),
+        shard_axes={"rows": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
     )
 )

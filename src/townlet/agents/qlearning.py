@@ -202,6 +202,7 @@ register(
         on_policy=False,
         uses_network=False,
         observations="index",
+        bonuses=("counts",),  # the number of a state says nothing about its similarity to others, which rnd relies on
         rows=16,
         sweep={"lr": Searched(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
         exported=("double",),

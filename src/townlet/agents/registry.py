@@ -51,11 +51,14 @@ class AgentEntry:
     recurrent: Literal["no", "optional", "required"] = "no"
     uses_network: bool = True  # False where `network` in the recipe changes nothing, as for a table
     actions: tuple[type[Actions], ...] = (Discrete,)
+    bonuses: tuple[str, ...] = ("rnd", "counts")  # names of explore.bonus that it learns from
     observations: Literal["any", "index"] = "any"  # "index": the observation is the number of a state
     sweep: Mapping[str, Searched] = field(default_factory=dict)  # settings that matter most, with usual ranges
     smoke: Mapping[str, Any] = field(default_factory=dict)  # settings with which 2 rows learn within 256 env_steps
     tunable: tuple[str, ...] = ("lr",)  # settings read at every update, so that they may change during training
-    shard_axes: tuple[Literal["rows"], ...] = ()  # along which several processes can share one training
+    # Axis of the rows in tensors of the agent's state, by path or by the path of a part, such as "rollout/hidden": how
+    # the state is split where several processes share one training. Empty: they cannot.
+    shard_axes: Mapping[str, int] = field(default_factory=dict)
     unsharded: tuple[str, ...] = ()  # settings that must be null for that
     exported: tuple[str, ...] = ()  # settings that shape the network, stated in exported files
 

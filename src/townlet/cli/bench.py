@@ -107,7 +107,7 @@ def train(
         typer.Option(min=2, help=f"Towns side by side, for ours and theirs alike; {ROWS}, on a GPU {GPU_ROWS}."),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="cpu|cuda", help="cuda measures whole rounds of town:ppo-gpu, which has no peer.")
+        str, typer.Option(metavar="cpu|cuda", help="cuda measures whole training rounds, which have no peer.")
     ] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of both; all cores by default.")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Time to measure for each agent of each library.")] = 12.0,
@@ -139,20 +139,21 @@ def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json
     """Whole rounds on a device, with one epoch and with several."""
     from rich.table import Table
 
+    from townlet.agents.peers import GPU_RECIPE
     from townlet.train.load import load
-    from townlet.train.rounds import EPOCHS, RECIPE, measure
+    from townlet.train.rounds import EPOCHS, measure
 
-    measured = load(RECIPE).recipe.agent.name
+    measured = load(GPU_RECIPE).recipe.agent.name
     if agent and agent != [measured]:
         raise TownletError(f"on '{device}' only whole rounds of {measured} are measured", "leave out --agent")
     found = []
     for epochs in EPOCHS:
-        with err().status(f"{RECIPE}, {rows} rows, {epochs} epochs"):
+        with err().status(f"{GPU_RECIPE}, {rows} rows, {epochs} epochs"):
             found.append(measure(rows, epochs, device, words=[f"world={world}"]))
     if as_json:
         print(json.dumps([times.as_json() for times in found], indent=2))
         return
-    table = Table(title=f"{RECIPE} in {world} · {rows:,} rows · steps of all rows/s", title_justify="left")
+    table = Table(title=f"{GPU_RECIPE} in {world} · {rows:,} rows · steps of all rows/s", title_justify="left")
     for heading in ("epochs", "playing", "learning", "steps/s, median", "ready after"):
         table.add_column(heading, justify="right")
     for one in found:

@@ -154,6 +154,5 @@ def _refuse_lives(name: str, wanted: Wanted) -> None:
 def _require_run(what: str, wanted: Wanted) -> None:
     if "trained" in wanted.modes:
         kind = "an environment" if ENVIRONMENT.fullmatch(what) else "a world"
-        recipe = f"{what}:ppo" if kind == "an environment" else "town:ppo"
-        fix = f"name a run, as in `townlet play latest`, or train one: townlet train {recipe}"
+        fix = "name a run, as in `townlet play latest`, or train one; `townlet recipes` lists what can be trained"
         raise TownletError(f"--mode trained needs a run, and {what} is {kind}", fix)

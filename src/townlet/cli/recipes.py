@@ -49,7 +49,7 @@ def recipes(
 
         out().print(resolved_text(load(search, overrides or ())), markup=False, soft_wrap=True, end="")
     elif overrides:
-        raise TownletError("changes need one recipe", "write it as ENV:VARIANT, like town:ppo")
+        raise TownletError("changes need one recipe", "write it as ENV:VARIANT; `townlet recipes` lists all")
     else:
         _print_list(search)
 

@@ -51,7 +51,7 @@ def list_(
     if as_json:
         print(json.dumps([one.as_json() for one in found], indent=2))
     elif not found:
-        out().print(f"There is no run in {root} yet. Train one: townlet train town:ppo", markup=False, soft_wrap=True)
+        out().print(f"There is no run in {root} yet. Train one: townlet train", markup=False, soft_wrap=True)
     else:
         _print_list(found)
         if damaged := [one for one in found if one.problem]:

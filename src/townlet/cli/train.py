@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from townlet.train.recipe import Recipe
     from townlet.train.sinks import Sink
 
-DEFAULT = "town:dqn"
+DEFAULT = "town"
 
 
 class Place(NamedTuple):

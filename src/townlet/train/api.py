@@ -46,7 +46,7 @@ def load(
 
 
 def train(
-    recipe: str = "town:dqn",
+    recipe: str = "town",
     *,
     seed: int | None = None,
     overrides: Overrides = (),

@@ -107,7 +107,7 @@ def merged(asked: str, overrides: Sequence[str] = ()) -> Node:
 
 
 def command_line(overrides: Sequence[str]) -> list[Node]:
-    """`key=value` as one layer, in which order does not matter for names: `agent.lr=1e-3 agent=ppo` keeps the lr."""
+    """`key=value` as one layer, in which order does not matter for names: `agent.lr=1e-3 agent=NAME` keeps the lr."""
     found: list[Mistake] = []
     layers: list[Node] = []
     for override in overrides:
@@ -230,7 +230,7 @@ def schema() -> dict[str, Any]:
     extra = {
         "extends": {
             "type": "string",
-            "description": "What to change: of a file another recipe, of a variant another one, as ppo or town:ppo.",
+            "description": "What to change: of a file another recipe, of a variant VARIANT or ENV:VARIANT.",
         },
         "default": {"type": "string", "description": "The variant that the file's name alone stands for."},
         "variants": {

@@ -1,7 +1,7 @@
 """One layer of a recipe laid over another.
 
 Mappings merge by key at every depth; lists and single values are replaced. A mapping whose `name` differs replaces
-the one below it whole, so that a ppo never inherits the settings of a dqn. A mapping over a list speaks of its
+the one below it whole, so that an agent never inherits the settings of another. A mapping over a list speaks of its
 entries by name, and one over a number goes on with the number as the start of a schedule.
 """
 

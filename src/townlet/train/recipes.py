@@ -101,7 +101,9 @@ def _split(node: Node, path: Path) -> File:
     values = node.value if isinstance(node.value, dict) else {}
     variants, default = values.get("variants"), values.get("default")
     own = Node({key: below for key, below in values.items() if key not in STRUCTURE}, node.mark)
-    blocks = _mapping(variants, "`variants` is not a mapping", "write `variants:` and below it `ppo:` and so on")
+    blocks = _mapping(
+        variants, "`variants` is not a mapping", "write `variants:` and below it a name and a colon for each"
+    )
     for name, block in blocks.items():
         _mapping(block, f"variant '{name}' is not a mapping", "write its keys below it, or {} for none")
     if default is not None and default.value not in blocks:
@@ -294,7 +296,9 @@ def _same_file(file: File, variant: str | None) -> tuple[list[Node], str | None,
         if extends is None:
             break
         if not isinstance(extends.value, str):
-            raise TownletError("`extends` is not the name of a variant", "write ppo, or town:ppo", extends.key_mark)
+            raise TownletError(
+                "`extends` is not the name of a variant", "write VARIANT, or ENV:VARIANT", extends.key_mark
+            )
         if ":" in extends.value:
             return own, None, extends
         if extends.value not in file.known():

@@ -1,4 +1,4 @@
-"""How fast PPO plays and learns on a device, round by round.
+"""How fast an agent with rollouts and epochs trains on a device, round by round.
 
 A round is all that training does but for the log: policy, draws, town, storage, advantages and epochs of the update.
 The first one compiles everything and is told apart.
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import torch
 
+from townlet.agents.peers import GPU_RECIPE
 from townlet.train.bench import Silent
 from townlet.train.build import build
 from townlet.train.collect import collect
 from townlet.train.load import load
 
-RECIPE: Final = "town:ppo-gpu"
 EPOCHS: Final = (1, 4)
 MINIBATCHES: Final = 4
 ROUNDS: Final = 12
@@ -48,8 +48,8 @@ class RoundTimes:
 
 
 def measure(
-    rows: int, epochs: int, device: str, *, recipe: str = RECIPE, minibatches: int = MINIBATCHES, rounds: int = ROUNDS,
-    words: Sequence[str] = (),
+    rows: int, epochs: int, device: str, *, recipe: str = GPU_RECIPE, minibatches: int = MINIBATCHES,
+    rounds: int = ROUNDS, words: Sequence[str] = (),
 ) -> RoundTimes:  # fmt: skip
     """Rounds of a recipe with so many rows, epochs and minibatches; `words` are further keys of it."""
     sizes = [f"device={device}", f"rows={rows}", f"agent.epochs={epochs}", f"agent.batch_size={1 / minibatches}"]

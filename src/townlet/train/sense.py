@@ -34,6 +34,7 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
     """
     said: list[tuple[tuple[str, ...], Iterator[Mistake]]] = [
         (("agent", "network"), _memory(recipe, node)),
+        (("agent", "explore"), _bonus(recipe, node)),
         (("agent",), _settings(recipe, node, None if "rows" in mended else recipe.row_count)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _shares(recipe, node)),
         (("agent", "plateau"), _plateaus(recipe, node)),
@@ -75,6 +76,15 @@ def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
         instead = next((e.name for e in entries() if e.kind == agent.kind and e.recurrent != "no"), "")
         fix = f"take agent {instead}, or leave network.recurrent out"
         yield Mistake(f"{agent.name} cannot train a recurrent network", fix, node.where("network", "recurrent"))
+
+
+def _bonus(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    """An intrinsic reward that the agent does not learn from."""
+    agent, bonus = entry(recipe.agent.name), recipe.explore.bonus
+    if bonus is not None and bonus.name not in agent.bonuses:
+        others = " or ".join(f"explore.bonus={name}" for name in agent.bonuses)
+        fix = f"write {others}, or leave it out" if others else "leave explore.bonus out"
+        yield Mistake(f"{agent.name} cannot learn from explore.bonus={bonus.name}", fix, node.where("explore", "bonus"))
 
 
 def _supported(recipe: Recipe, node: Node, arena: Arena) -> Iterator[Mistake]:

@@ -8,7 +8,7 @@ import { colourOf, placeSign } from './icons.js';
  * @typedef {import('./session.js').Session} Session
  */
 
-const FIRST = 'train town-l0:dqn'; // its agent learns to live within seconds
+const FIRST = 'train town-l0'; // its agent learns to live within seconds
 
 /** No runs, not connected yet, or the server gone. @param {Store} store @param {() => void} hurry */
 export function showBlank(store, hurry) {

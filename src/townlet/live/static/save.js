@@ -22,7 +22,7 @@ export function makeSaving(text, program) {
     try {
       const { file } = await ask('api/worlds', { name: name.value, text: text() });
       tell(told, 'right', make('p', { text: `Saved as ${file}. Train an agent in it, in a terminal where you started this page:` }),
-        make('pre', {}, make('code', { text: `${program()} train ${file}:dqn --live` })));
+        make('pre', {}, make('code', { text: `${program()} train ${file} --live` })));
     } catch (error) {
       const fix = error instanceof Refused ? error.fix : 'The text is still here; try again.';
       tell(told, 'wrong', make('p', { text: sentence(error instanceof Error ? error.message : String(error)) }), fix ? make('p', { class: 'quiet', text: sentence(fix) }) : null);

@@ -21,8 +21,8 @@ def require_shared(recipe: Recipe, team: Team) -> None:
     if recipe.gym is not None:
         what = "several processes train towns together, not environments of Gymnasium"
         raise TownletError(what, f"{ALONE}, and let its rows live in processes with gym.vectorization=async")
-    if "rows" not in agent.shard_axes:
-        able = _or([e.name for e in entries() if "rows" in e.shard_axes])
+    if not agent.shard_axes:
+        able = _or([e.name for e in entries() if e.shard_axes])
         raise TownletError(f"{agent.name} cannot be trained by several processes", f"{ALONE}, or train {able}")
     kept = {"curriculum": recipe.curriculum, "explore.bonus": recipe.explore.bonus}
     kept |= {f"agent.{key}": getattr(recipe.agent, key) for key in agent.unsharded}

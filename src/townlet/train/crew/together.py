@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from townlet.agents.registry import entry
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended
 from townlet.train.crew.alone import Alone
-from townlet.train.crew.rows import joined, portion
+from townlet.train.crew.rows import axes_of, joined, portion
 from townlet.train.crew.started import LEADER
 from townlet.train.crew.team import Gone, Team
 from townlet.train.guards import ITS_OWN, Diverged, wrong_reward
@@ -41,6 +42,7 @@ class Together(Alone):
     def __init__(self, team: Team, t: Training) -> None:
         super().__init__(t)
         self._team, self.size = team, team.size
+        self._axes = axes_of(entry(t.recipe.agent.name))
         self._steps = 0  # since the last meeting
         self._lives: list[Tensor] = []
         self._told: dict[str, Any] | None = None  # the settings that all have
@@ -125,11 +127,11 @@ class Together(Alone):
     def join(self, own: State) -> State:
         """The state of all rows, to the leader; the others get their own back."""
         self._say(STATE)
-        return joined(own, self._t.env.rows, self._team.gather)
+        return joined(own, self._t.env.rows, self._axes, self._team.gather)
 
     def portion(self, state: State) -> State:
         """What is ours of the state of all rows."""
-        return portion(state, self._t.env.rows, self._team.rank, self._team.size)
+        return portion(state, self._t.env.rows, self._axes, self._team.rank, self._team.size)
 
     def end(self) -> None:
         """Leave; the leader lets the others go, who in the midst of a round find that it is gone."""
