@@ -12,7 +12,7 @@ from townlet.train.build import Training, build
 from townlet.train.collect import collect
 from townlet.train.load import load
 
-RECIPES: Final = ("town:ppo", "town:pqn", "town:dqn", "town:life", "CartPole-v1:ppo", "CartPole-v1:dqn")
+RECIPES: Final = ("town:ppo", "town:dqn", "town:life", "CartPole-v1:ppo", "CartPole-v1:dqn")
 
 
 def update(training: Training) -> tuple[float, float]:

@@ -133,12 +133,14 @@ def test_targets_are_those_of_the_target_network_over_the_same_steps(double: boo
     trained.go_on(60)
     agent = agent_of(trained)
     with torch.no_grad():
-        for weight in agent.target.parameters():  # the two networks disagree
+        for weight in agent.target_network.parameters():  # the two networks disagree
             weight.mul_(-1.5)
         windows = agent.memory.sample(32, weight=0.5)
-        found = agent.targets(windows, agent.unroll(agent.network, windows))
+        found = agent.window_targets(windows, agent.unroll(agent.network, windows))
         for row in range(32):
-            online, target = (one_by_one(agent, network, windows, row) for network in (agent.network, agent.target))
+            online, target = (
+                one_by_one(agent, network, windows, row) for network in (agent.network, agent.target_network)
+            )
             for k in range(int(windows.valid[:, row].sum())):
                 mask = windows.mask[5 + k + 1, row]
                 valid = [a for a in range(3) if mask[a]]
@@ -157,7 +159,7 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
     windows = twin.memory.sample(64)
     with torch.no_grad():
         online = twin.unroll(twin.network, windows)
-        targets = twin.targets(windows, online)
+        targets = twin.window_targets(windows, online)
         errors = []
         for row in range(64):
             for k in range(int(windows.valid[:, row].sum())):
@@ -250,9 +252,9 @@ def test_n_step_targets_end_with_the_episode_and_with_the_window(n: int) -> None
     trained.go_on(60)
     agent, windows = agent_of(trained), windows_of(trained, 40)
     with torch.no_grad():
-        values = agent.unroll(agent.target, windows)
+        values = agent.unroll(agent.target_network, windows)
         following = values[1:].masked_fill(~windows.mask[3:], -torch.inf).amax(-1)
-        targets = agent.targets(windows, values)
+        targets = agent.window_targets(windows, values)
     for b in range(40):
         for k in range(int(windows.valid[:, b].sum())):
             assert targets[k, b].item() == pytest.approx(by_hand(windows, following, 2, n, k, b), abs=1e-5)
@@ -295,7 +297,7 @@ def test_without_carry_every_step_is_the_first_lived_or_learned_from(stored: boo
     agent, windows = agent_of(trained), windows_of(trained)
     assert not agent.hidden.any()
     assert windows.hidden.shape == (12, 0), "there is nothing to store"
-    for network in (agent.network, agent.target):
+    for network in (agent.network, agent.target_network):
         alone = network(windows.obs[3:].flatten(0, 1), network.start(6 * 12))[0].view(6, 12, 3)
         torch.testing.assert_close(agent.unroll(network, windows), alone, atol=1e-6, rtol=0)
     network = agent.network

@@ -1,37 +1,88 @@
 """Deep Q-network (DQN, Mnih et al. 2015) with its common extensions, each enabled by a setting of its own.
 
-Double Q-learning (van Hasselt et al. 2016), dueling architecture (Wang et al. 2016), prioritized replay (Schaul et
-al. 2016) and n-step returns (Sutton & Barto 2018, ch. 7). Invalid actions are neither chosen nor considered in the
-maximum of a target.
+Double Q-learning (van Hasselt et al. 2016), dueling architecture (Wang et al. 2016: Q = V + A − mean A), prioritized
+replay (Schaul et al. 2016) and n-step returns (Sutton & Barto 2018, ch. 7). Invalid actions are masked when acting and
+in the maximum of the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from copy import deepcopy
+from typing import Any, Final, Literal, Protocol
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
+from torch.nn.functional import huber_loss, mse_loss
 
-from townlet.agents.agent import AgentContext
-from townlet.agents.q_network import value_network
+from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
+from townlet.agents.q_network import QNetwork, value_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
-from townlet.agents.replay_agent import ReplayAgent, ReplaySettings
-from townlet.agents.settings import SettingProblem
-from townlet.agents.value_agent import TDBackward, greedy_value, q_loss
+from townlet.agents.settings import AgentSettings, SettingProblem
+from townlet.agents.update_stats import UpdateStats
+from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
+from townlet.contract.state import State, Stateful
+from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
+from townlet.explore.spec import not_negative
 from townlet.memory.packing import Packing
 from townlet.memory.priority import PrioritySpec
 from townlet.memory.ring import Batch, Ring
+from townlet.memory.storage import Transition
+from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
-PREFETCH: Final = 2**20  # elements of observations sampled at once, at most: 4 MiB, and as much for the next ones
-# Numbers in the widest layer of an update up to which torch's threads wait for each other longer than they work: on an
-# idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
-SMALL_UPDATE: Final = 2**15
+TERMS: Final = ("loss", "td_error", "mean_q")
+DEAD_UNITS_EVERY: Final = 100  # gradient steps between two searches for dead units, each of which costs part of one
+# Numbers in the widest layer of a minibatch up to which torch's threads wait for each other longer than they work: on
+# an idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
+SMALL_MINIBATCH: Final = 2**15
+
+LossName = Literal["mse", "huber"]
+
+
+class ReplaySettings(AgentSettings):
+    """Settings of algorithms that learn action values from replay."""
+
+    lr: Scheduled = Field(description="Learning rate. Higher learns faster until values diverge.")
+    replay: int = Field(10_000, ge=1, description="Capacity of the replay buffer. Higher reuses older experience.")
+    update_every: int = Field(
+        4, ge=1, description="Vector steps between updates. Higher trains faster but learns less from each step."
+    )
+    updates: int = Field(
+        1, ge=1, description="Gradient steps per update. Higher learns more from each step but trains more slowly."
+    )
+    warmup: int = Field(
+        1000, ge=1, description="Transitions before the first update. Higher makes the first minibatches more varied."
+    )
+    target_every: int = Field(
+        100, ge=1, description="Gradient steps between copies to the target network. Higher is steadier and slower."
+    )
+    polyak: float | None = Field(
+        None, gt=0, le=1, description="Soft update of the target network instead of copies. Higher is less steady."
+    )
+    double: bool = Field(True, description="Double Q-learning. Off, values are overestimated.")
+    dueling: bool = Field(True, description="Separate streams for state value and advantages (dueling architecture).")
+    loss: LossName = Field("mse", description="huber limits the gradient of each error to 1, mse does not.")
+    max_grad_norm: float | None = Field(
+        10.0, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
+    )
+    optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
+    reward_scale: float = Field(
+        1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
+    )
+
+    _non_negative = field_validator("lr")(not_negative)
+
+    def problems(self, rows: int | None) -> Iterator[SettingProblem]:
+        """Yield a problem if the warm-up is longer than the replay buffer."""
+        if self.warmup > self.replay:
+            what = f"agent.warmup waits for {self.warmup} steps and agent.replay keeps only {self.replay}"
+            fix = f"learning would never begin: lower agent.warmup to {self.replay} or less, or raise agent.replay"
+            yield SettingProblem("warmup", what, fix)
 
 
 class DqnSettings(ReplaySettings):
@@ -41,128 +92,235 @@ class DqnSettings(ReplaySettings):
     lr: Scheduled = Field(2.5e-4, description=ReplaySettings.model_fields["lr"].description)
     batch_size: int = Field(64, ge=1, description="Transitions in a minibatch. Higher: steadier gradients, more cost.")
     n_step: int = Field(
-        1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
+        1,
+        ge=1,
+        description="Rewards summed before bootstrapping. Higher spreads rewards faster, with more variance.",
     )
-    prioritized: PrioritySpec | None = Field(None, description="Sample transitions by their TD error; null: uniformly.")
+    prioritized: PrioritySpec | None = Field(
+        None, description="Sample transitions with probability ∝ (|TD error| + ε)^α; null: uniformly."
+    )
     accelerate: bool = Field(True, description="Use faster implementations where available. Results agree to rounding.")
 
     def threads(self, network: NetworkSpec) -> int | None:
-        """One for small updates."""
-        small = isinstance(network, MlpSpec) and self.batch_size * max(network.widths, default=1) <= SMALL_UPDATE
+        """The best number of torch threads: 1 for small minibatches, else None, which leaves it to torch."""
+        small = isinstance(network, MlpSpec) and self.batch_size * max(network.widths, default=1) <= SMALL_MINIBATCH
         return 1 if small else None
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """A batch larger than the replay buffer."""
+        """Yield a problem if a minibatch is larger than the replay buffer."""
         yield from super().problems(rows)
         if self.batch_size > self.replay:
             what = f"agent.batch_size is {self.batch_size} and agent.replay holds only {self.replay}"
             yield SettingProblem("replay", what, "raise agent.replay")
 
 
-def dqn_target(batch: Batch, next_values: Tensor, ranking: Tensor) -> Tensor:
+def greedy_value(selection: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """values [..., K] at argmax of `selection` [..., K] over the valid actions: [...]."""
+    best = selection.masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
+    return values.gather(-1, best).squeeze(-1)
+
+
+def dqn_target(batch: Batch, next_values: Tensor, selection: Tensor) -> Tensor:
     """The target y [B] of Q(s, a) (Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4).
 
-    y = R + γⁿ Q⁻(s′, argmax_a′ Q(s′, a′)),  or without double Q-learning  y = R + γⁿ max_a′ Q⁻(s′, a′)
+    y = R + γᵐ Q⁻(s′, argmax_a′ Q(s′, a′)),  or without double Q-learning  y = R + γᵐ max_a′ Q⁻(s′, a′)
 
-    R = Σ γᵏ r_k sums n rewards, fewer where the episode ends sooner, and s′ is the observation after them; there is no
-    off-policy correction. After termination y = R; a truncated episode bootstraps from its final observation.
-    `next_values` [B, K] are those of the target network Q⁻; `ranking` [B, K] those of the online network (double
-    Q-learning) or again of Q⁻. `batch.discount` is γ to the number of rewards summed, or 0 after termination.
+    R = Σ_{k<m} γᵏ r_k sums m ≤ n rewards, up to the end of the episode, and s′ is the observation after them. After
+    termination y = R; a truncated episode bootstraps from its final observation. There is no off-policy correction.
+    `next_values` [B, K] are those of the target network Q⁻. Its action a′ is the argmax of `selection` [B, K]: values
+    of the online network Q in double Q-learning, else of Q⁻. `batch.discount` is γᵐ, or 0 after termination.
     """
-    return batch.reward + batch.discount * greedy_value(ranking, next_values, batch.next_mask)
+    return batch.reward + batch.discount * greedy_value(selection, next_values, batch.next_mask)
 
 
-class Dqn(ReplayAgent):
-    """DQN agent: ε-greedy (or softmax) actions, transitions in a replay buffer, regression on bootstrapped targets.
+def td_loss(values: Tensor, target: Tensor, kind: LossName) -> Tensor:
+    """Loss of each TD error δ = Q − y, same shape: δ² (mse), or δ²/2 within ±1 and |δ| − 1/2 beyond (huber)."""
+    return (mse_loss if kind == "mse" else huber_loss)(values, target, reduction="none")
 
-    `ReplayAgent` acts on valid actions only, stores transitions, and after `warmup` of them makes `updates` gradient
-    steps every `update_every` steps. The loss is the mean squared or Huber TD error (`loss`); the target network is
-    copied every `target_every` gradient steps, or follows softly (`polyak`). Exploration is set by `explore`.
+
+def q_loss(
+    values: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss L = 1/B Σ_i w_i · loss(Q(s_i, a_i) − y_i), and its terms [B] for metrics and priorities.
+
+    values [B, K]; actions, targets y and importance weights w [B] (Schaul et al. 2016, §3.4; None: all 1).
     """
+    chosen = values.gather(1, actions.unsqueeze(1)).squeeze(1)
+    losses = td_loss(chosen, target, kind)
+    if importance is not None:
+        losses = importance * losses
+    with torch.no_grad():
+        terms = {"loss": losses.detach(), "td_error": (chosen - target).abs_(), "mean_q": chosen.detach()}
+    return losses.sum() / max(1, len(losses)), terms  # of several processes, one may have no part of a minibatch
+
+
+class MinibatchSource(Protocol):
+    """A faster equivalent of `Dqn.minibatches`."""
+
+    def minibatches(self) -> Iterator[tuple[Batch, Tensor]]:
+        """The minibatches of one update, each with Q⁻(s′, ·) [B, K]."""
+
+
+class Dqn(ValueAgent):
+    """DQN agent: exploring actions, transitions in a replay buffer, gradient steps on bootstrapped targets."""
 
     name = "dqn"
-    settings: DqnSettings
-    memory: Ring
-    accelerated: TDBackward | None = None
+    network: QNetwork
+    memory: Any  # Ring; a subclass may have another buffer
+    settings: Any  # DqnSettings, or those of a subclass
+    accelerated: MinibatchSource | None = None  # set by `agents.make` where it applies
 
-    def __init__(self, settings: DqnSettings, context: AgentContext) -> None:
-        super().__init__(settings, context)
+    def __init__(self, settings: ReplaySettings, context: AgentContext) -> None:
+        env = context.env
+        require_discrete(self.name, env)
+        rows, device, actions = env.rows, env.device, env.actions.n
+        network = context.initialised(value_network(settings, context.network, env.layout, env.actions))
+        super().__init__(settings, network, context)  # with `explore.choose`: ε-greedy or softmax, and its schedule
+        self.optimizer = self._make_optimizer()
+        self.update_interval = settings.update_every
+        self.target_network = deepcopy(self.network).requires_grad_(False)
+        self._target_vector = flatten_parameters(self.target_network)  # its parameters, as one vector
+        self._no_hidden = self.network.start(0)  # a feed-forward network has no recurrent state
+        self.memory = self._make_replay(context)
+        self.obs_size = env.layout.size
+        self._obs, self._next_obs = (torch.zeros(rows, env.layout.size, device=device) for _ in range(2))
+        self._mask, self._next_mask = (torch.ones(rows, actions, dtype=torch.bool, device=device) for _ in range(2))
+        self._reward = torch.zeros(rows, device=device)
+        self._actions = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._stored_hidden = torch.zeros(rows, 0, device=device)  # recurrent state before the last step, if stored
+        self._observed = 0  # transitions so far
+
+    def _make_replay(self, context: AgentContext) -> Any:
+        """An empty replay buffer of single transitions, which hold no recurrent state to train from."""
+        s, env = self.settings, context.env
         if self.network.hidden:
             fix = "use drqn, or leave `recurrent` out of the network"
             raise TownletError("dqn cannot train a recurrent network", fix)
-        self._hidden = self.network.start(0)
-        env = context.env
-        self.memory = Ring(
-            settings.replay, env.rows, env.layout.size, env.actions.n, crew=context.crew, n_step=settings.n_step,
-            gamma=settings.gamma, generator=context.streams.torch("memory", env.device),
-            priority=settings.prioritized, voids=env.voids, packing=Packing(env.layout, env.device),
-            device=env.device,
+        return Ring(
+            s.replay, env.rows, env.layout.size, env.actions.n, crew=context.crew, n_step=s.n_step, gamma=s.gamma,
+            generator=context.streams.torch("memory", env.device), priority=s.prioritized, voids=env.voids,
+            packing=Packing(env.layout, env.device), device=env.device,
         )  # fmt: skip
 
+    def _q(self, obs: Tensor) -> Tensor:
+        """Q(s, ·) [B, K] of the online network."""
+        values: Tensor = self.network(obs, self._no_hidden)[0]
+        return values
+
+    @torch.no_grad()
+    def target_q(self, obs: Tensor) -> Tensor:
+        """Q⁻(s, ·) [B, K] of the target network."""
+        values: Tensor = self.target_network(obs, self._no_hidden)[0]
+        return values
+
+    @torch.inference_mode()
+    def act(self, seen: Seen) -> Tensor:
+        """Sample exploring actions [N] int64 among the valid ones."""
+        self._obs.copy_(seen.obs)
+        self._mask.copy_(seen.mask)
+        self.action_outputs = self._q(self._obs)
+        self._actions = self.chooser.choose(self.action_outputs, self._mask)
+        return self._actions
+
+    @torch.no_grad()
+    def observe(self, step: Step, ended: Ended) -> None:
+        """Store the transition. `step.obs` of a row that ended is its next episode's first; `ended` has the final."""
+        next_obs, next_mask = step.obs, step.mask
+        if ended.rows.shape[0]:
+            next_obs = self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
+            next_mask = self._next_mask.copy_(step.mask).index_copy_(0, ended.rows, ended.mask)
+        if self.bonus:
+            self._add_bonus(next_obs, step)  # intrinsic reward, stored apart from the reward
+        torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
+        before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
+        after = next_obs, next_mask, step.terminated, step.truncated, self._stored_hidden
+        self.memory.add(Transition(*before, *after, void=step.void))
+        real = self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
+        self._observed += real * self.crew.size
+
+    def on_env_reset(self) -> None:
+        """End unfinished episodes; their last steps bootstrap from their final observations."""
+        self.memory.cut()
+
+    def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
+        """After every `update_every` vector steps: `updates` gradient steps; their mean metrics. None in warm-up."""
+        s = self.settings
+        if self._observed < s.warmup:
+            return None
+        self.optimizer.lr = self._lr
+        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device)
+        novelty, before = {}, self.counters.updates
+        for minibatch in self.minibatches():
+            self.optimizer.zero_grad()
+            terms, reached = self._backward(*minibatch)
+            stats.add(terms)
+            stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))  # clips the gradient's norm
+            self.counters.updates += 1  # gradient steps so far
+            self._update_target()
+            if self.bonus:
+                novelty = self.bonus.learn(reached)
+        metrics = stats.means() | novelty
+        if len(reached) and self.counters.updates // DEAD_UNITS_EVERY > before // DEAD_UNITS_EVERY:
+            metrics |= self._dead_units(reached)
+        return metrics | self.metrics()
+
+    def minibatches(self) -> Iterator[tuple[Any, ...]]:
+        """Sample the `updates` minibatches of an update; each comes with Q⁻(s′, ·) [B, K] at that moment."""
+        s = self.settings
+        if self.accelerated:
+            yield from self.accelerated.minibatches()
+            return
+        for _ in range(s.updates):
+            batch = self.memory.sample(s.batch_size, self.weight.value, self._beta)
+            yield batch, self.target_q(batch.next_obs)
+
+    def _backward(self, *minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:
+        """Backpropagate the loss of a minibatch and update its priorities; terms and next observations [B, D]."""
+        batch, next_values = minibatch
+        s = self.settings
+        target = self.targets(batch, next_values)
+        loss, terms = q_loss(self._q(batch.obs), batch.actions, target, s.loss, batch.importance)
+        if self.crew.size > 1:  # this process has a part of the minibatch; the optimizer sums the gradients of all
+            loss = loss * (len(batch.obs) / s.batch_size)
+        loss.backward()
+        self.memory.reprioritize(batch.index, terms["td_error"])  # no effect without `prioritized`
+        return terms, batch.next_obs
+
+    @torch.no_grad()
+    def targets(self, batch: Batch, next_values: Tensor) -> Tensor:
+        """Targets [B] of a minibatch with Q⁻(s′, ·) [B, K]."""
+        return dqn_target(batch, next_values, self._q(batch.next_obs) if self.settings.double else next_values)
+
+    def _update_target(self) -> None:
+        """Copy θ to θ⁻ every `target_every` gradient steps; with `polyak` τ, θ⁻ ← (1 − τ) θ⁻ + τ θ after each."""
+        if self.settings.polyak is not None:
+            self._target_vector.lerp_(self.optimizer.vector, self.settings.polyak)
+        elif self.counters.updates % self.settings.target_every == 0:
+            self._target_vector.copy_(self.optimizer.vector)
+
     @property
-    def _beta(self) -> float | None:
-        """Exponent of the importance weights at this moment; None without priorities."""
+    def _beta(self) -> float:
+        """β of the importance weights w = (N · P(i))^−β / max w at this moment; unused without priorities."""
         spec = self.settings.prioritized
-        return None if spec is None else value_at(spec.beta, self.counters)
+        return 0.0 if spec is None else value_at(spec.beta, self.counters)
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
-        return super().metrics() | ({} if self._beta is None else {"beta": self._beta})
+        prioritized = isinstance(self.settings, DqnSettings) and self.settings.prioritized
+        return super().metrics() | ({"beta": self._beta} if prioritized else {})
 
-    def _q(self, obs: Tensor) -> Tensor:
-        values: Tensor = self.network(obs, self._hidden)[0]
-        return values
+    def _parts(self) -> dict[str, Stateful]:
+        return {"memory": self.memory, "optimizer": self.optimizer, **super()._parts()}
 
-    @torch.no_grad()
-    def targets(self, batch: Batch, next_values: Tensor | None = None) -> Tensor:
-        """Targets [B] of a batch; `next_values` [B, K] are those of the target network, if known."""
-        if next_values is None:
-            next_values = self._target_q(batch.next_obs)
-        ranking = self._q(batch.next_obs) if self.settings.double else next_values
-        return dqn_target(batch, next_values, ranking)
+    def state(self) -> State:
+        """Networks, optimizer, replay buffer, exploration and counts."""
+        return super().state() | {"target": weights(self.target_network), "counts": {"observed": self._observed}}
 
-    @torch.no_grad()
-    def _target_q(self, obs: Tensor) -> Tensor:
-        values: Tensor = self.target(obs, self._hidden)[0]
-        return values
-
-    def _gradient_steps(self, weight: float) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
-        s = self.settings
-        for batch, next_values in self._minibatches(weight):
-            target = self.targets(batch, next_values)
-            share = len(batch.obs) / s.batch_size  # of this process; gradients of all processes are summed
-            # Importance weights (N·P(i))^−β / max w correct for sampling by priority (Schaul et al. 2016, §3.4).
-            self.optimizer.zero_grad()
-            if self.accelerated:
-                terms = self.accelerated.backward(batch.obs, batch.actions, target, s.loss, batch.importance, share)
-            else:
-                loss, terms = q_loss(self._q(batch.obs), batch.actions, target, s.loss, batch.importance)
-                (share * loss).backward()
-            norm = self._step()
-            self.memory.reprioritize(batch.index, terms["td_error"].detach())
-            yield terms, norm, batch.next_obs
-
-    def _minibatches(self, weight: float) -> Iterator[tuple[Batch, Tensor | None]]:
-        """Sample the minibatches of an update, with Q⁻(s′, ·) where it is known.
-
-        Several are sampled, and evaluated by the target network, in one operation each, which costs less than many
-        small ones. Priorities change with every gradient step, so there it is one at a time; a soft target is evaluated
-        for each, and a block ends where a hard target is copied.
-        """
-        s, left = self.settings, self.settings.updates
-        if self._beta is not None:
-            yield from ((self.memory.sample(s.batch_size, weight, self._beta), None) for _ in range(left))
-            return
-        most = max(1, PREFETCH // (s.batch_size * self._obs.shape[1]))
-        while left:
-            count = min(most, left)
-            if s.polyak is None:
-                count = min(count, s.target_every - self.counters.updates % s.target_every)
-            sampled, sizes = self.memory.samples(count, s.batch_size, weight)
-            values = [None] * count if s.polyak is not None else torch.split(self._target_q(sampled.next_obs), sizes)
-            parts = zip(*(torch.split(part, sizes) for part in sampled), strict=True)
-            yield from zip(map(Batch._make, parts), values, strict=True)
-            left -= count
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state."""
+        super().restore(state)
+        restore_weights(self.target_network, state["target"], "target network")
+        self._observed = int(state["counts"]["observed"])
 
 
 register(

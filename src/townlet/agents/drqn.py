@@ -14,12 +14,11 @@ from pydantic import Field
 from torch import Tensor
 
 from townlet.agents.agent import AgentContext
+from townlet.agents.dqn import Dqn, ReplaySettings, greedy_value, td_loss
 from townlet.agents.learning_agent import refuse_autoreset_steps
 from townlet.agents.q_network import QNetwork, value_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
-from townlet.agents.replay_agent import ReplayAgent, ReplaySettings
 from townlet.agents.settings import SettingProblem
-from townlet.agents.value_agent import greedy_value, td_loss
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor
@@ -58,8 +57,8 @@ class DrqnSettings(ReplaySettings):
             yield SettingProblem("replay", what, "raise agent.replay, or lower rows or agent.sequence")
 
 
-class Drqn(ReplayAgent):
-    """DRQN agent: Q-values of histories, learned from windows of episodes."""
+class Drqn(Dqn):
+    """DRQN agent: DQN with Q-values of histories, learned from windows of episodes."""
 
     name = "drqn"
     settings: DrqnSettings
@@ -67,23 +66,18 @@ class Drqn(ReplayAgent):
 
     def __init__(self, settings: DrqnSettings, context: AgentContext) -> None:
         refuse_autoreset_steps("drqn", context.env)
-        super().__init__(settings, context)
         self._stores = settings.stored and settings.carry
-        env = context.env
-        self.memory = Sequences(
-            settings.replay,
-            env.rows,
-            env.layout.size,
-            env.actions.n,
-            length=settings.sequence,
-            burn_in=settings.burn_in,
-            gamma=settings.gamma,
-            generator=context.streams.torch("memory", env.device),
-            hidden=self.network.hidden if self._stores else 0,
-            packing=Packing(env.layout, env.device),
-            device=env.device,
-        )
-        self.hidden = self.network.start(env.rows)  # [N, H] of the live rows
+        super().__init__(settings, context)
+        self.hidden = self.network.start(context.env.rows)  # [N, H] of the live rows
+
+    def _make_replay(self, context: AgentContext) -> Sequences:
+        """An empty replay buffer of episodes, sampled in windows."""
+        s, env = self.settings, context.env
+        return Sequences(
+            s.replay, env.rows, env.layout.size, env.actions.n, length=s.sequence, burn_in=s.burn_in, gamma=s.gamma,
+            generator=context.streams.torch("memory", env.device), hidden=self.network.hidden if self._stores else 0,
+            packing=Packing(env.layout, env.device), device=env.device,
+        )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:
         values: Tensor
@@ -132,42 +126,44 @@ class Drqn(ReplayAgent):
         return torch.where(fresh[steps], windows.hidden, hidden)
 
     @torch.no_grad()
-    def targets(self, windows: Windows, online: Tensor) -> Tensor:
-        """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] ranks actions in double Q-learning.
+    def window_targets(self, windows: Windows, online: Tensor) -> Tensor:
+        """Targets y [T, B] of Q(h, a), with h the history; `online` [T + 1, B, K] selects actions in double Q-learning.
 
         y_t = r_t + γ Q⁻(h_{t+1}, argmax_a′ Q(h_{t+1}, a′)), and y_t = r_t where the episode terminated. For n-step
         returns y_{t+1} takes the place of the bootstrap value n − 1 times, as far as the episode and window go.
         """
         burn_in = self.settings.burn_in
-        values = self.unroll(self.target, windows)[1:]
-        ranking = online[1:] if self.settings.double else values
-        following = greedy_value(ranking, values, windows.mask[burn_in + 1 :])
+        values = self.unroll(self.target_network, windows)[1:]
+        selection = online[1:] if self.settings.double else values
+        next_value = greedy_value(selection, values, windows.mask[burn_in + 1 :])
         reward, discount = windows.reward[burn_in:], windows.discount[burn_in:]
         continues = windows.valid[burn_in + 1 :]
-        targets = reward + discount * following
+        targets = reward + discount * next_value
         for _ in range(self.settings.n_step - 1):
-            following_target = torch.where(continues, targets[1:], following[:-1])
-            targets = reward + discount * torch.cat((following_target, following[-1:]))
+            next_target = torch.where(continues, targets[1:], next_value[:-1])
+            targets = reward + discount * torch.cat((next_target, next_value[-1:]))
         return targets
 
-    def _gradient_steps(self, weight: float) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
-        s = self.settings
-        for _ in range(s.updates):
-            windows = self.memory.sample(s.batch_size, weight)
-            valid = windows.valid[s.burn_in :]  # neither padding nor steps beyond the episode
-            online = self.unroll(self.network, windows)
-            target = self.targets(windows, online.detach())
-            chosen = online[:-1].gather(2, windows.actions[s.burn_in :].unsqueeze(2)).squeeze(2)
-            error = (chosen - target)[valid]
-            losses = td_loss(error, s.loss)
-            self.optimizer.zero_grad()
-            losses.mean().backward()
-            norm = self._step()
-            terms = {"loss": losses, "td_error": error.abs(), "mean_q": chosen[valid]}
-            yield terms, norm, windows.obs[s.burn_in + 1 :][valid] if self.bonus else windows.obs[0]
+    def minibatches(self) -> Iterator[tuple[Windows]]:
+        """Sample the `updates` minibatches of an update."""
+        for _ in range(self.settings.updates):
+            yield (self.memory.sample(self.settings.batch_size, self.weight.value),)
+
+    def _backward(self, *minibatch: Windows) -> tuple[dict[str, Tensor], Tensor]:
+        """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; terms, and observations."""
+        (windows,), burn_in = minibatch, self.settings.burn_in
+        valid = windows.valid[burn_in:]  # neither padding nor steps beyond the episode
+        online = self.unroll(self.network, windows)
+        target = self.window_targets(windows, online.detach())[valid]
+        chosen = online[:-1].gather(2, windows.actions[burn_in:].unsqueeze(2)).squeeze(2)[valid]
+        losses = td_loss(chosen, target, self.settings.loss)
+        losses.mean().backward()
+        with torch.no_grad():
+            terms = {"loss": losses.detach(), "td_error": (chosen - target).abs_(), "mean_q": chosen.detach()}
+        return terms, windows.obs[burn_in + 1 :][valid] if self.bonus else windows.obs[0]
 
     def state(self) -> State:
-        """The state of every replay agent, and the recurrent state of the live rows."""
+        """The state of `Dqn`, and the recurrent state of the live rows."""
         return super().state() | {"hidden": self.hidden}
 
     def restore(self, state: State) -> None:

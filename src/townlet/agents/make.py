@@ -6,13 +6,13 @@ from typing import Final
 
 import torch
 
-from townlet.agents.accelerated.analytic_losses import AnalyticPpo, AnalyticTD
 from townlet.agents.accelerated.analytic_mlp import mlp_specs
+from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.accelerated.graphed_ppo import CapturedPpo
+from townlet.agents.accelerated.minibatch_blocks import MinibatchBlocks
 from townlet.agents.agent import Agent, AgentContext
 from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
-from townlet.agents.pqn import Pqn
 from townlet.agents.registry import entry
 from townlet.agents.settings import AgentSettings
 
@@ -33,10 +33,8 @@ def accelerate(agent: object) -> None:
     """
     if type(agent) is Ppo and agent.settings.accelerate:
         _accelerate_ppo(agent)
-    elif (
-        (type(agent) is Dqn or type(agent) is Pqn) and agent.settings.accelerate and (specs := mlp_specs(agent.network))
-    ):
-        agent.accelerated = AnalyticTD(specs)
+    if type(agent) is Dqn and agent.settings.accelerate:
+        _accelerate_dqn(agent)
 
 
 def _accelerate_ppo(agent: Ppo) -> None:
@@ -51,3 +49,8 @@ def _accelerate_ppo(agent: Ppo) -> None:
     simple = agent.bonus is None and not agent.network.apart and agent.settings.value_clip is None
     if agent.family.kind == "logits" and simple:
         agent.graphed = CapturedPpo(agent, analytic, str(agent.intrinsic.device))
+
+
+def _accelerate_dqn(agent: Dqn) -> None:
+    if agent.settings.updates > 1 and agent.settings.prioritized is None:
+        agent.accelerated = MinibatchBlocks(agent)

@@ -39,11 +39,6 @@ class OnPolicySettings(AgentSettings):
         le=1,
         description="Share of the rollout that trains the RND predictor. Higher: novelty fades sooner, at a cost.",
     )
-    accelerate: bool = Field(
-        True,
-        description="Use faster implementations where available. Results agree to rounding, except that CUDA graphs "
-        "take minibatches of whole rows.",
-    )
 
     def batch_steps(self, steps: int) -> int:
         """The size of a minibatch in a rollout of so many steps.

@@ -67,6 +67,11 @@ class PpoSettings(OnPolicySettings):
         "float32",
         description="Precision of matrix products of plain MLPs where accelerated. bfloat16 is much faster on a GPU.",
     )
+    accelerate: bool = Field(
+        True,
+        description="Use faster implementations where available. Results agree to rounding, except that CUDA graphs "
+        "take minibatches of whole rows.",
+    )
     _from_0_on = field_validator("lr", *COEFFICIENTS)(not_negative)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:

@@ -13,21 +13,14 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
+from townlet.agents.dqn import TERMS, LossName, greedy_value, q_loss
 from townlet.agents.learning_agent import PROBED, microbatch_size
 from townlet.agents.on_policy import OnPolicySettings
 from townlet.agents.q_network import QNetwork, value_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate
 from townlet.agents.update_stats import UpdateStats
-from townlet.agents.value_agent import (
-    TD_TERMS,
-    LossName,
-    TDBackward,
-    ValueAgent,
-    greedy_value,
-    q_loss,
-    require_discrete,
-)
+from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor, restore_generator
@@ -76,7 +69,6 @@ class Pqn(ValueAgent):
     interruptible = True
     settings: PqnSettings
     network: QNetwork
-    accelerated: TDBackward | None = None
 
     def __init__(self, settings: PqnSettings, context: AgentContext) -> None:
         env, streams = context.env, context.streams
@@ -141,7 +133,7 @@ class Pqn(ValueAgent):
         self.optimizer.lr = self._lr
         # Peng's Q(λ): R_t = r_t + γ [λ R_{t+1} + (1 − λ) max Q(s_{t+1}, ·)], which is GAE with V = max Q, plus V.
         rollout.advantages(self.last_value, s.gamma, s.trace, self.weight.value)
-        stats = UpdateStats(TD_TERMS, self.crew, self.intrinsic.device)
+        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device)
         size = s.batch_steps(len(rollout) * self.crew.size)
         for _ in range(s.epochs):
             for minibatch in rollout.minibatches(
@@ -162,8 +154,6 @@ class Pqn(ValueAgent):
 
     def _backward(self, batch: Minibatch, weight: float) -> dict[str, Tensor]:
         """Add `weight` times the gradient of E[loss(Q(s, a) − R)]."""
-        if self.accelerated:
-            return self.accelerated.backward(batch.obs, batch.actions, batch.returns, self.settings.loss, weight=weight)
         loss, terms = q_loss(self._q(batch.obs), batch.actions, batch.returns, self.settings.loss)
         (weight * loss).backward()
         return terms

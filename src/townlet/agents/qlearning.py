@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
+from townlet.agents.dqn import greedy_value
 from townlet.agents.registry import GAMMA_CHOICES, AgentEntry, register
 from townlet.agents.settings import AgentSettings
-from townlet.agents.value_agent import ValueAgent, greedy_value, require_discrete
+from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
 from townlet.contract.layout import Layout

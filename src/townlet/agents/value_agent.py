@@ -1,13 +1,12 @@
-"""`ValueAgent`: acts on action values with an exploring behaviour policy; the functions that value methods share."""
+"""`ValueAgent`: acts on action values with an exploring behaviour policy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import huber_loss
 
 from townlet.agents.agent import AgentContext
 from townlet.agents.learning_agent import LearningAgent
@@ -18,9 +17,6 @@ from townlet.contract.vec_env import Continuous, Discrete, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.choose import normalized_entropy
 from townlet.explore.make import make_chooser
-
-LossName = Literal["mse", "huber"]
-TD_TERMS: Final = ("loss", "td_error", "mean_q")
 
 
 class ValueAgent(LearningAgent):
@@ -68,39 +64,3 @@ def require_discrete(name: str, env: VecEnv) -> None:
     if not isinstance(env.actions, Discrete):
         kind = "continuous" if isinstance(env.actions, Continuous) else "binary"
         raise TownletError(f"{name} needs discrete actions, and this environment's are {kind}", "take ppo")
-
-
-def greedy_value(ranking: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """values [..., K] at the valid action that `ranking` [..., K] puts first: [...].
-
-    Q-learning ranks by the values themselves, double Q-learning (van Hasselt et al. 2016, eq. 4) by other weights.
-    """
-    best = ranking.masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
-    return values.gather(-1, best).squeeze(-1)
-
-
-def td_loss(error: Tensor, kind: LossName) -> Tensor:
-    """Loss of each temporal-difference error δ: δ² (mse), or δ²/2 within ±1 and |δ| − 1/2 beyond (huber)."""
-    if kind == "mse":
-        return error.square()
-    return huber_loss(error, torch.zeros_like(error), reduction="none", delta=1.0)
-
-
-def q_loss(
-    values: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | float = 1.0
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """E[w · loss(Q(s, a) − y)] for values [B, K] and actions, targets y and importance weights w [B]; its terms [B]."""
-    chosen = values.gather(1, actions.unsqueeze(1)).squeeze(1)
-    error = chosen - target
-    loss = importance * td_loss(error, kind)
-    return loss.mean(), {"loss": loss, "td_error": error.abs(), "mean_q": chosen}
-
-
-class TDBackward(Protocol):
-    """A faster equivalent of `q_loss(network(obs), …).backward()`."""
-
-    def backward(
-        self, obs: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | float = 1.0,
-        weight: float = 1.0,
-    ) -> dict[str, Tensor]:  # fmt: skip
-        """Add `weight` times the gradient of the loss to the parameters' `.grad`; the terms of `q_loss`."""

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 from torch.nn import init
+from torch.nn.functional import linear
 
 from townlet.nets.layers import require_weights, undrawn
 
@@ -47,22 +48,17 @@ class Spread(nn.Module):
 
 
 class Dueling(nn.Module):
-    """Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K], both streams in one product."""
+    """Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K]."""
 
     def __init__(self, features: int, outputs: int, scale: float = 1.0) -> None:
         super().__init__()
-        self.streams = head(features, 1 + outputs, scale)
-
-    @property
-    def mix(self) -> Tensor:
-        """The same as a product [K, 1 + K] with what the streams give."""
-        outputs, like = self.streams.out_features - 1, self.streams.weight
-        around = torch.eye(outputs, device=like.device, dtype=like.dtype) - 1 / outputs
-        return torch.cat((torch.ones_like(around[:, :1]), around), 1)
+        self.streams = head(features, 1 + outputs, scale)  # V, then A
+        # Q as a linear map of (V, A), [K, 1 + K]: one product in place of a split, a mean and two sums.
+        centred = torch.eye(outputs) - 1 / outputs
+        self.register_buffer("aggregation", torch.cat((torch.ones(outputs, 1), centred), 1), persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
-        value, advantage = self.streams(features).split((1, self.streams.out_features - 1), -1)
-        return advantage + (value - advantage.mean(-1, keepdim=True))  # type: ignore[no-any-return]
+        return linear(self.streams(features), self.get_buffer("aggregation"))
 
 
 @torch.no_grad()

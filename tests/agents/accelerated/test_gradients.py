@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nets.layouts import law
-from townlet.agents.accelerated.analytic_losses import AnalyticPpo, AnalyticTD
 from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, mlp_specs
+from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import Family, family
 from townlet.agents.ppo import TERMS, Coefficients, ppo_loss
-from townlet.agents.q_network import QNetwork
-from townlet.agents.value_agent import LossName, q_loss
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Binary, Discrete
 from townlet.memory.rollout import Minibatch
@@ -30,14 +28,7 @@ from townlet.rng import Streams
 torch.set_num_threads(1)
 INPUTS = 5
 LAYOUT = Layout.of(("numbers", (INPUTS,), -1.0, 1.0))
-Network = ActorCritic | QNetwork
 Gradients = dict[str, Tensor]
-
-
-def q_network(spec: NetworkSpec, actions: int, dueling: bool) -> QNetwork:
-    network = QNetwork(spec, LAYOUT, actions, dueling)
-    initialise(network, Streams(3).torch("network"))
-    return network
 
 
 def actor_critic(spec: NetworkSpec, actions: int, shared: bool, log_std: float | None = None) -> ActorCritic:
@@ -53,7 +44,7 @@ def specs() -> st.SearchStrategy[MlpSpec]:
     )
 
 
-def perturbed(network: Network, seed: int) -> Network:
+def perturbed(network: ActorCritic, seed: int) -> ActorCritic:
     """The network in float64 with weights that are not the initial ones, and a gradient to add to."""
     draws = torch.Generator().manual_seed(seed)
     network = network.double()
@@ -63,7 +54,7 @@ def perturbed(network: Network, seed: int) -> Network:
     return network
 
 
-def twin(network: Network) -> tuple[Network, FlatOptimizer]:
+def twin(network: ActorCritic) -> tuple[ActorCritic, FlatOptimizer]:
     network = deepcopy(network)
     return network, FlatOptimizer("sgd", network, 0.1)
 
@@ -108,7 +99,6 @@ def test_ppo(
     network = perturbed(actor_critic(spec, actions, shared), seed)
     batch, coefficients = minibatch(kind, rows, actions, seed), Coefficients(clip, value_clip, entropy, 0.5)
     readable, slow = twin(network)
-    assert isinstance(readable, ActorCritic)
     loss, wanted = ppo_loss(readable, kind, batch, coefficients)
     (0.7 * loss).backward()
     fast, quick = twin(network)
@@ -118,31 +108,6 @@ def test_ppo(
     assert_equal(quick.gradients(), slow.gradients())
     for name in TERMS:
         torch.testing.assert_close(terms[name], wanted[name].detach(), rtol=1e-9, atol=1e-9, msg=name)
-
-
-@law
-@given(
-    specs(), st.integers(1, 4), st.booleans(), st.sampled_from((1, 2, 20, 65)), st.integers(0, 99),
-    st.sampled_from(("mse", "huber")),
-)  # fmt: skip
-def test_temporal_difference(spec: MlpSpec, actions: int, dueling: bool, rows: int, seed: int, kind: LossName) -> None:
-    network = perturbed(q_network(spec, actions, dueling), seed)
-    draws = torch.Generator().manual_seed(seed)
-    obs, target, importance = (
-        torch.randn(*shape, generator=draws).double() for shape in ((rows, INPUTS), (rows,), (rows,))
-    )
-    taken = torch.randint(actions, (rows,), generator=draws)
-    readable, slow = twin(network)
-    loss, wanted = q_loss(readable(obs, readable.start(0))[0], taken, 3 * target, kind, importance.abs())
-    (0.7 * loss).backward()
-    fast, quick = twin(network)
-    assert isinstance(fast, QNetwork)
-    found = mlp_specs(fast)
-    assert found is not None
-    terms = AnalyticTD(found).backward(obs, taken, 3 * target, kind, importance.abs(), 0.7)
-    assert_equal(quick.gradients(), slow.gradients())
-    for name, values in terms.items():
-        torch.testing.assert_close(values, wanted[name].detach(), rtol=1e-9, atol=1e-9, msg=name)
 
 
 @pytest.mark.parametrize("arm", [True, False])
@@ -167,11 +132,11 @@ def test_gradients_add_up_and_tanh_of_numpy_is_that_of_torch(arm: bool, monkeypa
 @pytest.mark.parametrize(
     "network",
     [
-        q_network(MlpSpec(hidden=(8,), activation="silu"), 3, dueling=True),
-        q_network(MlpSpec(hidden=(8,), layer_norm=True), 3, dueling=False),
+        actor_critic(MlpSpec(hidden=(8,), activation="silu"), 3, shared=True),
+        actor_critic(MlpSpec(hidden=(8,), layer_norm=True), 3, shared=True),
         actor_critic(MlpSpec(hidden=(8,), recurrent=RecurrentSpec(size=6)), 3, shared=True),
         actor_critic(MlpSpec(hidden=(8,)), 2, shared=False, log_std=0.0),
     ],
 )
-def test_networks_with_more_than_plain_layers_have_no_fast_path(network: Network) -> None:
+def test_networks_with_more_than_plain_layers_have_no_fast_path(network: ActorCritic) -> None:
     assert mlp_specs(network) is None

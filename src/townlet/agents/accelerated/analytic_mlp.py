@@ -14,34 +14,23 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from townlet.agents.actor_critic import ActorCritic, Branch
-from townlet.agents.q_network import QNetwork
 from townlet.nets.activations import ACTIVATION_GRAD, InPlace, activate_
 from townlet.nets.body import Body
 from townlet.nets.fused import linear_relu
-from townlet.nets.heads import Dueling
 from townlet.nets.layers import Stack
 
 
 class MLPSpec(NamedTuple):
-    """Linear layers with one activation, and linear heads on the last of them.
-
-    A `mix` [K, S] turns the S outputs of the heads into K: the dueling architecture as a matrix.
-    """
+    """Linear layers with one activation, and linear heads on the last of them."""
 
     activation: InPlace
     layers: Sequence[nn.Linear]
     heads: Sequence[nn.Linear]
-    mix: Tensor | None = None
 
 
-def mlp_specs(network: ActorCritic | QNetwork) -> list[MLPSpec] | None:
+def mlp_specs(network: ActorCritic) -> list[MLPSpec] | None:
     """The MLPs that make up a network; None if any part of it is not a plain MLP."""
-    if isinstance(network, QNetwork):
-        if isinstance(network.head, Dueling):
-            found = [_mlp_spec(network.body, network.head.streams, mix=network.head.mix)]
-        else:
-            found = [_mlp_spec(network.body, network.head)]
-    elif isinstance(network.critic, Branch):
+    if isinstance(network.critic, Branch):
         found = [_mlp_spec(branch.body, branch.head) for branch in (network.actor, network.critic)]
     else:
         found = [_mlp_spec(network.actor.body, network.actor.head, network.critic)]
@@ -52,14 +41,14 @@ def mlp_specs(network: ActorCritic | QNetwork) -> list[MLPSpec] | None:
     return specs if len(specs) == len(found) and whole else None
 
 
-def _mlp_spec(body: Body, *heads: nn.Module, mix: Tensor | None = None) -> MLPSpec | None:
+def _mlp_spec(body: Body, *heads: nn.Module) -> MLPSpec | None:
     stack = body.encoder
     if body.core is not None or not isinstance(stack, Stack) or stack.inplace is None:
         return None
     linear_heads = [head for head in heads if isinstance(head, nn.Linear)]
     if len(linear_heads) < len(heads):
         return None
-    return MLPSpec(stack.inplace, [layer for layer in stack if isinstance(layer, nn.Linear)], linear_heads, mix)
+    return MLPSpec(stack.inplace, [layer for layer in stack if isinstance(layer, nn.Linear)], linear_heads)
 
 
 class AnalyticMLP:
@@ -102,8 +91,6 @@ class AnalyticMLP:
     def _backward_heads(self, mlp: MLPSpec, features: Tensor, grads: Sequence[Tensor]) -> Tensor:
         """The gradient [B, F] by the features."""
         transposed = [(grad.unsqueeze(0) if grad.dim() == 1 else grad.t()).to(self._dtype) for grad in grads]
-        if mlp.mix is not None:
-            transposed = [mlp.mix.t().to(self._dtype).mm(grad) for grad in transposed]
         for head, grad in zip(mlp.heads, transposed, strict=True):
             self._add_gradient(head, grad, features)
         weight = _joined(mlp.heads)[0].to(self._dtype)
@@ -131,8 +118,6 @@ def _heads(mlp: MLPSpec, features: Tensor) -> list[Tensor]:
     """Outputs [B, K] of each head, actions first in memory: thin products and sums over few actions are slow."""
     weight, bias = (part.to(features.dtype) for part in _joined(mlp.heads))
     outputs = torch.addmm(bias.unsqueeze(1), weight, features.t()).to(mlp.heads[0].weight.dtype)
-    if mlp.mix is not None:
-        return [mlp.mix.mm(outputs).t()]
     if len(mlp.heads) == 1:
         return [outputs.t()]
     return [part.t() for part in torch.split(outputs, [head.out_features for head in mlp.heads])]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from townlet.agents.accelerated.analytic_losses import AnalyticPpo
+from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import TERMS, Coefficients, Ppo
 from townlet.contract.graph import Recorded, compiled

@@ -1,4 +1,4 @@
-"""Gradients of `ppo_loss` and `q_loss` for plain MLPs, derived by hand."""
+"""The gradient of `ppo_loss` for plain MLPs, derived by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, MLPSpec
 from townlet.agents.distributions import Bernoulli, Categorical, Distribution, Family
 from townlet.agents.ppo import Coefficients, ppo_terms
-from townlet.agents.value_agent import LossName, td_loss
 from townlet.memory.rollout import Minibatch
 
 Scalar = Any  # a float, or inside a CUDA graph a tensor []
@@ -40,27 +39,6 @@ class AnalyticPpo:
         return ppo_terms(log_ratio, value, policy.entropy(), batch, coefficients)
 
 
-class AnalyticTD:
-    """Computes what `q_loss(…).backward()` computes, faster for small networks on a CPU."""
-
-    def __init__(self, specs: Sequence[MLPSpec]) -> None:
-        self._mlp = AnalyticMLP(specs)
-
-    @torch.no_grad()
-    def backward(
-        self, obs: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | float = 1.0,
-        weight: float = 1.0,
-    ) -> dict[str, Tensor]:  # fmt: skip
-        """Add `weight` times the gradient of the loss to the parameters' `.grad`; the terms of `q_loss`."""
-        (values,) = self._mlp.forward(obs)
-        index = actions.unsqueeze(1)
-        chosen = values.gather(1, index).squeeze(1)
-        error = chosen - target
-        grad = importance * td_loss_grad(error, kind) * (weight / max(1, len(obs)))
-        self._mlp.backward([torch.zeros_like(values).scatter_(1, index, grad.unsqueeze(1))])
-        return {"loss": importance * td_loss(error, kind), "td_error": error.abs(), "mean_q": chosen}
-
-
 def surrogate_grad(log_ratio: Tensor, advantage: Tensor, clip: Scalar) -> Tensor:
     """∂/∂log ρ of −min(ρA, clip(ρ, 1−ε, 1+ε)A): −ρA, and 0 where the clipped term, a constant, is the smaller one."""
     ratio = log_ratio.exp()
@@ -76,11 +54,6 @@ def value_loss_grad(value: Tensor, old_value: Tensor, returns: Tensor, clip: Sca
     change = value - old_value
     larger = (old_value + change.clamp(-clip, clip) - returns).square_() > error.square()
     return 2 * error * larger.logical_and_(change.abs_() > clip).logical_not_()  # within the range both are equal
-
-
-def td_loss_grad(error: Tensor, kind: LossName) -> Tensor:
-    """∂/∂δ of `td_loss`: 2δ (mse), or δ clipped to ±1 (huber)."""
-    return 2 * error if kind == "mse" else error.clamp(-1, 1)
 
 
 def policy_grad(policy: Distribution, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:

@@ -1,0 +1,98 @@
+"""Minibatches sampled in blocks are those sampled one at a time, and give the gradients that those give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from agents.lives import Life
+from agents.toys import Chain
+from nets.layouts import law
+from townlet.agents.accelerated import minibatch_blocks
+from townlet.agents.agent import AgentContext
+from townlet.agents.dqn import Dqn, DqnSettings
+from townlet.agents.make import accelerate
+from townlet.contract.counters import Counters
+from townlet.explore.spec import ExploreSpec
+from townlet.memory.priority import PrioritySpec
+from townlet.nets.spec import MlpSpec
+from townlet.rng import Streams
+
+torch.set_num_threads(1)
+
+
+class Float64Dqn(Dqn):
+    """Observations in the type of the networks, which become float64 after the replay buffer was filled."""
+
+    def _q(self, obs: Tensor) -> Tensor:
+        return super()._q(obs.to(next(self.network.parameters()).dtype))
+
+    def target_q(self, obs: Tensor) -> Tensor:
+        return super().target_q(obs.to(next(self.target_network.parameters()).dtype))
+
+
+def filled(kind: type[Dqn], **settings: Any) -> Dqn:
+    """An agent with 40 steps of 3 rows in its replay buffer."""
+    env, counters = Chain(3), Counters(budget=1000)
+    context = AgentContext(MlpSpec(hidden=(8,)), ExploreSpec(), env, counters, Streams(2), 20)
+    agent = kind(DqnSettings(**({"warmup": 1} | settings)), context)
+    agent.update_interval = 10**9
+    Life(agent, env, counters).go_on(40)
+    return agent
+
+
+def gradients(agent: Dqn, updates: int) -> list[Tensor]:
+    """The gradient of every step of this many updates, in float64."""
+    for network in (agent.network, agent.target_network):
+        network.double()
+    agent.optimizer = agent._make_optimizer()
+    agent._target_vector = torch.nn.utils.parameters_to_vector(agent.target_network.parameters())
+    found = []
+    for _ in range(updates):
+        for minibatch in agent.minibatches():
+            agent.optimizer.zero_grad()
+            agent._backward(*minibatch)
+            found.append(agent.optimizer.gradient.clone())
+            agent.optimizer.step(10.0)
+            agent.counters.updates += 1
+            agent._update_target()
+            torch.nn.utils.vector_to_parameters(agent._target_vector, agent.target_network.parameters())
+    return found
+
+
+@law
+@given(
+    st.integers(1, 9), st.integers(1, 7), st.integers(1, 40), st.integers(1, 3), st.booleans(),
+    st.sampled_from((None, 0.2)), st.sampled_from((1, 60, 2**20)), st.sampled_from(("mse", "huber")),
+)  # fmt: skip
+def test_gradients(
+    updates: int, target_every: int, batch_size: int, n_step: int, double: bool, polyak: float | None, block: int,
+    loss: str,
+) -> None:  # fmt: skip
+    settings = {
+        "updates": updates, "target_every": target_every, "batch_size": batch_size, "n_step": n_step,
+        "double": double, "polyak": polyak, "loss": loss,
+    }  # fmt: skip
+    readable, fast = filled(Float64Dqn, **settings), filled(Float64Dqn, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minibatch_blocks, "BLOCK", block)
+        fast.accelerated = minibatch_blocks.MinibatchBlocks(fast)
+        found, wanted = gradients(fast, 2), gradients(readable, 2)
+    assert len(found) == len(wanted) == 2 * updates
+    for step, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        assert float((one - other).norm()) <= 1e-6 * max(float(other.norm()), 1e-9), step
+
+
+@pytest.mark.parametrize(
+    ("settings", "blocks"),
+    [({"updates": 2}, True), ({}, False), ({"updates": 2, "prioritized": PrioritySpec()}, False)],
+)
+def test_blocks_are_for_several_minibatches_of_uniform_replay(settings: Any, blocks: bool) -> None:
+    agent = filled(Dqn, **settings)
+    accelerate(agent)
+    assert (agent.accelerated is not None) == blocks
