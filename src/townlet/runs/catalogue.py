@@ -48,7 +48,7 @@ _ALL: Final = (
     Metric("beta", "how much of the bias by priorities is corrected now", "β", "share"),
     Metric("dead_units", "units that are 0 whatever is seen", "share of relu units that are 0 at 256 observations"),
     # Learning a policy
-    Metric("policy_loss", "loss of the policy", "−mean min(r A, clip(r) A) of ppo, −mean A log π of reinforce"),
+    Metric("policy_loss", "loss of the policy", "−mean A log π, or clipped −mean min(r A, clip(r) A)"),
     Metric("value_loss", "error of the value estimate", "mean (V − return)²"),
     Metric("approx_kl", "how far the policy moved in one update", "mean (r − 1 − log r)", "nats"),
     Metric("clip_fraction", "share of samples beyond the clip", "mean |r − 1| > clip", "share"),
