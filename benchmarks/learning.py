@@ -77,7 +77,8 @@ def trials(table: str, only: Sequence[str]) -> list[Trial]:
 def train(trial: Trial, seed: int) -> Row:
     """Train it whole; what the last evaluation found, and what it took."""
     # Without the limit of time: on a busy machine it would cut a training short, and `seconds` tells what it took.
-    words = [*trial.words, f"seed={seed}", "threads=1", "metrics.tensorboard=false", "budget.minutes=600"]
+    words = [*trial.words, f"seed={seed}", "threads=1", "metrics.tensorboard=false", "metrics.report=false"]
+    words += ["budget.minutes=600"]
     with tempfile.TemporaryDirectory() as root:
         outcome = start(load(trial.recipe, words), Path(root))
         with Reader(outcome.run.metrics_file) as metrics:
