@@ -164,7 +164,7 @@ def measure(loaded: Loaded, seconds: float) -> dict[str, list[Times]]:
         return times
 
 
-class Spread(NamedTuple):
+class GaussianHead(NamedTuple):
     """The median of all turns between its quartiles."""
 
     low: float
@@ -175,8 +175,8 @@ class Spread(NamedTuple):
         return f"{self.median:+.2%} ({self.low:+.2%} … {self.high:+.2%})"
 
 
-def spread(values: Sequence[float]) -> Spread:
-    return Spread(*statistics.quantiles(values, n=4))
+def spread(values: Sequence[float]) -> GaussianHead:
+    return GaussianHead(*statistics.quantiles(values, n=4))
 
 
 def report(loaded: Loaded, times: dict[str, list[Times]]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def as_markdown(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def as_line(name: str, told: Mapping[str, Any]) -> str:
     """What was found of one recipe, as a line of the table."""
-    shares = (one if isinstance(one, Spread) else f"{one:+.2%}" for one in (told[column] for column in COLUMNS))
+    shares = (one if isinstance(one, GaussianHead) else f"{one:+.2%}" for one in (told[column] for column in COLUMNS))
     return f"| {name} | {told['slices']} × {told['slice_s']:.2f} s | {' | '.join(map(str, shares))} |"
 
 

@@ -247,7 +247,7 @@ class AgentConformance:
             return
         assert update(build(case.load(network=network)))
         if case.entry.recurrent == "required":
-            with pytest.raises(TownletError, match="needs a network that remembers"):
+            with pytest.raises(TownletError, match="needs a recurrent network"):
                 case.load(network={"name": "mlp", "hidden": [8]})
 
     def test_it_learns_continuous_actions_or_refuses_them(self, case: Case) -> None:

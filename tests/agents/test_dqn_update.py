@@ -55,7 +55,7 @@ def write(network: QNetwork, place: int, values: list[float]) -> None:
 
 def q(network: QNetwork, place: int) -> list[float]:
     """Read Q(place, ·)."""
-    found: Tensor = network(at(place), network.start(1))[0]
+    found: Tensor = network(at(place), network.initial_hidden(1))[0]
     return found[0].tolist()
 
 

@@ -120,7 +120,7 @@ def test_burn_in_reaches_the_values_and_padding_before_it_does_not() -> None:
 
 def one_by_one(agent: Drqn, network: Any, windows: Windows, row: int, begin: Tensor | None = None) -> list[Tensor]:
     """Values after burn-in, from the first real step on, step by step."""
-    hidden, found = network.start(1) if begin is None else begin, []
+    hidden, found = network.initial_hidden(1) if begin is None else begin, []
     for k in range(int(windows.fresh[:, row].int().argmax()), len(windows.obs)):
         values, hidden = network(windows.obs[k, row : row + 1], hidden)
         found.append(values[0])
@@ -176,7 +176,7 @@ def test_rows_that_end_forget_and_no_others() -> None:
     network = MlpSpec(hidden=(8,), recurrent=LSTM)
     agent = Drqn(DrqnSettings(), AgentContext(network, EXPLORE, env, counters, Streams(1), 20))
     seen, partial = env.reset(3), 0
-    expected = agent.network.start(8)
+    expected = agent.network.initial_hidden(8)
     for _ in range(60):
         with torch.no_grad():
             _, expected = agent.network(seen.obs, expected)
@@ -298,9 +298,9 @@ def test_without_carry_every_step_is_the_first_lived_or_learned_from(stored: boo
     assert not agent.hidden.any()
     assert windows.hidden.shape == (12, 0), "there is nothing to store"
     for network in (agent.network, agent.target_network):
-        alone = network(windows.obs[3:].flatten(0, 1), network.start(6 * 12))[0].view(6, 12, 3)
+        alone = network(windows.obs[3:].flatten(0, 1), network.initial_hidden(6 * 12))[0].view(6, 12, 3)
         torch.testing.assert_close(agent.unroll(network, windows), alone, atol=1e-6, rtol=0)
     network = agent.network
     network.carry = True
-    hidden = network(windows.obs[0], network.start(12))[1]
+    hidden = network(windows.obs[0], network.initial_hidden(12))[1]
     assert hidden.any(), "it could remember"

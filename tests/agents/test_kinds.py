@@ -20,7 +20,7 @@ from townlet.contract import conformance
 from townlet.contract.counters import Counters
 from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
-from townlet.nets.heads import Spread
+from townlet.nets.heads import GaussianHead
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -99,7 +99,7 @@ def test_deviations_begin_where_they_are_told_to_and_means_near_nothing() -> Non
     shown = agent.policy().outputs(seen.obs)
     torch.testing.assert_close(shown["deviations"], torch.full((64, 2), math.exp(-1)))
     assert shown["means"].abs().max() < 0.05
-    assert isinstance(agent.network.actor.head, Spread)
+    assert isinstance(agent.network.actor.head, GaussianHead)
     drawn = agent.act(seen)
     assert drawn.shape == (64, 2)
     assert drawn.dtype == torch.float32

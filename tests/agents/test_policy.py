@@ -19,7 +19,7 @@ class Echo(nn.Module):
         super().__init__()
         self.memory = memory
 
-    def start(self, rows: int) -> Tensor:
+    def initial_hidden(self, rows: int) -> Tensor:
         return torch.zeros(rows, int(self.memory))
 
     def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +57,7 @@ def test_not_greedy_it_draws_and_wants_a_stream() -> None:
     counts = drawn.bincount(minlength=3)
     assert counts[1] == 0
     assert 1300 < counts[0] < 1700
-    with pytest.raises(TownletError, match="no random stream"):
+    with pytest.raises(TownletError, match="no random generator"):
         Policy(Echo(), "logits").act(obs, mask, greedy=False)
 
 
@@ -84,5 +84,5 @@ def test_memory_is_kept_by_row_and_only_fresh_rows_forget() -> None:
 def test_with_memory_other_rows_must_be_started() -> None:
     policy = Policy(Echo(memory=True), "values")
     policy.act(torch.zeros(2, 3))
-    with pytest.raises(TownletError, match=r"remembers 2 rows and is shown 3; call start\(3\)"):
+    with pytest.raises(TownletError, match=r"hidden states of 2 rows, and the observations are of 3; call start\(3\)"):
         policy.act(torch.zeros(3, 3))

@@ -99,7 +99,9 @@ def test_only_rows_cut_by_time_bootstrap_and_from_what_they_saw_last() -> None:
     place = seen_in(kept).argmax(-1) + 2 * kept.actions - 1
     seen = torch.nn.functional.one_hot(place.clamp(0, 7), 8).float()
     with torch.no_grad():
-        value = agent.network(seen.flatten(0, 1), agent.network.start(seen[..., 0].numel()))[1].view_as(kept.value)
+        value = agent.network(seen.flatten(0, 1), agent.network.initial_hidden(seen[..., 0].numel()))[1].view_as(
+            kept.value
+        )
     torch.testing.assert_close(kept.bootstrap[kept.truncated], value[kept.truncated])
 
 

@@ -91,7 +91,7 @@ def test_the_loss_of_one_step_by_hand() -> None:
         network.critic.bias.fill_(2.0)
     batch = Minibatch(
         torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([math.log(0.5)]),
-        torch.tensor([2.0]), torch.tensor([2.0]), torch.tensor([5.0]), network.start(1),
+        torch.tensor([2.0]), torch.tensor([2.0]), torch.tensor([5.0]), network.initial_hidden(1),
     )  # fmt: skip
     loss, _ = ppo_loss(network, family(Discrete(("a", "b", "c"))), batch, Coefficients(0.2, None, 0.1, 0.5))
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))

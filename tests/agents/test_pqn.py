@@ -49,7 +49,7 @@ def test_chain_is_learned(settings: dict[str, Any]) -> None:
 
 @torch.no_grad()
 def best_of(agent: Pqn, obs: Tensor, mask: Tensor) -> Tensor:
-    values: Tensor = agent.network(obs, agent.network.start(0))[0]
+    values: Tensor = agent.network(obs, agent.network.initial_hidden(0))[0]
     return values.masked_fill(~mask, -torch.inf).max(1).values
 
 

@@ -113,7 +113,7 @@ def test_only_truncated_episodes_bootstrap_and_from_their_final_observation() ->
     final = torch.nn.functional.one_hot(place, 8).float()
     network = trained.agent.network  # type: ignore[attr-defined]
     with torch.no_grad():
-        value = network(final, network.start(len(final)))[1]
+        value = network(final, network.initial_hidden(len(final)))[1]
     torch.testing.assert_close(bootstrap[~goal], value[~goal])
 
 

@@ -34,7 +34,7 @@ class LinearPolicy(nn.Linear):
 
     hidden = 0
 
-    def start(self, rows: int) -> Tensor:
+    def initial_hidden(self, rows: int) -> Tensor:
         return self.weight.new_zeros(rows, 0)
 
     def forward(self, obs: Tensor, hidden: Tensor) -> Any:
@@ -49,7 +49,7 @@ class LinearActorCritic(nn.Module):
     def __init__(self, layout: Layout, actions: Actions) -> None:
         super().__init__()
         self.actor, self.critic = LinearPolicy(layout.size, actions.n), nn.Linear(layout.size, 1)
-        self.start = self.actor.start
+        self.initial_hidden = self.actor.initial_hidden
 
     def forward(self, obs: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.actor(obs, hidden)[0], self.critic(obs).squeeze(-1), hidden

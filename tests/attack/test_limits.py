@@ -45,7 +45,7 @@ from townlet.errors import TownletError
 from townlet.live.app import make_app
 from townlet.live.house import House
 from townlet.memory.storage import NUMBER, Storage
-from townlet.nets.layers import Stack
+from townlet.nets.layers import MLP
 from townlet.sim.engines import make_engine
 from townlet.web import protocols
 from townlet.web.descriptors import shares
@@ -330,7 +330,7 @@ def test_rows_replay_buffers_and_networks_beyond_memory_are_refused_before_they_
     with pytest.raises(TownletError, match=r"experience of 1,000,000,000 steps of 64 rows needs .* agent.replay"):
         Storage(10**9, 64, {"obs": ((88,), torch.float32), "reward": NUMBER}, "cpu")
     with pytest.raises(TownletError, match=r"a network of .* weights, .* needs .* lower network.hidden"):
-        Stack(65536, (65536 * 64, 65536 * 64), "relu", layer_norm=False)
+        MLP(65536, (65536 * 64, 65536 * 64), "relu", layer_norm=False)
     with pytest.raises(TownletError, match=r"a replay buffer of 10,000,000 experiences .* lower memory.capacity"):
         Ledger(DOMAINS["hive"], load("hive", ("memory.capacity=10000000",), DOMAINS))
 

@@ -52,7 +52,7 @@ def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: P
     )
     network.load_state_dict(tensors)
     obs, mask = rows_of(trained, 50)
-    outputs, _ = network(torch.from_numpy(obs), network.start(50))
+    outputs, _ = network(torch.from_numpy(obs), network.initial_hidden(50))
     best = outputs.masked_fill(~torch.from_numpy(mask), -torch.inf).argmax(1)
     assert best.tolist() == trained.act(obs, mask).tolist()
     assert about["interface"] == trained.world.interface_hash

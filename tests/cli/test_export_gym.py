@@ -98,7 +98,7 @@ def test_safetensors_say_how_observations_are_scaled(gym_runs: dict[str, Run], t
     obs, _ = env.reset(seed=seed)
     for action in wanted:
         seen = np.clip((obs.astype(np.float32) - centre) / spread, -limit, limit)
-        outputs, _ = network(torch.from_numpy(seen)[None], network.start(1))
+        outputs, _ = network(torch.from_numpy(seen)[None], network.initial_hidden(1))
         assert int(outputs.argmax()) == action
         obs, *_ = env.step(action)
     env.close()

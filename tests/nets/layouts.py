@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from townlet.contract.layout import Layout
-from townlet.nets.body import Body, build_body, initialise
+from townlet.nets.body import Body, build_body
+from townlet.nets.heads import initialize
 from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, RecurrentSpec, SpatialSpec
 from townlet.rng import Streams
 
@@ -65,7 +66,7 @@ def networks(draw: st.DrawFn, memory: bool | None = None, smooth: bool = False) 
 def make(spec: NetworkSpec, layout: Layout, seed: int = 0) -> Body:
     """A body with its first weights."""
     body = build_body(spec, layout)
-    initialise(body, Streams(seed).torch("weights"))
+    initialize(body, Streams(seed).torch("weights"))
     return body
 
 

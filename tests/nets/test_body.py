@@ -22,7 +22,7 @@ Given = tuple[NetworkSpec, Layout]
 @given(networks())
 def test_shapes_are_as_promised(given: Given) -> None:
     body, layout = make(*given), given[1]
-    start = body.start(B)
+    start = body.initial_hidden(B)
     assert start.shape == (B, body.hidden)
     assert not start.any()
     features, hidden = body(observations(layout, B), start)
@@ -83,7 +83,7 @@ def test_fresh_rows_remember_nothing(given: Given, at: int) -> None:
     poisoned = draws(B, body.hidden)
     poisoned[1] = 1e3 if at else torch.nan  # even a broken memory ends here
     features, after = body(obs, poisoned, fresh)
-    alone, alone_after = body(obs[at:, 1:2], body.start(1))
+    alone, alone_after = body(obs[at:, 1:2], body.initial_hidden(1))
     torch.testing.assert_close(features[at:, 1:2], alone, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(after[1:2], alone_after, atol=1e-5, rtol=1e-5)
 
@@ -93,7 +93,7 @@ def test_fresh_rows_remember_nothing(given: Given, at: int) -> None:
 def test_what_was_seen_earlier_changes_what_is_felt_now(given: Given) -> None:
     body, layout = make(*given), given[1]
     obs = observations(layout, B)
-    one, _ = body(obs, body.start(B))
+    one, _ = body(obs, body.initial_hidden(B))
     two, _ = body(obs, draws(B, body.hidden) * 3)
     assert (one != two).any()
 
@@ -124,7 +124,7 @@ def test_a_plain_network_is_what_it_says() -> None:
     obs = observations(load("town").layout, 3)
     first, second = (m for m in body.modules() if isinstance(m, torch.nn.Linear))
     expected = torch.relu(second(torch.relu(first(obs))))
-    torch.testing.assert_close(body(obs, body.start(3))[0], expected)
+    torch.testing.assert_close(body(obs, body.initial_hidden(3))[0], expected)
     assert (first.in_features, body.features, body.hidden) == (88, 128, 0)
 
 
@@ -140,7 +140,7 @@ def test_each_value_of_an_index_has_a_vector_of_its_own() -> None:
     layout = Layout.of(("state", (), 0.0, 3.0, "index"), ("dice", (2,), 1.0, 6.0, "index"), ("x", (1,), 0.0, 1.0))
     body = make(MlpSpec(hidden=(), embedding=5), layout)
     obs = torch.tensor([[0.0, 1, 6, 0.5], [3.0, 6, 1, 0.25], [3.0, 1, 1, 0.0]])
-    features, _ = body(obs, body.start(3))
+    features, _ = body(obs, body.initial_hidden(3))
     assert features.shape == (3, 5 + 2 * 5 + 1)
     assert features[:, -1].tolist() == [0.5, 0.25, 0.0]
     assert torch.equal(features[1, :5], features[2, :5])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nets.layouts import draws, law
-from townlet.nets.heads import Dueling, head, initialise
+from townlet.nets.heads import Dueling, head, initialize
 from townlet.rng import Streams
 
 
@@ -17,7 +17,7 @@ from townlet.rng import Streams
 @given(st.integers(1, 6), st.sampled_from((0.01, 1.0, 2.0)))
 def test_a_head_is_orthogonal_with_its_gain(outputs: int, scale: float) -> None:
     layer = head(8, outputs, scale)
-    initialise(layer, Streams(1).torch("weights"))
+    initialize(layer, Streams(1).torch("weights"))
     product = layer.weight @ layer.weight.t()
     torch.testing.assert_close(product, scale**2 * torch.eye(outputs), atol=1e-5, rtol=1e-4)
     assert not layer.bias.any()
@@ -25,7 +25,7 @@ def test_a_head_is_orthogonal_with_its_gain(outputs: int, scale: float) -> None:
 
 def test_hidden_layers_keep_their_gain_beside_a_small_head() -> None:
     network = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), head(8, 2, 0.01))
-    initialise(network, Streams(1).torch("weights"))
+    initialize(network, Streams(1).torch("weights"))
     assert torch.linalg.matrix_norm(network[0].weight, 2).item() == pytest.approx(2**0.5, rel=1e-5)
     assert torch.linalg.matrix_norm(network[2].weight, 2).item() == pytest.approx(0.01, rel=1e-5)
 
@@ -42,7 +42,7 @@ def test_dueling_by_hand() -> None:
 
 def test_the_mean_of_dueling_values_is_the_value_of_the_state() -> None:
     duel = Dueling(5, 4)
-    initialise(duel, Streams(2).torch("weights"))
+    initialize(duel, Streams(2).torch("weights"))
     features = draws(7, 3, 5)
     values = duel(features)
     assert values.shape == (7, 3, 4)
@@ -52,13 +52,13 @@ def test_the_mean_of_dueling_values_is_the_value_of_the_state() -> None:
 def test_weights_are_drawn_from_the_stream_alone() -> None:
     one, two = nn.Linear(4, 4), nn.Linear(4, 4)
     stream = Streams(5).torch("weights")
-    initialise(one, stream)
-    initialise(two, stream)
+    initialize(one, stream)
+    initialize(two, stream)
     assert not torch.equal(one.weight, two.weight)  # the stream goes on
-    initialise(two, Streams(5).torch("weights"))
+    initialize(two, Streams(5).torch("weights"))
     assert torch.equal(one.weight, two.weight)
 
 
 def test_weights_of_an_unknown_kind_are_not_left_to_chance() -> None:
     with pytest.raises(TypeError, match="Bilinear"):
-        initialise(nn.Sequential(nn.Bilinear(2, 2, 2)), Streams(0).torch("weights"))
+        initialize(nn.Sequential(nn.Bilinear(2, 2, 2)), Streams(0).torch("weights"))

@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from nets.layouts import draws
-from townlet.nets.heads import initialise
-from townlet.nets.recurrent import Core, make_core
+from townlet.nets.heads import initialize
+from townlet.nets.recurrent import RecurrentLayer, make_recurrent
 from townlet.rng import Streams
 
 T, B, E, H = 20, 6, 5, 16
 KINDS = ("lstm", "gru")
 
 
-def core_of(kind: str, inputs: int = E, size: int = H) -> Core:
-    core = make_core(kind, inputs, size)  # type: ignore[arg-type]
-    initialise(core, Streams(3).torch("weights"))
+def core_of(kind: str, inputs: int = E, size: int = H) -> RecurrentLayer:
+    core = make_recurrent(kind, inputs, size)  # type: ignore[arg-type]
+    initialize(core, Streams(3).torch("weights"))
     with torch.no_grad():  # biases begin at zero, where a mistake with them would not show
         for name, weights in core.named_parameters():
             if "bias" in name:
@@ -71,7 +71,7 @@ def test_no_gradient_flows_over_a_beginning(kind: str) -> None:
 
 
 def test_lstm_by_hand() -> None:
-    core = make_core("lstm", 1, 1)
+    core = make_recurrent("lstm", 1, 1)
     gates, again = [0.5, -0.3, 0.8, 1.1], [0.2, 0.4, -0.6, 0.3]
     bias, more = [0.1, 1.0, 0.0, -0.2], [0.0, 0.1, 0.2, 0.3]
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_lstm_by_hand() -> None:
 
 
 def test_gru_by_hand() -> None:
-    core = make_core("gru", 1, 1)
+    core = make_recurrent("gru", 1, 1)
     gates, again, bias, more = ([0.5, -0.3, 0.8], [0.2, 0.4, -0.6], [0.1, 1.0, 0.0], [0.0, 0.1, 0.2])
     with torch.no_grad():
         for weights, values in zip(core.parameters(), (gates, again, bias, more), strict=True):
@@ -105,8 +105,8 @@ def test_gru_by_hand() -> None:
 
 
 def test_lstm_begins_with_its_memory_kept() -> None:
-    core = make_core("lstm", E, H)
-    initialise(core, Streams(0).torch("weights"))
+    core = make_recurrent("lstm", E, H)
+    initialize(core, Streams(0).torch("weights"))
     one = torch.cat([torch.zeros(B, H), torch.ones(B, H)], 1)
     _, hidden = core(torch.zeros(B, E), one)
     # With no input and open forget gates (bias 1) sigmoid(1) of the memory stays after one step.

@@ -8,7 +8,7 @@ import torch
 from nets.layouts import make, observations
 from townlet.contract.layout import Block, Layout
 from townlet.errors import TownletError
-from townlet.nets.pictures import Grid
+from townlet.nets.convolutional import GridImage
 from townlet.nets.spec import MlpSpec, SpatialRecurrentSpec, SpatialSpec
 from townlet.world.load import load
 
@@ -63,13 +63,13 @@ def test_a_town_without_window_needs_another_network() -> None:
 
 def test_cells_and_kinds_are_where_they_belong() -> None:
     obs = torch.arange(2.0 * 25).reshape(1, 50)
-    typed = Grid(Block("window_typed", 0, (5, 5, 2)))(obs)
+    typed = GridImage(Block("window_typed", 0, (5, 5, 2)))(obs)
     assert typed.shape == (1, 2, 5, 5)
     assert typed[0, 1, 3, 4] == (3 * 5 + 4) * 2 + 1
-    plain = Grid(Block("window", 3, (5, 5)))(obs)
+    plain = GridImage(Block("window", 3, (5, 5)))(obs)
     assert plain.shape == (1, 1, 5, 5)
     assert plain[0, 0, 2, 1] == 3 + 2 * 5 + 1
-    tower = Grid(Block("map_typed", 0, (2, 3, 4, 2)))(obs)  # levels, rows, columns, kinds
+    tower = GridImage(Block("map_typed", 0, (2, 3, 4, 2)))(obs)  # levels, rows, columns, kinds
     assert tower.shape == (1, 4, 3, 4)
     assert tower[0, 1 * 2 + 1, 2, 3] == ((1 * 3 + 2) * 4 + 3) * 2 + 1
 
@@ -78,4 +78,6 @@ def test_layers_that_are_normalised_do_not_care_for_scale() -> None:
     layout = load("town").layout
     body = make(MlpSpec(layer_norm=True), layout)
     obs = observations(layout, 3)
-    torch.testing.assert_close(body(obs, body.start(3))[0], body(obs * 50, body.start(3))[0], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        body(obs, body.initial_hidden(3))[0], body(obs * 50, body.initial_hidden(3))[0], atol=1e-3, rtol=1e-3
+    )

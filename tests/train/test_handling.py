@@ -92,7 +92,7 @@ def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_ppo(way
     with torch.no_grad():
         before = kept.gather(cut.flatten().nonzero().squeeze(1))
         last = followed(before.obs, before.actions)
-        value = network(last, network.start(len(last)))[1]
+        value = network(last, network.initial_hidden(len(last)))[1]
     torch.testing.assert_close(kept.bootstrap[cut], value, atol=1e-5, rtol=1e-4)
 
 

@@ -126,7 +126,7 @@ def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run]
     assert np.allclose(forgotten[1], after[1])
     trained.start(3)
     assert np.allclose(trained.outputs(then)[trained.kind], alone)
-    with pytest.raises(TownletError, match="remembers 3 rows"):
+    with pytest.raises(TownletError, match="hidden states of 3 rows"):
         trained.act(first[:2])
 
 

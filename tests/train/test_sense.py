@@ -19,7 +19,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
     ("overrides", "message"),
     [
         (["agent=reinforce", "network.recurrent={size: 8}"], "reinforce cannot train a recurrent network"),
-        (["agent=drqn"], "agent=drqn: drqn needs a network that remembers, and mlp does not"),
+        (["agent=drqn"], "agent=drqn: drqn needs a recurrent network, and mlp is not one"),
         (["network.recurrent={size: 8}"], "network.recurrent={size: 8}: dqn cannot train a recurrent network"),
         (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),
         (

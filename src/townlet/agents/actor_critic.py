@@ -1,4 +1,4 @@
-"""A policy and a value from observations: two heads on one body, or on one each."""
+"""Actor-critic networks: policy and value heads on one shared body, or on one body each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from townlet.agents.distributions import family
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Actions
 from townlet.nets.body import build_body
-from townlet.nets.heads import Spread, head
+from townlet.nets.heads import GaussianHead, head
 from townlet.nets.spec import NetworkSpec
 
-POLICY_SCALE: Final = 0.01  # first policies are nearly uniform (Andrychowicz et al. 2021, §3.2)
-VALUE_SCALE: Final = 1.0
+POLICY_GAIN: Final = 0.01  # initial policies are nearly uniform (Andrychowicz et al. 2021, §3.2)
+VALUE_GAIN: Final = 1.0
 
 
 class Branch(nn.Module):
@@ -25,20 +25,20 @@ class Branch(nn.Module):
     """
 
     def __init__(
-        self, spec: NetworkSpec, layout: Layout, outputs: int, scale: float, log_std: float | None = None
+        self, spec: NetworkSpec, layout: Layout, outputs: int, gain: float, log_std: float | None = None
     ) -> None:
         super().__init__()
         self.body = build_body(spec, layout)
-        self.head: nn.Linear | Spread = (
-            head(self.body.features, outputs, scale)
+        self.head: nn.Linear | GaussianHead = (
+            head(self.body.features, outputs, gain)
             if log_std is None
-            else Spread(self.body.features, outputs, scale, log_std)
+            else GaussianHead(self.body.features, outputs, gain, log_std)
         )
         self.hidden = self.body.hidden
 
-    def start(self, rows: int) -> Tensor:
-        """Initial recurrent state [rows, H]; H is 0 for a feed-forward network."""
-        return self.body.start(rows)
+    def initial_hidden(self, rows: int) -> Tensor:
+        """Initial hidden state [rows, H]; H is 0 for a feed-forward network."""
+        return self.body.initial_hidden(rows)
 
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → outputs [B, K] or [T, B, K], hidden after the last step."""
@@ -56,41 +56,41 @@ class ActorCritic(nn.Module):
         self, spec: NetworkSpec, layout: Layout, actions: int, shared: bool, log_std: float | None = None
     ) -> None:
         super().__init__()
-        self.actor = Branch(spec, layout, actions, POLICY_SCALE, log_std)
+        self.actor = Branch(spec, layout, actions, POLICY_GAIN, log_std)
         features = self.actor.body.features
-        self.critic = head(features, 1, VALUE_SCALE) if shared else Branch(spec, layout, 1, VALUE_SCALE)
+        self.critic = head(features, 1, VALUE_GAIN) if shared else Branch(spec, layout, 1, VALUE_GAIN)
         self.hidden = self.actor.hidden * (1 if shared else 2)
 
     @property
-    def apart(self) -> bool:
+    def separate_critic(self) -> bool:
         """Whether the critic is a separate feed-forward network, which acting need not evaluate."""
         return isinstance(self.critic, Branch) and not self.hidden
 
     def values(self, obs: Tensor) -> Tensor:
-        """Values [B] of obs [B, D], where they are `apart`."""
-        value: Tensor = self.critic(obs, self.start(len(obs)))[0]
+        """Values [B] of obs [B, D] from a separate critic."""
+        value: Tensor = self.critic(obs, self.initial_hidden(len(obs)))[0]
         return value.squeeze(-1)
 
-    def start(self, rows: int) -> Tensor:
-        """Hidden state [rows, H] before the first step; two branches keep theirs side by side."""
-        return self.actor.start(rows).repeat(1, 1 if isinstance(self.critic, nn.Linear) else 2)
+    def initial_hidden(self, rows: int) -> Tensor:
+        """Initial hidden state [rows, H]: that of the actor, then that of a critic of its own."""
+        return self.actor.initial_hidden(rows).repeat(1, 1 if isinstance(self.critic, nn.Linear) else 2)
 
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → outputs [.., B, K], value [.., B], hidden after the last step."""
         if isinstance(self.critic, nn.Linear):
             features, hidden = self.actor.body(obs, hidden, fresh)
-            if isinstance(self.actor.head, Spread):
+            if isinstance(self.actor.head, GaussianHead):
                 return self.actor.head(features), self.critic(features).squeeze(-1), hidden
-            return *_both(self.actor.head, self.critic, features), hidden
+            return *_both_heads(self.actor.head, self.critic, features), hidden
         if not self.hidden:
             return self.actor(obs, hidden)[0], self.critic(obs, hidden)[0].squeeze(-1), hidden
-        ours, theirs = hidden.chunk(2, -1)
-        logits, ours = self.actor(obs, ours, fresh)
-        value, theirs = self.critic(obs, theirs, fresh)
-        return logits, value.squeeze(-1), torch.cat((ours, theirs), -1)
+        actor_hidden, critic_hidden = hidden.chunk(2, -1)
+        outputs, actor_hidden = self.actor(obs, actor_hidden, fresh)
+        value, critic_hidden = self.critic(obs, critic_hidden, fresh)
+        return outputs, value.squeeze(-1), torch.cat((actor_hidden, critic_hidden), -1)
 
 
-def _both(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[Tensor, Tensor]:
+def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[Tensor, Tensor]:
     """Both heads in one product, actions first in memory: thin products and sums over few actions are slow."""
     bias = torch.cat((policy.bias, value.bias)).unsqueeze(1)
     flat = features.flatten(0, -2)
@@ -112,6 +112,6 @@ class PolicyHeads(Protocol):
 
 
 def policy_network(settings: PolicyHeads, spec: NetworkSpec, layout: Layout, actions: Actions) -> ActorCritic:
-    """The network of an agent that learns a policy; its weights are zero until they are initialised or loaded."""
+    """The network of an agent that learns a policy; its weights are zero until they are initialized or loaded."""
     log_std = settings.log_std if family(actions).kind == "continuous" else None
     return ActorCritic(spec, layout, actions.n, settings.shared, log_std)

@@ -16,7 +16,7 @@ from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
 from townlet.explore.bonus import Bonus
 from townlet.explore.spec import ExploreSpec
-from townlet.nets.heads import initialise
+from townlet.nets.heads import initialize
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 
@@ -48,9 +48,9 @@ class AgentContext:
     max_steps: int  # of an episode
     crew: Crew = SOLO  # the processes that train together
 
-    def initialised(self, network: N) -> N:
+    def initialized(self, network: N) -> N:
         """The network on the agent's device, with weights drawn on the CPU, so that every device starts alike."""
-        initialise(network, self.streams.torch("network"))
+        initialize(network, self.streams.torch("network"))
         return network.to(self.env.device)
 
 

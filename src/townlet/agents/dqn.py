@@ -174,13 +174,13 @@ class Dqn(ValueAgent):
         env = context.env
         require_discrete(self.name, env)
         rows, device, actions = env.rows, env.device, env.actions.n
-        network = context.initialised(value_network(settings, context.network, env.layout, env.actions))
+        network = context.initialized(value_network(settings, context.network, env.layout, env.actions))
         super().__init__(settings, network, context)  # with `explore.choose`: ε-greedy or softmax, and its schedule
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.update_every
         self.target_network = deepcopy(self.network).requires_grad_(False)
         self._target_vector = flatten_parameters(self.target_network)  # its parameters, as one vector
-        self._no_hidden = self.network.start(0)  # a feed-forward network has no recurrent state
+        self._no_hidden = self.network.initial_hidden(0)  # a feed-forward network has no recurrent state
         self.memory = self._make_replay(context)
         self.obs_size = env.layout.size
         self._obs, self._next_obs = (torch.zeros(rows, env.layout.size, device=device) for _ in range(2))

@@ -68,7 +68,7 @@ class Drqn(Dqn):
         refuse_autoreset_steps("drqn", context.env)
         self._stores = settings.stored and settings.carry
         super().__init__(settings, context)
-        self.hidden = self.network.start(context.env.rows)  # [N, H] of the live rows
+        self.hidden = self.network.initial_hidden(context.env.rows)  # [N, H] of the live rows
 
     def _make_replay(self, context: AgentContext) -> Sequences:
         """An empty replay buffer of episodes, sampled in windows."""
@@ -96,7 +96,7 @@ class Drqn(Dqn):
     def on_env_reset(self) -> None:
         """End unfinished episodes and reset the recurrent state."""
         super().on_env_reset()
-        self.hidden = self.network.start(len(self.hidden))
+        self.hidden = self.network.initial_hidden(len(self.hidden))
 
     def unroll(self, network: QNetwork, windows: Windows) -> Tensor:
         """Q-values [T + 1, B, K] of the steps after burn-in, and of the observation that follows them."""
@@ -116,13 +116,13 @@ class Drqn(Dqn):
         """The recurrent state [B, H] at the first trained step; padding before a window's first step has no effect."""
         steps, fresh = self.settings.burn_in, windows.fresh.unsqueeze(2)
         if not self._stores:
-            hidden = network.start(windows.obs.shape[1])
+            hidden = network.initial_hidden(windows.obs.shape[1])
             if steps:
-                hidden = network.remember(windows.obs[:steps], hidden, windows.fresh[:steps])
+                hidden = network.advance_hidden(windows.obs[:steps], hidden, windows.fresh[:steps])
             return hidden.masked_fill(fresh[steps], 0.0)
         hidden = windows.hidden
         for step in range(steps):
-            hidden = network.remember(windows.obs[step], torch.where(fresh[step], windows.hidden, hidden))
+            hidden = network.advance_hidden(windows.obs[step], torch.where(fresh[step], windows.hidden, hidden))
         return torch.where(fresh[steps], windows.hidden, hidden)
 
     @torch.no_grad()
@@ -169,7 +169,7 @@ class Drqn(Dqn):
     def restore(self, state: State) -> None:
         """Resume exactly from a state."""
         super().restore(state)
-        self.hidden = self.network.start(self.hidden.shape[0])
+        self.hidden = self.network.initial_hidden(self.hidden.shape[0])
         copy_tensor(self.hidden, state["hidden"], f"{self.name}: hidden")
 
 

@@ -16,7 +16,7 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Step, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.make import make_bonus, make_weight
-from townlet.nets.dead import dead_share
+from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 
 PROBED: Final = 256  # observations by which dead units are found
@@ -81,10 +81,10 @@ class LearningAgent:
         return {metric: value.at(self.counters) for metric, value in settings.items() if isinstance(value, Schedule)}
 
     def _dead_units(self, obs: Tensor) -> dict[str, float]:
-        """Share of relu units that are 0 at all of these observations [B, D], if the network has such units."""
-        probed, start = obs[:: max(1, len(obs) // PROBED)], cast(Any, self.network).start
-        share = dead_share(self.network, probed, start(len(probed)))
-        return {} if share is None else {"dead_units": share}
+        """Fraction of relu units that are 0 at all of these observations [B, D], if the network has such units."""
+        sample = obs[:: max(1, len(obs) // PROBED)]
+        fraction = dead_unit_fraction(self.network, sample, cast(Any, self.network).initial_hidden(len(sample)))
+        return {} if fraction is None else {"dead_units": fraction}
 
     def parameters(self) -> dict[str, Tensor]:
         """Every learned tensor by name; live."""

@@ -46,7 +46,7 @@ def _accelerate_ppo(agent: Ppo) -> None:
     if dtype != torch.float32:
         del agent.rollout  # first, so that both are never in memory
         agent.rollout = agent.make_rollout(dtype)
-    simple = agent.bonus is None and not agent.network.apart and agent.settings.value_clip is None
+    simple = agent.bonus is None and not agent.network.separate_critic and agent.settings.value_clip is None
     if agent.family.kind == "logits" and simple:
         agent.graphed = CapturedPpo(agent, analytic, str(agent.intrinsic.device))
 

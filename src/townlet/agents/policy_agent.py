@@ -15,7 +15,7 @@ from townlet.agents.distributions import Distribution, family
 from townlet.agents.learning_agent import LearningAgent
 from townlet.agents.policy import Policy
 from townlet.contract.state import Stateful
-from townlet.nets.heads import Spread
+from townlet.nets.heads import GaussianHead
 
 
 class PolicyAgent(LearningAgent):
@@ -30,7 +30,7 @@ class PolicyAgent(LearningAgent):
         env, self._streams = context.env, context.streams
         self.family = family(env.actions)
         self.outputs_are = self.family.outputs_are
-        network = context.initialised(policy_network(settings, context.network, env.layout, env.actions))
+        network = context.initialized(policy_network(settings, context.network, env.layout, env.actions))
         super().__init__(settings, network, context)
         self.optimizer = self._make_optimizer()
         self.generator = self._streams.torch("choice", env.device)
@@ -56,7 +56,7 @@ class PolicyAgent(LearningAgent):
 
         The differential entropy of continuous actions has no zero: their standard deviation says more.
         """
-        if isinstance(self.network.actor.head, Spread):
+        if isinstance(self.network.actor.head, GaussianHead):
             return {"deviation": float(self.network.actor.head.log_std.detach().exp().mean())}
         if self.family.kind == "binary":
             uniform = math.prod(self.family.shape) * math.log(2)

@@ -165,7 +165,7 @@ class Ppo(PolicyAgent):
         self._context = context
         self.rollout = self.make_rollout(torch.float32)
         self.last_value = torch.zeros(env.rows, device=env.device)  # V of the observations after the rollout
-        self._hidden = self.network.start(env.rows)  # [N, H] before the next step
+        self._hidden = self.network.initial_hidden(env.rows)  # [N, H] before the next step
         self._fresh = torch.ones(env.rows, dtype=torch.bool, device=env.device)  # rows that begin an episode
         self._no_value = torch.zeros(env.rows, device=env.device)
 
@@ -181,7 +181,7 @@ class Ppo(PolicyAgent):
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
-        if self.network.apart:  # a separate critic is evaluated once per rollout, in large batches
+        if self.network.separate_critic:  # a separate critic is evaluated once per rollout, in large batches
             outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._no_value
         else:
             outputs, value, hidden = self.network(seen.obs, self._hidden)
@@ -253,7 +253,7 @@ class Ppo(PolicyAgent):
         δ_t = r_t + γ V(s_{t+1}) − V(s_t);  A_t = δ_t + γλ A_{t+1}, cut at ends of episodes;  R_t = A_t + V(s_t).
         """
         s, rollout = self.settings, self.rollout
-        if self.network.apart:
+        if self.network.separate_critic:
             with torch.inference_mode():
                 rollout.recompute_values(self.network.values, microbatch_size(str(self.intrinsic.device)))
         advantage, returns = rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.weight.value)

@@ -73,7 +73,7 @@ class Pqn(ValueAgent):
     def __init__(self, settings: PqnSettings, context: AgentContext) -> None:
         env, streams = context.env, context.streams
         require_discrete(self.name, env)
-        network = context.initialised(value_network(settings, context.network, env.layout, env.actions))
+        network = context.initialized(value_network(settings, context.network, env.layout, env.actions))
         if network.hidden:
             raise TownletError("pqn cannot train a recurrent network", "take drqn, or leave `recurrent` out of it")
         super().__init__(settings, network, context)
@@ -85,7 +85,7 @@ class Pqn(ValueAgent):
         )  # fmt: skip
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
         self._generator = streams.torch("minibatches", env.device)
-        self._hidden = network.start(0)
+        self._hidden = network.initial_hidden(0)
         self._unused = torch.zeros(env.rows, device=env.device)  # the rollout's log_prob and fresh
         self._never = torch.zeros(env.rows, dtype=torch.bool, device=env.device)
 

@@ -1,4 +1,4 @@
-"""Action values from observations: a body with a linear or a dueling head."""
+"""Networks of action values: a body with a linear or a dueling head."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class QNetwork(nn.Module):
         )
         self.hidden = self.body.hidden
 
-    def start(self, rows: int) -> Tensor:
-        """Initial recurrent state [rows, H]; H is 0 for a feed-forward network."""
-        return self.body.start(rows)
+    def initial_hidden(self, rows: int) -> Tensor:
+        """Initial hidden state [rows, H]; H is 0 for a feed-forward network."""
+        return self.body.initial_hidden(rows)
 
-    def remember(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
-        """hidden [B, H] after a sequence [T, B, D], without its values."""
-        return self.body.remember(obs, hidden, fresh) if self.carry else torch.zeros_like(hidden)
+    def advance_hidden(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
+        """The hidden state [B, H] after a sequence [T, B, D], without computing values."""
+        return self.body.advance_hidden(obs, hidden, fresh) if self.carry else torch.zeros_like(hidden)
 
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → values [B, K] or [T, B, K], hidden after the last step."""
@@ -44,7 +44,7 @@ class QNetwork(nn.Module):
             features, hidden = self.body(obs, hidden, fresh)
             return self.head(features), hidden
         steps = obs.flatten(0, -2)
-        features, _ = self.body(steps, self.start(steps.shape[0]))
+        features, _ = self.body(steps, self.initial_hidden(steps.shape[0]))
         return torch.unflatten(self.head(features), 0, obs.shape[:-1]), torch.zeros_like(hidden)
 
 
@@ -57,7 +57,7 @@ class ValueHead(Protocol):
 
 
 def value_network(settings: ValueHead, spec: NetworkSpec, layout: Layout, actions: Actions) -> QNetwork:
-    """The network of an agent that learns action values; its weights are zero until initialised or loaded."""
+    """The network of an agent that learns action values; its weights are zero until initialized or loaded."""
     network = QNetwork(spec, layout, actions.n, settings.dueling)
     network.carry = bool(getattr(settings, "carry", True))
     return network

@@ -66,8 +66,8 @@ class QTable(nn.Module):
             raise TownletError(what, "take dqn")
         self.register_buffer("table", torch.full((1 + double, states, actions), start))
 
-    def start(self, rows: int) -> Tensor:
-        """An empty recurrent state [rows, 0]."""
+    def initial_hidden(self, rows: int) -> Tensor:
+        """An empty hidden state [rows, 0]."""
         return self.table.new_zeros(rows, 0)
 
     def states(self, obs: Tensor) -> Tensor:

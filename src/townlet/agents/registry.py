@@ -37,9 +37,9 @@ GAMMA_CHOICES: Final = Searched(choices=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999))
 class AgentEntry:
     """Facts about one agent.
 
-    The network is a module with `hidden` (width of its recurrent state, 0 without one) and `start(rows)`. Of kind
-    "value" it maps (obs, hidden) to (action values, hidden). Of kind "policy" it maps them to (outputs, state value,
-    hidden), and its part `actor` to (outputs, hidden). The state of the agent holds its weights as "network".
+    The network is a module with `hidden` (width of its hidden state, 0 without one) and `initial_hidden(rows)`. Of
+    kind "value" it maps (obs, hidden) to (action values, hidden). Of kind "policy" it maps them to (outputs, state
+    value, hidden), and its part `actor` to (outputs, hidden). The state of the agent holds its weights as "network".
     """
 
     settings: type[AgentSettings]

@@ -92,7 +92,7 @@ def reinforce_loss(
 
     L = −E[(G − b) log π(a|s)] + c_v E[(V − G)²] − c_e E[H(π)],  with c_v = 0 unless the baseline b is V
     """
-    outputs, value, _ = network(steps.obs, network.start(len(steps.obs)))
+    outputs, value, _ = network(steps.obs, network.initial_hidden(len(steps.obs)))
     policy = family.of(outputs, steps.mask)
     terms = {
         "policy_loss": -policy.log_prob(steps.actions) * advantage,
@@ -120,7 +120,7 @@ class Reinforce(PolicyAgent):
         env = context.env
         action = self.family.shape, self.family.dtype
         self.episodes = Lives(env.rows, env.layout.size, env.actions.choices, action=action, device=env.device)
-        self._hidden = self.network.start(env.rows)
+        self._hidden = self.network.initial_hidden(env.rows)
         self._mask = torch.ones(env.rows, env.actions.choices, dtype=torch.bool, device=env.device)
         self._bootstrap = torch.zeros(env.rows, device=env.device)
         self._average = torch.zeros(2, device=env.device)  # moving average of returns, and its total weight

@@ -14,8 +14,8 @@ from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
 from townlet.explore.moments import Moments
 from townlet.explore.spec import RndSpec
-from townlet.nets.heads import initialise
-from townlet.nets.layers import Stack, undrawn
+from townlet.nets.heads import initialize
+from townlet.nets.layers import MLP, uninitialized
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
@@ -24,9 +24,9 @@ CLIP = 5.0  # of normalised observations, section 2.4 of the paper
 
 def embedding(inputs: int, spec: RndSpec, generator: torch.Generator) -> nn.Sequential:
     """A plain network from observations to `embed` numbers, every weight drawn from the generator."""
-    body = Stack(inputs, spec.hidden, "relu", layer_norm=False)
-    network = nn.Sequential(*body, undrawn(nn.Linear, body.features, spec.embed))
-    initialise(network, generator)
+    body = MLP(inputs, spec.hidden, "relu", layer_norm=False)
+    network = nn.Sequential(*body, uninitialized(nn.Linear, body.features, spec.embed))
+    initialize(network, generator)
     return network
 
 

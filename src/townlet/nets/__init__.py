@@ -1,4 +1,4 @@
-"""Torch modules built from the named blocks of an observation, and their descent down a gradient.
+"""Torch modules that encode the named blocks of an observation, and optimizers over their parameters.
 
 Nothing here knows about rewards or returns.
 """

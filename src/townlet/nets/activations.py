@@ -1,10 +1,10 @@
-"""In-place activation functions of hidden layers, and their gradients."""
+"""Activation functions of hidden layers, in place; their gradients; the fraction of dead units."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -41,3 +41,25 @@ def activate_(x: Tensor, activation: InPlace) -> Tensor:
         np.tanh(array, out=array)
         return x
     return APPLY[activation](x)
+
+
+@torch.no_grad()
+def dead_unit_fraction(network: nn.Module, *inputs: Tensor) -> float | None:
+    """The fraction of relu units that are 0 for all inputs [B, …]; None for a network without relu.
+
+    The units of a convolution are its channels. A dead unit has no gradient either.
+    """
+    alive: list[Tensor] = []
+
+    def record_alive(layer: nn.Module, args: Any, output: Tensor) -> None:
+        alive.append((output > 0).transpose(0, 1).flatten(1).any(1))
+
+    hooks = [layer.register_forward_hook(record_alive) for layer in network.modules() if isinstance(layer, nn.ReLU)]
+    try:
+        if not hooks:
+            return None
+        network(*inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return 1 - float(torch.cat(alive).float().mean())

@@ -1,4 +1,4 @@
-"""From observation to features: an encoder built from named blocks, and a memory where one is asked for."""
+"""From observation to features: an encoder of named blocks, optionally followed by a recurrent layer."""
 
 from __future__ import annotations
 
@@ -6,92 +6,88 @@ import torch
 from torch import Tensor, nn
 
 from townlet.contract.layout import Layout
-from townlet.nets.heads import Dueling, head, initialise
+from townlet.nets.convolutional import Encoder, make_cnn, make_spatial
 from townlet.nets.keypoints import Keypoints
-from townlet.nets.layers import Parts, Stack, Take, readers, width
-from townlet.nets.pictures import Summed, make_cnn
-from townlet.nets.places import Glance, Notebook
-from townlet.nets.recurrent import Core, make_core
-from townlet.nets.spatial import make_spatial
+from townlet.nets.layers import MLP, Concat, Slice, block_encoders, feature_count
+from townlet.nets.map_memory import MapEncoder, MapMemory
+from townlet.nets.recurrent import RecurrentLayer, make_recurrent
 from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, PlacesSpec, Spatial
-
-__all__ = ["Body", "Dueling", "build_body", "head", "initialise"]
 
 
 class Body(nn.Module):
-    """Features of observations: `features` of them, with `hidden` numbers remembered per row, 0 without memory.
+    """Encoder, then optionally a recurrent layer (`core`) and an MLP `after` it.
 
-    Weights are zero until `initialise` draws them or a state is loaded.
+    `features` is the width of the output and `hidden` that of the hidden state, 0 for a feed-forward network. Weights
+    are zero until `initialize` draws them or a state is loaded.
     """
 
-    def __init__(self, encoder: nn.Module, core: Core | Notebook | None = None, after: Stack | None = None) -> None:
+    def __init__(
+        self, encoder: nn.Module, core: RecurrentLayer | MapMemory | None = None, after: MLP | None = None
+    ) -> None:
         super().__init__()
         self.encoder, self.core, self.after = encoder, core, after
-        self.features = after.features if after is not None else width(encoder)
+        self.features = after.features if after is not None else feature_count(encoder)
         self.hidden = core.hidden if core is not None else 0
-        self.register_buffer("_nothing", torch.empty(0), persistent=False)  # knows the device
+        self.register_buffer("_empty", torch.empty(0), persistent=False)  # on the device of the weights
 
-    def start(self, rows: int) -> Tensor:
-        """What is remembered before the first step: zeros [rows, hidden]."""
-        return self.get_buffer("_nothing").new_zeros(rows, self.hidden)
+    def initial_hidden(self, rows: int) -> Tensor:
+        """The hidden state before the first step: zeros [rows, H]."""
+        return self.get_buffer("_empty").new_zeros(rows, self.hidden)
 
     def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step obs [B, D] or a sequence [T, B, D] → features [.., B, F] and hidden [B, H] after the last step.
 
-        hidden [B, H] is what was remembered before the first step. Rows that are fresh ([B] or [T, B] bool)
-        forget everything before that step.
+        hidden [B, H] is the state before the first step. Rows that are fresh ([B] or [T, B] bool) begin an episode at
+        that step, with a hidden state of zeros.
         """
-        seen = self._look(obs)
+        encoded = _apply_flat(self.encoder, obs)
         if self.core is None or self.after is None:
-            return seen, hidden
-        remembered, hidden = self.core(seen, hidden, fresh)
-        return _flat(self.after, remembered), hidden
+            return encoded, hidden
+        outputs, hidden = self.core(encoded, hidden, fresh)
+        return _apply_flat(self.after, outputs), hidden
 
-    def remember(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
-        """hidden [B, H] after the steps, as from a call, without what is only needed for features."""
-        return hidden if self.core is None else self.core(self._look(obs), hidden, fresh)[1]
-
-    def _look(self, obs: Tensor) -> Tensor:
-        return _flat(self.encoder, obs)
+    def advance_hidden(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
+        """The hidden state [B, H] that `forward` returns, without the layers that only the features need."""
+        return hidden if self.core is None else self.core(_apply_flat(self.encoder, obs), hidden, fresh)[1]
 
 
-def _flat(layers: nn.Module, x: Tensor) -> Tensor:
-    """Layers over single steps [B, E], also for a sequence [T, B, E].
+def _apply_flat(layers: nn.Module, x: Tensor) -> Tensor:
+    """Apply layers to [B, E], or to a sequence [T, B, E] flattened to [T · B, E].
 
-    Flat, because layers that write over their input copy it when it is a view, and so is every linear layer's
-    result for more than two dimensions: a sixth of the time of an update.
+    In-place layers copy their input where it is a view, and the output of a linear layer with more than two dimensions
+    is one: a sixth of the time of a gradient step.
     """
     flat: Tensor = layers(x if x.dim() == 2 else x.flatten(0, 1))
     return flat if x.dim() == 2 else torch.unflatten(flat, 0, x.shape[:2])
 
 
 def build_body(spec: NetworkSpec, layout: Layout) -> Body:
-    """The body that a recipe describes, for observations of this layout."""
+    """The network body of a recipe's `network`, for observations of this layout."""
     if isinstance(spec, PlacesSpec):
-        glance = Glance(spec, layout)
-        notebook = Notebook(glance)
-        return Body(glance, notebook, Stack(notebook.features, spec.widths, spec.activation, spec.layer_norm))
-    encoder, memory = _encoder(spec, layout), spec.recurrent
-    if memory is None:
+        map_encoder = MapEncoder(spec, layout)
+        map_memory = MapMemory(map_encoder)
+        return Body(map_encoder, map_memory, MLP(map_memory.features, spec.widths, spec.activation, spec.layer_norm))
+    encoder, recurrent = _make_encoder(spec, layout), spec.recurrent
+    if recurrent is None:
         return Body(encoder)
-    after = Stack(memory.size, memory.after, spec.activation, spec.layer_norm)
-    return Body(encoder, make_core(memory.kind, width(encoder), memory.size), after)
+    after = MLP(recurrent.size, recurrent.after, spec.activation, spec.layer_norm)
+    return Body(encoder, make_recurrent(recurrent.kind, feature_count(encoder), recurrent.size), after)
 
 
-def _encoder(spec: MlpSpec | KeypointsSpec | Spatial | CnnSpec, layout: Layout) -> nn.Module:
+def _make_encoder(spec: MlpSpec | KeypointsSpec | Spatial | CnnSpec, layout: Layout) -> nn.Module:
     if isinstance(spec, CnnSpec):
         return make_cnn(spec, layout)
     if isinstance(spec, Spatial):
         return make_spatial(spec, layout)
     if isinstance(spec, KeypointsSpec):
         keypoints = Keypoints(spec, layout)
-        return Summed(keypoints, Stack(keypoints.features, spec.widths, spec.activation, spec.layer_norm))
+        return Encoder(keypoints, MLP(keypoints.features, spec.widths, spec.activation, spec.layer_norm))
     return _mlp(spec, layout)
 
 
 def _mlp(spec: MlpSpec, layout: Layout) -> nn.Module:
-    parts = readers(layout, spec)
-    if len(parts) == 1 and isinstance(parts[0], Take):  # numbers alone: the observation is used whole
-        return Stack(layout.size, spec.widths, spec.activation, spec.layer_norm)
-    joined = Parts(parts)
-    return Summed(joined, Stack(joined.features, spec.widths, spec.activation, spec.layer_norm))
+    encoders = block_encoders(layout, spec)
+    if len(encoders) == 1 and isinstance(encoders[0], Slice):  # values only: the whole observation is the input
+        return MLP(layout.size, spec.widths, spec.activation, spec.layer_norm)
+    blocks = Concat(encoders)
+    return Encoder(blocks, MLP(blocks.features, spec.widths, spec.activation, spec.layer_norm))

@@ -1,4 +1,4 @@
-"""The ends of networks, and how all weights begin."""
+"""Output layers of networks, and the initialization of all weights."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from torch import Tensor, nn
 from torch.nn import init
 from torch.nn.functional import linear
 
-from townlet.nets.layers import require_weights, undrawn
+from townlet.nets.layers import require_memory, uninitialized
 
-# Keeps the size of features through layers that cut half of them off (Saxe et al. 2014, He et al. 2015).
+# Keeps the variance of features through relu layers (Saxe et al. 2014, He et al. 2015).
 HIDDEN_GAIN: Final = 2**0.5
 
 
 class Head(nn.Linear):
-    """A linear layer that begins with a gain of its own."""
+    """A linear layer that is initialized with a gain of its own."""
 
     gain = 1.0
 
 
-def head(features: int, outputs: int, scale: float) -> nn.Linear:
-    """Linear outputs [..., outputs]: orthogonal with gain `scale` and zero bias once initialised.
+def head(features: int, outputs: int, gain: float) -> nn.Linear:
+    """A linear output layer: [..., features] → [..., outputs]; orthogonal with this gain, and with zero bias.
 
-    A small scale makes first policies nearly uniform.
+    A small gain makes the initial policy nearly uniform.
     """
-    layer = undrawn(Head, features, outputs)
-    layer.gain = scale
+    layer = uninitialized(Head, features, outputs)
+    layer.gain = gain
     return layer
 
 
-class Spread(nn.Module):
-    """Means, and logarithms of deviations that are learned but the same everywhere: [..., F] → [..., 2 K]."""
+class GaussianHead(nn.Module):
+    """Means, then log standard deviations that are learned but do not depend on the input: [..., F] → [..., 2 K]."""
 
-    def __init__(self, features: int, outputs: int, scale: float, log_std: float) -> None:
+    def __init__(self, features: int, outputs: int, gain: float, log_std: float) -> None:
         super().__init__()
-        self.means = head(features, outputs, scale)
+        self.means = head(features, outputs, gain)
         self.log_std = nn.Parameter(torch.zeros(outputs))
-        self.start = log_std
+        self.initial_log_std = log_std
 
     def forward(self, features: Tensor) -> Tensor:
         means = self.means(features)
@@ -48,23 +48,26 @@ class Spread(nn.Module):
 
 
 class Dueling(nn.Module):
-    """Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K]."""
+    """Dueling architecture, Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K].
 
-    def __init__(self, features: int, outputs: int, scale: float = 1.0) -> None:
+    One linear layer computes V and A.
+    """
+
+    def __init__(self, features: int, outputs: int, gain: float = 1.0) -> None:
         super().__init__()
-        self.streams = head(features, 1 + outputs, scale)  # V, then A
+        self.streams = head(features, 1 + outputs, gain)  # V, then A
         # Q as a linear map of (V, A), [K, 1 + K]: one product in place of a split, a mean and two sums.
-        centred = torch.eye(outputs) - 1 / outputs
-        self.register_buffer("aggregation", torch.cat((torch.ones(outputs, 1), centred), 1), persistent=False)
+        centered = torch.eye(outputs) - 1 / outputs
+        self.register_buffer("aggregation", torch.cat((torch.ones(outputs, 1), centered), 1), persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
         return linear(self.streams(features), self.get_buffer("aggregation"))
 
 
 @torch.no_grad()
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights of a module anew, in the order of its parts, from the generator alone."""
-    require_weights(module.parameters())
+def initialize(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw all weights of a module from the generator alone, in the order of its submodules."""
+    require_memory(module.parameters())
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             gain = part.gain if isinstance(part, Head) else HIDDEN_GAIN
@@ -72,20 +75,20 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             if part.bias is not None:
                 init.zeros_(part.bias)
         elif isinstance(part, nn.Embedding):
-            std = part.embedding_dim**-0.5  # vectors about as long as the one-hots they replace
+            std = part.embedding_dim**-0.5  # vectors of about the length of a one-hot
             _draw(part.weight, partial(init.normal_, std=std), generator)
         elif isinstance(part, nn.LayerNorm | nn.GroupNorm):
             part.reset_parameters()
-        elif isinstance(part, Spread):
-            part.log_std.fill_(part.start)
+        elif isinstance(part, GaussianHead):
+            part.log_std.fill_(part.initial_log_std)
         elif isinstance(part, nn.RNNBase):
-            _recurrent(part, generator)
+            _initialize_recurrent(part, generator)
         elif next(part.parameters(recurse=False), None) is not None:
-            raise TypeError(f"initialise does not know how weights of {type(part).__name__} begin")
+            raise TypeError(f"initialize does not support {type(part).__name__}")
 
 
-def _recurrent(part: nn.RNNBase, generator: torch.Generator) -> None:
-    """Every gate orthogonal. Forget gates begin open, so that the first things learned can be remembered."""
+def _initialize_recurrent(part: nn.RNNBase, generator: torch.Generator) -> None:
+    """Every gate orthogonal; biases 0, but 1 for the forget gates of an LSTM, which start open."""
     for name, weights in part.named_parameters():
         if name.startswith("weight"):
             for gate in weights.chunk(len(weights) // part.hidden_size):
@@ -97,6 +100,6 @@ def _recurrent(part: nn.RNNBase, generator: torch.Generator) -> None:
 
 
 def _draw(weights: Tensor, fill: Callable[..., Tensor], generator: torch.Generator) -> None:
-    """Draw on the generator's device, so that weights begin alike on every device."""
+    """Draw on the generator's device, so that initial weights are the same on every device."""
     drawn = torch.empty(weights.shape, dtype=weights.dtype, device=generator.device)
     weights.copy_(fill(drawn, generator=generator))

@@ -1,4 +1,4 @@
-"""Layers that all networks are made of, and the parts of an observation they read."""
+"""Modules that all networks consist of: the MLP, and encoders of single blocks of an observation."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from townlet.nets.spec import Activation, Network
 
 M = TypeVar("M", bound=nn.Module)
 
-MAX_VALUES: Final = 1 << 20  # of one index; larger ones are no names but numbers
+MAX_VALUES: Final = 1 << 20  # of one index, each with a vector of its own
 
 
-def require_weights(weights: Iterable[Tensor]) -> None:
+def require_memory(weights: Iterable[Tensor]) -> None:
     """Check that there is memory for these weights, their gradients and the two moments of an optimizer."""
     size = 4 * sum(one.numel() * one.element_size() for one in weights)
     what = f"a network of {size // 16:,} weights, with gradients and moments of the optimizer,"
     require(size, what, "lower network.hidden or other sizes of the network")
 
 
-def undrawn(kind: type[M], *args: int, **options: bool | str | int) -> M:
-    """A module of torch whose weights are 0 until `initialise` draws them: none come from global random state."""
+def uninitialized(kind: type[M], *args: int, **options: bool | str | int) -> M:
+    """A module of torch whose weights are 0 until `initialize` draws them: global random state is not used."""
     module = kind(*args, device="meta", **options)
     for part in module.modules():
-        require_weights(part.parameters(recurse=False))
+        require_memory(part.parameters(recurse=False))
         for name, weights in part.named_parameters(recurse=False):
             setattr(part, name, nn.Parameter(torch.zeros(weights.shape)))  # `to_empty` imports all of sympy first
     return module
 
 
-class Stack(nn.Sequential):
+class MLP(nn.Sequential):
     """Linear layers, each with an activation and optional layer normalization: [..., inputs] → [..., features]."""
 
     def __init__(self, inputs: int, widths: Sequence[int], activation: Activation, layer_norm: bool) -> None:
         layers: list[nn.Module] = []
         for before, width in zip((inputs, *widths), widths, strict=False):
             norm = [nn.LayerNorm(width)] if layer_norm else []
-            layers += [undrawn(nn.Linear, before, width), *norm, activation_module(activation, inplace=True)]
+            layers += [uninitialized(nn.Linear, before, width), *norm, activation_module(activation, inplace=True)]
         super().__init__(*layers)
         self.features = widths[-1] if widths else inputs
-        # Set where the stack is nothing but linear layers with an activation that works in place.
+        # Set if there are only linear layers and an activation that works in place.
         self.inplace = None if layer_norm or activation == "silu" else activation
         self._last = tuple(layers[-1:])  # in a tuple it is no second child
 
@@ -61,8 +61,8 @@ class Stack(nn.Sequential):
         return x
 
 
-class Take(nn.Module):
-    """Some numbers of the observation as they are: obs [B, D] → [B, features], a view."""
+class Slice(nn.Module):
+    """A range of the observation, unchanged: obs [B, D] → [B, features], a view."""
 
     def __init__(self, start: int, features: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Take(nn.Module):
 
 
 class Embed(nn.Module):
-    """Indices as vectors that are learned: obs [B, D] → [B, indices · width]. Each index has vectors of its own."""
+    """Learned embeddings of a block of indices: obs [B, D] → [B, indices · width]. Each index has its own table."""
 
     def __init__(self, block: Block, width: int) -> None:
         super().__init__()
@@ -83,70 +83,70 @@ class Embed(nn.Module):
                 f"block '{block.name}' is an index from {block.low:g} to {block.high:g}",
                 f"an index needs whole bounds and at most {MAX_VALUES} values; encode it otherwise",
             )
-        self.take = Take(block.start, block.size)
-        self.vectors = undrawn(nn.Embedding, block.size * int(values), width)
+        self.slice = Slice(block.start, block.size)
+        self.vectors = uninitialized(nn.Embedding, block.size * int(values), width)
         first = torch.arange(block.size) * int(values) - int(block.low)
         self.register_buffer("first", first, persistent=False)
         self.features = block.size * width
 
     def forward(self, obs: Tensor) -> Tensor:
-        index = self.take(obs).long() + self.get_buffer("first")
+        index = self.slice(obs).long() + self.get_buffer("first")
         return self.vectors(index).flatten(-2)  # type: ignore[no-any-return]
 
 
-class Picture(nn.Module):
-    """A block as pictures with values in [0, 1]: obs [B, D] → [B, *shape], or flat."""
+class Image(nn.Module):
+    """A block as images scaled to [0, 1]: obs [B, D] → [B, *shape], or flat."""
 
     def __init__(self, block: Block, flat: bool = False) -> None:
         super().__init__()
         if not block.high > block.low or block.high - block.low == float("inf"):
             raise TownletError(f"picture '{block.name}' has no range", "give its block a `low` and a `high`")
-        self.take, self.shape, self.flat = Take(block.start, block.size), block.shape, flat
+        self.slice, self.shape, self.flat = Slice(block.start, block.size), block.shape, flat
         self.low, self.scale = block.low, 1 / (block.high - block.low)
         self.features = block.size
 
     def forward(self, obs: Tensor) -> Tensor:
-        values: Tensor = self.take(obs)
+        values: Tensor = self.slice(obs)
         if self.low or self.scale != 1:
             values = (values - self.low) * self.scale
         if self.flat:
             return values
-        picture = torch.unflatten(values, -1, self.shape)
-        # With channels last in memory an update takes two thirds of the time; acting in a few rows takes no less.
-        return picture.contiguous(memory_format=torch.channels_last) if torch.is_grad_enabled() else picture
+        image = torch.unflatten(values, -1, self.shape)
+        # With channels last in memory a gradient step takes two thirds of the time; acting in a few rows gains nothing.
+        return image.contiguous(memory_format=torch.channels_last) if torch.is_grad_enabled() else image
 
 
-class Parts(nn.Module):
-    """Several readers of one observation side by side: obs [B, D] → [B, features]."""
+class Concat(nn.Module):
+    """Concatenated features of several encoders of one observation: obs [B, D] → [B, features]."""
 
     def __init__(self, parts: Iterable[nn.Module]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
-        self.features = sum(width(part) for part in self.parts)
+        self.features = sum(feature_count(part) for part in self.parts)
 
     def forward(self, obs: Tensor) -> Tensor:
         return torch.cat([part(obs) for part in self.parts], -1)
 
 
-def width(module: nn.Module) -> int:
-    """How many features a module of ours hands on."""
+def feature_count(module: nn.Module) -> int:
+    """The number of features that an encoder returns."""
     found = getattr(module, "features", None)
     if not isinstance(found, int):
-        raise TypeError(f"{type(module).__name__} does not say how many features it has")
+        raise TypeError(f"{type(module).__name__} has no attribute `features`")
     return found
 
 
-def readers(blocks: Iterable[Block], spec: Network) -> list[nn.Module]:
-    """One reader per kind of block: values as they are, neighbours together; indices as vectors; pictures flat."""
-    found: list[nn.Module] = []
+def block_encoders(blocks: Iterable[Block], spec: Network) -> list[nn.Module]:
+    """Encoders of blocks: values unchanged (adjacent blocks in one slice), indices embedded, images flat."""
+    encoders: list[nn.Module] = []
     for block in blocks:
-        last = found[-1] if found else None
+        last = encoders[-1] if encoders else None
         if block.kind == "index":
-            found.append(Embed(block, spec.embedding))
+            encoders.append(Embed(block, spec.embedding))
         elif block.kind == "picture":
-            found.append(Picture(block, flat=True))
-        elif isinstance(last, Take) and last.start + last.features == block.start:
-            found[-1] = Take(last.start, last.features + block.size)
+            encoders.append(Image(block, flat=True))
+        elif isinstance(last, Slice) and last.start + last.features == block.start:
+            encoders[-1] = Slice(last.start, last.features + block.size)
         else:
-            found.append(Take(block.start, block.size))
-    return found
+            encoders.append(Slice(block.start, block.size))
+    return encoders

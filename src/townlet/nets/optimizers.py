@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from townlet.contract.crew import SOLO, Crew
 from townlet.contract.restore import copy_into
 from townlet.contract.state import State
-from townlet.nets.fused import adam_
+from townlet.nets.kernels import adam_
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 WEIGHT_DECAY: Final = {"adam": 0.0, "adamw": 0.01}
-# Moments of units that died shrink without end, and a processor takes many times as long for numbers below 1e-38: an
-# update of 256-256 took twice its time because of them. Every so many steps they are set to 0.
+# Moments of dead units shrink towards 0, and a CPU is many times slower with denormal numbers (below 1e-38): a gradient
+# step of 256-256 took twice its time because of them. Every so many steps they are set to 0.
 FLUSH_EVERY: Final = 128
 NEGLIGIBLE: Final = {"exp_avg": 1e-25, "exp_avg_sq": 1e-33}
 
@@ -78,12 +78,12 @@ class FlatOptimizer:
         self.gradient.zero_()
 
     def gradients(self) -> State:
-        """The gradient by the names of the parameters; live."""
+        """The gradient by the names of the parameters, not copied."""
         return dict(zip(self._names, _views(self.gradient, self._parameters), strict=True))
 
     @torch.no_grad()
     def step(self, max_norm: float | None = None) -> Tensor:
-        """Update the parameters; the gradient is scaled to `max_norm` where it is longer. Its norm before that []."""
+        """Make a gradient step, with the gradient scaled down to `max_norm`. Returns its norm [] before that."""
         if any(parameter.grad is not view for parameter, view in zip(self._parameters, self._grads, strict=True)):
             raise RuntimeError("a gradient was replaced: call zero_grad() of this optimizer, not of the module")
         gradient = self._crew.add_up(self.gradient)
@@ -116,7 +116,7 @@ class FlatOptimizer:
             moment.masked_fill_(moment.abs() < NEGLIGIBLE[name], 0.0)
 
     def state(self) -> State:
-        """Step count and moments by the names of the parameters; live."""
+        """Step count and moments by the names of the parameters, not copied."""
         if not self._moments:
             return {}
         views = {name: _views(moment, self._parameters) for name, moment in self._moments.items()}
@@ -131,7 +131,7 @@ class FlatOptimizer:
 
 
 def weights(module: nn.Module) -> State:
-    """Parameters and buffers of the module by name; live."""
+    """Parameters and buffers of the module by name, not copied."""
     return {name: value.detach() for name, value in module.state_dict(keep_vars=True).items()}
 
 

@@ -1,4 +1,4 @@
-"""What a recipe may say about a network. Sizes of inputs never stand here: they come from the observation."""
+"""Settings of networks in recipes. Input sizes are not among them: they follow from the observation."""
 
 from __future__ import annotations
 
@@ -24,124 +24,124 @@ CNN_FEATURES: Final = {"nature": 512, "impala": 256}
 
 
 class RecurrentSpec(Model):
-    """A memory behind the encoder: what was seen earlier can still count."""
+    """A recurrent layer after the encoder."""
 
     kind: Literal["lstm", "gru"] = Field(
-        "lstm", description="lstm keeps things longest; gru has a quarter fewer weights and is about as much faster."
+        "lstm", description="lstm remembers longest; gru has a quarter fewer weights and is about as much faster."
     )
     size: Width = Field(
-        256, description="Width of what is remembered. Raise it to remember more; time grows with its square."
+        256, description="Width of the hidden state. Higher remembers more; time grows with its square."
     )
     after: Widths = Field(
-        (128,), description="Layers behind the memory. More or wider ones can say more about it, and cost more."
+        (128,), description="Widths of the layers after it. More and wider layers can express more, and cost more."
     )
 
 
 class Network(Model):
-    """What all networks have."""
+    """Settings that all networks have."""
 
     activation: Activation = Field(
-        "relu", description="Bend of every layer. relu is fastest, tanh keeps features in [−1, 1], silu is smooth."
+        "relu", description="Activation function. relu is fastest, tanh keeps features in [−1, 1], silu is smooth."
     )
     layer_norm: bool = Field(
-        False, description="Normalise every layer: steadier with high learning rates, a fifth to a half slower."
+        False, description="Layer normalization: steadier with high learning rates, a fifth to a half slower."
     )
     embedding: Width = Field(
-        32, description="Width of the vector that stands for each value of a discrete observation. Raise it for many."
+        32, description="Width of the embedding of each value of a discrete observation. Raise it for many values."
     )
     recurrent: RecurrentSpec | None = Field(
-        None, description="A memory of earlier steps. Add it when one moment does not show enough to decide."
+        None, description="A recurrent layer. Add it where one observation does not show enough to decide."
     )
 
     @property
-    def remembers(self) -> bool:
-        """Whether earlier steps can still count."""
+    def is_recurrent(self) -> bool:
+        """Whether the network has a hidden state."""
         return self.recurrent is not None
 
 
 class Layered(Network):
-    """A network that ends in plain layers."""
+    """Settings of networks that end in an MLP."""
 
     hidden: Size | Widths = Field(
         (128, 128),
         description="Widths of the layers, or tiny (64), small (128, 128), medium (256, 256), large (512, 512). "
-        "Wider ones can learn more, need more examples and more time.",
+        "Wider layers can learn more, but need more data and more time.",
     )
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The layers in figures."""
+        """Widths of the layers, with a named size resolved."""
         return SIZES[self.hidden] if isinstance(self.hidden, str) else self.hidden
 
 
 class MlpSpec(Layered):
-    """Plain layers over the whole observation."""
+    """MLP over the whole observation."""
 
     name: Literal["mlp"] = "mlp"
 
 
 class KeypointsSpec(Layered):
-    """Plain layers over where things are as seen from the agent, so that what is learned holds on other maps."""
+    """MLP over positions of things relative to the agent, so that what is learned transfers to other maps."""
 
     name: Literal["keypoints"] = "keypoints"
 
 
 class PlacesSpec(Layered):
-    """Plain layers over what is seen and where each kind of thing was last seen: a memory that need not be learned."""
+    """MLP over what is in view and where each kind of thing was last seen: a memory that need not be learned."""
 
     name: Literal["places"] = "places"
-    recurrent: None = Field(None, description="The notebook is the memory; there is no other.")
+    recurrent: None = Field(None, description="Always null: the map memory takes its place.")
 
     @property
-    def remembers(self) -> bool:
-        """It does, by itself."""
+    def is_recurrent(self) -> bool:
+        """True: the map memory is its hidden state."""
         return True
 
 
 class Spatial(Layered):
-    """Convolutions over windows and maps, a small encoder for every other part."""
+    """Convolutions over windows and maps, a small encoder for every other block."""
 
     channels: Widths = Field(
         (16, 32),
         description="Channels of the 3×3 convolutions over windows and maps. More layers see farther, more channels "
-        "tell more apart; both cost time.",
+        "distinguish more; both cost time.",
     )
-    features: Width = Field(128, description="What a window or map is summed up in. Raise it for large windows.")
-    parts: Width = Field(32, description="What every other part is summed up in. Raise it for many meters or kinds.")
+    features: Width = Field(128, description="Features of each window or map. Raise it for large windows.")
+    parts: Width = Field(32, description="Features of every other block. Raise it for many meters or kinds.")
 
 
 class SpatialSpec(Spatial):
-    """Convolutions over windows and maps, an encoder for every other part, then plain layers over all."""
+    """Convolutions over windows and maps, an encoder for every other block, then an MLP over all."""
 
     name: Literal["spatial"] = "spatial"
     hidden: Size | Widths = Field(
-        (128,), description="Layers over all parts together, before a memory. Wider ones relate more of them."
+        (128,), description="Widths of the layers over all blocks, before a recurrent one. Wider layers relate more."
     )
 
 
 class SpatialRecurrentSpec(Spatial):
-    """The network for partial towns: parts → LSTM of 256 → 128."""
+    """The network for partially observable towns: blocks → LSTM of 256 → 128."""
 
     name: Literal["spatial_recurrent"] = "spatial_recurrent"
     hidden: Size | Widths = Field(
-        (), description="Layers between the parts and the memory; none by default. Add some to relate parts first."
+        (), description="Widths of the layers between the blocks and the recurrent layer; none by default."
     )
     recurrent: RecurrentSpec | None = Field(
-        RecurrentSpec(), description="The memory. Make it smaller to train faster; null takes it away."
+        RecurrentSpec(), description="The recurrent layer. A smaller one trains faster; null removes it."
     )
 
 
 class CnnSpec(Network):
-    """Convolutions over pictures: `nature` (Mnih et al. 2015) or `impala` with residuals (Espeholt et al. 2018)."""
+    """Convolutions over images: `nature` (Mnih et al. 2015) or `impala` with residuals (Espeholt et al. 2018)."""
 
     name: Literal["nature", "impala"] = "nature"
     channels: Widths | None = Field(
         None,
         description="By default 32, 64, 64 for nature (always three) and 16, 32, 32 for impala. "
-        "Raise them for detailed pictures; time grows with them.",
+        "Raise them for detailed images; time grows with them.",
     )
     features: Width | None = Field(
-        None, description="Width of the layer behind the pictures; by default 512 for nature and 256 for impala."
+        None, description="Width of the layer after the convolutions; by default 512 for nature and 256 for impala."
     )
 
     @model_validator(mode="after")
@@ -152,12 +152,12 @@ class CnnSpec(Network):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Channels of the convolutions, in figures."""
+        """Channels of the convolutions, with defaults resolved."""
         return self.channels or CNN_CHANNELS[self.name]
 
     @property
     def width(self) -> int:
-        """Width of the layer behind them, in figures."""
+        """Width of the layer after them, with defaults resolved."""
         return self.features or CNN_FEATURES[self.name]
 
 

@@ -150,7 +150,7 @@ def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
         fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
         raise Mistakes([Mistake(f"{ANY} is no environment, these are settings for any", fix, node.where("env"))])
     try:
-        spec = without_voids(recipe.env, recipe.gym) if recipe.network.remembers else recipe.gym
+        spec = without_voids(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
         arena = GymArena(recipe.env, spec, recipe.reward_threshold)
         arena.look()
     except TownletError as error:

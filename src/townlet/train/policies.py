@@ -97,7 +97,7 @@ class TrainedPolicy:
         Here observations are as the agent sees them, brought to size already.
         """
         steps = obs.unsqueeze(1) if self.hidden else obs  # without memory moments are as good as rows
-        outputs = self.whole(steps, cast(Any, self.whole).start(steps.shape[-2]))
+        outputs = self.whole(steps, cast(Any, self.whole).initial_hidden(steps.shape[-2]))
         found: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
         return found.flatten()
 

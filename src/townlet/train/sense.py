@@ -33,7 +33,7 @@ def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collec
     A rule is left out where one of the parts that it compares was `mended`: its own mistake is told already.
     """
     said: list[tuple[tuple[str, ...], Iterator[Mistake]]] = [
-        (("agent", "network"), _memory(recipe, node)),
+        (("agent", "network"), _recurrent(recipe, node)),
         (("agent", "explore"), _bonus(recipe, node)),
         (("agent",), _settings(recipe, node, None if "rows" in mended else recipe.row_count)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _shares(recipe, node)),
@@ -67,10 +67,10 @@ def unused(recipe: Recipe, node: Node) -> Iterator[str]:
             yield f"{name} makes no use of {path}: what was said of it changes nothing."
 
 
-def _memory(recipe: Recipe, node: Node) -> Iterator[Mistake]:
-    agent, recurrent = entry(recipe.agent.name), recipe.network.remembers
+def _recurrent(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+    agent, recurrent = entry(recipe.agent.name), recipe.network.is_recurrent
     if agent.recurrent == "required" and not recurrent:
-        what = f"{agent.name} needs a network that remembers, and {recipe.network.name} does not"
+        what = f"{agent.name} needs a recurrent network, and {recipe.network.name} is not one"
         yield Mistake(what, "take network spatial_recurrent, or add network.recurrent", node.where("agent", "name"))
     if agent.recurrent == "no" and agent.uses_network and recurrent:
         instead = next((e.name for e in entries() if e.kind == agent.kind and e.recurrent != "no"), "")

@@ -20,7 +20,7 @@ from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Binary, Discrete
 from townlet.memory.rollout import Minibatch
 from townlet.nets import activations
-from townlet.nets.heads import initialise
+from townlet.nets.heads import initialize
 from townlet.nets.optimizers import FlatOptimizer
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
@@ -33,7 +33,7 @@ Gradients = dict[str, Tensor]
 
 def actor_critic(spec: NetworkSpec, actions: int, shared: bool, log_std: float | None = None) -> ActorCritic:
     network = ActorCritic(spec, LAYOUT, actions, shared, log_std)
-    initialise(network, Streams(3).torch("network"))
+    initialize(network, Streams(3).torch("network"))
     return network
 
 
@@ -120,7 +120,7 @@ def test_gradients_add_up_and_tanh_of_numpy_is_that_of_torch(arm: bool, monkeypa
     assert found is not None
     mlp = AnalyticMLP(found)
     for part in torch.randn(40, INPUTS, generator=torch.Generator().manual_seed(1)).chunk(2):
-        outputs, value, _ = readable(part, readable.start(len(part)))
+        outputs, value, _ = readable(part, readable.initial_hidden(len(part)))
         (outputs.sum() + 2 * value.sum()).backward()
         logits, values = mlp.forward(part)
         torch.testing.assert_close(logits, outputs.detach(), rtol=1e-5, atol=1e-6)

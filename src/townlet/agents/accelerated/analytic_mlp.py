@@ -16,8 +16,8 @@ from torch.nn.functional import linear
 from townlet.agents.actor_critic import ActorCritic, Branch
 from townlet.nets.activations import ACTIVATION_GRAD, InPlace, activate_
 from townlet.nets.body import Body
-from townlet.nets.fused import linear_relu
-from townlet.nets.layers import Stack
+from townlet.nets.kernels import linear_relu
+from townlet.nets.layers import MLP
 
 
 class MLPSpec(NamedTuple):
@@ -43,7 +43,7 @@ def mlp_specs(network: ActorCritic) -> list[MLPSpec] | None:
 
 def _mlp_spec(body: Body, *heads: nn.Module) -> MLPSpec | None:
     stack = body.encoder
-    if body.core is not None or not isinstance(stack, Stack) or stack.inplace is None:
+    if body.core is not None or not isinstance(stack, MLP) or stack.inplace is None:
         return None
     linear_heads = [head for head in heads if isinstance(head, nn.Linear)]
     if len(linear_heads) < len(heads):

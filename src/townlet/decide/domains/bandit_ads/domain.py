@@ -15,8 +15,8 @@ from townlet.config.model import Model
 from townlet.decide.domain import Baseline, Choice, Column, Domain, PolicyKind, Report, Row, Scene, Sight, Verdicts
 from townlet.decide.domains.bandit_ads.visitors import ADS, TRAITS, Visitors
 from townlet.decide.wire import DecisionId, Reason, Said, Share, TerritoryId, Time, Version, schemas, understood
-from townlet.nets.heads import head, initialise
-from townlet.nets.layers import Stack
+from townlet.nets.heads import head, initialize
+from townlet.nets.layers import MLP
 
 NEVER: Final = -1e18
 REASONS: Final = ("worth_showing", "not_worth_showing", "no_budget")
@@ -78,7 +78,7 @@ class Clicks(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = Stack(TRAITS, (32,), "relu", layer_norm=False)
+        self.body = MLP(TRAITS, (32,), "relu", layer_norm=False)
         self.score = head(32, ADS, NEARLY_ALIKE)
 
     def forward(self, traits: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def _inputs(scene: Scene, time: Numbers, verdicts: Verdicts) -> tuple[NDArray[np
 
 def _network(generator: Generator) -> nn.Module:
     network = Clicks()
-    initialise(network, generator)
+    initialize(network, generator)
     return network
 
 

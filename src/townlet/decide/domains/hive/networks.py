@@ -16,8 +16,8 @@ from townlet.decide.domain import PolicyKind, Scene, Verdicts
 from townlet.decide.domains.hive.chances import plain_chances
 from townlet.decide.domains.hive.chunks import CHUNKS, TYPES
 from townlet.decide.domains.hive.features import FEATURES, OF_ACTION, by_action, candidates, summary
-from townlet.nets.heads import head, initialise
-from townlet.nets.layers import Stack
+from townlet.nets.heads import head, initialize
+from townlet.nets.layers import MLP
 from townlet.sim.compiled import compiled
 
 NEARLY_ALIKE: Final = 0.01  # the gain of last layers, so that first policies choose nearly uniformly
@@ -28,8 +28,8 @@ class Plain(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = Stack(FEATURES, (32, 16), "relu", layer_norm=False)
-        self.chunk_body = Stack(16, (32,), "relu", layer_norm=False)
+        self.body = MLP(FEATURES, (32, 16), "relu", layer_norm=False)
+        self.chunk_body = MLP(16, (32,), "relu", layer_norm=False)
         self.chunk = head(32, CHUNKS, NEARLY_ALIKE)
         self.combat = head(16, 1, NEARLY_ALIKE)
 
@@ -51,7 +51,7 @@ class Candidates(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = Stack(OF_ACTION, (32, 16), "relu", layer_norm=False)
+        self.body = MLP(OF_ACTION, (32, 16), "relu", layer_norm=False)
         self.score = head(16, 1, NEARLY_ALIKE)
 
     def forward(self, features: Tensor, candidates: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def _candidates(generator: Generator) -> nn.Module:
 
 
 def _drawn(network: nn.Module, generator: Generator) -> nn.Module:
-    initialise(network, generator)
+    initialize(network, generator)
     return network
 
 

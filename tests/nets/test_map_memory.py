@@ -1,4 +1,4 @@
-"""The notebook knows where things were last seen, and nothing of another life."""
+"""The memory knows where things were last seen, and nothing of another life."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from townlet import load_world
 from townlet.contract.layout import Layout
 from townlet.errors import TownletError
-from townlet.nets.body import build_body, initialise
-from townlet.nets.places import Glance, Notebook
+from townlet.nets.body import build_body
+from townlet.nets.heads import initialize
+from townlet.nets.map_memory import MapEncoder, MapMemory
 from townlet.nets.spec import PlacesSpec
 
 SPEC = PlacesSpec(hidden=(8,))
@@ -38,7 +39,7 @@ def look(x: int, y: int, things: dict[int, tuple[int, int]]) -> torch.Tensor:
 
 
 def told_of(told: torch.Tensor) -> list[list[float]]:
-    """What the notebook tells of each kind: the turn along x and y, how close it is, and whether it is known."""
+    """What the memory tells of each kind: the turn along x and y, how close it is, and whether it is known."""
     return told[0, : KINDS * 4].view(KINDS, 4).tolist()
 
 
@@ -52,35 +53,35 @@ def bearings(offsets: dict[int, tuple[int, int]]) -> list[Any]:
 
 
 def test_a_thing_out_of_sight_is_where_it_was() -> None:
-    glance = Glance(SPEC, LAYOUT)
-    notebook = Notebook(glance)
+    encoder = MapEncoder(SPEC, LAYOUT)
+    memory = MapMemory(encoder)
     things = {0: (1, 1), 2: (8, 8)}
-    told, hidden = notebook(glance(look(2, 2, things)), torch.zeros(1, notebook.hidden))
+    told, hidden = memory(encoder(look(2, 2, things)), torch.zeros(1, memory.hidden))
     assert told_of(told) == bearings({0: (-1, -1)})
     for x in range(3, 8):
-        told, hidden = notebook(glance(look(x, 2, things)), hidden)
+        told, hidden = memory(encoder(look(x, 2, things)), hidden)
         assert told_of(told) == bearings({0: (1 - x, -1)})
-    told, hidden = notebook(glance(look(7, 7, things)), hidden)
+    told, hidden = memory(encoder(look(7, 7, things)), hidden)
     assert told_of(told) == bearings({0: (-6, -6), 2: (1, 1)})
 
 
-def test_a_fresh_row_has_an_empty_notebook() -> None:
-    glance = Glance(SPEC, LAYOUT)
-    notebook = Notebook(glance)
-    _, hidden = notebook(glance(look(2, 2, {0: (1, 1)})), torch.zeros(1, notebook.hidden))
-    told, _ = notebook(glance(look(8, 8, {})), hidden, torch.tensor([True]))
+def test_a_fresh_row_has_an_empty_memory() -> None:
+    encoder = MapEncoder(SPEC, LAYOUT)
+    memory = MapMemory(encoder)
+    _, hidden = memory(encoder(look(2, 2, {0: (1, 1)})), torch.zeros(1, memory.hidden))
+    told, _ = memory(encoder(look(8, 8, {})), hidden, torch.tensor([True]))
     assert told_of(told) == bearings({})
 
 
 def test_it_knows_on_which_side_it_has_never_looked() -> None:
     """On a map of 9×9 from (2, 2) a window of 5×5 shows the corner of 25 cells."""
-    glance = Glance(SPEC, LAYOUT)
-    notebook = Notebook(glance)
+    encoder = MapEncoder(SPEC, LAYOUT)
+    memory = MapMemory(encoder)
     unseen = slice(KINDS * 4, KINDS * 4 + 4)  # left, up, right, down
-    told, hidden = notebook(glance(look(2, 2, {})), torch.zeros(1, notebook.hidden))
+    told, hidden = memory(encoder(look(2, 2, {})), torch.zeros(1, memory.hidden))
     assert (told[0, unseen] * 81).tolist() == pytest.approx([2 * 4, 2 * 4, 2 * 4 + 4 * 9, 2 * 4 + 4 * 9])
     for x in range(3, 7):
-        told, hidden = notebook(glance(look(x, 2, {})), hidden)
+        told, hidden = memory(encoder(look(x, 2, {})), hidden)
     assert (told[0, unseen] * 81).tolist() == pytest.approx([6 * 4, 0, 2 * 4, 4 * 9])  # the upper 5 rows are known
 
 
@@ -89,7 +90,7 @@ def test_it_knows_on_which_side_it_has_never_looked() -> None:
 def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float) -> None:
     chance = torch.Generator().manual_seed(seed)
     body = build_body(SPEC, LAYOUT)
-    initialise(body, torch.Generator().manual_seed(1))
+    initialize(body, torch.Generator().manual_seed(1))
     obs = torch.zeros(steps, rows, LAYOUT.size)
     for t in range(steps):
         for row in range(rows):
@@ -102,12 +103,14 @@ def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float)
         single, hidden = body(obs[t], hidden, fresh[t])
         torch.testing.assert_close(whole[t], single)
     torch.testing.assert_close(after, hidden)
-    torch.testing.assert_close(body.remember(obs, torch.zeros_like(hidden), fresh), body(obs, hidden * 0, fresh)[1])
+    torch.testing.assert_close(
+        body.advance_hidden(obs, torch.zeros_like(hidden), fresh), body(obs, hidden * 0, fresh)[1]
+    )
 
 
-def test_the_foggy_town_can_be_noted_and_the_standard_town_not() -> None:
+def test_the_foggy_town_suits_a_map_memory_and_the_standard_town_does_not() -> None:
     assert build_body(PlacesSpec(), load_world("town-foggy").layout).hidden == 15 * 5 + 8 * 8
     with pytest.raises(TownletError, match="window_typed"):
         build_body(PlacesSpec(), load_world("town").layout)
-    with pytest.raises(TownletError, match="cannot reckon"):
+    with pytest.raises(TownletError, match="as many axes as the map"):
         build_body(PlacesSpec(), Layout.of(("window_typed", (5, 5, 4), 0.0, 1.0), ("position", (2,), 0.0, 1.0)))

@@ -8,7 +8,7 @@ import torch
 from nets.layouts import make, observations
 from townlet.contract.layout import Layout
 from townlet.errors import TownletError
-from townlet.nets.pictures import Residual
+from townlet.nets.convolutional import ResidualBlock
 from townlet.nets.spec import CnnSpec, MlpSpec, NetworkSpec
 from townlet.world.load import load
 
@@ -22,13 +22,13 @@ def test_nature_has_the_weights_of_the_paper() -> None:
     convs = (4 * 64 * 32 + 32) + (32 * 16 * 64 + 64) + (64 * 9 * 64 + 64)
     assert sum(w.numel() for w in body.parameters()) == convs + 3136 * 512 + 512
     assert body.features == 512
-    assert body(observations(picture(4, 84, 84), 2), body.start(2))[0].shape == (2, 512)
+    assert body(observations(picture(4, 84, 84), 2), body.initial_hidden(2))[0].shape == (2, 512)
 
 
 @pytest.mark.parametrize("shape", [(3, 7, 7), (1, 16, 5), (3, 64, 64), (2, 1, 1)])
 def test_impala_reads_pictures_of_any_size(shape: tuple[int, int, int]) -> None:
     body = make(CnnSpec(name="impala"), picture(*shape))
-    assert body(observations(picture(*shape), 2), body.start(2))[0].shape == (2, 256)
+    assert body(observations(picture(*shape), 2), body.initial_hidden(2))[0].shape == (2, 256)
 
 
 def test_impala_has_two_residuals_in_each_of_three_blocks() -> None:
@@ -39,7 +39,7 @@ def test_impala_has_two_residuals_in_each_of_three_blocks() -> None:
 
 
 def test_residuals_add_to_what_they_are_given() -> None:
-    block = Residual(2, CnnSpec(name="impala"))  # weights are zero before they are drawn
+    block = ResidualBlock(2, CnnSpec(name="impala"))  # weights are zero before they are drawn
     x = torch.linspace(-1, 1, 2 * 3 * 3).reshape(1, 2, 3, 3)
     assert torch.equal(block(x.clone()), x)
 
@@ -48,8 +48,8 @@ def test_residuals_add_to_what_they_are_given() -> None:
 def test_pictures_in_bytes_and_in_shares_look_the_same(spec: NetworkSpec) -> None:
     in_bytes, in_shares = make(spec, picture(1, 8, 8)), make(spec, picture(1, 8, 8, high=1.0))
     obs = observations(picture(1, 8, 8), 3)
-    one, _ = in_bytes(obs, in_bytes.start(3))
-    two, _ = in_shares(obs / 255, in_shares.start(3))
+    one, _ = in_bytes(obs, in_bytes.initial_hidden(3))
+    two, _ = in_shares(obs / 255, in_shares.initial_hidden(3))
     torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
     assert one.abs().max() < 100
 
@@ -61,7 +61,7 @@ def test_other_blocks_join_the_picture() -> None:
     obs = observations(layout, 1).repeat(3, 1)
     obs[1, 0] += 1
     obs[2, -1] = 5 - obs[2, -1]
-    features, _ = body(obs, body.start(3))
+    features, _ = body(obs, body.initial_hidden(3))
     assert (features[0] != features[1]).any()
     assert (features[0] != features[2]).any()
 
@@ -73,7 +73,7 @@ def test_small_pictures_are_not_for_nature() -> None:
 
 
 def test_a_town_is_no_picture() -> None:
-    with pytest.raises(TownletError, match="looks at pictures and the observation has none"):
+    with pytest.raises(TownletError, match="needs a picture, and the observation has only"):
         make(CnnSpec(name="nature"), load("town").layout)
 
 

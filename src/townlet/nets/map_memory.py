@@ -1,0 +1,165 @@
+"""Map memory (network `places`): where each kind of thing was last seen, and which cells have been in view.
+
+A gated recurrent layer must learn to store positions, to keep them and to compute with them. Here that is built in,
+and only how to act on it is learned. In the spirit of the Neural Map (Parisotto and Salakhutdinov 2018), with one
+entry per kind of thing instead of one per cell.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from townlet.contract.layout import Layout
+from townlet.errors import TownletError
+from townlet.nets.keypoints import BlockKeypoints
+from townlet.nets.layers import Slice, block_encoders, feature_count
+from townlet.nets.spec import PlacesSpec
+
+WINDOW: Final = "window_typed"
+POSITION: Final = "position"
+
+
+class MapEncoder(nn.Module):
+    """Encodes the current observation [B, D] → [B, features]: keypoints of the window, agent's position, the rest."""
+
+    def __init__(self, spec: PlacesSpec, layout: Layout) -> None:
+        super().__init__()
+        for name in (WINDOW, POSITION):
+            if name not in layout:
+                what = f"network 'places' needs a block '{name}'; the observation has {', '.join(layout.names)}"
+                raise TownletError(what, "use mlp, or the observation `foggy`")
+        window, position = layout.block(WINDOW), layout.block(POSITION)
+        self.points, self.position = BlockKeypoints(window), Slice(position.start, position.size)
+        self.kinds, self.axes = self.points.kinds - 1, position.size
+        if not len(window.shape) - 1 == self.axes == len(position.grid):
+            what = f"the window has {len(window.shape) - 1} axes, the position {self.axes} in a grid of {position.grid}"
+            raise TownletError(
+                f"network 'places' needs a window and a position of as many axes as the map: {what}",
+                "use keypoints with `recurrent`",
+            )
+        self.window, self.grid = self.points.sizes, position.grid
+        others = (block for block in layout if block.name not in (WINDOW, POSITION))
+        self.readers = nn.ModuleList(block_encoders(others, spec))  # a name in checkpoints
+        self.features = self.points.features + self.axes + sum(feature_count(encoder) for encoder in self.readers)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return torch.cat([self.points(obs, None), self.position(obs), *(encoder(obs) for encoder in self.readers)], -1)
+
+
+class MapMemory(nn.Module):
+    """Stores the last sighting of each kind and the cells that were in view: encodings [.., B, E] → [.., B, features].
+
+    An entry of a kind is a flag, its offset from the agent when it was last seen, and the agent's position then. The
+    features are the current bearings of all entries, how much of the map is unseen in each direction, and what the
+    encoder returned beside keypoints.
+    """
+
+    def __init__(self, encoder: MapEncoder) -> None:
+        super().__init__()
+        self.kinds, self.axes = encoder.kinds, encoder.axes
+        self.entry_size, self.cells = 1 + 2 * self.axes, prod(encoder.grid)
+        self.entries_size = self.kinds * self.entry_size
+        self.hidden = self.entries_size + self.cells
+        # An encoding is offsets [: flags_at], flags [flags_at : position_at], the agent's position and other features.
+        self.flags_at, self.position_at = self.axes * self.kinds, encoder.points.features
+        self.features = encoder.features - self.position_at + self.kinds * (self.axes + 2) + 2 * self.axes
+        self.grid, self.radius = encoder.grid, [side // 2 for side in encoder.window]
+        self.register_buffer("window", torch.tensor(encoder.window), persistent=False)
+        self.register_buffer("last_cell", torch.tensor(encoder.grid) - 1.0, persistent=False)
+        self.register_buffer("columns", torch.arange(max(encoder.grid), dtype=torch.float32), persistent=False)
+
+    def forward(self, x: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → features, hidden after the last step.
+
+        Rows that are fresh ([B] or [T, B] bool) begin an episode at that step, with a hidden state of zeros.
+        """
+        sequence = x if x.dim() == 3 else x.unsqueeze(0)
+        if fresh is not None:
+            fresh = fresh.view(sequence.shape[:2])
+        before = torch.unflatten(hidden[:, : self.entries_size], -1, (self.kinds, self.entry_size))
+        entries = self._latest(self._sightings(sequence), self._flags(sequence), before, fresh)
+        distances = self._column_distances(sequence)
+        viewed = self._viewed(distances, hidden[:, self.entries_size :], fresh)
+        parts = [
+            self._bearings(entries, self._position(sequence)),
+            self._unseen(distances, viewed),
+            sequence[..., self.position_at :],
+        ]
+        features = torch.cat(parts, -1)
+        return features if x.dim() == 3 else features[0], torch.cat([entries[-1].flatten(1), viewed[-1]], 1)
+
+    def _flags(self, x: Tensor) -> Tensor:
+        """Whether each kind is in view [.., B, kinds]."""
+        return x[..., self.flags_at : self.position_at] > 0
+
+    def _position(self, x: Tensor) -> Tensor:
+        """The agent's position [.., B, 1, axes] in [0, 1]."""
+        return x[..., self.position_at : self.position_at + self.axes].unsqueeze(-2)
+
+    def _sightings(self, x: Tensor) -> Tensor:
+        """The entry of each kind if it is in view at this step [.., B, kinds, entry]."""
+        offset = torch.unflatten(x[..., : self.flags_at], -1, (self.axes, self.kinds)).transpose(-1, -2)
+        here = self._position(x).expand_as(offset)
+        return torch.cat([torch.ones_like(offset[..., :1]), offset, here], -1)
+
+    def _latest(self, sightings: Tensor, flags: Tensor, before: Tensor, fresh: Tensor | None) -> Tensor:
+        """The latest entry of each kind at every step [T, B, kinds, entry]; those `before` the sequence have time 0."""
+        if len(flags) == 1:
+            before = before if fresh is None else before.masked_fill(fresh.view(-1, 1, 1), 0.0)
+            return torch.where(flags.unsqueeze(-1), sightings, before)
+        time = torch.arange(1, len(flags) + 1, device=sightings.device).view(-1, 1, 1)
+        last = (flags * time).cummax(0).values
+        index = last.unsqueeze(-1).expand(-1, -1, -1, self.entry_size)
+        latest = torch.cat([before.unsqueeze(0), sightings]).gather(0, index)
+        if fresh is None:
+            return latest
+        begun = (fresh.unsqueeze(-1) * time).cummax(0).values
+        return latest.masked_fill((last < begun).unsqueeze(-1), 0.0)
+
+    def _column_distances(self, x: Tensor) -> list[Tensor]:
+        """The signed distance of every column of the map from the agent in cells, for each axis [.., B, columns]."""
+        here = (self._position(x).squeeze(-2) * self.get_buffer("last_cell")).round()
+        columns = self.get_buffer("columns")
+        return [columns[:count] - here[..., axis, None] for axis, count in enumerate(self.grid)]
+
+    def _viewed(self, distances: list[Tensor], before: Tensor, fresh: Tensor | None) -> Tensor:
+        """1 for the cells that have been in view, at every step [T, B, cells]."""
+        in_view = before.new_ones(*distances[0].shape[:-1], 1)
+        for distance, radius in zip(reversed(distances), reversed(self.radius), strict=True):  # x runs fastest
+            column = (distance.abs() <= radius).to(before.dtype)
+            in_view = (in_view.unsqueeze(-1) * column.unsqueeze(-2)).flatten(-2)
+        viewed = []
+        for step, now in enumerate(in_view.unbind()):  # cummax takes many times as long, and ONNX does not have it
+            before = before if fresh is None else before.masked_fill(fresh[step].unsqueeze(-1), 0.0)
+            before = torch.maximum(before, now)
+            viewed.append(before)
+        return torch.stack(viewed)
+
+    def _unseen(self, distances: list[Tensor], viewed: Tensor) -> Tensor:
+        """The fraction of the map that was never in view, on either side of the agent by axis: [.., B, 2 axes]."""
+        cells = torch.unflatten(viewed, -1, self.grid[::-1])
+        before, after = [], []
+        for axis, distance in enumerate(distances):
+            others = [-1 - other for other in range(self.axes) if other != axis]
+            seen = cells.sum(others) if others else cells
+            columns = 1 / self.grid[axis] - seen / self.cells  # unseen
+            before.append((columns * (distance < 0)).sum(-1))
+            after.append((columns * (distance > 0)).sum(-1))
+        return torch.stack([*before, *after], -1)
+
+    def _bearings(self, entries: Tensor, position: Tensor) -> Tensor:
+        """Direction and closeness of each kind, zeros for those never seen: [.., B, kinds · (axes + 2)].
+
+        For each kind: the sign of its offset by axis times closeness, closeness 1 / (1 + steps to it), and the flag.
+        Near things get larger inputs than far ones; otherwise, with many entries, a network hardly learns to use the
+        thing beside the agent.
+        """
+        flag, offset, seen_from = torch.split(entries, [1, self.axes, self.axes], -1)
+        moved = (position - seen_from) * self.get_buffer("last_cell")
+        cells = (offset * self.get_buffer("window") - moved) * flag
+        closeness = flag / (1 + cells.abs().sum(-1, keepdim=True))
+        return torch.cat([cells.clamp(-1, 1) * closeness, closeness, flag], -1).flatten(-2)
