@@ -1,0 +1,398 @@
+"""Mathematical mistakes that are easy to make, and the fast test that catches each of them.
+
+Every mistake is planted into a copy of the sources, where its test must fail. No test of learning counts: agents often
+learn a toy in spite of a mistake. Each entry of the table is a title, `@` the test, `-` the text as it is in exactly
+one place of the sources, and `+` the mistake that takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TABLE = """
+entropy bonus with the wrong sign (ppo)
+@ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
+- - c.entropy * terms["entropy"].mean()
++ + c.entropy * terms["entropy"].mean()
+
+masked actions in the loss (ppo)
+@ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
+- family.of(outputs, batch.mask)  # masked
++ family.of(outputs, torch.ones_like(batch.mask))  # masked
+
+ratio not clipped (ppo)
+@ agents/test_ppo_losses.py::test_the_clipped_surrogate
+- ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
++ ratio * advantage)
+
+maximum of the clipped and unclipped objective (ppo)
+@ agents/test_ppo_losses.py::test_the_clipped_surrogate
+- -torch.minimum(ratio * advantage,
++ -torch.maximum(ratio * advantage,
+
+minimum of the clipped and unclipped value loss (ppo)
+@ agents/test_ppo_losses.py::test_the_value_loss
+- torch.maximum(value_loss, (clipped
++ torch.minimum(value_loss, (clipped
+
+recurrent state not reset at the start of an episode (ppo)
+@ agents/test_ppo_memory.py::test_seen_again_the_rollout_is_as_it_was_lived
+- self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
++ pass
+
+truncated episode bootstraps from the observation after the reset (ppo)
+@ agents/test_ppo.py::test_only_rows_cut_by_time_bootstrap_and_from_what_they_saw_last
+- self.network(ended.obs.index_select(0, index), hidden)[1]
++ self.network(step.obs.index_select(0, ended.rows.index_select(0, index)), hidden)[1]
+
+microbatches not weighted by their size (ppo)
+@ agents/test_ppo.py::test_a_minibatch_in_parts_gives_the_gradient_of_the_whole
+- len(index) / shard.total
++ 1.0
+
+terminated episode bootstraps (gae)
+@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+- following.masked_fill_(terminated, 0.0)
++ following.masked_fill_(terminated & truncated, 0.0)
+
+truncated episode does not bootstrap (gae)
+@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+- torch.where(truncated, self.bootstrap[:t], following, out=following)
++ following.masked_fill_(truncated, 0.0)
+
+truncated episode bootstraps from the next episode (gae)
+@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+- torch.where(truncated, self.bootstrap[:t], following, out=following)
++ pass
+
+advantages cross a truncation (gae)
+@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+- .masked_fill_(terminated | truncated, 0.0)
++ .masked_fill_(terminated, 0.0)
+
+λ in place of γ (gae)
+@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+- following, alpha=gamma, out=advantage)
++ following, alpha=gae_lambda, out=advantage)
+
+λ missing (gae)
+@ memory/test_rollout.py::test_advantages_are_those_of_the_definition
+- trace.fill_(gamma * gae_lambda)
++ trace.fill_(gamma)
+
+autoreset steps in minibatches (rollout)
+@ agents/test_void.py::test_void_steps_change_nothing_that_ppo_learns
+- real = self._real_index()
++ real = None
+
+log-density without −log σ (gaussian)
+@ agents/test_distributions.py::test_numbers_are_those_of_torch
+- 0.5 * away.square() + self.log_std + 0.5 * LOG_2PI
++ 0.5 * away.square() + 0.5 * LOG_2PI
+
+masked actions in the entropy (categorical)
+@ agents/test_distributions.py::test_probabilities_logarithms_and_entropy_by_hand
+- -(self.probs_by_action * self.log_probs).sum(0)
++ torch.special.entr(self._logits.softmax(-1)).sum(-1)
+
+masked actions in the maximum of a target
+@ agents/test_dqn_update.py::test_an_invalid_next_action_is_never_the_max
+- selection.masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
++ selection.argmax(-1, keepdim=True)
+
+target network not used (dqn)
+@ agents/test_dqn_update.py::test_double_lets_the_online_network_pick_and_the_target_value
+- self.target_network(obs, self._no_hidden)[0]
++ self.network(obs, self._no_hidden)[0]
+
+double Q-learning ranks by the target network (dqn)
+@ agents/test_dqn_update.py::test_double_lets_the_online_network_pick_and_the_target_value
+- self._q(batch.next_obs) if self.settings.double else next_values
++ next_values
+
+importance weights missing in the loss (dqn)
+@ agents/test_dqn_update.py::test_priorities_weigh_the_loss_and_follow_the_errors
+- losses = importance * losses
++ pass
+
+terminated episode bootstraps (dqn)
+@ agents/test_dqn_update.py::test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not
+- discount.masked_fill_(store.take("terminated", last), 0.0)
++ discount
+
+truncated episode bootstraps from the observation after the reset (dqn)
+@ agents/test_dqn_update.py::test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not
+- self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
++ step.obs
+
+soft update by the wrong share (dqn)
+@ agents/test_dqn_update.py::test_polyak_follows_by_a_share_at_every_update
+- self._target_vector.lerp_(self.optimizer.vector, self.settings.polyak)
++ self._target_vector.lerp_(self.optimizer.vector, 1 - self.settings.polyak)
+
+n-step return crosses the end of an episode
+@ agents/test_dqn_update.py::test_n_step_sums_rewards_and_stops_at_an_episode_end
+- stops = store.flat["ended"].take(path) | (self._ahead >= until_newest)
++ stops = self._ahead >= until_newest
+
+n-step return crosses from the newest step to the oldest
+@ memory/test_ring.py::test_around_the_end_of_the_ring_the_oldest_step_does_not_follow_the_newest
+- stops = store.flat["ended"].take(path) | (self._ahead >= until_newest)
++ stops = store.flat["ended"].take(path)
+
+γ instead of γⁿ
+@ agents/test_dqn_update.py::test_n_step_sums_rewards_and_stops_at_an_episode_end
+- self._powers.take(further + 1)
++ self._powers[1].repeat(len(index))
+
+importance weights with the wrong sign of β
+@ memory/test_priority.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
+- .pow_(-beta)
++ .pow_(beta)
+
+importance weights not normalized
+@ memory/test_priority.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
+- return index, (priority / priority.min())
++ return index, (priority * (len(index) / self._tree.total))
+
+priorities without the exponent α
+@ memory/test_priority.py::test_places_are_drawn_in_proportion_to_their_priority
+- .pow_(self.spec.alpha)
++ .pow_(1.0)
+
+off by one at the boundaries of the sum tree
+@ memory/test_sum_tree.py::test_like_a_plain_list
+- torch.searchsorted(ends, rest, right=True)
++ torch.searchsorted(ends, rest, right=False)
+
+burn-in in the loss (replay of windows)
+@ memory/test_sequence.py::test_an_episode_out_of_time_is_drawn_like_one_that_ended_by_death
+- valid=(self._position >= self.burn_in) & (self._position < self.burn_in + lengths)
++ valid=self._position < self.burn_in + lengths
+
+window reaches into the episode before (replay of windows)
+@ memory/test_sequence.py::test_a_window_is_what_happened
+- closed = ended[: self.burn_in] | (back > since_oldest)
++ closed = back > since_oldest
+
+gradient flows into the burn-in (drqn)
+@ agents/test_drqn.py::test_gradient_goes_back_through_time_and_never_into_burn_in
+-     @torch.no_grad()
+-     def _burn_in(
++     def _burn_in(
+
+padding in the loss (drqn)
+@ agents/test_drqn.py::test_padding_counts_for_nothing_in_the_loss
+- valid = windows.valid[burn_in:]
++ valid = torch.ones_like(windows.valid[burn_in:])
+
+recurrent state not reset at the end of an episode (drqn)
+@ agents/test_drqn.py::test_rows_that_end_forget_and_no_others
+- self.hidden.index_fill_(0, ended.rows, 0.0)
++ pass
+
+n-step return crosses the end of an episode (drqn)
+@ agents/test_drqn.py::test_n_step_targets_end_with_the_episode_and_with_the_window
+- torch.where(continues, targets[1:], next_value[:-1])
++ targets[1:]
+
+recurrent state not reset within a sequence
+@ nets/test_recurrent.py::test_a_beginning_cuts_a_sequence_in_two
+- memory = tuple(part.masked_fill(forgets[t], 0.0) for part in memory)
++ pass
+
+γ and λ swapped (pqn)
+@ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
+- self.last_value, s.gamma, s.trace
++ self.last_value, s.trace, s.gamma
+
+truncated episode bootstraps from the observation after the reset (pqn)
+@ agents/test_pqn.py::test_only_truncated_episodes_bootstrap_and_from_their_final_observation
+- self._max_q(ended.obs.index_select(0, index), ended.mask.index_select(0, index))
++ self._max_q(step.obs, step.mask).index_select(0, ended.rows.index_select(0, index))
+
+wrong sign of the policy gradient (reinforce)
+@ agents/test_reinforce.py::test_the_loss_of_one_step_by_hand
+- -policy.log_prob(steps.actions) * advantage
++ policy.log_prob(steps.actions) * advantage
+
+baseline not subtracted (reinforce)
+@ agents/test_reinforce.py::test_the_baseline_is_subtracted_from_the_returns
+- returns - self._baseline(returns, steps.value)
++ returns - 0 * self._baseline(returns, steps.value)
+
+terminated episode bootstraps (reinforce)
+@ agents/test_reinforce.py::test_only_truncated_episodes_bootstrap_and_from_their_final_observation
+- truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
+-         if self.settings
++ truncated = (step.truncated | step.terminated).index_select(0, ended.rows).nonzero().squeeze(1)
++         if self.settings
+
+reward-to-go not discounted (reinforce)
+@ memory/test_lives.py::test_every_step_of_an_episode_can_have_its_whole_return
+- torch.where(ended[t], bootstrap[t], following), alpha=gamma)
++ torch.where(ended[t], bootstrap[t], following))
+
+reward-to-go from the first step instead of the last (reinforce)
+@ memory/test_lives.py::test_every_step_of_an_episode_can_have_its_whole_return
+- for t in range(steps - 1, -1, -1):
++ for t in range(steps):
+
+terminated episode bootstraps (qlearning)
+@ agents/test_qlearning.py::test_an_update_by_hand
+- greedy_value(ranking, values, mask).masked_fill_(terminated, 0.0)
++ greedy_value(ranking, values, mask)
+
+double Q-learning with one table (qlearning)
+@ agents/test_qlearning.py::test_double_asks_the_other_table
+- values = table[1 - which, next_state] if
++ values = table[which, next_state] if
+
+truncated episode bootstraps from the observation after the reset (qlearning)
+@ agents/test_qlearning.py::test_a_truncated_episode_bootstraps_from_its_final_observation
+- next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
+-         mask
++ next_obs = step.obs
++         mask
+
+schedule of ε counted in updates
+@ explore/test_choose.py::test_a_schedule_in_steps_replaces_the_decay
+- (clock.env_steps - begin) / (end - begin)
++ (clock.updates - begin) / (end - begin)
+
+Gumbel noise with the wrong sign (softmax exploration)
+@ explore/test_choose.py::test_actions_are_as_frequent_as_they_are_probable
+- .sub_(self._crew.mine(waits).log())
++ .add_(self._crew.mine(waits).log())
+
+intrinsic reward not normalized (rnd)
+@ explore/test_bonus.py::test_reward_is_scaled_by_the_root_mean_square_of_all_novelty_so_far
+- error / self._square.sqrt().clamp(min=1e-8).float()
++ error
+
+gradient norm not limited
+@ nets/test_optimizers.py::test_only_a_gradient_longer_than_the_limit_is_scaled
+- gradient *= (max_norm / norm).clamp_(max=1.0)
++ gradient *= 1.0
+
+short gradients lengthened to the limit
+@ nets/test_optimizers.py::test_only_a_gradient_longer_than_the_limit_is_scaled
+- gradient *= (max_norm / norm).clamp_(max=1.0)
++ gradient *= max_norm / norm
+
+bias correction missing (adam)
+@ agents/test_ppo.py::test_every_optimizer_makes_its_own_step
+- self._step += 1
++ self._step.fill_(1e6)
+
+mean of the advantages not subtracted (dueling)
+@ nets/test_heads.py::test_dueling_by_hand
+- torch.eye(outputs) - 1 / outputs
++ torch.eye(outputs)
+
+gradient of the wrong term where the ratio is clipped (accelerated ppo)
+@ agents/accelerated/test_gradients.py::test_ppo
+- -unclipped * (unclipped <=
++ -unclipped * (unclipped >=
+
+gradient of the entropy bonus with the wrong sign (accelerated ppo)
+@ agents/accelerated/test_gradients.py::test_ppo
+- -entropy_coef * each
++ entropy_coef * each
+
+block of minibatches with the target network of its first one (accelerated dqn)
+@ agents/accelerated/test_minibatch_blocks.py::test_gradients
+- s.target_every - agent.counters.updates % s.target_every
++ s.updates
+
+truncated episodes bootstrap from the observation after the rollout (graphed ppo)
+@ train/test_whole.py::test_a_whole_round_writes_and_tells_the_same
+- agent.rollout.bootstrap.copy_(forward(truncated_obs)
++ agent.rollout.bootstrap.copy_(forward(next_obs)
+"""
+
+
+class Mistake(NamedTuple):
+    """A change of the sources, and the test that catches it."""
+
+    title: str
+    test: str  # file below tests, and name
+    old: str
+    new: str
+
+
+def mistakes() -> Iterator[Mistake]:
+    for entry in TABLE.strip().split("\n\n"):
+        title, *lines = entry.splitlines()
+        parts = {mark: "\n".join(line[2:] for line in lines if line[0] == mark) for mark in "@-+"}
+        yield Mistake(title, *parts.values())
+
+
+MISTAKES = tuple(mistakes())
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[Path, str]:
+    """The text of every module, by its path below src."""
+    return {path.relative_to(ROOT / "src"): path.read_text() for path in (ROOT / "src" / "townlet").rglob("*.py")}
+
+
+def places(sources: dict[Path, str], text: str) -> list[Path]:
+    """The modules that hold a text, once for each time."""
+    return [path for path, source in sources.items() for _ in range(source.count(text))]
+
+
+def test_every_mistake_can_be_planted_and_its_test_exists(sources: dict[Path, str]) -> None:
+    for mistake in MISTAKES:
+        found = places(sources, mistake.old)
+        assert len(found) == 1, f"{mistake.title}: its text is in {[*map(str, found)]}; adapt the table"
+        file, name = mistake.test.split("::")
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), f"{mistake.title}: there is no {mistake.test}"
+    assert len({mistake.title for mistake in MISTAKES}) == len(MISTAKES) > 55
+
+
+def run_tests(src: Path, *tests: str) -> tuple[int, str]:
+    """The exit status and the output of pytest on other sources."""
+    environment = os.environ | {
+        "PYTHONPATH": str(src), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "1000",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(src / "hypothesis"),
+    }  # fmt: skip
+    options = ("-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-n", "0", "-m", "not long")
+    command = [sys.executable, "-m", "pytest", *options, *(f"tests/{test}" for test in tests)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def copy_sources(to: Path) -> Path:
+    """Links to all sources; a module that is replaced leaves the original as it is."""
+    return shutil.copytree(ROOT / "src", to / "src", copy_function=os.symlink)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.title for mistake in MISTAKES])
+def test_a_planted_mistake_is_caught(mistake: Mistake, sources: dict[Path, str], tmp_path: Path) -> None:
+    (path,) = places(sources, mistake.old)
+    src = copy_sources(tmp_path)
+    (src / path).unlink()
+    (src / path).write_text(sources[path].replace(mistake.old, mistake.new))
+    status, output = run_tests(src, mistake.test)
+    assert status == 1, output
+    # It fails by what it asserts; a mistake that only breaks the code would prove nothing.
+    assert re.search(r"^FAILED \S+.* - (AssertionError|assert )", output, re.MULTILINE), output
+    assert not re.search(r"^ERROR ", output, re.MULTILINE), output
+
+
+@pytest.mark.long
+def test_without_a_mistake_the_same_tests_pass(tmp_path: Path) -> None:
+    status, output = run_tests(copy_sources(tmp_path), *sorted({mistake.test for mistake in MISTAKES}))
+    assert status == 0, output
