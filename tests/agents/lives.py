@@ -9,11 +9,11 @@ from torch import Tensor
 
 from townlet.agents.agent import Agent
 from townlet.agents.policy import Policy
+from townlet.buffers.rollout import Rollout
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.restore import copied
 from townlet.contract.vec_env import Seen, VecEnv
-from townlet.memory.rollout import Rollout
 
 
 class Life:

@@ -12,13 +12,13 @@ from agents.lives import Life, differences, success
 from agents.toys import Chain, Corridor
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
+from townlet.buffers.prioritized import PrioritySpec
 from townlet.config.schedule import Schedule
 from townlet.contract import conformance
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Seen
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeight, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
-from townlet.memory.priority import PrioritySpec
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -127,7 +127,7 @@ def test_an_environment_may_reuse_its_tensors() -> None:
     actions = agent.act(Seen(obs, mask))
     obs.fill_(7.0)
     agent.observe(env.step(actions), env.ended())
-    assert torch.equal(agent.memory.sample(1).obs, trained.seen.obs)
+    assert torch.equal(agent.buffer.sample(1).obs, trained.seen.obs)
 
 
 def test_a_weight_that_is_not_a_number_shows_in_the_figures() -> None:

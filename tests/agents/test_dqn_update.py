@@ -16,11 +16,11 @@ from agents.toys import Chain
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.q_network import QNetwork
+from townlet.buffers.prioritized import PrioritySpec
+from townlet.buffers.replay import Batch
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeight
-from townlet.memory.priority import PrioritySpec
-from townlet.memory.ring import Batch
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
@@ -131,14 +131,14 @@ def test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not(en
     write(agent.target_network, 3, [6.0, 2.0])
     write(agent.target_network, 0, [100.0, 100.0])  # where the next episode begins: must not matter
     live(agent, 2, ON, 1.0, 3, end=end)
-    assert targets(agent, agent.memory.sample(4)) == [expected] * 4
+    assert targets(agent, agent.buffer.sample(4)) == [expected] * 4
 
 
 def test_mask_of_the_last_observation_counts_where_an_episode_was_truncated() -> None:
     agent = table_agent()
     write(agent.target_network, 3, [6.0, 2.0])
     live(agent, 2, ON, 1.0, 3, end="truncated", valid=(False, True))
-    assert targets(agent, agent.memory.sample(4)) == [1 + 0.5 * 2] * 4
+    assert targets(agent, agent.buffer.sample(4)) == [1 + 0.5 * 2] * 4
 
 
 def test_one_update_moves_one_value_towards_its_target() -> None:
@@ -208,7 +208,7 @@ def test_n_step_sums_rewards_and_stops_at_an_episode_end() -> None:
         write(agent.target_network, place, [16.0, 16.0])
     for place, reward, end in ((1, 1.0, ""), (2, 2.0, ""), (3, 4.0, "terminated"), (1, 8.0, ""), (2, 3.0, "truncated")):
         live(agent, place, ON, reward, place + 1, end=end)
-    batch = agent.memory.sample(200)
+    batch = agent.buffer.sample(200)
     found = {(p, y) for p, y in zip(batch.obs.argmax(1).tolist(), targets(agent, batch), strict=True)}
     assert found == {
         (1, 1 + 0.5 * 2 + 0.25 * 16),
@@ -226,7 +226,7 @@ def test_priorities_weigh_the_loss_and_follow_the_errors() -> None:
     agent.learn()  # both are equally probable before their errors are known
     twin = table_agent(prioritized=PrioritySpec(alpha=1.0, beta=1.0), batch_size=64)
     twin.restore(agent.state())
-    batch = twin.memory.sample(64, 0.0, 1.0)
+    batch = twin.buffer.sample(64, 0.0, 1.0)
     errors = torch.where(batch.obs[:, 1] == 1, 0.5, 2.0)
     figures = agent.learn()
     assert figures is not None

@@ -13,12 +13,12 @@ from agents.toys import Chain, Corridor
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
+from townlet.buffers.sequence_replay import Windows
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Seen
 from townlet.errors import TownletError
 from townlet.explore.make import make_bonus
 from townlet.explore.spec import AdaptiveWeight, EpsilonSpec, ExploreSpec, FixedWeight, RndSpec
-from townlet.memory.sequence import Windows
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -86,7 +86,7 @@ def test_memory_and_its_parts_over_seeds(seed: int) -> None:
 
 
 def windows_of(trained: Life, batch: int = 12) -> Windows:
-    return agent_of(trained).memory.sample(batch)
+    return agent_of(trained).buffer.sample(batch)
 
 
 @pytest.mark.parametrize(("bptt", "reaches"), [(True, True), (False, False)])
@@ -135,7 +135,7 @@ def test_targets_are_those_of_the_target_network_over_the_same_steps(double: boo
     with torch.no_grad():
         for weight in agent.target_network.parameters():  # the two networks disagree
             weight.mul_(-1.5)
-        windows = agent.memory.sample(32, weight=0.5)
+        windows = agent.buffer.sample(32, weight=0.5)
         found = agent.window_targets(windows, agent.unroll(agent.network, windows))
         for row in range(32):
             online, target = (
@@ -156,7 +156,7 @@ def test_padding_counts_for_nothing_in_the_loss() -> None:
     agent = agent_of(trained)
     twin = agent_of(life(seed=5, sequence=6, burn_in=2, batch_size=64))
     twin.restore(agent.state())
-    windows = twin.memory.sample(64)
+    windows = twin.buffer.sample(64)
     with torch.no_grad():
         online = twin.unroll(twin.network, windows)
         targets = twin.window_targets(windows, online)
@@ -217,7 +217,7 @@ def test_intrinsic_reward_is_weighted_once() -> None:
     unweighted = twin.reward(step.obs)
     assert unweighted.min() > 0
     assert torch.equal(agent.intrinsic, unweighted)
-    reward = agent.memory.sample(512, agent.weight.value).reward[agent.settings.burn_in]
+    reward = agent.buffer.sample(512, agent.weight.value).reward[agent.settings.burn_in]
     assert set(reward.tolist()) == set((0.5 * unweighted).tolist())  # walking pays nothing else
 
 

@@ -81,7 +81,7 @@ def test_replay_keeps_a_byte_for_each_value_and_gives_back_what_was_seen() -> No
     kept = agent.state()["memory"]["storage"]["columns"]
     assert {name for name in kept if "obs" in name} == {"obs_bytes", "next_obs_bytes"}
     assert kept["obs_bytes"].dtype == torch.uint8
-    drawn = agent.memory.sample(64)
+    drawn = agent.buffer.sample(64)
     assert torch.isin(drawn.obs, torch.tensor([17.0, 200.0]) / 255).all()
 
 

@@ -61,32 +61,32 @@ microbatches not weighted by their size (ppo)
 + 1.0
 
 terminated episode bootstraps (gae)
-@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+@ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
 - following.masked_fill_(terminated, 0.0)
 + following.masked_fill_(terminated & truncated, 0.0)
 
 truncated episode does not bootstrap (gae)
-@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+@ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
 - torch.where(truncated, self.bootstrap[:t], following, out=following)
 + following.masked_fill_(truncated, 0.0)
 
 truncated episode bootstraps from the next episode (gae)
-@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+@ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
 - torch.where(truncated, self.bootstrap[:t], following, out=following)
 + pass
 
 advantages cross a truncation (gae)
-@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+@ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
 - .masked_fill_(terminated | truncated, 0.0)
 + .masked_fill_(terminated, 0.0)
 
 λ in place of γ (gae)
-@ memory/test_rollout.py::test_death_cuts_the_future_off_and_running_out_of_time_does_not
+@ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
 - following, alpha=gamma, out=advantage)
 + following, alpha=gae_lambda, out=advantage)
 
 λ missing (gae)
-@ memory/test_rollout.py::test_advantages_are_those_of_the_definition
+@ buffers/test_rollout.py::test_advantages_are_those_of_the_definition
 - trace.fill_(gamma * gae_lambda)
 + trace.fill_(gamma)
 
@@ -127,7 +127,7 @@ importance weights missing in the loss (dqn)
 
 terminated episode bootstraps (dqn)
 @ agents/test_dqn_update.py::test_truncated_bootstraps_from_what_was_seen_last_and_terminated_does_not
-- discount.masked_fill_(store.take("terminated", last), 0.0)
+- discount.masked_fill_(storage.take("terminated", last), 0.0)
 + discount
 
 truncated episode bootstraps from the observation after the reset (dqn)
@@ -142,48 +142,48 @@ soft update by the wrong share (dqn)
 
 n-step return crosses the end of an episode
 @ agents/test_dqn_update.py::test_n_step_sums_rewards_and_stops_at_an_episode_end
-- stops = store.flat["ended"].take(path) | (self._ahead >= until_newest)
-+ stops = self._ahead >= until_newest
+- last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
++ last = self._offsets >= steps_to_newest
 
 n-step return crosses from the newest step to the oldest
-@ memory/test_ring.py::test_around_the_end_of_the_ring_the_oldest_step_does_not_follow_the_newest
-- stops = store.flat["ended"].take(path) | (self._ahead >= until_newest)
-+ stops = store.flat["ended"].take(path)
+@ buffers/test_replay.py::test_the_oldest_step_does_not_follow_the_newest_in_a_full_buffer
+- last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
++ last = storage.flat["ended"].take(path)
 
 γ instead of γⁿ
 @ agents/test_dqn_update.py::test_n_step_sums_rewards_and_stops_at_an_episode_end
-- self._powers.take(further + 1)
-+ self._powers[1].repeat(len(index))
+- self._discounts.take(later_steps + 1)
++ self._discounts[1].repeat(len(index))
 
 importance weights with the wrong sign of β
-@ memory/test_priority.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
+@ buffers/test_prioritized.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
 - .pow_(-beta)
 + .pow_(beta)
 
 importance weights not normalized
-@ memory/test_priority.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
+@ buffers/test_prioritized.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
 - return index, (priority / priority.min())
 + return index, (priority * (len(index) / self._tree.total))
 
 priorities without the exponent α
-@ memory/test_priority.py::test_places_are_drawn_in_proportion_to_their_priority
+@ buffers/test_prioritized.py::test_indices_are_sampled_in_proportion_to_their_priority
 - .pow_(self.spec.alpha)
 + .pow_(1.0)
 
 off by one at the boundaries of the sum tree
-@ memory/test_sum_tree.py::test_like_a_plain_list
+@ buffers/test_sum_tree.py::test_like_a_plain_list
 - torch.searchsorted(ends, rest, right=True)
 + torch.searchsorted(ends, rest, right=False)
 
 burn-in in the loss (replay of windows)
-@ memory/test_sequence.py::test_an_episode_out_of_time_is_drawn_like_one_that_ended_by_death
-- valid=(self._position >= self.burn_in) & (self._position < self.burn_in + lengths)
-+ valid=self._position < self.burn_in + lengths
+@ buffers/test_sequence_replay.py::test_truncated_and_terminated_episodes_differ_in_the_discount_alone
+- valid=(self._positions >= self.burn_in) & (self._positions < self.burn_in + lengths)
++ valid=self._positions < self.burn_in + lengths
 
 window reaches into the episode before (replay of windows)
-@ memory/test_sequence.py::test_a_window_is_what_happened
-- closed = ended[: self.burn_in] | (back > since_oldest)
-+ closed = back > since_oldest
+@ buffers/test_sequence_replay.py::test_sampled_windows_match_the_script
+- outside = ended[: self.burn_in] | (offset > steps_to_oldest)
++ outside = offset > steps_to_oldest
 
 gradient flows into the burn-in (drqn)
 @ agents/test_drqn.py::test_gradient_goes_back_through_time_and_never_into_burn_in
@@ -239,12 +239,12 @@ terminated episode bootstraps (reinforce)
 +         if self.settings
 
 reward-to-go not discounted (reinforce)
-@ memory/test_lives.py::test_every_step_of_an_episode_can_have_its_whole_return
+@ buffers/test_episode_buffer.py::test_every_step_of_an_episode_can_have_its_whole_return
 - torch.where(ended[t], bootstrap[t], following), alpha=gamma)
 + torch.where(ended[t], bootstrap[t], following))
 
 reward-to-go from the first step instead of the last (reinforce)
-@ memory/test_lives.py::test_every_step_of_an_episode_can_have_its_whole_return
+@ buffers/test_episode_buffer.py::test_every_step_of_an_episode_can_have_its_whole_return
 - for t in range(steps - 1, -1, -1):
 + for t in range(steps):
 

@@ -14,9 +14,9 @@ from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import family
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import Coefficients, ppo_loss, ppo_terms
+from townlet.buffers.rollout import Minibatch
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Discrete
-from townlet.memory.rollout import Minibatch
 from townlet.nets.spec import MlpSpec
 
 torch.set_num_threads(1)

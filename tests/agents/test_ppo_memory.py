@@ -13,9 +13,9 @@ from townlet.agents import ppo
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import Categorical
 from townlet.agents.ppo import Ppo, PpoSettings
+from townlet.buffers import rollout
 from townlet.contract.counters import Counters
 from townlet.explore.spec import ExploreSpec, FixedWeight, RndSpec
-from townlet.memory import rollout
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 

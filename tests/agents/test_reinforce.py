@@ -17,12 +17,12 @@ from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import family
 from townlet.agents.reinforce import Reinforce, ReinforceSettings, reinforce_loss
+from townlet.buffers.episode_buffer import INITIAL_SLOTS, EpisodeSteps
 from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Discrete
 from townlet.errors import TownletError
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeight
-from townlet.memory.lives import FIRST, Lived
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -78,7 +78,7 @@ def test_the_loss_of_one_step_by_hand() -> None:
     with torch.no_grad():
         network.actor.head.bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
         network.critic.bias.fill_(2.0)
-    steps = Lived(torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([2.0]))
+    steps = EpisodeSteps(torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([2.0]))
     loss, _ = reinforce_loss(
         network, family(Discrete(("a", "b", "c"))), steps, torch.tensor([2.0]), torch.tensor([5.0]),
         entropy_coef=0.1, value_coef=0.5,
@@ -132,15 +132,15 @@ def test_it_learns_when_enough_episodes_have_ended_and_not_before() -> None:
 
 def test_episodes_may_be_longer_than_the_room_there_is_at_first() -> None:
     class Long(Chain):
-        limit = 3 * FIRST
+        limit = 3 * INITIAL_SLOTS
 
         def _move(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             reward, _, cut = super()._move(torch.zeros_like(actions))
             return reward, torch.zeros_like(cut), cut
 
     trained = life(Long(3), episodes=3)
-    assert len(trained.go_on(4 * FIRST)) == 1
-    assert trained.agent.state()["episodes"]["columns"]["ended"].shape == (FIRST, 3)
+    assert len(trained.go_on(4 * INITIAL_SLOTS)) == 1
+    assert trained.agent.state()["episodes"]["columns"]["ended"].shape == (INITIAL_SLOTS, 3)
 
 
 @pytest.mark.parametrize("toy", [Chain, LateChain])
@@ -153,8 +153,8 @@ def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
     waited = 0
     for _ in range(100):
         if trained.go_on(1):
-            assert torch.equal(agent.episodes._at, env._age * ~env._over)
-            waited += int(agent.episodes._at.sum())
+            assert torch.equal(agent.episodes._written, env._age * ~env._over)
+            waited += int(agent.episodes._written.sum())
     assert waited > 100
 
 

@@ -14,6 +14,7 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
+from townlet.buffers.prioritized import PrioritySpec
 from townlet.contract import conformance
 from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
@@ -21,7 +22,6 @@ from townlet.contract.vec_env import Discrete, Seen, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.counts import Counts
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeight, RndSpec
-from townlet.memory.priority import PrioritySpec
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -133,7 +133,7 @@ def test_void_steps_change_nothing_that_dqn_learns(n_step: int, priority: Priori
         agent, life = dqn_life(n_step=n_step, prioritized=priority, warmup=10**6)
         life.go_on(60)
         agent.settings = agent.settings.model_copy(update={"warmup": 1})
-        columns = agent.memory._storage.columns
+        columns = agent.buffer._storage.columns
         void = columns["void"]
         assert int(void.sum()) > 20
         if poison:
@@ -149,7 +149,7 @@ def test_void_steps_change_nothing_that_dqn_learns(n_step: int, priority: Priori
 def test_void_steps_do_not_warm_up() -> None:
     agent, life = dqn_life(warmup=10**6)
     life.go_on(60)
-    void = agent.memory._storage.columns["void"][:60]
+    void = agent.buffer._storage.columns["void"][:60]
     assert agent.state()["counts"]["observed"] == 60 * 16 - int(void.sum()) < 60 * 16
 
 

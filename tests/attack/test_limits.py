@@ -31,6 +31,7 @@ from attack.probes import descriptors, flooded
 from decide.served import Process
 from decide.sites import ask, begin, request
 from pace import slower
+from townlet.buffers.storage import FLOAT, CircularStorage
 from townlet.contract import allocation
 from townlet.contract.allocation import explained, reserve
 from townlet.decide.budgets import most_pending, most_territories, pending_size, territory_size
@@ -44,7 +45,6 @@ from townlet.decide.settings import hash_of, load
 from townlet.errors import TownletError
 from townlet.live.app import make_app
 from townlet.live.house import House
-from townlet.memory.storage import NUMBER, Storage
 from townlet.nets.layers import MLP
 from townlet.sim.engines import make_engine
 from townlet.web import protocols
@@ -328,7 +328,7 @@ def test_rows_replay_buffers_and_networks_beyond_memory_are_refused_before_they_
     with pytest.raises(TownletError, match=r"a town of 10,000,000,000 rows needs .* GB of memory, but .* lower rows"):
         make_engine(load_world("town"), 10**10)
     with pytest.raises(TownletError, match=r"experience of 1,000,000,000 steps of 64 rows needs .* agent.replay"):
-        Storage(10**9, 64, {"obs": ((88,), torch.float32), "reward": NUMBER}, "cpu")
+        CircularStorage(10**9, 64, {"obs": ((88,), torch.float32), "reward": FLOAT}, "cpu")
     with pytest.raises(TownletError, match=r"a network of .* weights, .* needs .* lower network.hidden"):
         MLP(65536, (65536 * 64, 65536 * 64), "relu", layer_norm=False)
     with pytest.raises(TownletError, match=r"a replay buffer of 10,000,000 experiences .* lower memory.capacity"):

@@ -100,7 +100,7 @@ def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_ppo(way
 def test_the_final_observation_of_a_truncated_episode_is_bootstrapped_by_dqn(way: str) -> None:
     t = lived("dqn", 60, f"gym.vectorization={way}", "gym.max_episode_steps=5")
     assert isinstance(t.agent, Dqn)
-    drawn = t.agent.memory.sample(400)
+    drawn = t.agent.buffer.sample(400)
     assert (drawn.discount > 0).all()  # time that runs out is no death
     torch.testing.assert_close(drawn.next_obs, followed(drawn.obs, drawn.actions), atol=1e-5, rtol=1e-4)
 
@@ -111,7 +111,7 @@ def test_no_transition_across_a_reset_is_learned_from(way: str) -> None:
     t = lived("dqn", 100, f"gym.vectorization={way}")
     assert t.counters.episodes > 8
     assert isinstance(t.agent, Dqn)
-    drawn = t.agent.memory.sample(1000)
+    drawn = t.agent.buffer.sample(1000)
     assert (drawn.reward == 1).all()
     torch.testing.assert_close(drawn.next_obs, followed(drawn.obs, drawn.actions), atol=1e-5, rtol=1e-4)
     t = lived("ppo", 100, f"gym.vectorization={way}", "agent.n_steps=100")

@@ -22,16 +22,16 @@ from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, registe
 from townlet.agents.settings import AgentSettings, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.agents.value_agent import ValueAgent, require_discrete
+from townlet.buffers.compression import ImageCompression
+from townlet.buffers.prioritized import PrioritySpec
+from townlet.buffers.replay import Batch, ReplayBuffer
+from townlet.buffers.storage import Transition
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
-from townlet.memory.packing import Packing
-from townlet.memory.priority import PrioritySpec
-from townlet.memory.ring import Batch, Ring
-from townlet.memory.storage import Transition
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
@@ -166,7 +166,7 @@ class Dqn(ValueAgent):
 
     name = "dqn"
     network: QNetwork
-    memory: Any  # Ring; a subclass may have another buffer
+    buffer: Any  # ReplayBuffer; a subclass may have another buffer
     settings: Any  # DqnSettings, or those of a subclass
     accelerated: MinibatchSource | None = None  # set by `agents.make` where it applies
 
@@ -181,7 +181,7 @@ class Dqn(ValueAgent):
         self.target_network = deepcopy(self.network).requires_grad_(False)
         self._target_vector = flatten_parameters(self.target_network)  # its parameters, as one vector
         self._no_hidden = self.network.initial_hidden(0)  # a feed-forward network has no recurrent state
-        self.memory = self._make_replay(context)
+        self.buffer = self._make_replay(context)
         self.obs_size = env.layout.size
         self._obs, self._next_obs = (torch.zeros(rows, env.layout.size, device=device) for _ in range(2))
         self._mask, self._next_mask = (torch.ones(rows, actions, dtype=torch.bool, device=device) for _ in range(2))
@@ -196,10 +196,10 @@ class Dqn(ValueAgent):
         if self.network.hidden:
             fix = "use drqn, or leave `recurrent` out of the network"
             raise TownletError("dqn cannot train a recurrent network", fix)
-        return Ring(
+        return ReplayBuffer(
             s.replay, env.rows, env.layout.size, env.actions.n, crew=context.crew, n_step=s.n_step, gamma=s.gamma,
-            generator=context.streams.torch("memory", env.device), priority=s.prioritized, voids=env.voids,
-            packing=Packing(env.layout, env.device), device=env.device,
+            generator=context.streams.torch("memory", env.device), priority=s.prioritized, autoreset_steps=env.voids,
+            compression=ImageCompression(env.layout, env.device), device=env.device,
         )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:
@@ -234,13 +234,13 @@ class Dqn(ValueAgent):
         torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
         after = next_obs, next_mask, step.terminated, step.truncated, self._stored_hidden
-        self.memory.add(Transition(*before, *after, void=step.void))
+        self.buffer.add(Transition(*before, *after, void=step.void))
         real = self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
         self._observed += real * self.crew.size
 
     def on_env_reset(self) -> None:
         """End unfinished episodes; their last steps bootstrap from their final observations."""
-        self.memory.cut()
+        self.buffer.truncate_open_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
         """After every `update_every` vector steps: `updates` gradient steps; their mean metrics. None in warm-up."""
@@ -271,7 +271,7 @@ class Dqn(ValueAgent):
             yield from self.accelerated.minibatches()
             return
         for _ in range(s.updates):
-            batch = self.memory.sample(s.batch_size, self.weight.value, self._beta)
+            batch = self.buffer.sample(s.batch_size, self.weight.value, self._beta)
             yield batch, self.target_q(batch.next_obs)
 
     def _backward(self, *minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:
@@ -283,7 +283,7 @@ class Dqn(ValueAgent):
         if self.crew.size > 1:  # this process has a part of the minibatch; the optimizer sums the gradients of all
             loss = loss * (len(batch.obs) / s.batch_size)
         loss.backward()
-        self.memory.reprioritize(batch.index, terms["td_error"])  # no effect without `prioritized`
+        self.buffer.update_priorities(batch.index, terms["td_error"])  # no effect without `prioritized`
         return terms, batch.next_obs
 
     @torch.no_grad()
@@ -310,7 +310,7 @@ class Dqn(ValueAgent):
         return super().metrics() | ({"beta": self._beta} if prioritized else {})
 
     def _parts(self) -> dict[str, Stateful]:
-        return {"memory": self.memory, "optimizer": self.optimizer, **super()._parts()}
+        return {"memory": self.buffer, "optimizer": self.optimizer, **super()._parts()}
 
     def state(self) -> State:
         """Networks, optimizer, replay buffer, exploration and counts."""

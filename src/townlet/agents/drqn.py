@@ -19,13 +19,13 @@ from townlet.agents.learning_agent import refuse_autoreset_steps
 from townlet.agents.q_network import QNetwork, value_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import SettingProblem
+from townlet.buffers.compression import ImageCompression
+from townlet.buffers.sequence_replay import SequenceReplay, Windows
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Step
-from townlet.memory.packing import Packing
-from townlet.memory.sequence import Sequences, Windows
 
 
 class DrqnSettings(ReplaySettings):
@@ -62,7 +62,7 @@ class Drqn(Dqn):
 
     name = "drqn"
     settings: DrqnSettings
-    memory: Sequences
+    buffer: SequenceReplay
 
     def __init__(self, settings: DrqnSettings, context: AgentContext) -> None:
         refuse_autoreset_steps("drqn", context.env)
@@ -70,13 +70,13 @@ class Drqn(Dqn):
         super().__init__(settings, context)
         self.hidden = self.network.initial_hidden(context.env.rows)  # [N, H] of the live rows
 
-    def _make_replay(self, context: AgentContext) -> Sequences:
+    def _make_replay(self, context: AgentContext) -> SequenceReplay:
         """An empty replay buffer of episodes, sampled in windows."""
         s, env = self.settings, context.env
-        return Sequences(
+        return SequenceReplay(
             s.replay, env.rows, env.layout.size, env.actions.n, length=s.sequence, burn_in=s.burn_in, gamma=s.gamma,
             generator=context.streams.torch("memory", env.device), hidden=self.network.hidden if self._stores else 0,
-            packing=Packing(env.layout, env.device), device=env.device,
+            compression=ImageCompression(env.layout, env.device), device=env.device,
         )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class Drqn(Dqn):
     def minibatches(self) -> Iterator[tuple[Windows]]:
         """Sample the `updates` minibatches of an update."""
         for _ in range(self.settings.updates):
-            yield (self.memory.sample(self.settings.batch_size, self.weight.value),)
+            yield (self.buffer.sample(self.settings.batch_size, self.weight.value),)
 
     def _backward(self, *minibatch: Windows) -> tuple[dict[str, Tensor], Tensor]:
         """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; terms, and observations."""

@@ -22,14 +22,14 @@ from townlet.agents.policy_agent import PolicyAgent
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, SettingProblem
 from townlet.agents.update_stats import UpdateStats
+from townlet.buffers.compression import ImageCompression
+from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, Rollout
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_into, restore_generator
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import not_negative
-from townlet.memory.packing import Packing
-from townlet.memory.rollout import EPSILON, Microbatch, Minibatch, Rollout
 
 TERMS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 # Coefficients that may be scheduled, and the metrics that report their current values.
@@ -174,8 +174,8 @@ class Ppo(PolicyAgent):
         env = self._context.env
         return Rollout(
             self.settings.n_steps, env.rows, env.layout.size, env.actions.choices,
-            action=(self.family.shape, self.family.dtype), hidden=self.network.hidden, voids=env.voids,
-            packing=Packing(env.layout, env.device), device=env.device, dtype=dtype, crew=self.crew,
+            action=(self.family.shape, self.family.dtype), hidden=self.network.hidden, autoreset_steps=env.voids,
+            compression=ImageCompression(env.layout, env.device), device=env.device, dtype=dtype, crew=self.crew,
         )  # fmt: skip
 
     @torch.inference_mode()

@@ -21,6 +21,8 @@ from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, registe
 from townlet.agents.settings import AdvantageEstimate
 from townlet.agents.update_stats import UpdateStats
 from townlet.agents.value_agent import ValueAgent, require_discrete
+from townlet.buffers.compression import ImageCompression
+from townlet.buffers.rollout import Minibatch, Rollout
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor, restore_generator
@@ -28,8 +30,6 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
-from townlet.memory.packing import Packing
-from townlet.memory.rollout import Minibatch, Rollout
 from townlet.nets.spec import NetworkSpec
 
 INHERITED: Final = OnPolicySettings.model_fields
@@ -80,8 +80,8 @@ class Pqn(ValueAgent):
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.n_steps
         self.rollout = Rollout(
-            settings.n_steps, env.rows, env.layout.size, env.actions.n, voids=env.voids,
-            packing=Packing(env.layout, env.device), device=env.device, crew=context.crew,
+            settings.n_steps, env.rows, env.layout.size, env.actions.n, autoreset_steps=env.voids,
+            compression=ImageCompression(env.layout, env.device), device=env.device, crew=context.crew,
         )  # fmt: skip
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
         self._generator = streams.torch("minibatches", env.device)

@@ -22,6 +22,7 @@ from townlet.agents.policy_agent import PolicyAgent
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, AgentSettings
 from townlet.agents.update_stats import UpdateStats
+from townlet.buffers.episode_buffer import EpisodeBuffer, EpisodeSteps
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor, restore_generator
@@ -29,7 +30,6 @@ from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
-from townlet.memory.lives import Lived, Lives
 from townlet.nets.optimizers import OptimizerName
 
 EPSILON: Final = 1e-8
@@ -85,7 +85,7 @@ class ReinforceSettings(AgentSettings):
 
 
 def reinforce_loss(
-    network: ActorCritic, family: Family, steps: Lived, advantage: Tensor, returns: Tensor, *,
+    network: ActorCritic, family: Family, steps: EpisodeSteps, advantage: Tensor, returns: Tensor, *,
     entropy_coef: float, value_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
     """The loss to minimise (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and its terms for every step.
@@ -119,7 +119,7 @@ class Reinforce(PolicyAgent):
             raise TownletError("reinforce cannot train a recurrent network", fix)
         env = context.env
         action = self.family.shape, self.family.dtype
-        self.episodes = Lives(env.rows, env.layout.size, env.actions.choices, action=action, device=env.device)
+        self.episodes = EpisodeBuffer(env.rows, env.layout.size, env.actions.choices, action=action, device=env.device)
         self._hidden = self.network.initial_hidden(env.rows)
         self._mask = torch.ones(env.rows, env.actions.choices, dtype=torch.bool, device=env.device)
         self._bootstrap = torch.zeros(env.rows, device=env.device)
@@ -130,7 +130,7 @@ class Reinforce(PolicyAgent):
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
         outputs, value, _ = self.network(seen.obs, self._hidden)
         actions = self._sample(outputs, self._mask.copy_(seen.mask))
-        self.episodes.acted(seen.obs, seen.mask, actions, value)
+        self.episodes.add_action(seen.obs, seen.mask, actions, value)
         return actions
 
     @torch.inference_mode()
@@ -144,11 +144,11 @@ class Reinforce(PolicyAgent):
         if self.bonus:
             self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)
         reward = step.reward * self.settings.reward_scale
-        self.episodes.observed(reward, self.intrinsic, step.terminated | step.truncated, self._bootstrap, step.void)
+        self.episodes.add_outcome(reward, self.intrinsic, step.terminated | step.truncated, self._bootstrap, step.void)
 
     def on_env_reset(self) -> None:
         """Discard unfinished episodes."""
-        self.episodes.cut()
+        self.episodes.discard_open_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
         """Make one gradient step once enough episodes have ended."""
@@ -156,7 +156,7 @@ class Reinforce(PolicyAgent):
         if self.episodes.episodes < s.episodes:
             return None
         self.optimizer.lr = self._lr
-        index = self.episodes.places()
+        index = self.episodes.indices()
         returns = self.episodes.returns(s.gamma, self.weight.value, s.returns == "episode").view(-1).take(index)
         steps = self.episodes.gather(index)
         advantage = returns - self._baseline(returns, steps.value)
@@ -182,7 +182,7 @@ class Reinforce(PolicyAgent):
         if self.bonus:
             metrics |= self.bonus.learn(steps.obs)
         metrics |= self._dead_units(steps.obs)
-        self.episodes.forget()
+        self.episodes.discard_finished_episodes()
         return metrics | self.metrics()
 
     @torch.no_grad()

@@ -16,9 +16,9 @@ from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import Family, family
 from townlet.agents.ppo import TERMS, Coefficients, ppo_loss
+from townlet.buffers.rollout import Minibatch
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Binary, Discrete
-from townlet.memory.rollout import Minibatch
 from townlet.nets import activations
 from townlet.nets.heads import initialize
 from townlet.nets.optimizers import FlatOptimizer

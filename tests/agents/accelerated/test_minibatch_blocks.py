@@ -17,9 +17,9 @@ from townlet.agents.accelerated import minibatch_blocks
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.make import accelerate
+from townlet.buffers.prioritized import PrioritySpec
 from townlet.contract.counters import Counters
 from townlet.explore.spec import ExploreSpec
-from townlet.memory.priority import PrioritySpec
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 

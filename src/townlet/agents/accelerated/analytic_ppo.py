@@ -11,7 +11,7 @@ from torch import Tensor
 from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, MLPSpec
 from townlet.agents.distributions import Bernoulli, Categorical, Distribution, Family
 from townlet.agents.ppo import Coefficients, ppo_terms
-from townlet.memory.rollout import Minibatch
+from townlet.buffers.rollout import Minibatch
 
 Scalar = Any  # a float, or inside a CUDA graph a tensor []
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import TERMS, Coefficients, Ppo
+from townlet.buffers.rollout import EPSILON, Minibatch
 from townlet.contract.graph import Recorded, compiled
 from townlet.contract.vec_env import Seen, Step
-from townlet.memory.rollout import EPSILON, Minibatch
 
 METRICS: Final = (*TERMS, "grad_norm")
 KL: Final = METRICS.index("approx_kl")

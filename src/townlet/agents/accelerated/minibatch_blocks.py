@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from townlet.agents.dqn import Dqn
-from townlet.memory.ring import Batch
+from townlet.buffers.replay import Batch
 
 BLOCK: Final = 2**20  # elements of observations sampled at once, at most: 4 MiB, and as much for the next ones
 
@@ -33,7 +33,7 @@ class MinibatchBlocks:
             count = min(most, left)
             if s.polyak is None:
                 count = min(count, s.target_every - agent.counters.updates % s.target_every)
-            block, sizes = agent.memory.samples(count, s.batch_size, agent.weight.value)
+            block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.weight.value)
             batches = map(Batch._make, zip(*(torch.split(column, sizes) for column in block), strict=True))
             if s.polyak is None:
                 yield from zip(batches, torch.split(agent.target_q(block.next_obs), sizes), strict=True)

@@ -1,7 +1,7 @@
-"""Scripted lives: what a memory is fed with, and what plain Python says it must give back.
+"""Scripted episodes to fill buffers with, and what plain Python expects of them.
 
-Every moment has a number of its own in its observation, so that what is drawn tells where it comes from. Rewards are
-small whole numbers and discounts powers of ½: sums are exact in any order.
+Every observation holds a unique number, which identifies its step and row in samples. Rewards are small integers and
+discounts powers of ½, so sums are exact in any order.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch import Tensor
 
-from townlet.memory.storage import Transition
+from townlet.buffers.storage import Transition
 
 ACTIONS = 3
-GOES_ON, DIES, TIME_OUT = 0, 1, 2
+CONTINUES, TERMINATES, TRUNCATES = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Script:
-    """ends[t][r] tells how step t of row r ended."""
+    """ends[t][r]: whether step t of row r continues, terminates or truncates its episode."""
 
     ends: list[list[int]]
 
@@ -32,13 +32,13 @@ class Script:
     def rows(self) -> int:
         return len(self.ends[0])
 
-    def moment(self, t: int, row: int) -> float:
-        """The number of what row sees before step t."""
+    def number(self, t: int, row: int) -> float:
+        """The number of the observation before step t."""
         return float(t * self.rows + row)
 
-    def next_moment(self, t: int, row: int) -> float:
-        """The number of what step t led to: a final moment has one that no first moment has."""
-        return self.moment(t + 1, row) if self.ends[t][row] == GOES_ON else -1.0 - self.moment(t, row)
+    def next_number(self, t: int, row: int) -> float:
+        """The number of the observation after step t; final observations have negative numbers."""
+        return self.number(t + 1, row) if self.ends[t][row] == CONTINUES else -1.0 - self.number(t, row)
 
     def reward(self, t: int, row: int) -> float:
         return float((7 * t + 3 * row) % 11 - 5)
@@ -49,18 +49,18 @@ class Script:
     def action(self, t: int, row: int) -> int:
         return (t + row) % ACTIONS
 
-    def place(self, moment: float) -> tuple[int, int]:
-        """Step and row of a moment."""
-        return divmod(int(moment), self.rows)
+    def locate(self, number: float) -> tuple[int, int]:
+        """Step and row of an observation's number."""
+        return divmod(int(number), self.rows)
 
     def steps(self, start: int = 0, stop: int | None = None) -> Iterator[Transition]:
-        """What a memory is told, step by step; the tensors are reused, as an environment does."""
+        """The transitions, step by step; tensors are reused, as environments do."""
         n = self.rows
         obs, next_obs = torch.zeros(n, 2), torch.zeros(n, 2)
         for t in range(start, len(self.ends) if stop is None else stop):
             for row in range(n):
-                obs[row] = self.moment(t, row)
-                next_obs[row] = self.next_moment(t, row)
+                obs[row] = self.number(t, row)
+                next_obs[row] = self.next_number(t, row)
             ends = torch.tensor(self.ends[t])
             yield Transition(
                 obs=obs,
@@ -70,36 +70,36 @@ class Script:
                 intrinsic=torch.tensor([self.intrinsic(t, row) for row in range(n)]),
                 next_obs=next_obs,
                 next_mask=mask_of(next_obs[:, 0]),
-                terminated=ends == DIES,
-                truncated=ends == TIME_OUT,
+                terminated=ends == TERMINATES,
+                truncated=ends == TRUNCATES,
                 hidden=torch.zeros(n, 0),
             )
 
 
-def mask_of(moment: Tensor) -> Tensor:
-    """A mask [..., K] that belongs to a moment."""
-    return (moment.long().abs().unsqueeze(-1) + torch.arange(ACTIONS)) % 4 > 0
+def mask_of(number: Tensor) -> Tensor:
+    """The action mask [..., K] of an observation's number."""
+    return (number.long().abs().unsqueeze(-1) + torch.arange(ACTIONS)) % 4 > 0
 
 
 @st.composite
 def scripts(draw: st.DrawFn, max_steps: int = 30) -> Script:
-    """Lives of one to three rows, with ends of both kinds anywhere."""
+    """Episodes of one to three rows, with terminations and truncations anywhere."""
     rows, steps = draw(st.integers(1, 3)), draw(st.integers(1, max_steps))
-    fate = st.sampled_from((GOES_ON, GOES_ON, GOES_ON, GOES_ON, DIES, TIME_OUT))
-    return Script(draw(st.lists(st.lists(fate, min_size=rows, max_size=rows), min_size=steps, max_size=steps)))
+    end = st.sampled_from((CONTINUES, CONTINUES, CONTINUES, CONTINUES, TERMINATES, TRUNCATES))
+    return Script(draw(st.lists(st.lists(end, min_size=rows, max_size=rows), min_size=steps, max_size=steps)))
 
 
-def survivors(steps: int, rows: int) -> Script:
-    """Lives that never end."""
-    return Script([[GOES_ON] * rows for _ in range(steps)])
+def endless(steps: int, rows: int) -> Script:
+    """Episodes that never end."""
+    return Script([[CONTINUES] * rows for _ in range(steps)])
 
 
 def generator(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
-    """A saved state as a new process reads it: tensors as bytes, all else as JSON."""
+def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
+    """A state saved and loaded as in a checkpoint: tensors as bytes, the rest as JSON."""
     tensors: dict[str, Tensor] = {}
 
     def apart(part: Any, path: str) -> Any:
@@ -121,5 +121,5 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def same(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:
-    """Equal to the bit, field by field."""
+    """Bitwise equality, field by field."""
     return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a, b, strict=True))

@@ -1,4 +1,4 @@
-"""Rollouts: advantages as in the paper, minibatches that take every step once."""
+"""Rollout buffer: GAE by the definition, and minibatches that contain every step once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from memory import law
-from memory.script import ACTIONS, DIES, GOES_ON, TIME_OUT, Script, generator, mask_of, same, scripts, through_a_file
+from buffers import law
+from buffers.scripted import (
+    ACTIONS,
+    CONTINUES,
+    TERMINATES,
+    TRUNCATES,
+    Script,
+    generator,
+    mask_of,
+    same,
+    saved_and_loaded,
+    scripts,
+)
+from townlet.buffers.rollout import Rollout
 from townlet.contract.vec_env import Ended, Step
 from townlet.errors import TownletError
-from townlet.memory.rollout import Rollout
 
 
 def value(t: int, row: int) -> float:
@@ -32,7 +43,7 @@ def feed(rollout: Rollout, script: Script, start: int = 0, stop: int | None = No
             step.actions,
             log_prob=torch.tensor([-0.5 * script.action(t, row) for row in rows]),
             value=torch.tensor([value(t, row) for row in rows]),
-            fresh=torch.tensor([t == 0 or script.ends[t - 1][row] != GOES_ON for row in rows]),
+            fresh=torch.tensor([t == 0 or script.ends[t - 1][row] != CONTINUES for row in rows]),
         )
         bootstrap = torch.tensor([final_value(t, row) for row in rows])
         ended = (step.terminated | step.truncated).nonzero().squeeze(1)
@@ -56,11 +67,11 @@ def naive(script: Script, last: list[float], gamma: float, lam: float, weight: f
             factor = 1.0
             for k in range(t, steps):
                 following = value(k + 1, row) if k + 1 < steps else last[row]
-                following = {GOES_ON: following, DIES: 0.0, TIME_OUT: final_value(k, row)}[script.ends[k][row]]
+                following = {CONTINUES: following, TERMINATES: 0.0, TRUNCATES: final_value(k, row)}[script.ends[k][row]]
                 gain = script.reward(k, row) + weight * script.intrinsic(k, row)
                 found[t][row] += factor * (gain + gamma * following - value(k, row))
                 factor *= gamma * lam
-                if script.ends[k][row] != GOES_ON:
+                if script.ends[k][row] != CONTINUES:
                     break
     return found
 
@@ -83,25 +94,27 @@ def one_row(*ends: int) -> Rollout:
     return feed(make(Script([[end] for end in ends])), Script([[end] for end in ends]))
 
 
-def test_death_cuts_the_future_off_and_running_out_of_time_does_not() -> None:
+def test_truncation_bootstraps_and_termination_does_not() -> None:
     # rewards −5, 2, −2; values 0, 3, 1; the final observation of step 1 is worth −2, what follows the last 10
     last = torch.tensor([10.0])
-    lived, died, late = (one_row(0, end, 0).advantages(last, 0.5, 1.0)[0].flatten().tolist() for end in (0, 1, 2))
+    open_ended, terminated, truncated = (
+        one_row(0, end, 0).advantages(last, 0.5, 1.0)[0].flatten().tolist() for end in (0, 1, 2)
+    )
     after = -2 + 0.5 * 10 - 1
-    assert died == [-5 + 0.5 * 3 - 0 + 0.5 * (2 - 3), 2 - 3, after]
-    assert late == [-5 + 0.5 * 3 - 0 + 0.5 * (2 + 0.5 * -2 - 3), 2 + 0.5 * -2 - 3, after]
+    assert terminated == [-5 + 0.5 * 3 - 0 + 0.5 * (2 - 3), 2 - 3, after]
+    assert truncated == [-5 + 0.5 * 3 - 0 + 0.5 * (2 + 0.5 * -2 - 3), 2 + 0.5 * -2 - 3, after]
     middle = 2 + 0.5 * 1 - 3 + 0.5 * after
-    assert lived == [-5 + 0.5 * 3 - 0 + 0.5 * middle, middle, after]
+    assert open_ended == [-5 + 0.5 * 3 - 0 + 0.5 * middle, middle, after]
 
 
 def test_a_last_step_that_ended_ignores_the_value_that_follows() -> None:
-    for end, worth in ((DIES, 0.0), (TIME_OUT, 0.5 * final_value(1, 0))):
+    for end, worth in ((TERMINATES, 0.0), (TRUNCATES, 0.5 * final_value(1, 0))):
         advantage, _ = one_row(0, end).advantages(torch.tensor([1e6]), 0.5, 0.9)
         assert advantage[1, 0] == 2 + worth - 3
 
 
 @pytest.mark.parametrize("size", [1, 5, 7, 12, 99])
-def test_minibatches_take_every_step_once(size: int) -> None:
+def test_minibatches_contain_every_step_once(size: int) -> None:
     script = Script([[0, 1, 0], [0, 0, 0], [2, 0, 0], [0, 0, 0]])
     rollout = feed(make(script), script)
     advantage, returns = rollout.advantages(torch.zeros(3), 0.9, 0.9)
@@ -141,7 +154,7 @@ def test_row_batches_are_whole_rows_in_order() -> None:
         assert torch.equal(steps.hidden, torch.arange(20.0).view(5, 4)[rows])
 
 
-def test_a_part_of_a_rollout_can_be_learned_from() -> None:
+def test_a_partly_filled_rollout_can_be_used() -> None:
     script = Script([[0, 0], [0, 1], [0, 0]])
     whole, part = feed(make(script), script), feed(make(script, steps=8), script)
     last = torch.tensor([1.0, 2.0])
@@ -152,7 +165,7 @@ def test_a_part_of_a_rollout_can_be_learned_from() -> None:
     assert fresh.shape == (3, 1)
 
 
-def test_a_full_rollout_waits_to_be_cleared() -> None:
+def test_a_full_rollout_must_be_cleared() -> None:
     script = Script([[0, 0], [0, 0]])
     rollout = make(script)
     seen: list[tuple[int, int, bool]] = []
@@ -170,13 +183,13 @@ def test_a_full_rollout_waits_to_be_cleared() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 3, 5])
-def test_a_rollout_saved_half_way_goes_on_to_the_bit(steps: int) -> None:
+def test_a_rollout_saved_half_way_continues_identically(steps: int) -> None:
     script = Script([[t % 3, 0] for t in range(5)])
     one, two = make(script, hidden=2), make(script, hidden=2)
     one.clear(torch.ones(2, 2))
     feed(one, script, stop=steps)
-    feed(two, script, stop=4)  # something else before
-    two.restore(through_a_file(one.state()))
+    feed(two, script, stop=4)  # restoring must replace this
+    two.restore(saved_and_loaded(one.state()))
     assert two.steps == steps
     results: list[tuple[Tensor, ...]] = []
     for rollout in (one, two):

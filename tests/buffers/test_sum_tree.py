@@ -1,4 +1,4 @@
-"""The sum tree against a list that is added up anew each time."""
+"""Sum tree: compared with a plain list."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import law
-from memory.script import generator
-from townlet.memory.sum_tree import SumTree
+from buffers import law
+from buffers.scripted import generator
+from townlet.buffers.prioritized import SumTree
 
 # One, two and three levels, and their edges.
 sizes = st.sampled_from((1, 2, 63, 64, 65, 200, 4096, 4097, 5000))
@@ -31,7 +31,7 @@ def test_like_a_plain_list(size: int, data: st.DataObject) -> None:
         index = torch.tensor([i for i, _ in pairs])
         tree.set(index, doubles([w for _, w in pairs]))
         for i in {i for i, _ in pairs}:
-            plain[i] = max(w for j, w in pairs if j == i)  # the largest of several stays
+            plain[i] = max(w for j, w in pairs if j == i)  # for a repeated index the largest is kept
         assert tree.weights(index).tolist() == [plain[i] for i in index.tolist()]
         start = data.draw(place)
         stop, value = data.draw(st.integers(start + 1, size)), data.draw(weight)
@@ -46,24 +46,25 @@ def test_like_a_plain_list(size: int, data: st.DataObject) -> None:
         assert tree.find(doubles(prefixes)).tolist() == expected
 
 
-def test_a_place_without_weight_is_never_found_whatever_the_rounding() -> None:
+def test_an_index_without_weight_is_never_found_whatever_the_rounding() -> None:
     chance = generator(3)
     for size in (50, 3000, 70_000):
         tree = SumTree(size)
         some = torch.randperm(size, generator=chance)[: size // 3]
-        tree.set(some, torch.rand(len(some), dtype=torch.float64, generator=chance).pow(40))  # of very unlike sizes
+        weights = torch.rand(len(some), dtype=torch.float64, generator=chance).pow(40)  # many orders of magnitude
+        tree.set(some, weights)
         around = torch.linspace(0, 1, 4001, dtype=torch.float64) * tree.total
         ends = tree.weights(torch.arange(size)).cumsum(0)
         prefixes = torch.cat([around, ends[ends < tree.total], tree.total.nextafter(doubles([0.0]))])
         found = tree.find(prefixes)
         assert (tree.weights(found) > 0).all()
-        slack = 1e-13 * tree.total  # the list is rounded too
+        slack = 1e-13 * tree.total  # the cumulative sums are rounded too
         assert (ends[found] >= prefixes - slack).all()
         assert (ends[found] - tree.weights(found) <= prefixes + slack).all()
 
 
-def test_ten_thousand_changes_leave_no_trace() -> None:
-    """A sum that is corrected by differences drifts; this one is always that of its parts."""
+def test_rounding_errors_do_not_accumulate() -> None:
+    """A sum corrected by differences would drift; this one is recomputed from its parts."""
     chance, tree = generator(4), SumTree(1000)
     for _ in range(500):
         weights = torch.rand(20, dtype=torch.float64, generator=chance) * 1e12

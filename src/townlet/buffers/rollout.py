@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+from townlet.buffers.compression import ColumnSpec, ImageCompression
+from townlet.buffers.storage import BOOL, FLOAT, INT, CircularStorage
 from townlet.contract.crew import SOLO, Crew
 from townlet.contract.restore import copy_tensor, part
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Step
-from townlet.memory.packing import Column, Packing
-from townlet.memory.storage import FLAG, NUMBER, WHOLE, Storage
 
 EPSILON: Final = 1e-8  # keeps normalised advantages finite where all are equal
 MIN_ROWS: Final = 64  # rows of a recurrent network in a microbatch; fewer make its matrix products inefficient
@@ -51,7 +51,7 @@ class Rollout:
     """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
 
     A step is written in two halves, `add_action` and `add_outcome`. Images that came from bytes are stored as bytes
-    (`packing`). Autoreset steps are stored and never handed out.
+    (`compression`). Autoreset steps are stored and never handed out.
     """
 
     def __init__(
@@ -61,35 +61,35 @@ class Rollout:
         obs_size: int,
         choices: int,
         *,
-        action: Column = WHOLE,
+        action: ColumnSpec = INT,
         hidden: int = 0,
-        voids: bool = False,
-        packing: Packing | None = None,
+        autoreset_steps: bool = False,
+        compression: ImageCompression | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
         crew: Crew = SOLO,
     ) -> None:
         self._crew, self._steps_per_row = crew, steps
-        self._storage = Storage(
+        self._storage = CircularStorage(
             steps,
             rows,
             {
                 "obs": ((obs_size,), dtype),
                 "mask": ((choices,), torch.bool),
                 "actions": action,
-                **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), NUMBER),
-                **dict.fromkeys(("terminated", "truncated", "fresh"), FLAG),
-                **({"void": FLAG} if voids else {}),
+                **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), FLOAT),
+                **dict.fromkeys(("terminated", "truncated", "fresh"), BOOL),
+                **({"void": BOOL} if autoreset_steps else {}),
             },
             device,
-            packing,
+            compression,
         )
         columns = self._storage.columns
         self.mask, self.actions = columns["mask"], columns["actions"]
         self.log_prob, self.value = columns["log_prob"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
         self.terminated, self.truncated, self.fresh = columns["terminated"], columns["truncated"], columns["fresh"]
-        self._void = columns.get("void")
+        self._autoreset = columns.get("void")
         self.hidden = torch.zeros((rows, hidden), device=device)
         self._advantage, self._returns, self._trace = (torch.zeros_like(self.reward) for _ in range(3))
         self._bootstrap = torch.zeros(rows, device=device)
@@ -105,7 +105,7 @@ class Rollout:
 
     @property
     def full(self) -> bool:
-        """True when it is time to learn."""
+        """True once all steps are stored."""
         return self._storage.filled == self._storage.slots
 
     @property
@@ -139,7 +139,7 @@ class Rollout:
         """Store the first half of a step: observation and action, each [N, …]."""
         if self.full:
             raise IndexError("the rollout is full: clear() it before the next step")
-        self._storage.put(obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, fresh=fresh)
+        self._storage.write(obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, fresh=fresh)
 
     def add_outcome(
         self, step: Step, ended: Ended, value_of: Callable[[Tensor], Tensor], *,
@@ -154,28 +154,30 @@ class Rollout:
         truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
         if len(truncated):
             bootstrap.index_copy_(0, ended.rows.index_select(0, truncated), value_of(truncated))
-        self._storage.put(
+        self._storage.write(
             reward=step.reward * reward_scale, intrinsic=intrinsic, terminated=step.terminated,
             truncated=step.truncated, bootstrap=bootstrap,
         )  # fmt: skip
         if step.void is not None:
-            self._storage.put(void=step.void)
+            self._storage.write(void=step.void)
         self._storage.advance()
 
     def recompute_values(self, values: Callable[[Tensor], Tensor], batch_size: int) -> None:
         """Fill in the values of all observations; for critics that acting does not evaluate."""
         flat, index = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
-        for some, places in zip(torch.split(flat, batch_size), torch.split(index, batch_size), strict=True):
-            some.copy_(values(self._storage.take("obs", places).float()))
+        for chunk, chunk_index in zip(torch.split(flat, batch_size), torch.split(index, batch_size), strict=True):
+            chunk.copy_(values(self._storage.take("obs", chunk_index).float()))
 
     def real(self, column: Tensor) -> Tensor:
         """A column [T, N, …] without autoreset steps [R, …]; unchanged where there are none."""
-        places = self._real_index()
-        return column if places is None else column[: self.steps].flatten(0, 1).index_select(0, places)
+        real_index = self._real_index()
+        return column if real_index is None else column[: self.steps].flatten(0, 1).index_select(0, real_index)
 
     def _real_index(self) -> Tensor | None:
         """Flat indices [R] int64 of the steps that are no autoreset steps; None where all are."""
-        return None if self._void is None else self._void[: self.steps].flatten().logical_not().nonzero().squeeze(1)
+        if self._autoreset is None:
+            return None
+        return self._autoreset[: self.steps].flatten().logical_not().nonzero().squeeze(1)
 
     def advantages(
         self, last_value: Tensor, gamma: float, gae_lambda: float, weight: float = 0.0
@@ -256,22 +258,22 @@ class Rollout:
         columns, t = self._storage.columns, self.steps
         stored = [columns[name] for name in Minibatch._fields[1:5]] + [self._advantage, self._returns, self.fresh]
         *steps, fresh = (column[:t].index_select(1, index) for column in stored)
-        places = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index
-        obs = self._storage.take("obs", places.flatten()).view(*places.shape, -1)
+        steps_index = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index
+        obs = self._storage.take("obs", steps_index.flatten()).view(*steps_index.shape, -1)
         return Minibatch._make((obs, *steps, self.hidden.index_select(0, index), fresh))
 
     def sample_obs(self, share: float, generator: torch.Generator) -> Tensor:
         """Observations [B, D] of a share of the steps, at least one, drawn with replacement."""
-        places = self._real_index()
-        count = len(self) if places is None else len(places)
+        real_index = self._real_index()
+        count = len(self) if real_index is None else len(real_index)
         drawn = torch.randint(count, (max(1, round(share * count)),), generator=generator, device=self.reward.device)
-        return self._storage.take("obs", drawn if places is None else places.index_select(0, drawn)).float()
+        return self._storage.take("obs", drawn if real_index is None else real_index.index_select(0, drawn)).float()
 
     def spread_obs(self, count: int) -> Tensor:
         """About `count` observations [B, D], evenly spaced over the rollout."""
-        places = self._real_index()
-        places = torch.arange(len(self), device=self.reward.device) if places is None else places
-        return self._storage.take("obs", places[:: max(1, len(places) // count)]).float()
+        real_index = self._real_index()
+        index = torch.arange(len(self), device=self.reward.device) if real_index is None else real_index
+        return self._storage.take("obs", index[:: max(1, len(index) // count)]).float()
 
     def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[BatchShard]:
         # Nearly equal parts: a last batch of two or three steps would have meaningless normalised advantages.
@@ -280,10 +282,10 @@ class Rollout:
         return (BatchShard(self._crew.places(part, rows), len(part)) for part in order.tensor_split(-(-total // size)))
 
     def state(self) -> State:
-        """The steps so far, and the hidden state before them."""
+        """The stored steps, and the hidden state before them."""
         return {"storage": self._storage.state(), "hidden": self.hidden}
 
     def restore(self, state: State) -> None:
-        """Go on in the middle of a rollout of the same shape."""
+        """Resume exactly from the state of a rollout of the same shape."""
         copy_tensor(self.hidden, part(state, "hidden", "rollout"), "hidden")
         self._storage.restore(part(state, "storage", "rollout"))

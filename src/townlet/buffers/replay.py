@@ -1,0 +1,184 @@
+"""Replay buffer of transitions (Lin 1992; Mnih et al. 2015) with n-step returns, sampled uniformly or by priority."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from townlet.buffers.compression import ImageCompression
+from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
+from townlet.buffers.storage import CircularStorage, Transition, transition_columns
+from townlet.contract.crew import SOLO, Crew
+from townlet.contract.restore import SAME, part, restore_generator
+from townlet.contract.state import State
+from townlet.errors import TownletError
+
+
+class Batch(NamedTuple):
+    """B sampled transitions over up to n steps: the TD target is reward + discount × value of next_obs."""
+
+    obs: Tensor  # [B, D]
+    actions: Tensor  # [B] int64
+    reward: Tensor  # [B], n-step return: discounted sum of extrinsic + weight × intrinsic reward
+    next_obs: Tensor  # [B, D], after the last of these steps; the final observation where the episode ended
+    next_mask: Tensor  # [B, K], valid actions in next_obs
+    discount: Tensor  # [B], γ^steps, 0 where terminated
+    index: Tensor  # type: ignore[assignment]  # [B] int64, for `update_priorities`; shadows tuple.index
+    importance: Tensor  # [B], importance weights; 1 without priorities
+
+
+class ReplayBuffer:
+    """The newest `capacity` transitions, stored as vector steps: capacity // rows slots, at least n_step + 1.
+
+    With several processes each stores its own rows. All of them draw the same batch from the rows of all processes,
+    and each returns its own part. Autoreset steps are stored but never sampled.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        rows: int,
+        obs_size: int,
+        actions: int,
+        *,
+        n_step: int,
+        gamma: float,
+        generator: torch.Generator,
+        priority: PrioritySpec | None = None,
+        autoreset_steps: bool = False,
+        compression: ImageCompression | None = None,
+        device: str = "cpu",
+        crew: Crew = SOLO,
+    ) -> None:
+        if crew.size > 1 and (priority or autoreset_steps):
+            raise ValueError("priorities and autoreset steps are known to one process only; train in a single process")
+        slots = max(capacity // (rows * crew.size), n_step + 1)
+        self.n_step, self._generator, self._device, self._crew = n_step, generator, device, crew
+        columns = transition_columns(obs_size, actions, autoreset_steps)
+        self._storage = CircularStorage(slots, rows, columns, device, compression)
+        self._prioritized = PrioritizedSampler(priority, slots * rows, device) if priority else None
+        self._discounts = torch.tensor([gamma**k for k in range(n_step + 1)], device=device)
+        self._offsets = torch.arange(n_step, device=device).unsqueeze(1)  # [n, 1]
+        self._later_discounts = self._discounts[1:-1].unsqueeze(1)  # [n − 1, 1], of the rewards after the first
+
+    def __len__(self) -> int:
+        """Number of transitions stored in this process."""
+        return len(self._storage)
+
+    def add(self, step: Transition) -> None:
+        """Store one step of all rows."""
+        storage = self._storage
+        storage.add(step)
+        if self._prioritized:
+            start = storage.newest * storage.rows
+            self._prioritized.add(start, start + storage.rows, step.void)
+
+    def truncate_open_episodes(self) -> None:
+        """End unfinished episodes at the newest step, because the environment was reset: returns stop there."""
+        self._storage.truncate_open_episodes()
+
+    def sample(self, batch_size: int, weight: float = 0.0, beta: float = 1.0) -> Batch:
+        """Sample transitions with replacement, uniformly or by priority.
+
+        `weight` is the current weight of the intrinsic reward, `beta` the exponent of the importance weights.
+        """
+        self._require_transitions()
+        if self._prioritized:
+            index, importance = self._prioritized.sample(batch_size, beta, self._generator)
+            return self._gather(index, weight, importance)
+        return self.sample_many(1, batch_size, weight)[0]
+
+    def sample_many(self, count: int, batch_size: int, weight: float = 0.0) -> tuple[Batch, list[int]]:
+        """Sample `count` batches uniformly and return them concatenated, with the size of each in this process."""
+        self._require_transitions()
+        index = self._uniform_indices(count * batch_size)
+        if self._crew.size == 1:
+            return self._gather(index, weight), [batch_size] * count
+        rows = self._storage.rows
+        sizes = self._crew.here(index, rows).view(count, batch_size).sum(1).tolist()
+        return self._gather(self._crew.places(index, rows), weight), sizes
+
+    def _require_transitions(self) -> None:
+        if not len(self):
+            raise TownletError("the replay buffer is empty", "collect transitions before sampling from it")
+
+    def _uniform_indices(self, count: int) -> Tensor:
+        """Indices [B] into the rows of all processes, uniform over all transitions except autoreset steps.
+
+        Autoreset steps are drawn again. The loop ends: a row's first step is none, and no two of them are adjacent, so
+        at least half of what is stored can be sampled.
+        """
+        total = len(self) * self._crew.size
+        index = torch.randint(total, (count,), generator=self._generator, device=self._device)
+        if (autoreset := self._storage.flat.get("void")) is None:
+            return index
+        # Only with one process (see __init__), so that all indices are indices of this storage.
+        while len(rejected := autoreset.take(index).nonzero().squeeze(1)):
+            redrawn = torch.randint(total, (len(rejected),), generator=self._generator, device=self._device)
+            index.index_copy_(0, rejected, redrawn)
+        return index
+
+    def _gather(self, index: Tensor, weight: float, importance: Tensor | None = None) -> Batch:
+        """The transitions at flat indices [B]."""
+        storage = self._storage
+        reward, last, discount = self._n_step_returns(index, weight)
+        return Batch(
+            obs=storage.take("obs", index),
+            actions=storage.take("actions", index),
+            reward=reward,
+            next_obs=storage.take("next_obs", last),
+            next_mask=storage.take("next_mask", last),
+            discount=discount.masked_fill_(storage.take("terminated", last), 0.0),
+            index=index,
+            importance=torch.ones(len(index), device=self._device) if importance is None else importance,
+        )
+
+    def _n_step_returns(self, index: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor]:
+        """n-step returns [B], the indices of their last steps [B], and γ^steps [B] (Sutton & Barto 2018, eq. 7.1).
+
+        A return includes fewer than n rewards where the episode ends or the newest step is reached.
+        """
+        storage = self._storage
+        if self.n_step == 1:
+            return self._rewards(index, weight), index, self._discounts[1].repeat(len(index))
+        path = (index + self._offsets * storage.rows) % (storage.slots * storage.rows)  # [n, B]
+        steps_to_newest = (storage.newest - index // storage.rows) % storage.slots
+        last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
+        included = last[:-1].logical_not_().cumprod(0)  # [n − 1, B]: step k + 1 is part of the return
+        reward = self._rewards(path, weight)
+        reward[1:] *= included * self._later_discounts
+        later_steps = included.sum(0)
+        last_index = path.gather(0, later_steps.unsqueeze(0)).squeeze(0)
+        return reward.sum(0), last_index, self._discounts.take(later_steps + 1)
+
+    def _rewards(self, index: Tensor, weight: float) -> Tensor:
+        """Extrinsic + weight × intrinsic reward; they are stored separately, so the weight may change over time."""
+        reward = self._storage.flat["reward"].take(index)
+        return reward.add_(self._storage.flat["intrinsic"].take(index), alpha=weight) if weight else reward
+
+    def update_priorities(self, index: Tensor, error: Tensor) -> None:
+        """Set the priorities of transitions `index` [B] from their TD errors [B]; without priorities a no-op."""
+        if self._prioritized:
+            self._prioritized.update(index, error)
+
+    def state(self) -> State:
+        """The transitions, their priorities and the random generator."""
+        priorities = self._prioritized.state() if self._prioritized else None
+        return {
+            "storage": self._storage.state(),
+            "priorities": priorities,
+            "generator": self._generator.get_state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state."""
+        priorities = part(state, "priorities", "replay buffer")
+        if (priorities is None) != (self._prioritized is None):
+            saved, own = ("has", "does not") if self._prioritized is None else ("does not have", "does")
+            raise TownletError(f"the saved replay buffer {saved} priorities, but this one {own}", SAME)
+        self._storage.restore(part(state, "storage", "replay buffer"))
+        if self._prioritized:
+            self._prioritized.restore(priorities)
+        restore_generator(self._generator, part(state, "generator", "replay buffer"), "the replay buffer")

@@ -1,0 +1,146 @@
+"""Replay buffer of sequences for recurrent agents (Hausknecht & Stone 2015), with burn-in (Kapturowski et al. 2019)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from townlet.buffers.compression import ImageCompression
+from townlet.buffers.storage import CircularStorage, Transition, transition_columns
+from townlet.contract.restore import part, restore_generator
+from townlet.contract.state import State
+from townlet.errors import TownletError
+
+
+class Windows(NamedTuple):
+    """B windows of L = burn_in + length steps, each within one episode.
+
+    Position `burn_in` holds the sampled step. Before it are up to burn_in earlier stored steps of its episode. The rest
+    is padding on both sides, which repeats the nearest step.
+    """
+
+    obs: Tensor  # [L + 1, B, D]; obs[k + 1] follows step k, and is the final observation where the episode ended
+    mask: Tensor  # [L + 1, B, K], valid actions
+    actions: Tensor  # [L, B] int64
+    reward: Tensor  # [L, B], extrinsic + weight × intrinsic
+    discount: Tensor  # [L, B], γ, 0 where terminated
+    valid: Tensor  # [L, B] bool, steps that count in the loss: neither burn-in nor padding
+    fresh: Tensor  # [L + 1, B] bool, true at the first step of each window, before which there is only padding
+    hidden: Tensor  # [B, H] recurrent state before that first step; H is 0 if it is not stored
+
+
+class SequenceReplay:
+    """The newest `capacity` transitions, stored as vector steps: capacity // rows slots, at least one window.
+
+    Steps are stored in order, and episodes are delimited only when windows are sampled: unfinished episodes are sampled
+    like finished ones, and a long episode loses its oldest steps first.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        rows: int,
+        obs_size: int,
+        actions: int,
+        *,
+        length: int = 32,
+        burn_in: int = 8,
+        gamma: float,
+        generator: torch.Generator,
+        hidden: int = 0,
+        compression: ImageCompression | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.length, self.burn_in, self.gamma = length, burn_in, gamma
+        self._generator, self._device = generator, device
+        columns = {
+            **transition_columns(obs_size, actions),
+            "mask": ((actions,), torch.bool),
+            "hidden": ((hidden,), torch.float32),
+        }
+        self._storage = CircularStorage(max(capacity // rows, burn_in + length), rows, columns, device, compression)
+        self._positions = torch.arange(burn_in + length, device=device).unsqueeze(1)  # [L, 1]
+
+    def __len__(self) -> int:
+        """Number of transitions stored."""
+        return len(self._storage)
+
+    def add(self, step: Transition) -> None:
+        """Store one step of all rows."""
+        self._storage.add(step)
+
+    def truncate_open_episodes(self) -> None:
+        """End unfinished episodes at the newest step, because the environment was reset: windows stop there."""
+        self._storage.truncate_open_episodes()
+
+    def sample(self, batch_size: int, weight: float = 0.0) -> Windows:
+        """Sample windows around uniformly drawn steps; `weight` is the current weight of the intrinsic reward."""
+        if not len(self):
+            raise TownletError("the replay buffer is empty", "collect transitions before sampling from it")
+        sampled = torch.randint(len(self), (batch_size,), generator=self._generator, device=self._device)
+        before, lengths = self._window_lengths(sampled)
+        first = self.burn_in - before  # [B] position of the first step that is not padding
+        nearest = self._positions.clamp(first, self.burn_in + lengths - 1)  # [L, B] padding repeats the nearest step
+        index = self._index(sampled, nearest)
+
+        flat = self._storage.flat
+        reward = flat["reward"].take(index)
+        if weight:
+            reward.add_(flat["intrinsic"].take(index), alpha=weight)
+        discount = torch.full_like(reward, self.gamma).masked_fill_(flat["terminated"].take(index), 0.0)
+        fresh = torch.zeros((len(index) + 1, batch_size), dtype=torch.bool, device=self._device)
+        fresh.scatter_(0, first.unsqueeze(0), True)
+        return Windows(
+            obs=self._with_next("obs", index, first),
+            mask=self._with_next("mask", index, first),
+            actions=flat["actions"].take(index),
+            reward=reward,
+            discount=discount,
+            valid=(self._positions >= self.burn_in) & (self._positions < self.burn_in + lengths),
+            fresh=fresh,
+            hidden=flat["hidden"].index_select(0, index[0]),  # index[0] is the first step, which padding repeats
+        )
+
+    def _index(self, sampled: Tensor, position: Tensor) -> Tensor:
+        """Flat indices [L, B] of the steps at `position` [L, B or 1] in the windows of sampled steps [B]."""
+        storage = self._storage
+        return (sampled + (position - self.burn_in) * storage.rows) % (storage.slots * storage.rows)
+
+    def _window_lengths(self, sampled: Tensor) -> tuple[Tensor, Tensor]:
+        """Number of steps before each sampled step, and from it on, each [B].
+
+        Both are limited by the episode; the former by the oldest stored slot, the latter by the newest.
+        """
+        storage = self._storage
+        steps_to_newest = (storage.newest - sampled // storage.rows) % storage.slots
+        steps_to_oldest = storage.filled - 1 - steps_to_newest
+        ended = storage.flat["ended"].take(self._index(sampled, self._positions))
+        # Before the sampled step: a step `offset` earlier is outside if the episode ended between the two.
+        offset = self.burn_in - self._positions[: self.burn_in]
+        outside = ended[: self.burn_in] | (offset > steps_to_oldest)
+        before = outside.flip(0).logical_not_().cumprod(0).sum(0)
+        # After it: a step `offset` later is outside if the episode ended before it.
+        offset = self._positions[1 : self.length]
+        outside = ended[self.burn_in : -1] | (offset > steps_to_newest)
+        return before, 1 + outside.logical_not_().cumprod(0).sum(0)
+
+    def _with_next(self, name: str, index: Tensor, first: Tensor) -> Tensor:
+        """Column `name` [L + 1, B, …]: at the first step its own value, then each step's `next_` value."""
+        steps, batch_size = index.shape
+        own = self._storage.take(name, index[0])  # of the first step, which padding repeats
+        values = own.new_empty((steps + 1, *own.shape))
+        self._storage.take(f"next_{name}", index.flatten(), out=values[1:].flatten(0, 1))
+        values[0] = own
+        values[first, torch.arange(batch_size, device=own.device)] = own
+        return values
+
+    def state(self) -> State:
+        """The transitions and the random generator."""
+        return {"storage": self._storage.state(), "generator": self._generator.get_state()}
+
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state."""
+        self._storage.restore(part(state, "storage", "replay buffer"))
+        restore_generator(self._generator, part(state, "generator", "replay buffer"), "the replay buffer")

@@ -1,0 +1,151 @@
+"""Preallocated circular storage of vector steps, shared by the replay and rollout buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from townlet.buffers.compression import ColumnSpecs, ImageCompression
+from townlet.contract.allocation import reserve
+from townlet.contract.restore import SAME, copy_tensor, part
+from townlet.contract.state import State
+from townlet.errors import TownletError
+
+FLOAT: Final = ((), torch.float32)
+INT: Final = ((), torch.int64)
+BOOL: Final = ((), torch.bool)
+OBSERVATIONS: Final = ("obs", "next_obs")  # columns that image compression applies to
+
+
+class Transition(NamedTuple):
+    """One vector step: a transition of every row, each [N, …]."""
+
+    obs: Tensor  # [N, D] float32
+    mask: Tensor  # [N, K] bool, valid actions
+    actions: Tensor  # [N] int64
+    reward: Tensor  # [N] float32, extrinsic
+    intrinsic: Tensor  # [N] float32, intrinsic reward, unweighted
+    next_obs: Tensor  # [N, D], the final observation where the episode ended
+    next_mask: Tensor  # [N, K], valid actions in next_obs
+    terminated: Tensor  # [N] bool
+    truncated: Tensor  # [N] bool
+    hidden: Tensor  # [N, H] recurrent state before the step; H is 0 if it is not stored
+    void: Tensor | None = None  # [N] bool, autoreset steps, which are never sampled; None if there are none
+
+    @property
+    def ended(self) -> Tensor:
+        """Terminated or truncated [N]."""
+        return self.terminated | self.truncated
+
+
+def transition_columns(obs_size: int, actions: int, autoreset_steps: bool = False) -> ColumnSpecs:
+    """Columns that every replay buffer stores of a transition."""
+    return {
+        **({"void": BOOL} if autoreset_steps else {}),
+        "obs": ((obs_size,), torch.float32),
+        "actions": INT,
+        "reward": FLOAT,
+        "intrinsic": FLOAT,
+        "next_obs": ((obs_size,), torch.float32),
+        "next_mask": ((actions,), torch.bool),
+        "terminated": BOOL,
+        "ended": BOOL,
+    }
+
+
+class CircularStorage:
+    """Columns [slots, rows, …], written slot by slot; once full, the oldest slot is overwritten.
+
+    `flat` views the same memory as [slots × rows, …]: index i is row i % rows of slot i // rows, and the next step of
+    that row is at (i + rows) % (slots × rows). With `compression`, image observations are stored as bytes.
+    """
+
+    def __init__(
+        self, slots: int, rows: int, columns: ColumnSpecs, device: str, compression: ImageCompression | None = None
+    ) -> None:
+        self.slots, self.rows = slots, rows
+        self._compression = compression if compression is not None and compression.active else None
+        self._names = tuple(columns)
+        if self._compression:
+            for obs in [name for name in OBSERVATIONS if name in columns]:
+                others = {name: column for name, column in columns.items() if name != obs}
+                columns = {**others, **self._compression.columns(obs)}
+        if device == "cpu":
+            size = slots * rows * sum(prod(shape) * dtype.itemsize for shape, dtype in columns.values())
+            what = f"experience of {slots:,} steps of {rows:,} rows"
+            reserve(self, size, what, "lower rows, agent.n_steps or agent.replay")
+        self.columns = {
+            name: torch.zeros((slots, rows, *shape), dtype=dtype, device=device)
+            for name, (shape, dtype) in columns.items()
+        }
+        self.flat = {name: column.flatten(0, 1) for name, column in self.columns.items()}
+        self.head = 0  # the slot to be written next
+        self.filled = 0
+
+    def __len__(self) -> int:
+        """Number of transitions stored."""
+        return self.filled * self.rows
+
+    @property
+    def newest(self) -> int:
+        """The slot written last."""
+        return (self.head - 1) % self.slots
+
+    def write(self, **values: Tensor) -> None:
+        """Copy values [rows, …] into the slot at the head, without completing it."""
+        for name, value in values.items():
+            if self._compression and name in OBSERVATIONS:
+                stored = self._compression.compress(name, value)
+            else:
+                stored = {name: value}
+            for column, data in stored.items():
+                self.columns[column][self.head].copy_(data)
+
+    def add(self, step: Transition) -> None:
+        """Write the fields of a transition that have a column, and complete the slot."""
+        self.write(**{name: getattr(step, name) for name in self._names})
+        self.advance()
+
+    def take(self, name: str, index: Tensor, out: Tensor | None = None) -> Tensor:
+        """Values [B, …] at flat indices [B], decompressed; written to `out` if given."""
+        if self._compression and name in OBSERVATIONS:
+            obs = self._compression.decompress(name, self.flat, index)
+            return obs if out is None else out.copy_(obs)
+        return torch.index_select(self.flat[name], 0, index, out=out)
+
+    def advance(self) -> None:
+        """Complete the slot at the head."""
+        self.head = (self.head + 1) % self.slots
+        self.filled = min(self.filled + 1, self.slots)
+
+    def truncate_open_episodes(self) -> None:
+        """Mark the newest step as the last of its episode, because the environment was reset after it."""
+        if self.filled:
+            self.columns["ended"][self.newest] = True
+
+    def clear(self) -> None:
+        """Discard all steps."""
+        self.head = self.filled = 0
+
+    def state(self) -> State:
+        """The filled slots, as views, and the position of the head."""
+        columns = {name: column[: self.filled] for name, column in self.columns.items()}
+        return {"slots": self.slots, "head": self.head, "columns": columns}
+
+    def restore(self, state: State) -> None:
+        """Restore the filled slots of a storage of the same shape."""
+        slots, head, saved = (part(state, name, "buffer") for name in ("slots", "head", "columns"))
+        if slots != self.slots:
+            raise TownletError(f"the saved buffer has {slots} slots, but this one has {self.slots}", SAME)
+        if not isinstance(saved, Mapping) or set(saved) != set(self.columns):
+            raise TownletError(f"the saved buffer does not have the columns {', '.join(self.columns)}", SAME)
+        filled = min(len(next(iter(saved.values()))), slots)
+        if not isinstance(head, int) or not (0 <= head < slots if filled == slots else head == filled):
+            raise TownletError(f"the saved buffer has an invalid write position: slot {head!r}", SAME)
+        for name, column in self.columns.items():
+            copy_tensor(column[:filled], saved[name], name)
+        self.head, self.filled = head, filled
