@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from types import NoneType
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -15,11 +18,21 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from crash.smith import differences
+from sharing import once
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
+from townlet.config.flow import flow
+from townlet.config.schedule import Schedule
+from townlet.config.shape import kinds_of_field
 from townlet.contract.restore import copied
 from townlet.contract.vec_env import Continuous, Seen
 from townlet.errors import TownletError
+from townlet.explore.spec import ExploreSpec
+from townlet.live.casting import Acting, Casting
+from townlet.live.episode import Episode
+from townlet.live.lives import Played
+from townlet.live.stand import TownStand, stand_of
+from townlet.live.studio import Studio, Wish
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.train.bench import Silent
@@ -31,10 +44,15 @@ from townlet.train.export import export
 from townlet.train.launch import resume, start
 from townlet.train.load import Loaded, load
 from townlet.train.policies import TrainedPolicy, load_policy
+from townlet.train.reopen import reopen
 from townlet.train.sweeps.space import check, space_of
-from train.processes import Launch, last, launch, the_same
+from townlet.train.sweeps.trial import RUNS, Experiment
+from townlet.train.sweeps.trial import train as train_trial
+from train.processes import Processes, last, the_same
 
 ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
+PROCESSES = 2
+BONUSES = kinds_of_field(ExploreSpec.model_fields["bonus"])
 MEMORY = {"kind": "gru", "size": 8, "after": [8]}
 SMALL = {
     "rows": ROWS, "threads": 1, "budget": {"env_steps": STEPS}, "evaluation": {"episodes": 2, "every": STEPS},
@@ -42,7 +60,23 @@ SMALL = {
 }  # fmt: skip
 TOWN = {"env": "town", "change": {"max_steps": 30}}
 PLACES: dict[str, dict[str, Any]] = {"any": TOWN, "index": {"env": "Taxi-v4", "gym": {"max_episode_steps": 30}}}
-__all__ = ["AgentConformance", "launch"]
+CART = {"env": "CartPole-v1", "gym": {"max_episode_steps": 12}, "change": {}, "budget": {"env_steps": 128}}
+SHARED = {
+    "rows": 8, "budget": {"env_steps": 3 * STEPS}, "evaluation": {"episodes": 1, "every": 3 * STEPS},
+    "metrics": {"every": STEPS, "tensorboard": False, "report": False},
+}  # fmt: skip
+# Trains recipes one after the other, each with a port on which the processes find each other: imports take most time.
+TRAIN_ALL = """
+import os, sys
+from townlet.cli.app import main
+_, _, root, pause_at, *recipes = sys.argv
+for recipe, os.environ["MASTER_PORT"] in zip(recipes[::2], recipes[1::2]):
+    try:
+        main(["train", recipe, "--root", root, "--pause-at", pause_at])
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
 
 
 @dataclass(frozen=True)
@@ -67,10 +101,10 @@ class Case:
         path.write_text(json.dumps(whole))
         return path
 
-    def run(self, name: str = "whole") -> Run:
+    def run(self, name: str = "whole", **parts: Any) -> Run:
         """A finished run, trained once."""
         root = self.folder / name
-        return Run.open("latest", root) if root.exists() else start(self.load(), root).run
+        return Run.open("latest", root) if root.exists() else start(self.load(**parts), root).run
 
 
 @pytest.fixture(scope="module", params=[entry.name for entry in entries()])
@@ -109,6 +143,37 @@ def copy_of(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     assert list(one) == list(other)
     return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def switches(entry: AgentEntry) -> Iterator[tuple[str, Any]]:
+    """Other values of every setting that is a switch: a flag, a choice, or something that may be null."""
+    for key, info in entry.settings.model_fields.items():
+        kinds = kinds_of_field(info)
+        choices = [choice for kind in kinds for choice in kind.choices] if key != "name" else []
+        values = [not info.default] if info.default in (True, False) and kinds[0].type is bool else choices
+        if NoneType in get_args(info.annotation) and key != "file":
+            models = [kind.model for kind in kinds if kind.model not in (None, Schedule)]
+            values += [None] if info.default is not None else [{} if models else 0.5]
+        yield from ((key, value) for value in values if value != info.default)
+
+
+def trained_by_two(root: Path) -> dict[str, Run]:
+    """A run of every agent that several processes can train: begun by two, and finished by one."""
+    cases = [Case(entry, root.parent) for entry in entries() if entry.shard_axes]
+    recipes = [str(case.recipe(**SHARED)) for case in cases]
+    ports = [str(Processes.free_port()) for _ in cases]
+    words = [word for pair in zip(recipes, ports, strict=True) for word in pair]
+    together = Processes(PROCESSES, (str(root), str(2 * STEPS), *words), ("-c", TRAIN_ALL))
+    try:
+        ends = together.ends()
+    finally:
+        together.kill()
+    assert [code for code, _ in ends] == [0] * PROCESSES, ends
+    found = {str(run.meta()["agent"]): run for run in Run.list(root)}
+    for run in found.values():
+        assert last(run)[1]["env_steps"] == 2 * STEPS
+        resume(run)
+    return found
 
 
 class AgentConformance:
@@ -167,11 +232,54 @@ class AgentConformance:
         assert set(one.parameters()) <= set(one.state()["network"])
         assert one.name == case.entry.name
 
-    def test_its_sweep_space_suits_its_settings(self, case: Case) -> None:
-        loaded = case.load()
+    def test_a_sweep_draws_from_its_space_and_trains(self, case: Case) -> None:
+        optuna = pytest.importorskip("optuna")
+        words = (f"budget.env_steps={MIDDLE}", f"evaluation.every={MIDDLE}")
+        loaded, asked = case.load(*words), str(case.recipe())
         space = space_of(loaded.recipe, {})
         assert [*space] == [f"agent.{key}" for key in case.entry.sweep] != []
-        check(str(case.recipe()), (), space)
+        check(asked, words, space)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(0)).ask()
+        experiment = Experiment("sweep", asked, words, loaded.recipe, space, case.folder / "sweep")
+        assert math.isfinite(train_trial(trial, experiment))
+        assert trial.params.keys() == space.keys()
+        (name,) = trial.user_attrs[RUNS]
+        used = reopen(Run(experiment.root / name)).recipe.agent
+        for path, value in trial.params.items():
+            drawn = float(value) if isinstance(value, str) else value  # choices are texts
+            assert getattr(used, path.removeprefix("agent.")) == pytest.approx(drawn, rel=1e-3), path
+
+    def test_every_switch_can_be_turned_and_such_an_agent_resumes_to_the_bit(self, case: Case) -> None:
+        for key, value in switches(case.entry):
+            word = f"agent.{key}={flow(value)}"
+            loaded = case.load(word)
+            t, again = build(loaded), build(loaded)
+            now = getattr(t.recipe.agent, key)
+            assert now == value or (value == {} and now is not None), word
+            assert update(t), word
+            before = copied(t.state())
+            update(t)
+            again.restore(before)
+            update(again)
+            assert same(t.agent.parameters(), again.agent.parameters()), word
+            fresh = case.entry.network(t.agent.settings, t.recipe.network, t.env.layout, t.env.actions)
+            fresh.load_state_dict(t.agent.state()["network"])  # what is played and exported has the same shape
+
+    def test_it_learns_from_a_bonus_or_refuses_it(self, case: Case) -> None:
+        names = [kind.model.model_fields["name"].default for kind in BONUSES if kind.model]
+        assert {*case.entry.bonuses} <= {*names} >= {"rnd"}
+        for name in names:
+            explore = {"bonus": name, "weight": {"name": "fixed", "value": 0.1}}
+            if name not in case.entry.bonuses:
+                with pytest.raises(TownletError, match=rf"cannot learn from explore.bonus={name}"):
+                    case.load(explore=explore)
+                continue
+            t = build(case.load(explore=explore))
+            metrics = update(t)
+            assert metrics["intrinsic_weight"] == pytest.approx(0.1)
+            assert float(t.agent.intrinsic.sum()) > 0
+            assert name != "rnd" or metrics["rnd_loss"] > 0, "its predictor is trained"
 
     def test_every_tunable_setting_changes_the_next_update(self, case: Case) -> None:
         t = build(case.load())
@@ -191,22 +299,43 @@ class AgentConformance:
             update(t)
             assert same(usual, copy_of(t.agent.parameters())), "else a difference proves nothing"
 
-    def test_what_the_page_shows_of_it_is_well_formed(self, case: Case) -> None:
-        trained = load_policy(case.run())
-        estimate = trained.loaded.recipe.agent.advantage()
+    def test_the_page_plays_it_in_a_town(self, case: Case) -> None:
+        if case.entry.observations == "index":
+            pytest.skip("a town is not the number of a state")
+        stand, cast = stand_of(case.run()), Casting()
+        assert isinstance(stand, TownStand)
+        found = cast.find(case.run(), "latest")
+        actor = Acting(cast.policy(case.run(), found), 0.0, 0)
+        life = Played(stand.world, actor, 3, "latest checkpoint", found.env_steps, actor.outputs)
+        moments = life.reach(8)
+        assert moments > 0
+        assert life.start().outputs_are == ("values" if case.entry.kind == "value" else "probabilities")
+        frame = life.frame(0, moments)
+        for action, outputs, mask in zip(frame.action[1:], frame.outputs[1:], frame.mask[1:], strict=True):
+            assert mask[action]
+            valid = [value for value, is_valid in zip(outputs, mask, strict=True) if is_valid]
+            assert outputs[action] == max(valid), "without randomness the best action is taken"
+        assert all(frame.why[1:])
+        (kept,) = stand.recordings()[-1:]
+        assert stand.recorded(kept["number"]).outputs == actor.outputs
+        stand.close()
+
+    def test_the_page_shows_values_and_advantages_of_an_episode(self, case: Case) -> None:
+        run = case.run() if case.entry.observations == "index" else case.run("cart", **CART)
+        estimate = reopen(run).recipe.agent.advantage()
         assert 0 <= estimate.gamma <= 1
         assert estimate.scale > 0
         assert estimate.text.endswith(".")
-        obs, mask = observations(trained, TRIED)
-        if estimate.lam is not None:
-            assert 0 <= estimate.lam <= 1
-            values = trained.values(obs)
-            assert values.shape == (TRIED,)
-            assert bool(values.isfinite().all())
-        trained.start(TRIED)
-        outputs = trained.outputs(obs, mask)
-        assert {trained.kind, "probabilities"} <= outputs.keys()
-        assert torch.allclose(outputs["probabilities"].sum(1), torch.ones(TRIED))
+        episode = rolled_out(run)
+        assert (episode.problem, episode.about()["advantage"]) == ("", estimate.text)
+        told = episode.part(0)
+        steps = told["known"] - 1
+        assert steps > 0
+        assert told["outputs_are"] == ["values" if case.entry.kind == "value" else "probabilities"]
+        assert len(told["rewards"]) == len(told["outputs"][told["outputs_are"][0]]) == steps
+        judged = steps if estimate.lam is not None else 0
+        assert (len(told["values"]), len(told["advantages"])) == (judged and judged + 1, judged)
+        assert None not in (*told["values"], *told["advantages"]), "all are finite"
         assert all(info.description for key, info in case.entry.settings.model_fields.items() if key != "name")
 
     def test_the_loaded_and_the_exported_policy_act_as_the_agent(self, case: Case, tmp_path: Path) -> None:
@@ -260,25 +389,34 @@ class AgentConformance:
         assert update(t)
         assert t.agent.act(t.seen).shape == (ROWS, 1)
 
-    def test_two_processes_and_then_one_train_what_one_trains(self, case: Case, launch: Launch) -> None:
+    def test_two_processes_and_then_one_train_what_one_trains(
+        self, case: Case, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
         if not case.entry.shard_axes:
             with pytest.raises(TownletError, match=r"(cannot be trained by|train towns together)"):
                 require_shared(case.load(rows=8).recipe, cast(Team, Two()))
             return
-        sizes = {"rows": 8, "budget": {"env_steps": 4 * STEPS}, "metrics": {**SMALL["metrics"], "every": STEPS}}  # type: ignore[dict-item]
-        root = str(case.folder / "two")
-        ends = launch(2, str(case.recipe(**sizes)), "--root", root, "--pause-at", str(2 * STEPS)).ends()
-        assert [code for code, _ in ends] == [0, 0], ends
-        run = Run.open("latest", Path(root))
-        assert last(run)[1]["env_steps"] == 2 * STEPS
-        resume(run)
-        the_same(start(case.load(**sizes), case.folder / "one").run, run, updates=5)
+        run = once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
+        the_same(case.run("one", **SHARED), run, updates=5)
 
 
 class Two:
     """What is known of a team before it exists."""
 
-    size = beside = 2
+    size = beside = PROCESSES
+
+
+def rolled_out(run: Run) -> Episode:
+    """An episode of the latest checkpoint, as the page asks for it."""
+    studio = Studio()
+    try:
+        episode = studio.begin(run, Wish(checkpoint="latest", seed=1))
+        until = time.monotonic() + 60
+        while not episode.over and time.monotonic() < until:
+            time.sleep(0.01)
+        return episode
+    finally:
+        studio.close()
 
 
 class TestRegistered(AgentConformance):

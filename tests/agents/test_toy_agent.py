@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.test_conformance import AgentConformance, Case, launch
+from agents.test_conformance import AgentConformance, Case
 from cli.program import Program, program
 from townlet.agents import registry
 from townlet.envs import own
@@ -32,7 +32,6 @@ budget: {env_steps: 512}
 evaluation: {episodes: 2, every: 256}
 metrics: {tensorboard: false, report: false}
 """
-__all__ = ["launch"]
 
 
 @pytest.fixture

@@ -24,10 +24,7 @@ class Processes:
     """So many processes of one training, as torchrun would start them."""
 
     def __init__(self, count: int, words: tuple[str, ...], program: tuple[str, ...]) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.free_port()), "WORLD_SIZE": str(count)}
         self.all = [
             subprocess.Popen(
                 [sys.executable, *program, "train", *words],
@@ -36,6 +33,19 @@ class Processes:
             )
             for rank in range(count)
         ]  # fmt: skip
+
+    @staticmethod
+    def free_port() -> int:
+        """A port that nobody uses at this moment."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            return int(free.getsockname()[1])
+
+    def kill(self) -> None:
+        """End those that still run."""
+        for process in self.all:
+            process.kill()
+            process.communicate()
 
     def ends(self) -> list[tuple[int, str]]:
         """How each ended, and what it said."""
@@ -54,9 +64,7 @@ def launch() -> Iterator[Launch]:
 
     yield go
     for processes in begun:
-        for process in processes.all:
-            process.kill()
-            process.communicate()
+        processes.kill()
 
 
 def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:

@@ -6,19 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
+from townlet.train import launch
 from townlet.train.launch import resume, start
 from townlet.train.load import load
 from townlet.train.policies import load_policy
 from townlet.train.reopen import MAY_CHANGE, reopen, world_file
+from townlet.train.resolved import resolved_text
 from townlet.train.towns.arena import TownArena
 from townlet.train.towns.change import Worlds, changed
 from townlet.train.towns.measure import measure, world_for
 from townlet.world.load import from_text, shipped
 from townlet.world.load import load as load_world
+from train.processes import last
 from train.tiny import DQN, Heard, tiny
 
 WORLD = "extends: town\nmax_steps: 30\n"
@@ -156,3 +160,25 @@ def test_threads_are_written_down_as_the_number_they_were(tmp_path: Path) -> Non
     threads = reopen(run).recipe.threads
     assert isinstance(threads, int)
     assert run.meta()["threads"] == threads
+
+
+def test_a_run_from_before_a_setting_existed_goes_on_with_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an earlier release wrote it: resolved.yaml has no `agent.accelerate`, and neither has what was hashed."""
+    whole = start(tiny("town:dqn"), tmp_path / "whole").run
+    lines = whole.resolved_file.read_text().splitlines(keepends=True)
+    (new,) = [line for line in lines if line.startswith("  accelerate: true")]
+    assert not any(line.startswith("  file:") for line in lines), "of an agent that is registered without one"
+    monkeypatch.setattr(launch, "resolved_text", lambda loaded: resolved_text(loaded).replace(new, ""))
+    run = start(tiny("town:dqn"), tmp_path / "earlier", pause_at=100).run
+    monkeypatch.undo()
+    assert "accelerate" not in run.resolved_file.read_text()
+    assert "accelerate" not in checkpoint.newest(run.checkpoints).info["recipe"]["agent"]  # type: ignore[union-attr]
+    resume(run)
+    assert run.meta()["finished"]
+    assert load_policy(run).loaded.recipe.agent.accelerate is True  # type: ignore[attr-defined]
+    (found, _), (wanted, _) = last(run), last(whole)
+    weights = [name for name in wanted if name.startswith("training/agent/network")]
+    assert weights
+    assert all(torch.equal(found[name], wanted[name]) for name in weights)  # type: ignore[arg-type]
