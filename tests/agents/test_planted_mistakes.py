@@ -70,11 +70,6 @@ truncated episode does not bootstrap (gae)
 - torch.where(truncated, self.bootstrap[:t], following, out=following)
 + following.masked_fill_(truncated, 0.0)
 
-truncated episode bootstraps from the next episode (gae)
-@ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
-- torch.where(truncated, self.bootstrap[:t], following, out=following)
-+ pass
-
 advantages cross a truncation (gae)
 @ buffers/test_rollout.py::test_truncation_bootstraps_and_termination_does_not
 - .masked_fill_(terminated | truncated, 0.0)
@@ -155,11 +150,6 @@ n-step return crosses from the newest step to the oldest
 - self._discounts.take(later_steps + 1)
 + self._discounts[1].repeat(len(index))
 
-importance weights with the wrong sign of β
-@ buffers/test_prioritized.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
-- .pow_(-beta)
-+ .pow_(beta)
-
 importance weights not normalized
 @ buffers/test_prioritized.py::test_importance_is_the_power_of_n_times_probability_over_the_largest
 - return index, (priority / priority.min())
@@ -215,6 +205,16 @@ recurrent state not reset within a sequence
 @ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
 - self.last_value, s.gamma, s.trace
 + self.last_value, s.trace, s.gamma
+
+masked actions in the value of a state (pqn)
+@ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
+- best = greedy_value(values, values, seen.mask)
++ best = values.amax(1)
+
+regression on advantages instead of returns (pqn)
+@ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
+- batch.actions, batch.returns, self.settings.loss)
++ batch.actions, batch.advantage, self.settings.loss)
 
 truncated episode bootstraps from the observation after the reset (pqn)
 @ agents/test_pqn.py::test_only_truncated_episodes_bootstrap_and_from_their_final_observation

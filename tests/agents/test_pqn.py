@@ -55,9 +55,11 @@ def best_of(agent: Pqn, obs: Tensor, mask: Tensor) -> Tensor:
 
 def test_what_is_learned_are_lambda_returns() -> None:
     """By their definition, backwards: G = r + γ [(1 − λ) max Q(s′) + λ G′], and r alone at an end."""
-    trained = life(epochs=1)
+    trained = life(epochs=1, batch_size=1.0)
     agent = trained.agent
     assert isinstance(agent, Pqn)
+    with torch.no_grad():  # going back looks best, also in place 0, where it is not valid
+        agent.network.head.bias[0] += 5.0  # type: ignore[index,operator]
     rollout, trace, gamma = agent.rollout, agent.settings.trace, agent.settings.gamma
     learn, kept = agent.learn, []
     agent.learn = lambda ask=None: kept.append(1)  # type: ignore[method-assign,assignment]
@@ -72,8 +74,14 @@ def test_what_is_learned_are_lambda_returns() -> None:
         value = best[step + 1] if step < 7 else follow
         reached = torch.where(cut[step], bootstrap[step], (1 - trace) * value + trace * later)
         later = wanted[step] = rewards[step] + gamma * torch.where(over[step], torch.zeros(8), reached)
-    learn()
+    with torch.no_grad():
+        values = agent.network(obs.flatten(0, 1), agent.network.initial_hidden(0))[0]
+    chosen = values.gather(1, rollout.actions.view(-1, 1)).view(8, 8)
+    told = learn()
+    assert told is not None
     torch.testing.assert_close(rollout._returns, wanted, atol=1e-5, rtol=1e-5)
+    assert told["td_error"] == pytest.approx((chosen - wanted).abs().mean().item(), rel=1e-4)
+    assert (~mask[1:] & (values.view(8, 8, 2)[1:] == values.view(8, 8, 2)[1:].amax(-1, keepdim=True))).any()
 
 
 def test_only_truncated_episodes_bootstrap_and_from_their_final_observation() -> None:
