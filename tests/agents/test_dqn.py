@@ -18,13 +18,13 @@ from townlet.contract import conformance
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Seen
 from townlet.errors import TownletError
-from townlet.explore.spec import AdaptiveWeight, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
+from townlet.explore.spec import AdaptiveWeightSpec, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 3e-3, "gamma": 0.9, "warmup": 100, "update_every": 2, "target_every": 20, "batch_size": 32}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(episodes=2, mean=1.0))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
 def life(seed: int = 1, explore: ExploreSpec | None = None, rows: int = 8, **switches: Any) -> Life:

@@ -20,7 +20,7 @@ from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import Batch
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Ended, Seen, Step
-from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeight
+from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
@@ -239,7 +239,7 @@ def test_priorities_weigh_the_loss_and_follow_the_errors() -> None:
 
 @pytest.mark.parametrize("weight", [0.25, 2.0])
 def test_intrinsic_weight_is_applied_once(weight: float) -> None:
-    explore = ExploreSpec(choose=GREEDY.choose, bonus=CountsSpec(), weight=FixedWeight(value=weight))
+    explore = ExploreSpec(choose=GREEDY.choose, bonus=CountsSpec(), weight=FixedWeightSpec(value=weight))
     agent = table_agent(explore, reward_scale=0.5)
     live(agent, 2, ON, 3.0, 3, end="terminated")
     assert agent.intrinsic.tolist() == [1.0]  # 1 / √1: the first visit

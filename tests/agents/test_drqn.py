@@ -17,15 +17,15 @@ from townlet.buffers.sequence_replay import Windows
 from townlet.contract.counters import Counters
 from townlet.contract.vec_env import Seen
 from townlet.errors import TownletError
-from townlet.explore.make import make_bonus
-from townlet.explore.spec import AdaptiveWeight, EpsilonSpec, ExploreSpec, FixedWeight, RndSpec
+from townlet.explore.intrinsic_reward import make_intrinsic_reward
+from townlet.explore.spec import AdaptiveWeightSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 LENGTH = 10
 EXPLORE = ExploreSpec(choose=EpsilonSpec(decay=0.97, end=0.05))
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(episodes=2, mean=1.0))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 QUICK = {"lr": 5e-3, "gamma": 0.95, "batch_size": 16, "warmup": 200, "target_every": 20, "replay": 4000}
 WHOLE = {"sequence": LENGTH, "burn_in": 0}  # windows as long as an episode
 SHORT = {"sequence": LENGTH // 2, "burn_in": LENGTH}  # half as long, with all that came before
@@ -208,9 +208,9 @@ def test_train_stop_and_resume_in_mid_episode_gives_the_same_bits(explore: Explo
 
 def test_intrinsic_reward_is_weighted_once() -> None:
     bonus = RndSpec(hidden=(8,), embed=4, normalize_obs=False)  # all rows see the same, which would be nothing new
-    trained = life(explore=ExploreSpec(choose=EXPLORE.choose, bonus=bonus, weight=FixedWeight(value=0.5)))
+    trained = life(explore=ExploreSpec(choose=EXPLORE.choose, bonus=bonus, weight=FixedWeightSpec(value=0.5)))
     agent, env = agent_of(trained), trained.env
-    twin = make_bonus(bonus, env.layout, Streams(1).child("bonus"))
+    twin = make_intrinsic_reward(bonus, env.layout, Streams(1).child("bonus"))
     assert twin is not None
     step = env.step(agent.act(trained.seen))
     agent.observe(step, env.ended())

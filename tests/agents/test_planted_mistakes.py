@@ -266,18 +266,18 @@ truncated episode bootstraps from the observation after the reset (qlearning)
 +         mask
 
 schedule of ε counted in updates
-@ explore/test_choose.py::test_a_schedule_in_steps_replaces_the_decay
+@ explore/test_action_selection.py::test_a_schedule_in_steps_replaces_the_decay
 - (clock.env_steps - begin) / (end - begin)
 + (clock.updates - begin) / (end - begin)
 
 Gumbel noise with the wrong sign (softmax exploration)
-@ explore/test_choose.py::test_actions_are_as_frequent_as_they_are_probable
-- .sub_(self._crew.mine(waits).log())
-+ .add_(self._crew.mine(waits).log())
+@ explore/test_action_selection.py::test_actions_are_as_frequent_as_they_are_probable
+- .sub_(self._crew.mine(noise).log())
++ .add_(self._crew.mine(noise).log())
 
 intrinsic reward not normalized (rnd)
-@ explore/test_bonus.py::test_reward_is_scaled_by_the_root_mean_square_of_all_novelty_so_far
-- error / self._square.sqrt().clamp(min=1e-8).float()
+@ explore/test_intrinsic_reward.py::test_reward_is_scaled_by_the_root_mean_square_of_all_novelty_so_far
+- error / self._mean_square.sqrt().clamp(min=1e-8).float()
 + error
 
 gradient norm not limited

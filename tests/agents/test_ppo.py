@@ -19,13 +19,13 @@ from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Discrete, Seen, VecEnv
 from townlet.errors import TownletError
-from townlet.explore.spec import AdaptiveWeight, CountsSpec, ExploreSpec, FixedWeight, RndSpec
+from townlet.explore.spec import AdaptiveWeightSpec, CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "gamma": 0.9, "n_steps": 16}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(episodes=2, mean=1.0))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
 class Treadmill(Toy):
@@ -289,7 +289,7 @@ def test_entropy_is_one_while_all_is_open_and_zero_without_a_choice() -> None:
 
 def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
     def learned(weight: float) -> tuple[Tensor, Tensor, dict[str, float]]:
-        agent = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeight(value=weight)), epochs=1))
+        agent = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeightSpec(value=weight)), epochs=1))
         stored = agent.rollout.intrinsic.clone()
         assert torch.equal(stored[-1], agent.intrinsic)
         value = agent.rollout.value.clone()
@@ -303,7 +303,7 @@ def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
     assert told["intrinsic_weight"] == 2
     assert told["rnd_loss"] > 0
     # In a step that ends by death the advantage is reward − value, so the weight shows itself undisturbed.
-    dead = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeight(value=2.0)))).rollout.terminated
+    dead = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeightSpec(value=2.0)))).rollout.terminated
     assert dead.any()
     torch.testing.assert_close((large - small)[dead], 2 * much[dead], atol=1e-5, rtol=1e-5)
     assert not life().agent.intrinsic.any()
@@ -311,7 +311,7 @@ def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
 
 def test_novelty_is_that_of_what_was_reached_not_of_the_next_beginning() -> None:
     """The goal is seen only by rows that end there. Reached for the first time it is new, the beginnings are old."""
-    counts = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=1.0))
+    counts = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=1.0))
     kept = filled(life(Chain(1), explore=counts, n_steps=400)).rollout
     first = kept.terminated[:, 0].nonzero()[0]
     assert (kept.intrinsic[: int(first)] < 1).any()

@@ -15,13 +15,13 @@ from townlet.agents.distributions import Categorical
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.buffers import rollout
 from townlet.contract.counters import Counters
-from townlet.explore.spec import ExploreSpec, FixedWeight, RndSpec
+from townlet.explore.spec import ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "n_steps": 32}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeight(value=0.1))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeightSpec(value=0.1))
 KINDS = ("lstm", "gru")
 
 

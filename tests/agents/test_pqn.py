@@ -16,13 +16,13 @@ from townlet.agents.pqn import Pqn, PqnSettings
 from townlet.config.schedule import Schedule
 from townlet.contract.counters import Counters
 from townlet.errors import TownletError
-from townlet.explore.spec import AdaptiveWeight, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
+from townlet.explore.spec import AdaptiveWeightSpec, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 3e-3, "gamma": 0.9, "n_steps": 8, "batch_size": 0.5}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeight(episodes=2, mean=1.0))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
 def life(seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | None = None, **settings: Any) -> Life:

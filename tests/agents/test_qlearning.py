@@ -18,13 +18,13 @@ from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
-from townlet.explore.spec import BoltzmannSpec, CountsSpec, EpsilonSpec, ExploreSpec, FixedWeight
+from townlet.explore.spec import BoltzmannSpec, CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 0.3, "gamma": 0.9}
-COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=0.1))
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.1))
 
 
 class NumberedChain(Chain):

@@ -22,13 +22,13 @@ from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Discrete
 from townlet.errors import TownletError
-from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeight
+from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 2e-2, "gamma": 0.9, "episodes": 16}
-COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=0.1))
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.1))
 
 
 def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:

@@ -20,15 +20,15 @@ from townlet.contract.counters import Counters
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Discrete, Seen, VecEnv
 from townlet.errors import TownletError
-from townlet.explore.counts import Counts
-from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeight, RndSpec
+from townlet.explore.count_based import CountBonus
+from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "gamma": 0.9}
-NOVEL = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeight(value=0.5))
-COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeight(value=0.5))
+NOVEL = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeightSpec(value=0.5))
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.5))
 
 
 class Blink(Toy):
@@ -165,7 +165,7 @@ def test_nothing_new_is_reached_in_void_steps(make: Any) -> None:
         assert not agent.intrinsic[begin].any(), "rows that have just begun are paid nothing"
         assert agent.intrinsic[~begin].all()
     assert ends > 20
-    assert isinstance(agent.bonus, Counts)
+    assert isinstance(agent.bonus, CountBonus)
     assert int(agent.bonus._visits.sum()) == 40 * 16 - ends
 
 

@@ -14,7 +14,7 @@ from townlet.contract.crew import SOLO, Crew
 from townlet.contract.episodes import Episodes
 from townlet.contract.state import State
 from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
-from townlet.explore.bonus import Bonus
+from townlet.explore.intrinsic_reward import IntrinsicReward
 from townlet.explore.spec import ExploreSpec
 from townlet.nets.heads import initialize
 from townlet.nets.spec import NetworkSpec
@@ -83,7 +83,7 @@ class Agent(Protocol):
     name: str
     update_interval: int  # vector steps between two calls of `learn`
     interruptible: bool  # an update and the steps before it can be undone: they take long, and the state is small
-    bonus: Bonus | None  # intrinsic reward
+    bonus: IntrinsicReward | None
     action_outputs: Tensor  # what the last actions were chosen by, in the layout that `describe_outputs` reads
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 

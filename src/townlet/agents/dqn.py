@@ -219,7 +219,7 @@ class Dqn(ValueAgent):
         self._obs.copy_(seen.obs)
         self._mask.copy_(seen.mask)
         self.action_outputs = self._q(self._obs)
-        self._actions = self.chooser.choose(self.action_outputs, self._mask)
+        self._actions = self.selector.select(self.action_outputs, self._mask)
         return self._actions
 
     @torch.no_grad()

@@ -15,7 +15,8 @@ from townlet.contract.restore import SAME
 from townlet.contract.state import State, Stateful
 from townlet.contract.vec_env import Step, VecEnv
 from townlet.errors import TownletError
-from townlet.explore.make import make_bonus, make_weight
+from townlet.explore.intrinsic_reward import make_intrinsic_reward
+from townlet.explore.intrinsic_weight import make_intrinsic_weight
 from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 
@@ -38,8 +39,9 @@ class LearningAgent:
         env = context.env
         self.settings, self.network = settings, network
         self.counters, self.crew = context.counters, context.crew
-        self.bonus = make_bonus(context.explore.bonus, env.layout, context.streams.child("bonus"), env.device)
-        self.weight = make_weight(context.explore.weight, context.counters, context.max_steps)
+        explore, streams = context.explore, context.streams.child("bonus")
+        self.bonus = make_intrinsic_reward(explore.bonus, env.layout, streams, env.device)
+        self.weight = make_intrinsic_weight(explore.weight, context.counters, context.max_steps)
         self.intrinsic = torch.zeros(env.rows, device=env.device)
 
     def _make_optimizer(self) -> FlatOptimizer:

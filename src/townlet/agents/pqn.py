@@ -103,7 +103,7 @@ class Pqn(ValueAgent):
     def act(self, seen: Seen) -> Tensor:
         """Sample exploring actions [N] int64."""
         values = self.action_outputs = self._q(seen.obs)
-        actions, self._mask = self.chooser.choose(values, seen.mask), self.rollout.mask[self.rollout.steps]
+        actions, self._mask = self.selector.select(values, seen.mask), self.rollout.mask[self.rollout.steps]
         best = greedy_value(values, values, seen.mask)
         self.rollout.add_action(seen.obs, seen.mask, actions, self._unused, best, self._never)
         return actions

@@ -20,7 +20,7 @@ from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State
 from townlet.contract.vec_env import Actions, Ended, Seen, Step
 from townlet.errors import TownletError
-from townlet.explore.spec import ends
+from townlet.explore.spec import endpoints
 from townlet.nets.spec import NetworkSpec
 
 REPORT_EVERY: Final = 16  # vector steps; the table is updated at every one
@@ -43,7 +43,7 @@ class QLearningSettings(AgentSettings):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> QLearningSettings:
-        if not all(0 <= value <= 1 for value in ends(self.lr)):
+        if not all(0 <= value <= 1 for value in endpoints(self.lr)):
             raise ValueError("`lr` is a step size; give values from 0 to 1")
         return self
 
@@ -119,7 +119,7 @@ class QLearning(ValueAgent):
         self._state = self.network.states(seen.obs)
         self._mask.copy_(seen.mask)
         self.action_outputs = self.network.values(self._state)
-        self._actions = self.chooser.choose(self.action_outputs, self._mask)
+        self._actions = self.selector.select(self.action_outputs, self._mask)
         return self._actions
 
     @torch.no_grad()

@@ -15,8 +15,7 @@ from townlet.contract.episodes import Episodes
 from townlet.contract.state import Stateful
 from townlet.contract.vec_env import Continuous, Discrete, VecEnv
 from townlet.errors import TownletError
-from townlet.explore.choose import normalized_entropy
-from townlet.explore.make import make_chooser
+from townlet.explore.action_selection import make_action_selector, normalized_entropy
 
 
 class ValueAgent(LearningAgent):
@@ -30,12 +29,12 @@ class ValueAgent(LearningAgent):
         super().__init__(settings, network, context)
         env, generator = context.env, context.streams.torch("choice", context.env.device)
         spec = context.explore.choose
-        self.chooser = make_chooser(spec, env.rows, context.counters, generator, env.device, context.crew)
+        self.selector = make_action_selector(spec, env.rows, context.counters, generator, env.device, context.crew)
         self.action_outputs = torch.zeros(env.rows, env.actions.n, device=env.device)
 
     def on_episodes_end(self, episodes: Episodes) -> None:
         """Anneal exploration and the weight of the intrinsic reward."""
-        self.chooser.on_episodes_end(episodes)
+        self.selector.on_episodes_end(episodes)
         super().on_episodes_end(episodes)
 
     def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
@@ -45,18 +44,18 @@ class ValueAgent(LearningAgent):
     @torch.inference_mode()
     def entropy(self) -> Tensor:
         """Normalized entropy [N] of the behaviour policy at the last step."""
-        return normalized_entropy(self.chooser.probabilities(self.action_outputs, self._mask), self._mask)
+        return normalized_entropy(self.selector.probabilities(self.action_outputs, self._mask), self._mask)
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
-        return self.chooser.metrics() | super().metrics()
+        return self.selector.metrics() | super().metrics()
 
     def policy(self) -> Policy:
         """The greedy policy; it shares the weights."""
         return Policy(self.network, "values")
 
     def _parts(self) -> dict[str, Stateful]:
-        return {"chooser": self.chooser, **super()._parts()}
+        return {"chooser": self.selector, **super()._parts()}
 
 
 def require_discrete(name: str, env: VecEnv) -> None:

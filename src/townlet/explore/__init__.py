@@ -1,4 +1,4 @@
-"""How agents try what they do not know: ways to choose an action, and rewards for the new.
+"""Exploration: action selection from values (ε-greedy, Boltzmann) and intrinsic rewards for novelty.
 
-Environments and networks of agents are not known here.
+Independent of environments and of the agents' networks.
 """

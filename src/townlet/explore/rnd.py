@@ -1,10 +1,12 @@
-"""Random network distillation (Burda et al. 2018): novelty is what a predictor cannot yet say of a random network.
+"""Random network distillation (RND, Burda et al. 2019): novelty is the error in predicting a fixed random network.
 
-Where it departs from the paper: reward is scaled by the root mean square of the novelty itself, not by the
-deviation of its discounted return, so that the scale knows nothing of rows, episodes and discounts.
+Deviation from the paper: rewards are divided by the root mean square of all novelty so far, not by the standard
+deviation of discounted intrinsic returns, so the scale does not depend on rows, episodes or discounts.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -12,100 +14,138 @@ from torch import Tensor, nn
 from townlet.contract.layout import Layout
 from townlet.contract.restore import copy_tensor
 from townlet.contract.state import State
-from townlet.explore.moments import Moments
 from townlet.explore.spec import RndSpec
 from townlet.nets.heads import initialize
 from townlet.nets.layers import MLP, uninitialized
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
-CLIP = 5.0  # of normalised observations, section 2.4 of the paper
+CLIP: Final = 5.0  # of normalised observations (Burda et al. 2019, §2.4)
 
 
-def embedding(inputs: int, spec: RndSpec, generator: torch.Generator) -> nn.Sequential:
-    """A plain network from observations to `embed` numbers, every weight drawn from the generator."""
+def embedding_network(inputs: int, spec: RndSpec, generator: torch.Generator) -> nn.Sequential:
+    """An MLP from observations to `embed` outputs, with weights drawn from the generator."""
     body = MLP(inputs, spec.hidden, "relu", layer_norm=False)
     network = nn.Sequential(*body, uninitialized(nn.Linear, body.features, spec.embed))
     initialize(network, generator)
     return network
 
 
-class Rnd:
-    """The bonus of what is hard to predict. It fades where the predictor has learned, and only there."""
+class RunningMoments:
+    """Running mean [D] and variance [D], merged batch by batch (Chan et al. 1983)."""
+
+    def __init__(self, size: int, device: str = "cpu") -> None:
+        self.count = 0
+        self.mean = torch.zeros(size, dtype=torch.float64, device=device)
+        self.variance = torch.zeros(size, dtype=torch.float64, device=device)  # of the population
+
+    def update(self, batch: Tensor) -> None:
+        """Include values [B, D]."""
+        if (new := len(batch)) == 0:
+            return
+        variance, mean = torch.var_mean(batch, 0, correction=0)
+        share = new / (self.count + new)
+        delta = mean.double() - self.mean
+        self.mean += delta * share
+        self.variance += (variance.double() - self.variance) * share + delta.square() * (share * (1 - share))
+        self.count += new
+
+    def normalize(self, values: Tensor, limit: float, epsilon: float = 1e-8) -> Tensor:
+        """(values − mean) / √(variance + epsilon) [B, D] float32, clipped to ±limit."""
+        scale = (self.variance + epsilon).rsqrt().float()
+        return (values - self.mean.float()).mul_(scale).clamp_(-limit, limit)
+
+    def state(self) -> State:
+        """Count, mean and variance."""
+        return {"count": self.count, "mean": self.mean, "variance": self.variance}
+
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state."""
+        copy_tensor(self.mean, state["mean"], "explore.bonus.mean")
+        copy_tensor(self.variance, state["variance"], "explore.bonus.variance")
+        self.count = int(state["count"])
+
+
+class RandomNetworkDistillation:
+    """Intrinsic reward that is high where the predictor has not yet learned the output of the target network."""
 
     def __init__(self, spec: RndSpec, layout: Layout, streams: Streams, device: str = "cpu") -> None:
         self.spec = spec
-        self.target = embedding(layout.size, spec, streams.torch("rnd.target")).to(device).requires_grad_(False)
-        self.predictor = embedding(layout.size, spec, streams.torch("rnd.predictor")).to(device)
+        target, predictor = (
+            embedding_network(layout.size, spec, streams.torch(f"rnd.{name}")).to(device)
+            for name in ("target", "predictor")
+        )
+        self.target, self.predictor = target.requires_grad_(False), predictor
         self._optimizer = FlatOptimizer("adam", self.predictor, spec.lr)
-        self._seen = Moments(layout.size, device)  # of observations
-        self._square = torch.zeros((), dtype=torch.float64, device=device)  # mean of novelty² over all rewards
-        self._rewarded = 0
-        self._calls = 0
+        self._obs_moments = RunningMoments(layout.size, device)
+        self._mean_square = torch.zeros((), dtype=torch.float64, device=device)  # of the novelty of all rewards so far
+        self._reward_count = 0
+        self._learn_calls = 0
 
     def _inputs(self, obs: Tensor) -> Tensor:
-        return self._seen.normalize(obs, CLIP) if self.spec.normalize_obs else obs
+        return self._obs_moments.normalize(obs, CLIP) if self.spec.normalize_obs else obs
 
     def _error(self, inputs: Tensor) -> Tensor:
-        """Mean squared error of the prediction [B]."""
+        """Mean squared prediction error [B]."""
         return torch.mean((self.predictor(inputs) - self.target(inputs)).square(), 1)
 
-    def _scaled(self, error: Tensor) -> Tensor:
-        if not self.spec.normalize_reward or self._rewarded == 0:
+    def _normalized(self, error: Tensor) -> Tensor:
+        if not self.spec.normalize_reward or self._reward_count == 0:
             return error
-        return error / self._square.sqrt().clamp(min=1e-8).float()
+        return error / self._mean_square.sqrt().clamp(min=1e-8).float()
 
     @torch.no_grad()
     def reward(self, obs: Tensor) -> Tensor:
-        """Novelty [N] of obs [N, D], which are counted among what was seen before they are judged.
+        """Novelty [N] of obs [N, D], which first update the observation statistics.
 
-        Normalised: divided by √(mean of novelty² over every reward so far, these included), so that its root mean
-        square over the whole run is near 1, and what is old earns less and less.
+        With `normalize_reward` it is divided by the root mean square of the novelty of all rewards so far, these
+        included. So its root mean square over the whole run is about 1, and it declines as observations become known.
         """
         if self.spec.normalize_obs:
-            self._seen.add(obs)
+            self._obs_moments.update(obs)
         error = self._error(self._inputs(obs))
         if len(error):
-            self._rewarded += len(error)
-            self._square += (error.double().square().mean() - self._square) * (len(error) / self._rewarded)
-        return self._scaled(error)
+            self._reward_count += len(error)
+            share = len(error) / self._reward_count
+            self._mean_square += (error.double().square().mean() - self._mean_square) * share
+        return self._normalized(error)
 
     @torch.no_grad()
     def novelty(self, obs: Tensor) -> Tensor:
-        """What reaching obs [B, D] would be worth [B]; nothing is counted or learned."""
-        return self._scaled(self._error(self._inputs(obs)))
+        """Novelty [B] of obs [B, D], without updating any statistics."""
+        return self._normalized(self._error(self._inputs(obs)))
 
     def learn(self, obs: Tensor) -> dict[str, float]:
-        """Teach the predictor obs [B, D], in steps of `batch`; at every `every`-th call only, else no figures."""
-        self._calls += 1
-        if self._calls % self.spec.every or len(obs) == 0:
+        """Train the predictor on obs [B, D] in minibatches of `batch`; every `every`-th call, otherwise no metrics."""
+        self._learn_calls += 1
+        if self._learn_calls % self.spec.every or len(obs) == 0:
             return {}
         loss = torch.zeros((), device=obs.device)
-        for part in torch.split(obs, self.spec.batch):
-            error = self._error(self._inputs(part)).mean()
+        for minibatch in torch.split(obs, self.spec.batch):
+            error = self._error(self._inputs(minibatch)).mean()
             self._optimizer.zero_grad()
             error.backward()
             self._optimizer.step()
-            loss += error.detach() * (len(part) / len(obs))
+            loss += error.detach() * (len(minibatch) / len(obs))
         return {"rnd_loss": loss.item()}
 
     def state(self) -> State:
-        """Both networks, the optimizer's past, and what normalises."""
+        """Both networks, the optimizer and the statistics."""
         return {
             "target": weights(self.target),
             "predictor": weights(self.predictor),
             "optimizer": self._optimizer.state(),
-            "seen": self._seen.state(),
-            "square": self._square,
-            "rewarded": self._rewarded,
-            "calls": self._calls,
+            "seen": self._obs_moments.state(),
+            "square": self._mean_square,
+            "rewarded": self._reward_count,
+            "calls": self._learn_calls,
         }
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
+        """Resume exactly from a state."""
         restore_weights(self.target, state["target"], "explore.bonus.target")
         restore_weights(self.predictor, state["predictor"], "explore.bonus.predictor")
         self._optimizer.restore(state["optimizer"])
-        self._seen.restore(state["seen"])
-        copy_tensor(self._square, state["square"], "explore.bonus.square")
-        self._rewarded, self._calls = int(state["rewarded"]), int(state["calls"])
+        self._obs_moments.restore(state["seen"])
+        copy_tensor(self._mean_square, state["square"], "explore.bonus.square")
+        self._reward_count, self._learn_calls = int(state["rewarded"]), int(state["calls"])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import Agent
-from townlet.explore.bonus import novelty_map
+from townlet.explore.intrinsic_reward import novelty_map
 from townlet.sim.town import Town
 
 LARGEST: Final = 4096  # cells: beyond, a map would cost more than it tells

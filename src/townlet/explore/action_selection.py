@@ -1,4 +1,4 @@
-"""Ways to choose an action from values [N, K]: only valid ones, all rows at once, from one generator."""
+"""Exploring behaviour policies on top of action values: ε-greedy and Boltzmann (Sutton & Barto 2018, §2.2 and §2.8)."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from townlet.contract.restore import copy_tensor, restore_generator
 from townlet.contract.state import State
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec
 
-COLDEST = 1e-6  # a temperature of 0 is the limit, not a division
+MIN_TEMPERATURE = 1e-6  # avoids a division by 0; as good as greedy
 
 
-class Chooser(Protocol):
-    """A behaviour policy on top of values. `epsilon` [N] is the share of blind choices, zeros where there is none."""
+class ActionSelector(Protocol):
+    """A behaviour policy on top of action values. `epsilon` [N] is the probability of a uniform choice, or zeros."""
 
     epsilon: Tensor
 
-    def choose(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Actions [N] int64 from values [N, K], never one that mask [N, K] forbids."""
+    def select(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Actions [N] int64 from values [N, K]; only actions that are valid by mask [N, K]."""
 
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:
-        """How probable each action [N, K] is to be chosen, at this moment."""
+        """Current probability of each action [N, K]."""
 
     def metrics(self) -> dict[str, float]:
-        """How boldly it explores at this moment, for the log."""
+        """Current values of everything scheduled or annealed."""
 
     def on_episodes_end(self, episodes: Episodes) -> None:
-        """Episodes that ended."""
+        """Anneal exploration in the rows whose episodes ended."""
 
     def state(self) -> State:
-        """Everything that decides what is chosen next."""
+        """Everything that determines the next actions."""
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
+        """Resume exactly from a state."""
 
 
 def normalized_entropy(probabilities: Tensor, mask: Tensor) -> Tensor:
-    """Entropy [N] of probabilities [N, K] over valid actions, as a share of the uniform one's: in [0, 1].
+    """Entropy [N] of probabilities [N, K] over valid actions, divided by that of the uniform policy: in [0, 1].
 
     0 where only one action is valid.
     """
@@ -51,8 +51,11 @@ def normalized_entropy(probabilities: Tensor, mask: Tensor) -> Tensor:
     return torch.clamp(entropy / mask.sum(1).clamp(min=2).log(), 0.0, 1.0)
 
 
-class Epsilon:
-    """ε-greedy. Each row's ε falls with its own episodes, or all by one schedule. Of equal values the first is best."""
+class EpsilonGreedy:
+    """ε-greedy action selection. ε decays in each row with its own episodes, or follows one schedule for all rows.
+
+    Ties are resolved in favour of the first action.
+    """
 
     def __init__(
         self, spec: EpsilonSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
@@ -60,52 +63,52 @@ class Epsilon:
     ) -> None:  # fmt: skip
         self.spec, self._counters, self._generator, self._crew = spec, counters, generator, crew
         self.epsilon = torch.full((rows,), spec.start, device=device)
-        self._follow_schedule()
+        self._apply_schedule()
 
-    def _follow_schedule(self) -> None:
+    def _apply_schedule(self) -> None:
         if self.spec.schedule is not None:
             self.epsilon.fill_(value_at(self.spec.schedule, self._counters))
 
-    def choose(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Actions [N] int64: per row the best valid one, or with probability ε any valid one."""
-        self._follow_schedule()
+    def select(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Actions [N] int64: the best valid action of each row, or with probability ε a uniformly random one."""
+        self._apply_schedule()
         rows, actions = values.shape
-        # The first column decides whether to look; the largest of the others is a fair draw.
-        drawn = torch.rand(self._crew.all((rows, actions + 1)), generator=self._generator, device=values.device)
-        chance = self._crew.mine(drawn)
-        blind = chance[:, :1] < self.epsilon.unsqueeze(1)
-        return torch.where(blind, chance[:, 1:], values).masked_fill_(~mask, -torch.inf).argmax(1)
+        # Column 0 decides whether to explore; the argmax of the other columns is a uniformly random valid action.
+        noise = torch.rand(self._crew.all((rows, actions + 1)), generator=self._generator, device=values.device)
+        noise = self._crew.mine(noise)
+        explore = noise[:, :1] < self.epsilon.unsqueeze(1)
+        return torch.where(explore, noise[:, 1:], values).masked_fill_(~mask, -torch.inf).argmax(1)
 
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:
-        """[N, K]: ε spread over the valid actions, the rest on the best one."""
-        self._follow_schedule()
+        """[N, K]: ε spread uniformly over the valid actions, and 1 − ε on the best one."""
+        self._apply_schedule()
         epsilon = self.epsilon.unsqueeze(1)
-        shares = mask * (epsilon / mask.sum(1, keepdim=True))
+        uniform = mask * (epsilon / mask.sum(1, keepdim=True))
         best = values.masked_fill(~mask, -torch.inf).argmax(1, keepdim=True)
-        return shares.scatter_add_(1, best, 1 - epsilon)
+        return uniform.scatter_add_(1, best, 1 - epsilon)
 
     def metrics(self) -> dict[str, float]:
         """The mean ε of all rows."""
         return {"epsilon": float(self.epsilon.mean())}
 
     def on_episodes_end(self, episodes: Episodes) -> None:
-        """Lower ε in the rows whose episode ended."""
+        """Decay ε in the rows whose episodes ended."""
         if self.spec.schedule is None:
             rows = episodes.rows.to(self.epsilon.device)
             self.epsilon[rows] = (self.epsilon[rows] * self.spec.decay).clamp_(min=self.spec.end)
 
     def state(self) -> State:
-        """ε of each row, and the generator."""
+        """ε of each row and the random generator."""
         return {"epsilon": self.epsilon, "generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
+        """Resume exactly from a state."""
         copy_tensor(self.epsilon, state["epsilon"], "explore.epsilon")
         restore_generator(self._generator, state["generator"], "explore.choose")
 
 
 class Boltzmann:
-    """Draws by softmax(values / temperature)."""
+    """Boltzmann exploration: samples actions from softmax(values / temperature)."""
 
     def __init__(
         self, spec: BoltzmannSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
@@ -116,16 +119,16 @@ class Boltzmann:
 
     @property
     def temperature(self) -> float:
-        """The temperature at this moment."""
-        return max(COLDEST, value_at(self.spec.temperature, self._counters))
+        """The current temperature."""
+        return max(MIN_TEMPERATURE, value_at(self.spec.temperature, self._counters))
 
     def _logits(self, values: Tensor, mask: Tensor) -> Tensor:
         return (values / self.temperature).masked_fill_(~mask, -torch.inf)
 
-    def choose(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Actions [N] int64: the largest of the logits with Gumbel noise is a draw from their softmax."""
-        waits = values.new_empty(self._crew.all(values.shape)).exponential_(generator=self._generator)
-        return self._logits(values, mask).sub_(self._crew.mine(waits).log()).argmax(1)
+    def select(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Actions [N] int64, by the Gumbel-max trick: −log of exponential noise is Gumbel noise."""
+        noise = values.new_empty(self._crew.all(values.shape)).exponential_(generator=self._generator)
+        return self._logits(values, mask).sub_(self._crew.mine(noise).log()).argmax(1)
 
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:
         """[N, K]: the softmax over valid actions."""
@@ -136,12 +139,26 @@ class Boltzmann:
         return {"temperature": self.temperature}
 
     def on_episodes_end(self, episodes: Episodes) -> None:
-        """Nothing depends on episodes."""
+        """Does nothing: the temperature is scheduled by steps."""
 
     def state(self) -> State:
-        """The generator; the temperature follows from the counters."""
+        """The random generator; the temperature follows from the counters."""
         return {"generator": self._generator.get_state()}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
+        """Resume exactly from a state."""
         restore_generator(self._generator, state["generator"], "explore.choose")
+
+
+def make_action_selector(
+    spec: EpsilonSpec | BoltzmannSpec,
+    rows: int,
+    counters: Counters,
+    generator: torch.Generator,
+    device: str = "cpu",
+    crew: Crew = SOLO,
+) -> ActionSelector:
+    """The action selector for N rows; the generator must be on `device` and is saved with the selector's state."""
+    if isinstance(spec, EpsilonSpec):
+        return EpsilonGreedy(spec, rows, counters, generator, device, crew)
+    return Boltzmann(spec, rows, counters, generator, device, crew)

@@ -1,4 +1,4 @@
-"""Rewards for the new: they fade for what was seen, stay for what was not, and are restored exactly."""
+"""Intrinsic reward: declines for visited states, stays high for unvisited ones, and is restored exactly."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from torch import Tensor
 import townlet
 from townlet.contract.layout import Layout
 from townlet.errors import TownletError
-from townlet.explore.bonus import Bonus, novelty_map
-from townlet.explore.counts import Counts
-from townlet.explore.make import make_bonus
-from townlet.explore.moments import Moments
-from townlet.explore.rnd import Rnd
+from townlet.explore.count_based import CountBonus
+from townlet.explore.intrinsic_reward import IntrinsicReward, make_intrinsic_reward, novelty_map
+from townlet.explore.rnd import RandomNetworkDistillation, RunningMoments
 from townlet.explore.spec import CountsSpec, RndSpec
 from townlet.rng import Streams
 
@@ -31,14 +29,14 @@ SMALL = RndSpec(hidden=(32,), embed=16, lr=1e-3)
 BOTH = pytest.mark.parametrize("spec", [SMALL, CountsSpec()], ids=["rnd", "counts"])
 
 
-def bonus(spec: Spec, layout: Layout = CELLS, seed: int = 1) -> Bonus:
-    made = make_bonus(spec, layout, Streams(seed))
+def bonus(spec: Spec, layout: Layout = CELLS, seed: int = 1) -> IntrinsicReward:
+    made = make_intrinsic_reward(spec, layout, Streams(seed))
     assert made is not None
     return made
 
 
-def rnd(spec: RndSpec = SMALL, seed: int = 1) -> Rnd:
-    return cast(Rnd, bonus(spec, seed=seed))
+def rnd(spec: RndSpec = SMALL, seed: int = 1) -> RandomNetworkDistillation:
+    return cast(RandomNetworkDistillation, bonus(spec, seed=seed))
 
 
 def at(*cells: int) -> Tensor:
@@ -52,7 +50,7 @@ def walks(steps: int, rows: int = 8) -> list[Tensor]:
 
 
 def test_no_spec_is_no_bonus() -> None:
-    assert make_bonus(None, CELLS, Streams(1)) is None
+    assert make_intrinsic_reward(None, CELLS, Streams(1)) is None
 
 
 def test_rnd_novelty_falls_for_visited_and_stays_high_for_unvisited() -> None:
@@ -76,7 +74,7 @@ def test_count_novelty_falls_for_visited_and_stays_for_unvisited() -> None:
 
 
 @BOTH
-def test_a_look_at_novelty_leaves_no_trace(spec: Spec) -> None:
+def test_novelty_has_no_side_effects(spec: Spec) -> None:
     one, two = bonus(spec), bonus(spec)
     for obs in walks(5):
         one.novelty(obs * 0.5)
@@ -89,7 +87,7 @@ def test_a_look_at_novelty_leaves_no_trace(spec: Spec) -> None:
 @pytest.mark.parametrize(
     "spec", [SMALL, SMALL.model_copy(update={"every": 3}), CountsSpec()], ids=["rnd", "seldom", "counts"]
 )
-def test_a_restored_bonus_goes_on_with_the_same_bits(spec: Spec) -> None:
+def test_a_restored_bonus_gives_the_same_rewards(spec: Spec) -> None:
     one, two = bonus(spec), bonus(spec, seed=2)
     fresh = deepcopy(one.state())
     first = [bits(one, obs) for obs in walks(4)]
@@ -101,12 +99,12 @@ def test_a_restored_bonus_goes_on_with_the_same_bits(spec: Spec) -> None:
     assert [bits(two, obs) for obs in walks(4)] == first
 
 
-def bits(one: Bonus, obs: Tensor) -> tuple[list[float], dict[str, float]]:
+def bits(one: IntrinsicReward, obs: Tensor) -> tuple[list[float], dict[str, float]]:
     return one.reward(obs).tolist(), one.learn(obs)
 
 
 @BOTH
-def test_the_seed_decides_the_bonus(spec: Spec) -> None:
+def test_the_seed_determines_the_bonus(spec: Spec) -> None:
     before = torch.random.get_rng_state()
     one, same, other = (bonus(spec, seed=seed).state() for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before)  # nothing is drawn from global random state
@@ -167,7 +165,7 @@ def test_a_single_row_is_rewarded_within_bounds_from_the_first_step() -> None:
 def test_observations_are_normalised_by_what_was_seen() -> None:
     one = rnd()
     scaled = torch.ones(CELLS.size)
-    scaled[:4] = 1e4  # in another unit, nothing is more or less new
+    scaled[:4] = 1e4  # novelty does not depend on units
     two = rnd()
     for obs in walks(6):
         torch.testing.assert_close(one.reward(obs), two.reward(obs * scaled), rtol=1e-3, atol=1e-4)
@@ -186,38 +184,38 @@ def test_learning_only_at_every_nth_call_and_in_steps_of_a_batch() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.floats(-100, 100, width=32), max_size=5), min_size=1, max_size=5).filter(any))
 def test_moments_of_batches_are_those_of_the_whole(batches: list[list[float]]) -> None:
-    moments = Moments(1)
+    moments = RunningMoments(1)
     for batch in batches:
-        moments.add(torch.tensor(batch).unsqueeze(1))
+        moments.update(torch.tensor(batch).unsqueeze(1))
     whole = torch.tensor([value for batch in batches for value in batch]).double()
     assert moments.mean.item() == pytest.approx(whole.mean().item(), abs=1e-3)
     assert moments.variance.item() == pytest.approx(whole.var(correction=0).item(), rel=1e-3, abs=1e-2)
 
 
 def test_normalised_values_are_clipped() -> None:
-    moments = Moments(2)
-    moments.add(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
+    moments = RunningMoments(2)
+    moments.update(torch.tensor([[0.0, 7.0], [2.0, 7.0]]))
     values = torch.tensor([[2.0, 7.0], [0.0, 7.5], [-99.0, 6.0]])
     torch.testing.assert_close(moments.normalize(values, 5.0), torch.tensor([[1.0, 0.0], [-1.0, 5.0], [-5.0, -5.0]]))
 
 
-def test_counts_take_states_that_look_alike_for_the_same() -> None:
-    one = cast(Counts, bonus(CountsSpec(blocks=("meters",), bins=4)))
+def test_similar_states_share_a_counter() -> None:
+    one = cast(CountBonus, bonus(CountsSpec(blocks=("meters",), bins=4)))
     chance = Streams(5).torch("states")
     states = torch.randint(5, (200, CELLS.size), generator=chance) / 4
     near = states + (torch.rand(states.shape, generator=chance) - 0.5) * 0.2
-    near[:, :16] = 0.0  # a block that does not count
+    near[:, :16] = 0.0  # a block that is not used
     assert torch.equal(one.codes(near), one.codes(states))
     assert len(set(one.codes(states).tolist())) > 50
 
 
 def test_counts_do_not_depend_on_the_order_of_the_blocks() -> None:
-    one, two = (cast(Counts, bonus(CountsSpec(blocks=names))) for names in ((), ("meters", "position_onehot")))
+    one, two = (cast(CountBonus, bonus(CountsSpec(blocks=names))) for names in ((), ("meters", "position_onehot")))
     obs = torch.cat(walks(10))
     assert torch.equal(one.codes(obs), two.codes(obs))
 
 
-def test_counts_tell_the_values_of_an_index_apart() -> None:
+def test_counts_distinguish_the_values_of_an_index() -> None:
     layout = Layout.of(("state", (2,), 5.0, 44.0, "index"))
     one = bonus(CountsSpec(bits=24), layout)
     pairs = torch.cartesian_prod(torch.arange(5.0, 25.0), torch.arange(25.0, 45.0))
@@ -253,7 +251,7 @@ def town_map() -> tuple[Layout, Tensor]:
     [RndSpec(hidden=(64,), embed=32, lr=2e-3), CountsSpec(blocks=("position_onehot",), bits=20)],
     ids=["rnd", "counts"],
 )
-def test_the_map_of_a_town_shows_where_nobody_was(spec: Spec) -> None:
+def test_the_map_of_a_town_shows_unvisited_cells(spec: Spec) -> None:
     layout, everywhere = town_map()
     one = bonus(spec, layout)
     for _ in range(100):

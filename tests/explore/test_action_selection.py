@@ -1,4 +1,4 @@
-"""Choosing: only valid actions, at the probabilities that are said, with an ε that really falls."""
+"""Action selection: only valid actions, with the stated probabilities, and an ε that decays."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from townlet.config.schedule import Schedule
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.errors import TownletError
-from townlet.explore.choose import Chooser, normalized_entropy
-from townlet.explore.make import make_chooser
-from townlet.explore.spec import BoltzmannSpec, EpsilonSpec, ExploreSpec, FixedWeight, RndSpec
+from townlet.explore.action_selection import ActionSelector, make_action_selector, normalized_entropy
+from townlet.explore.spec import BoltzmannSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
@@ -33,8 +32,8 @@ SPECS: tuple[Spec, ...] = (
 )
 
 
-def chooser(spec: Spec, rows: int, counters: Counters | None = None, seed: int = 1) -> Chooser:
-    return make_chooser(spec, rows, counters or Counters(), Streams(seed).torch("choice"))
+def selector(spec: Spec, rows: int, counters: Counters | None = None, seed: int = 1) -> ActionSelector:
+    return make_action_selector(spec, rows, counters or Counters(), Streams(seed).torch("choice"))
 
 
 def episodes(*rows: int) -> Episodes:
@@ -48,7 +47,7 @@ def many(values: list[float], mask: list[bool], rows: int) -> tuple[Tensor, Tens
 
 @settings(deadline=None)
 @given(data=st.data(), spec=st.sampled_from(SPECS), actions=st.integers(1, 7), seed=st.integers(0, 99))
-def test_an_invalid_action_is_never_chosen(data: st.DataObject, spec: Spec, actions: int, seed: int) -> None:
+def test_an_invalid_action_is_never_selected(data: st.DataObject, spec: Spec, actions: int, seed: int) -> None:
     number = st.floats(-1e6, 1e6, width=32)
     row = st.tuples(
         st.lists(number, min_size=actions, max_size=actions),
@@ -57,59 +56,59 @@ def test_an_invalid_action_is_never_chosen(data: st.DataObject, spec: Spec, acti
     rows = data.draw(st.lists(row, min_size=1, max_size=5))
     values, mask = torch.tensor([r[0] for r in rows]), torch.tensor([r[1] for r in rows])
     kept = values.clone()
-    one = chooser(spec, len(rows), seed=seed)
-    chosen, probable = one.choose(values, mask), one.probabilities(values, mask)
+    one = selector(spec, len(rows), seed=seed)
+    chosen, probable = one.select(values, mask), one.probabilities(values, mask)
     assert chosen.shape == (len(rows),)
     assert chosen.dtype == torch.int64
     assert mask.gather(1, chosen.unsqueeze(1)).all()
     assert (probable[~mask] == 0).all()
     torch.testing.assert_close(probable.sum(1), torch.ones(len(rows)))
-    assert torch.equal(values, kept)  # an agent goes on using its values
+    assert torch.equal(values, kept)  # agents keep using these values
 
 
 @pytest.mark.parametrize("spec", [EpsilonSpec(start=0.4), BoltzmannSpec(temperature=0.5)], ids=["epsilon", "boltzmann"])
 def test_actions_are_as_frequent_as_they_are_probable(spec: Spec) -> None:
     rows = 40_000
     values, mask = many([0.1, 9.0, 0.6, 0.3, 0.2], [True, False, True, True, False], rows)
-    one = chooser(spec, rows)
-    frequency = torch.bincount(one.choose(values, mask), minlength=5) / rows
+    one = selector(spec, rows)
+    frequency = torch.bincount(one.select(values, mask), minlength=5) / rows
     torch.testing.assert_close(frequency, one.probabilities(values, mask)[0], atol=0.01, rtol=0)
 
 
 def test_epsilon_probabilities_by_hand() -> None:
     values, mask = many([0.1, 9.0, 0.6, 0.3], [True, False, True, True], 1)
-    probable = chooser(EpsilonSpec(start=0.3), 1).probabilities(values, mask)
+    probable = selector(EpsilonSpec(start=0.3), 1).probabilities(values, mask)
     torch.testing.assert_close(probable, torch.tensor([[0.1, 0.0, 0.8, 0.1]]))
 
 
 def test_boltzmann_probabilities_by_hand() -> None:
     values, mask = many([math.log(1.0), 9.0, math.log(2.0)], [True, False, True], 1)
     clock = Counters(budget=100)
-    one = chooser(BoltzmannSpec(temperature=Schedule(start=1.0, end=0.5)), 1, clock)
+    one = selector(BoltzmannSpec(temperature=Schedule(start=1.0, end=0.5)), 1, clock)
     torch.testing.assert_close(one.probabilities(values, mask), torch.tensor([[1 / 3, 0.0, 2 / 3]]))
     clock.env_steps = 100  # half the temperature squares the odds
     torch.testing.assert_close(one.probabilities(values, mask), torch.tensor([[0.2, 0.0, 0.8]]))
     assert one.epsilon.tolist() == [0.0]
 
 
-def test_the_first_of_equal_values_is_the_best() -> None:
+def test_ties_are_resolved_in_favour_of_the_first_action() -> None:
     values, mask = many([5.0, 1.0, 2.0, 2.0], [False, True, True, True], 50)
-    assert chooser(EpsilonSpec(start=0.0, end=0.0), 50).choose(values, mask).tolist() == [2] * 50
+    assert selector(EpsilonSpec(start=0.0, end=0.0), 50).select(values, mask).tolist() == [2] * 50
 
 
-def test_without_temperature_the_best_is_taken() -> None:
+def test_a_temperature_of_0_is_greedy() -> None:
     values, mask = many([5.0, 1.0, 2.0, 1.9], [False, True, True, True], 200)
-    assert chooser(BoltzmannSpec(temperature="lin_0"), 200).choose(values, mask).tolist() == [2] * 200
+    assert selector(BoltzmannSpec(temperature="lin_0"), 200).select(values, mask).tolist() == [2] * 200
 
 
 def test_each_row_has_its_own_epsilon() -> None:
     rows = 10_000
-    one = chooser(EpsilonSpec(start=1.0, end=0.25, decay=0.5), rows)
+    one = selector(EpsilonSpec(start=1.0, end=0.25, decay=0.5), rows)
     evens = episodes(*range(0, rows, 2))
     one.on_episodes_end(evens)
     assert one.epsilon[:4].tolist() == [0.5, 1.0, 0.5, 1.0]
     values, mask = many([1.0, 0.0], [True, True], rows)
-    best = (one.choose(values, mask) == 0).float()
+    best = (one.select(values, mask) == 0).float()
     assert best[::2].mean().item() == pytest.approx(0.75, abs=0.03)
     assert best[1::2].mean().item() == pytest.approx(0.5, abs=0.03)
     for _ in range(5):
@@ -117,8 +116,8 @@ def test_each_row_has_its_own_epsilon() -> None:
     assert one.epsilon[:2].tolist() == [0.25, 1.0]
 
 
-def test_epsilon_falls_as_the_textbook_says() -> None:
-    one = chooser(EpsilonSpec(), 2)
+def test_epsilon_decays_by_a_factor_per_episode() -> None:
+    one = selector(EpsilonSpec(), 2)
     assert one.epsilon.tolist() == [1.0, 1.0]
     for _ in range(100):
         one.on_episodes_end(episodes(1))
@@ -130,24 +129,24 @@ def test_epsilon_falls_as_the_textbook_says() -> None:
 
 def test_a_schedule_in_steps_replaces_the_decay() -> None:
     clock = Counters(budget=1000)
-    one = chooser(EpsilonSpec(schedule=Schedule(start=0.8, end=0.2, to=0.5)), 3, clock)
+    one = selector(EpsilonSpec(schedule=Schedule(start=0.8, end=0.2, to=0.5)), 3, clock)
     values, mask = many([1.0, 0.0], [True, True], 3)
     for steps, epsilon in ((0, 0.8), (250, 0.5), (700, 0.2)):
         clock.env_steps = steps
-        one.choose(values, mask)
+        one.select(values, mask)
         one.on_episodes_end(episodes(0, 2))
         assert one.epsilon.tolist() == pytest.approx([epsilon] * 3)
 
 
 @pytest.mark.parametrize("spec", SPECS[1:], ids=repr)
-def test_a_restored_chooser_goes_on_with_the_same_draws(spec: Spec) -> None:
+def test_a_restored_selector_selects_the_same_actions(spec: Spec) -> None:
     values, mask = torch.rand(64, 6, generator=Streams(3).torch("values")), torch.ones(64, 6, dtype=torch.bool)
-    one, two = chooser(spec, 64), chooser(spec, 64, seed=2)
+    one, two = selector(spec, 64), selector(spec, 64, seed=2)
     one.on_episodes_end(episodes(1, 5))
-    one.choose(values, mask)
+    one.select(values, mask)
     two.restore({name: tensor.clone() for name, tensor in one.state().items()})
     for _ in range(3):
-        assert torch.equal(one.choose(values, mask), two.choose(values, mask))
+        assert torch.equal(one.select(values, mask), two.select(values, mask))
         one.on_episodes_end(episodes(5))
         two.on_episodes_end(episodes(5))
         assert torch.equal(one.epsilon, two.epsilon)
@@ -155,7 +154,7 @@ def test_a_restored_chooser_goes_on_with_the_same_draws(spec: Spec) -> None:
 
 def test_a_state_of_another_number_of_rows_is_refused() -> None:
     with pytest.raises(TownletError, match=r"explore\.epsilon.*\[3\].*\[4\]"):
-        chooser(EpsilonSpec(), 4).restore(chooser(EpsilonSpec(), 3).state())
+        selector(EpsilonSpec(), 4).restore(selector(EpsilonSpec(), 3).state())
 
 
 def test_normalized_entropy_by_hand() -> None:
@@ -178,8 +177,8 @@ def test_normalized_entropy_is_a_share(weights: list[float]) -> None:
         (lambda: EpsilonSpec(start=0.1, end=0.2), "cannot be above 0.1"),
         (lambda: EpsilonSpec(schedule="lin_2"), "values from 0 to 1"),
         (lambda: BoltzmannSpec(temperature=-1.0), "cannot be below 0"),
-        (lambda: FixedWeight(value=-0.1), "punish what is new"),
-        (lambda: ExploreSpec(bonus=RndSpec()), "a bonus without weight changes nothing"),
+        (lambda: FixedWeightSpec(value=-0.1), "would penalize novelty"),
+        (lambda: ExploreSpec(bonus=RndSpec()), "a bonus without weight has no effect"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: Callable[[], object], says: str) -> None:

@@ -1,4 +1,4 @@
-"""The weight of intrinsic reward: it fades only while life is steady and good."""
+"""Weight of the intrinsic reward: annealed only while episode lengths are steady and high."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from townlet.config.schedule import Schedule
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.errors import TownletError
-from townlet.explore.make import make_weight
-from townlet.explore.spec import AdaptiveWeight, FixedWeight
-from townlet.explore.weight import Weight
+from townlet.explore.intrinsic_weight import IntrinsicWeight, make_intrinsic_weight
+from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
 
 torch.set_num_threads(1)
 
@@ -25,14 +24,14 @@ def lived(*lengths: int) -> Episodes:
     return Episodes(torch.arange(len(lengths)), torch.tensor(lengths), zeros, zeros, zeros, zeros.bool(), zeros)
 
 
-def adaptive(**settings: float) -> Weight:
-    return make_weight(AdaptiveWeight.model_validate(settings), Counters(), max_steps=500)
+def adaptive(**settings: float) -> IntrinsicWeight:
+    return make_intrinsic_weight(AdaptiveWeightSpec.model_validate(settings), Counters(), max_steps=500)
 
 
 def test_a_fixed_weight_is_what_it_says() -> None:
     clock = Counters(budget=100)
-    assert make_weight(FixedWeight(value=0.3), clock, 500).value == 0.3
-    fading = make_weight(FixedWeight(value=Schedule(start=1.0, end=0.5)), clock, 500)
+    assert make_intrinsic_weight(FixedWeightSpec(value=0.3), clock, 500).value == 0.3
+    fading = make_intrinsic_weight(FixedWeightSpec(value=Schedule(start=1.0, end=0.5)), clock, 500)
     clock.env_steps = 50
     assert fading.value == 0.75
 
@@ -124,10 +123,10 @@ def test_a_restored_weight_goes_on_exactly(before: int) -> None:
 def test_a_longer_look_back_is_refused() -> None:
     one = adaptive(episodes=5)
     one.on_episodes_end(lived(*[60] * 5))
-    with pytest.raises(TownletError, match="looks back on 4 episodes"):
+    with pytest.raises(TownletError, match=r"shape \[5\], but explore.weight.episodes is 4"):
         adaptive(episodes=4).restore(one.state())
 
 
 def test_a_minimum_above_the_start_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"`minimum` 0\.5 cannot be above 0\.2"):
-        AdaptiveWeight(start=0.2, minimum=0.5)
+        AdaptiveWeightSpec(start=0.2, minimum=0.5)

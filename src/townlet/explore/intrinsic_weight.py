@@ -1,0 +1,103 @@
+"""Weight of the intrinsic reward: scheduled, or annealed once episodes are steadily long."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from townlet.config.schedule import value_at
+from townlet.contract.counters import Counters
+from townlet.contract.episodes import Episodes
+from townlet.contract.state import State
+from townlet.errors import TownletError
+from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
+
+
+class IntrinsicWeight(Protocol):
+    """Factor on the intrinsic reward, applied when returns or targets are computed."""
+
+    @property
+    def value(self) -> float:
+        """The current weight."""
+
+    def on_episodes_end(self, episodes: Episodes) -> None:
+        """Adapt the weight to the episodes that ended."""
+
+    def state(self) -> State:
+        """Everything that determines future weights."""
+
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state."""
+
+
+class FixedWeight:
+    """A constant, or a schedule in env_steps."""
+
+    def __init__(self, spec: FixedWeightSpec, counters: Counters) -> None:
+        self.spec, self._counters = spec, counters
+
+    @property
+    def value(self) -> float:
+        """The current weight."""
+        return value_at(self.spec.value, self._counters)
+
+    def on_episodes_end(self, episodes: Episodes) -> None:
+        """Does nothing: the weight is scheduled by steps."""
+
+    def state(self) -> State:
+        """Empty: the weight follows from the counters."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Does nothing: there is no state."""
+
+
+class AdaptiveWeight:
+    """Multiplied by `factor` at the end of an episode if recent lengths have a low variance and a high mean."""
+
+    def __init__(self, spec: AdaptiveWeightSpec, max_steps: int) -> None:
+        self.spec, self.value = spec, spec.start
+        self.min_mean = spec.mean if spec.mean_share is None else spec.mean_share * max_steps
+        self._lengths = np.zeros(0, np.int64)  # of the last episodes, oldest first
+
+    def on_episodes_end(self, episodes: Episodes) -> None:
+        """Evaluate the window that ends with each of these episodes, in their order."""
+        n, new = self.spec.episodes, len(episodes)
+        lengths = np.concatenate([self._lengths, episodes.length.numpy()])
+        windows = min(new, len(lengths) - n + 1)  # full windows that end with a new episode
+        self._lengths = lengths[-n:]
+        if windows > 0:
+            lengths = lengths[-(windows + n - 1) :]
+            mean, mean_square = _window_sums(lengths, n) / n, _window_sums(lengths * lengths, n) / n
+            steady = (mean_square - mean * mean < self.spec.variance) & (mean > self.min_mean)
+            self.value = max(self.spec.minimum, self.value * self.spec.factor ** int(steady.sum()))
+
+    def state(self) -> State:
+        """The weight and the lengths of the last episodes."""
+        return {"value": self.value, "lengths": torch.from_numpy(self._lengths)}
+
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state."""
+        lengths = torch.as_tensor(state["lengths"]).numpy().astype(np.int64)
+        if lengths.ndim != 1 or len(lengths) > self.spec.episodes:
+            what = f"the saved explore.weight has episode lengths of shape {list(lengths.shape)}, "
+            what += f"but explore.weight.episodes is {self.spec.episodes}"
+            raise TownletError(what, "resume with the recipe of the run that saved it")
+        self.value, self._lengths = float(state["value"]), lengths
+
+
+def make_intrinsic_weight(
+    spec: FixedWeightSpec | AdaptiveWeightSpec, counters: Counters, max_steps: int
+) -> IntrinsicWeight:
+    """The weight of the intrinsic reward; `max_steps` is the maximal length of an episode."""
+    return FixedWeight(spec, counters) if isinstance(spec, FixedWeightSpec) else AdaptiveWeight(spec, max_steps)
+
+
+def _window_sums(values: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Sums over all windows of n values [len − n + 1]; exact in integers, however the episodes are batched."""
+    totals = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=totals[1:])
+    return np.subtract(totals[n:], totals[:-n])
