@@ -9,7 +9,7 @@ from torch import Tensor
 
 from townlet.agents.agent import Agent
 from townlet.agents.policy import Policy
-from townlet.buffers.rollout import Rollout
+from townlet.buffers.rollout import RolloutBuffer
 from townlet.contract.counters import Counters
 from townlet.contract.episodes import Episodes
 from townlet.contract.restore import copied
@@ -75,7 +75,7 @@ def success(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> flo
     return right / ends
 
 
-def seen_in(rollout: Rollout) -> Tensor:
+def seen_in(rollout: RolloutBuffer) -> Tensor:
     """What all rows saw at every step of a full rollout [T, N, D]."""
     return rollout.gather_rows(torch.arange(rollout.mask.shape[1])).obs
 

@@ -21,7 +21,7 @@ from buffers.scripted import (
     saved_and_loaded,
     scripts,
 )
-from townlet.buffers.rollout import Rollout
+from townlet.buffers.rollout import RolloutBuffer
 from townlet.contract.vec_env import Ended, Step
 from townlet.errors import TownletError
 
@@ -34,7 +34,7 @@ def final_value(t: int, row: int) -> float:
     return float((2 * t + row) % 9 - 4)
 
 
-def feed(rollout: Rollout, script: Script, start: int = 0, stop: int | None = None) -> Rollout:
+def feed(rollout: RolloutBuffer, script: Script, start: int = 0, stop: int | None = None) -> RolloutBuffer:
     for t, step in enumerate(script.steps(start, stop), start):
         rows = range(script.rows)
         rollout.add_action(
@@ -54,8 +54,8 @@ def feed(rollout: Rollout, script: Script, start: int = 0, stop: int | None = No
     return rollout
 
 
-def make(script: Script, steps: int | None = None, hidden: int = 0) -> Rollout:
-    return Rollout(steps or len(script.ends), script.rows, 2, ACTIONS, hidden=hidden)
+def make(script: Script, steps: int | None = None, hidden: int = 0) -> RolloutBuffer:
+    return RolloutBuffer(steps or len(script.ends), script.rows, 2, ACTIONS, hidden=hidden)
 
 
 def naive(script: Script, last: list[float], gamma: float, lam: float, weight: float) -> list[list[float]]:
@@ -90,7 +90,7 @@ def test_advantages_are_those_of_the_definition(script: Script, gamma: float, la
     torch.testing.assert_close(returns, expected + rollout.value, rtol=1e-4, atol=1e-3)
 
 
-def one_row(*ends: int) -> Rollout:
+def one_row(*ends: int) -> RolloutBuffer:
     return feed(make(Script([[end] for end in ends])), Script([[end] for end in ends]))
 
 

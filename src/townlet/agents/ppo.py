@@ -23,7 +23,7 @@ from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentE
 from townlet.agents.settings import AdvantageEstimate, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.compression import ImageCompression
-from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, Rollout
+from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_into, restore_generator
@@ -169,10 +169,10 @@ class Ppo(PolicyAgent):
         self._fresh = torch.ones(env.rows, dtype=torch.bool, device=env.device)  # rows that begin an episode
         self._no_value = torch.zeros(env.rows, device=env.device)
 
-    def make_rollout(self, dtype: torch.dtype) -> Rollout:
+    def make_rollout(self, dtype: torch.dtype) -> RolloutBuffer:
         """An empty rollout that stores observations in this type."""
         env = self._context.env
-        return Rollout(
+        return RolloutBuffer(
             self.settings.n_steps, env.rows, env.layout.size, env.actions.choices,
             action=(self.family.shape, self.family.dtype), hidden=self.network.hidden, autoreset_steps=env.voids,
             compression=ImageCompression(env.layout, env.device), device=env.device, dtype=dtype, crew=self.crew,

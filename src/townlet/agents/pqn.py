@@ -22,7 +22,7 @@ from townlet.agents.settings import AdvantageEstimate
 from townlet.agents.update_stats import UpdateStats
 from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.buffers.compression import ImageCompression
-from townlet.buffers.rollout import Minibatch, Rollout
+from townlet.buffers.rollout import Minibatch, RolloutBuffer
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
 from townlet.contract.restore import copy_tensor, restore_generator
@@ -79,7 +79,7 @@ class Pqn(ValueAgent):
         super().__init__(settings, network, context)
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.n_steps
-        self.rollout = Rollout(
+        self.rollout = RolloutBuffer(
             settings.n_steps, env.rows, env.layout.size, env.actions.n, autoreset_steps=env.voids,
             compression=ImageCompression(env.layout, env.device), device=env.device, crew=context.crew,
         )  # fmt: skip

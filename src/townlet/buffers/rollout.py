@@ -47,7 +47,7 @@ class BatchShard(NamedTuple):
     total: int  # indices of all processes together
 
 
-class Rollout:
+class RolloutBuffer:
     """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
 
     A step is written in two halves, `add_action` and `add_outcome`. Images that came from bytes are stored as bytes
