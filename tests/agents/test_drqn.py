@@ -217,7 +217,7 @@ def test_intrinsic_reward_is_weighted_once() -> None:
     unweighted = twin.reward(step.obs)
     assert unweighted.min() > 0
     assert torch.equal(agent.intrinsic, unweighted)
-    reward = agent.buffer.sample(512, agent.weight.value).reward[agent.settings.burn_in]
+    reward = agent.buffer.sample(512, agent.intrinsic_weight.value).reward[agent.settings.burn_in]
     assert set(reward.tolist()) == set((0.5 * unweighted).tolist())  # walking pays nothing else
 
 

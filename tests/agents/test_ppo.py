@@ -225,7 +225,7 @@ def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytes
         torch.testing.assert_close(weight, whole.parameters()[name], atol=1e-6, rtol=0, msg=name)
 
 
-def test_where_advantages_are_normalised() -> None:
+def test_where_advantages_are_normalized() -> None:
     def learned(way: str, scale: float = 1.0, **more: Any) -> dict[str, Tensor]:
         plain = {"value": 0.0, "entropy": 0.0, "epochs": 1, "max_grad_norm": None, "optimizer": "sgd"}
         agent = filled(life(normalize_advantage=way, reward_scale=scale, **(plain | more)))
@@ -241,7 +241,7 @@ def test_where_advantages_are_normalised() -> None:
 
     assert far(learned("batch", batch_size=1.0), learned("rollout", batch_size=1.0)) < 1e-7
     assert far(learned("batch", batch_size=0.25), learned("rollout", batch_size=0.25)) > 1e-6
-    assert far(learned("batch"), learned("batch", scale=10.0)) < 1e-6, "normalised, their size does not count"
+    assert far(learned("batch"), learned("batch", scale=10.0)) < 1e-6, "normalized, their size does not count"
     assert far(learned("rollout"), learned("rollout", scale=10.0)) < 1e-6
     assert far(learned("none"), learned("none", scale=10.0)) > 1e-5
 

@@ -209,7 +209,7 @@ def test_a_bonus_for_entropy_keeps_the_policy_open() -> None:
     assert left(20.0) > 0.97 > 0.8 > left(0.0)
 
 
-def test_normalised_the_size_of_rewards_does_not_count() -> None:
+def test_normalized_the_size_of_rewards_does_not_count() -> None:
     def learned(normalize: bool, scale: float) -> dict[str, torch.Tensor]:
         trained = life(normalize=normalize, reward_scale=scale, baseline="none", optimizer="sgd", max_grad_norm=None)
         while not trained.go_on(1):

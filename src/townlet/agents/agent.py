@@ -33,7 +33,7 @@ Interrupt = Callable[[], None]  # called between minibatches; may raise to aband
 
 
 def no_interrupt() -> None:
-    """An update that is not interrupted."""
+    """Never interrupt an update."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Agent(Protocol):
         """Values, probabilities or means [T, rows, K] of the first rows, from `action_outputs` of T steps."""
 
     def entropy(self) -> Tensor:
-        """Normalized entropy [N] in [0, 1] of the behaviour policy at the last step, computed on demand."""
+        """Normalized entropy [N] in [0, 1] of the behavior policy at the last step, computed on demand."""
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
         """Update from the last `update_interval` steps and return metrics; None while there is too little data."""

@@ -271,7 +271,7 @@ class Dqn(ValueAgent):
             yield from self.accelerated.minibatches()
             return
         for _ in range(s.updates):
-            batch = self.buffer.sample(s.batch_size, self.weight.value, self._beta)
+            batch = self.buffer.sample(s.batch_size, self.intrinsic_weight.value, self._beta)
             yield batch, self.target_q(batch.next_obs)
 
     def _backward(self, *minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:

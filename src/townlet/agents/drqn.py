@@ -50,7 +50,7 @@ class DrqnSettings(ReplaySettings):
     carry: bool = Field(True, description="Carry the recurrent state from step to step; off, it is always zero.")
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """A replay buffer without room for one window of every row."""
+        """Yield a problem if the replay buffer cannot hold one window of every row."""
         yield from super().problems(rows)
         if rows is not None and self.replay < (least := rows * (self.sequence + self.burn_in)):
             what = f"agent.replay is {self.replay}, and one window of every row needs {least}"
@@ -147,7 +147,7 @@ class Drqn(Dqn):
     def minibatches(self) -> Iterator[tuple[Windows]]:
         """Sample the `updates` minibatches of an update."""
         for _ in range(self.settings.updates):
-            yield (self.buffer.sample(self.settings.batch_size, self.weight.value),)
+            yield (self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value),)
 
     def _backward(self, *minibatch: Windows) -> tuple[dict[str, Tensor], Tensor]:
         """Backpropagate E[loss(Q(h_t, a_t) − y_t)] over the valid steps after burn-in; terms, and observations."""

@@ -41,7 +41,7 @@ class LearningAgent:
         self.counters, self.crew = context.counters, context.crew
         explore, streams = context.explore, context.streams.child("bonus")
         self.bonus = make_intrinsic_reward(explore.bonus, env.layout, streams, env.device)
-        self.weight = make_intrinsic_weight(explore.weight, context.counters, context.max_steps)
+        self.intrinsic_weight = make_intrinsic_weight(explore.weight, context.counters, context.max_steps)
         self.intrinsic = torch.zeros(env.rows, device=env.device)
 
     def _make_optimizer(self) -> FlatOptimizer:
@@ -70,12 +70,12 @@ class LearningAgent:
 
     def on_episodes_end(self, episodes: Episodes) -> None:
         """Anneal the weight of the intrinsic reward."""
-        self.weight.on_episodes_end(episodes)
+        self.intrinsic_weight.on_episodes_end(episodes)
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
         novelty = {"novelty": float(self.intrinsic.mean())} if self.bonus else {}
-        return {"intrinsic_weight": self.weight.value} | novelty | {"lr": self._lr}
+        return {"intrinsic_weight": self.intrinsic_weight.value} | novelty | {"lr": self._lr}
 
     def _scheduled(self, names: Mapping[str, str]) -> dict[str, float]:
         """Metrics of the settings that follow a schedule; `names` maps settings to metrics."""
@@ -94,7 +94,7 @@ class LearningAgent:
 
     def _parts(self) -> dict[str, Stateful]:
         """Components with a state of their own, by name."""
-        parts: dict[str, Stateful] = {"weight": self.weight}
+        parts: dict[str, Stateful] = {"weight": self.intrinsic_weight}
         return parts | ({"bonus": self.bonus} if self.bonus else {})
 
     def state(self) -> State:

@@ -18,7 +18,7 @@ ROUNDING: Final = 1e-8
 
 
 class OnPolicySettings(AgentSettings):
-    """Length of a rollout, and how an update iterates over it."""
+    """Settings of rollouts and of the minibatches that an update draws from them."""
 
     n_steps: int = Field(128, ge=1, description="Steps of every row in a rollout. Higher: rarer, steadier updates.")
     epochs: int = Field(
@@ -54,7 +54,7 @@ class OnPolicySettings(AgentSettings):
         return self.model_copy(update={"batch_size": size}) if size > 1 else self
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """A minibatch larger than a rollout."""
+        """Yield a problem if a minibatch is larger than a rollout."""
         if rows is not None and self.batch_size > (most := rows * self.n_steps):
             rollout = f"a rollout has {most} steps ({rows} rows × {self.n_steps})"
             what = f"agent.batch_size is {self.batch_size} and {rollout}"

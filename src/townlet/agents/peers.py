@@ -11,7 +11,7 @@ HIDDEN: Final = (64, 64)
 LR, GAMMA = 2.5e-4, 0.99
 # PPO: one pass is one rollout and its update.
 STEPS, EPOCHS, BATCHES, GAE, CLIP, ENTROPY, VALUE, PPO_NORM = 128, 4, 4, 0.95, 0.2, 0.01, 0.5, 0.5
-# DQN: one pass is so many steps of all rows, with one update after each.
+# DQN: one pass is so many steps of all rows, with one gradient step after each.
 PASS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
 
 
@@ -21,7 +21,7 @@ class Peer:
 
     library_class: str  # in stable_baselines3
     activation: str
-    updates: int  # rounds of learning in one pass
+    updates: int  # calls of `learn` in one pass
     steps: int  # vector steps in one pass
     ours: Mapping[str, Any]  # overrides of a recipe
     theirs: Mapping[str, Any]  # arguments of the class

@@ -1,6 +1,6 @@
 """Proximal policy optimization (Schulman et al. 2017) with generalized advantage estimation (Schulman et al. 2016).
 
-Every `n_steps` steps of all rows become one rollout, on which a few epochs of minibatch updates maximise a clipped
+Every `n_steps` steps of all rows become one rollout, on which a few epochs of gradient steps maximize a clipped
 surrogate objective. The policy may be recurrent; invalid actions are masked, both when sampling and in the loss.
 """
 
@@ -72,15 +72,15 @@ class PpoSettings(OnPolicySettings):
         description="Use faster implementations where available. Results agree to rounding, except that CUDA graphs "
         "take minibatches of whole rows.",
     )
-    _from_0_on = field_validator("lr", *COEFFICIENTS)(not_negative)
+    _non_negative = field_validator("lr", *COEFFICIENTS)(not_negative)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """A minibatch larger than a rollout, or of one step where advantages are normalised per minibatch."""
+        """Yield a problem if a minibatch is larger than a rollout, or too small for its advantages to be normalized."""
         yield from super().problems(rows)
         steps = 0 if rows is None else rows * self.n_steps
         if self.normalize_advantage == "batch" and self.batch_steps(steps) < 2 <= steps:
             what = f"agent.batch_size gives minibatches of one step ({rows} rows × {self.n_steps})"
-            fix = "raise it: an advantage that is normalised by itself alone is always 0"
+            fix = "raise it: the normalized advantage of a single step is always 0"
             yield SettingProblem("batch_size", what, fix)
 
     def advantage(self) -> AdvantageEstimate:
@@ -101,7 +101,7 @@ class Coefficients(NamedTuple):
 def ppo_loss(
     network: ActorCritic, family: Family, batch: Minibatch, c: Coefficients
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss to minimise (Schulman et al. 2017, eq. 9), and its terms for every step.
+    """The loss to minimize (Schulman et al. 2017, eq. 9), and its terms for every step.
 
     L = E[ −min(ρA, clip(ρ, 1−ε, 1+ε)A) ] + c_v E[(V − R)²] − c_e E[H(π)],   ρ = π(a|s) / π_old(a|s)
 
@@ -134,8 +134,8 @@ def ppo_terms(
 class PpoBackward(Protocol):
     """A faster equivalent of `ppo_loss(…).backward()`."""
 
-    def backward(self, batch: Minibatch, coefficients: Coefficients, weight: float) -> dict[str, Tensor]:
-        """Add `weight` times the gradient of the loss to the parameters' `.grad`; the terms of the loss."""
+    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> dict[str, Tensor]:
+        """Add `scale` times the gradient of the loss to the parameters' `.grad`; the terms of the loss."""
 
 
 class GraphedPpo(GraphedAgent, Protocol):
@@ -148,7 +148,7 @@ class GraphedPpo(GraphedAgent, Protocol):
 
 
 class Ppo(PolicyAgent):
-    """PPO agent: `act` and `observe` fill a rollout, `learn` runs `epochs` of minibatch updates on it."""
+    """PPO agent: `act` and `observe` fill a rollout, `learn` makes `epochs` of gradient steps on it."""
 
     name = "ppo"
     interruptible = True
@@ -219,7 +219,7 @@ class Ppo(PolicyAgent):
         self._hidden.zero_()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Run `epochs` of minibatch updates on a full rollout; metrics are means, approx_kl that of the last epoch."""
+        """One update: `epochs` of gradient steps on a full rollout. Metrics are means, approx_kl of the last epoch."""
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
@@ -256,7 +256,7 @@ class Ppo(PolicyAgent):
         if self.network.separate_critic:
             with torch.inference_mode():
                 rollout.recompute_values(self.network.values, microbatch_size(str(self.intrinsic.device)))
-        advantage, returns = rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.weight.value)
+        advantage, returns = rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.intrinsic_weight.value)
         explained = explained_variance(rollout.real(advantage), rollout.real(returns), self.crew)
         if s.normalize_advantage == "rollout":
             ((std, mean),) = self.crew.std_means([rollout.real(advantage)])
@@ -284,21 +284,21 @@ class Ppo(PolicyAgent):
     ) -> None:  # fmt: skip
         """One gradient step per minibatch, whose gradient is accumulated over microbatches that suit caches and memory.
 
-        The mean loss of a microbatch is weighted by its share of the minibatch: the sum is the gradient of the whole.
+        The mean loss of a microbatch is scaled by its fraction of the minibatch: the sum is the gradient of the whole.
         """
         for minibatch in minibatches:
             self.optimizer.zero_grad()
-            for batch, weight in minibatch:
+            for batch, fraction in minibatch:
                 check_interrupt()
-                stats.add(self._backward(batch, coefficients, weight))
+                stats.add(self._backward(batch, coefficients, fraction))
             stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))
-            self.counters.updates += 1
+            self.counters.updates += 1  # gradient steps so far
 
-    def _backward(self, batch: Minibatch, coefficients: Coefficients, weight: float) -> dict[str, Tensor]:
+    def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> dict[str, Tensor]:
         if self.accelerated:
-            return self.accelerated.backward(batch, coefficients, weight)
+            return self.accelerated.backward(batch, coefficients, scale)
         loss, terms = ppo_loss(self.network, self.family, batch, coefficients)
-        (weight * loss).backward()
+        (scale * loss).backward()
         return terms
 
     def coefficients(self) -> Coefficients:

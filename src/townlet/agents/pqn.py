@@ -1,6 +1,6 @@
-"""Parallelised Q-network (PQN, Gallici et al. 2024): Q-learning over many rows without replay or target network.
+"""Parallelized Q-network (PQN, Gallici et al. 2024): Q-learning over many rows without replay or target network.
 
-λ-returns (Peng & Williams 1996) and layer normalisation (`network.layer_norm`) take their place.
+λ-returns (Peng & Williams 1996) and layer normalization (`network.layer_norm`) take their place.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class PqnSettings(OnPolicySettings):
         10.0, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
     )
 
-    _from_0_on = field_validator("lr")(not_negative)
+    _non_negative = field_validator("lr")(not_negative)
 
     def hints(self, network: NetworkSpec) -> Iterator[str]:
-        """Layer normalisation takes the place of a target network (Gallici et al. 2024, §3)."""
+        """Yield a note if layer normalization is off: it replaces the target network (Gallici et al. 2024, §3)."""
         if not network.layer_norm:
             yield "pqn relies on layer normalization for stability, but network.layer_norm is false."
 
@@ -123,7 +123,7 @@ class Pqn(ValueAgent):
             self.last_value.copy_(self._max_q(step.obs, step.mask))
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """Run `epochs` of minibatch updates on a full rollout; metrics are means over the update."""
+        """One update: `epochs` of gradient steps on a full rollout; metrics are means over them."""
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
@@ -132,7 +132,7 @@ class Pqn(ValueAgent):
             return None
         self.optimizer.lr = self._lr
         # Peng's Q(λ): R_t = r_t + γ [λ R_{t+1} + (1 − λ) max Q(s_{t+1}, ·)], which is GAE with V = max Q, plus V.
-        rollout.advantages(self.last_value, s.gamma, s.trace, self.weight.value)
+        rollout.advantages(self.last_value, s.gamma, s.trace, self.intrinsic_weight.value)
         stats = UpdateStats(TERMS, self.crew, self.intrinsic.device)
         size = s.batch_steps(len(rollout) * self.crew.size)
         for _ in range(s.epochs):
@@ -140,11 +140,11 @@ class Pqn(ValueAgent):
                 size, self._generator, microbatch_size=microbatch_size(str(self.intrinsic.device))
             ):
                 self.optimizer.zero_grad()
-                for batch, weight in minibatch:
+                for batch, fraction in minibatch:
                     check_interrupt()
-                    stats.add(self._backward(batch, weight))
+                    stats.add(self._backward(batch, fraction))
                 stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))
-                self.counters.updates += 1
+                self.counters.updates += 1  # gradient steps so far
         metrics = stats.means()
         if self.bonus:
             metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_share, self._generator))
@@ -152,10 +152,10 @@ class Pqn(ValueAgent):
         rollout.clear()
         return metrics | self.metrics()
 
-    def _backward(self, batch: Minibatch, weight: float) -> dict[str, Tensor]:
-        """Add `weight` times the gradient of E[loss(Q(s, a) − R)]."""
+    def _backward(self, batch: Minibatch, scale: float) -> dict[str, Tensor]:
+        """Add `scale` times the gradient of E[loss(Q(s, a) − R)]."""
         loss, terms = q_loss(self._q(batch.obs), batch.actions, batch.returns, self.settings.loss)
-        (weight * loss).backward()
+        (scale * loss).backward()
         return terms
 
     def _parts(self) -> dict[str, Stateful]:

@@ -48,7 +48,7 @@ class QLearningSettings(AgentSettings):
         return self
 
     def threads(self, network: NetworkSpec) -> int | None:
-        """One: an update touches few numbers."""
+        """One: an update changes few values."""
         return 1
 
 
@@ -129,7 +129,7 @@ class QLearning(ValueAgent):
         mask = step.mask.index_copy(0, ended.rows, ended.mask)
         if self.bonus:
             self._add_bonus(next_obs, step)
-        reward = step.reward * self.settings.reward_scale + self.weight.value * self.intrinsic
+        reward = step.reward * self.settings.reward_scale + self.intrinsic_weight.value * self.intrinsic
         transitions = self._state, self._actions, reward, self.network.states(next_obs), mask, step.terminated
         if step.void is not None:
             real = step.void.logical_not().nonzero().squeeze(1)

@@ -73,7 +73,7 @@ class ReinforceSettings(AgentSettings):
         1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
     )
 
-    _from_0_on = field_validator("lr", *COEFFICIENTS)(not_negative)
+    _non_negative = field_validator("lr", *COEFFICIENTS)(not_negative)
 
     def advantage(self) -> AdvantageEstimate:
         """The return less the learned value; without one, nothing."""
@@ -88,7 +88,7 @@ def reinforce_loss(
     network: ActorCritic, family: Family, steps: EpisodeSteps, advantage: Tensor, returns: Tensor, *,
     entropy_coef: float, value_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
-    """The loss to minimise (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and its terms for every step.
+    """The loss to minimize (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and its terms for every step.
 
     L = −E[(G − b) log π(a|s)] + c_v E[(V − G)²] − c_e E[H(π)],  with c_v = 0 unless the baseline b is V
     """
@@ -157,7 +157,8 @@ class Reinforce(PolicyAgent):
             return None
         self.optimizer.lr = self._lr
         index = self.episodes.indices()
-        returns = self.episodes.returns(s.gamma, self.weight.value, s.returns == "episode").view(-1).take(index)
+        returns = self.episodes.returns(s.gamma, self.intrinsic_weight.value, s.returns == "episode")
+        returns = returns.view(-1).take(index)
         steps = self.episodes.gather(index)
         advantage = returns - self._baseline(returns, steps.value)
         if s.normalize:

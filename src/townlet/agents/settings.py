@@ -1,4 +1,4 @@
-"""What every agent's settings have in common: the fields that other packages read, and what follows from them."""
+"""Settings that all agents have: the fields that other packages read, and what follows from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SettingProblem(NamedTuple):
 
 
 class AdvantageEstimate(NamedTuple):
-    """How an action is judged after the fact: GAE(`lam`) over the agent's values; `lam` is None without values."""
+    """How the page estimates advantages: GAE(`lam`) over the agent's values; `lam` is None without values."""
 
     gamma: float
     lam: float | None
@@ -50,15 +50,15 @@ class AgentSettings(Model):
         return None
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
-        """Settings that contradict each other. `rows` is None where the number of rows is not known."""
+        """Yield settings that contradict each other. `rows` is None where the number of rows is not known."""
         yield from ()
 
     def hints(self, network: NetworkSpec) -> Iterator[str]:
-        """Sentences on choices that are legal and rarely wanted."""
+        """Yield notes on settings that are valid but rarely wanted."""
         yield from ()
 
     def advantage(self) -> AdvantageEstimate:
-        """How the page judges actions after the fact; by default by the one-step temporal difference."""
+        """How the page estimates advantages; by default by the one-step temporal difference."""
         return self._estimate(0.0, "Temporal difference: reward + γ · next value − value.")
 
     def _estimate(self, lam: float, text: str) -> AdvantageEstimate:

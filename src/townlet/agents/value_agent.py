@@ -1,4 +1,4 @@
-"""`ValueAgent`: acts on action values with an exploring behaviour policy."""
+"""`ValueAgent`: acts on action values with an exploring behavior policy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ValueAgent(LearningAgent):
 
     @torch.inference_mode()
     def entropy(self) -> Tensor:
-        """Normalized entropy [N] of the behaviour policy at the last step."""
+        """Normalized entropy [N] of the behavior policy at the last step."""
         return normalized_entropy(self.selector.probabilities(self.action_outputs, self._mask), self._mask)
 
     def metrics(self) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Forward and backward pass of plain multilayer perceptrons, written out.
 
-On one CPU core an update of 256 rows through two networks of 64-64 takes two thirds of the time that autograd takes;
+On one CPU core a gradient step on 256 rows through two networks of 64-64 takes two thirds of the time of autograd;
 large batches through wide layers take the same time either way.
 """
 

@@ -24,14 +24,14 @@ class AnalyticPpo:
         self._family = family
 
     @torch.no_grad()
-    def backward(self, batch: Minibatch, coefficients: Coefficients, weight: Any = 1.0) -> dict[str, Tensor]:
-        """Add `weight` times the gradient of the loss to the parameters' `.grad`; the terms of `ppo_loss`."""
+    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: Any = 1.0) -> dict[str, Tensor]:
+        """Add `scale` times the gradient of the loss to the parameters' `.grad`; the terms of `ppo_loss`."""
         clip, value_clip, entropy_coef, value_coef = coefficients
         outputs, value = self.mlp.forward(batch.obs)
         value = value.view_as(batch.value)
         policy = self._family.of(outputs, batch.mask)
         log_ratio = policy.log_prob(batch.actions) - batch.log_prob
-        each = weight / batch.value.numel()
+        each = scale / batch.value.numel()
         log_prob_grad = surrogate_grad(log_ratio, batch.advantage, clip) * each
         outputs_grad = policy_grad(policy, batch.actions, log_prob_grad, -entropy_coef * each)
         value_grad = value_loss_grad(value, batch.value, batch.returns, value_clip) * (value_coef * each)
@@ -66,12 +66,12 @@ def policy_grad(policy: Distribution, actions: Tensor, log_prob_grad: Tensor, en
 
 def _categorical_grad(policy: Categorical, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
     """∂ log p_a / ∂ l_k = [k = a] − p_k and ∂ H / ∂ l_k = −p_k (log p_k + H), which is 0 for a masked action."""
-    weight = log_prob_grad
+    factor = log_prob_grad
     if isinstance(entropy_grad, Tensor):
-        weight = log_prob_grad + entropy_grad * (policy.log_probs + policy.entropy())
+        factor = log_prob_grad + entropy_grad * (policy.log_probs + policy.entropy())
     elif entropy_grad:
-        weight = torch.add(log_prob_grad, policy.log_probs + policy.entropy(), alpha=entropy_grad)
-    grad = (policy.probs_by_action * weight).neg_()
+        factor = torch.add(log_prob_grad, policy.log_probs + policy.entropy(), alpha=entropy_grad)
+    grad = (policy.probs_by_action * factor).neg_()
     return grad.scatter_add_(0, actions.unsqueeze(0), log_prob_grad.unsqueeze(0)).movedim(0, -1)
 
 

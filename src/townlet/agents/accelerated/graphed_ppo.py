@@ -92,7 +92,7 @@ class CapturedPpo:
 
     @torch.no_grad()
     def learn(self) -> dict[str, float]:
-        """Run `epochs` of updates on the rollout; metrics are means over them, approx_kl of the last."""
+        """One update: `epochs` of gradient steps on the rollout. Metrics are means; approx_kl is of the last epoch."""
         agent, s = self._agent, self._agent.settings
         clip, _, entropy, value = agent.coefficients()
         self._coefficients.copy_(torch.tensor([clip, entropy, value]), non_blocking=True)

@@ -33,7 +33,7 @@ class MinibatchBlocks:
             count = min(most, left)
             if s.polyak is None:
                 count = min(count, s.target_every - agent.counters.updates % s.target_every)
-            block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.weight.value)
+            block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.intrinsic_weight.value)
             batches = map(Batch._make, zip(*(torch.split(column, sizes) for column in block), strict=True))
             if s.polyak is None:
                 yield from zip(batches, torch.split(agent.target_q(block.next_obs), sizes), strict=True)
