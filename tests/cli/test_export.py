@@ -17,7 +17,7 @@ from safetensors import safe_open
 import townlet as package
 from cli.program import Program
 from small import SMALL
-from townlet.agents.actor_critic import POLICY_SCALE, Branch
+from townlet.agents.actor_critic import POLICY_GAIN, Branch
 from townlet.agents.q_network import QNetwork
 from townlet.contract.layout import Layout
 from townlet.nets.spec import NetworkSpec
@@ -46,7 +46,7 @@ def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: P
     spec = TypeAdapter(NetworkSpec).validate_json(about["network"])
     actions, agent = json.loads(about["actions"]), json.loads(about["agent"])
     network = (
-        Branch(spec, layout, len(actions), POLICY_SCALE)
+        Branch(spec, layout, len(actions), POLICY_GAIN)
         if about["outputs"] == "logits"
         else QNetwork(spec, layout, len(actions), agent["dueling"])
     )

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from safetensors import safe_open
 
 from cli.program import Program
-from townlet.agents.actor_critic import POLICY_SCALE, Branch
+from townlet.agents.actor_critic import POLICY_GAIN, Branch
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Binary, Continuous
 from townlet.nets.spec import NetworkSpec
@@ -90,7 +90,7 @@ def test_safetensors_say_how_observations_are_scaled(gym_runs: dict[str, Run], t
         about, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     blocks = json.loads(about["observation"])
     layout = Layout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
-    network = Branch(TypeAdapter(NetworkSpec).validate_json(about["network"]), layout, 3, POLICY_SCALE)
+    network = Branch(TypeAdapter(NetworkSpec).validate_json(about["network"]), layout, 3, POLICY_GAIN)
     network.load_state_dict(tensors)
     centre, spread, limit = (np.array(json.loads(about[name]), np.float32) for name in ("centre", "spread", "limit"))
     env = gymnasium.make("Acrobot-v1", max_episode_steps=80)
