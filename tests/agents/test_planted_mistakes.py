@@ -22,28 +22,28 @@ ROOT = Path(__file__).parents[2]
 TABLE = """
 entropy bonus with the wrong sign (ppo)
 @ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
-- - c.entropy * terms["entropy"].mean()
-+ + c.entropy * terms["entropy"].mean()
+- - c.entropy * e.entropy.mean()
++ + c.entropy * e.entropy.mean()
 
 masked actions in the loss (ppo)
 @ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
-- family.of(outputs, batch.mask)  # masked
-+ family.of(outputs, torch.ones_like(batch.mask))  # masked
+- family.of(outputs, batch.mask)  # categorical
++ family.of(outputs, torch.ones_like(batch.mask))  # categorical
 
 ratio not clipped (ppo)
 @ agents/test_ppo_losses.py::test_the_clipped_surrogate
-- ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
-+ ratio * advantage)
+- ratio.clamp(1 - c.clip, 1 + c.clip) * e.advantage)
++ ratio * e.advantage)
 
 maximum of the clipped and unclipped objective (ppo)
 @ agents/test_ppo_losses.py::test_the_clipped_surrogate
-- -torch.minimum(ratio * advantage,
-+ -torch.maximum(ratio * advantage,
+- -torch.minimum(ratio * e.advantage,
++ -torch.maximum(ratio * e.advantage,
 
 minimum of the clipped and unclipped value loss (ppo)
 @ agents/test_ppo_losses.py::test_the_value_loss
-- torch.maximum(value_loss, (clipped
-+ torch.minimum(value_loss, (clipped
+- torch.maximum(error, (clipped
++ torch.minimum(error, (clipped
 
 recurrent state not reset at the start of an episode (ppo)
 @ agents/test_ppo_memory.py::test_seen_again_the_rollout_is_as_it_was_lived
@@ -102,7 +102,7 @@ masked actions in the entropy (categorical)
 
 masked actions in the maximum of a target
 @ agents/test_dqn_update.py::test_an_invalid_next_action_is_never_the_max
-- selection.masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
+- selection.where(mask, -torch.inf).argmax(-1, keepdim=True)
 + selection.argmax(-1, keepdim=True)
 
 target network not used (dqn)
@@ -282,12 +282,12 @@ intrinsic reward not normalized (rnd)
 
 gradient norm not limited
 @ nets/test_optimizers.py::test_only_a_gradient_longer_than_the_limit_is_scaled
-- gradient *= (max_norm / norm).clamp_(max=1.0)
+- gradient *= norm.reciprocal().mul_(max_norm).clamp_(max=1.0)
 + gradient *= 1.0
 
 short gradients lengthened to the limit
 @ nets/test_optimizers.py::test_only_a_gradient_longer_than_the_limit_is_scaled
-- gradient *= (max_norm / norm).clamp_(max=1.0)
+- gradient *= norm.reciprocal().mul_(max_norm).clamp_(max=1.0)
 + gradient *= max_norm / norm
 
 bias correction missing (adam)

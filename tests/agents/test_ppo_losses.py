@@ -13,7 +13,7 @@ from torch import Tensor
 from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import family
 from townlet.agents.on_policy import explained_variance
-from townlet.agents.ppo import Coefficients, ppo_loss, ppo_terms
+from townlet.agents.ppo import Coefficients, Evaluated, policy_loss, ppo_loss, ppo_terms, value_loss
 from townlet.buffers.rollout import Minibatch
 from townlet.contract.layout import Layout
 from townlet.contract.vec_env import Discrete
@@ -22,17 +22,22 @@ from townlet.nets.spec import MlpSpec
 torch.set_num_threads(1)
 
 
-def terms(
-    log_ratio: Tensor, advantage: float = 0.0, value: Tensor | None = None, *,
-    old_value: float = 1.0, returns: float = 3.0, clip: float = 0.2, value_clip: float | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+def step(
+    log_ratio: Tensor, advantage: float = 0.0, value: Tensor | None = None, *, old_value: float = 1.0,
+    returns: float = 3.0,
+) -> Evaluated:  # fmt: skip
     number = torch.tensor
-    empty = torch.zeros(0)
-    batch = Minibatch(
-        empty, empty, empty, empty, number(old_value), number(advantage, dtype=log_ratio.dtype), number(returns), empty
-    )
-    value = torch.tensor(0.0) if value is None else value
-    return ppo_terms(log_ratio, value, torch.tensor(0.0), batch, Coefficients(clip, value_clip, 0.0, 0.5))
+    value = number(0.0) if value is None else value
+    fixed = number(old_value), number(advantage, dtype=log_ratio.dtype), number(returns)
+    return Evaluated(log_ratio, number(0.0), value, *fixed)
+
+
+def clipped(clip: float = 0.2, value_clip: float | None = None) -> Coefficients:
+    return Coefficients(clip, value_clip, 0.0, 0.5)
+
+
+def terms(log_ratio: Tensor) -> dict[str, Tensor]:
+    return ppo_terms(step(log_ratio), clipped())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +54,7 @@ def terms(
 def test_the_clipped_surrogate(ratio: float, advantage: float, loss: float, gradient: float) -> None:
     """The loss, and its gradient with respect to the log-probability, ρ · dL/dρ."""
     log_ratio = torch.tensor(math.log(ratio), requires_grad=True)
-    found = terms(log_ratio, advantage)["policy_loss"]
+    found = policy_loss(step(log_ratio, advantage), clipped())
     found.backward()
     assert found.item() == pytest.approx(loss)
     assert log_ratio.grad is not None
@@ -60,7 +65,7 @@ def test_the_clipped_surrogate(ratio: float, advantage: float, loss: float, grad
 def test_the_surrogate_is_the_formula_of_the_paper(log_ratio: float, advantage: float, clip: float) -> None:
     ratio = math.exp(log_ratio)
     wanted = -min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage)
-    found = terms(torch.tensor(log_ratio, dtype=torch.float64), advantage, clip=clip)["policy_loss"]
+    found = policy_loss(step(torch.tensor(log_ratio, dtype=torch.float64), advantage), clipped(clip))
     assert found.item() == pytest.approx(wanted, abs=1e-9)
 
 
@@ -76,7 +81,7 @@ def test_the_surrogate_is_the_formula_of_the_paper(log_ratio: float, advantage: 
 def test_the_value_loss(value: float, clip: float | None, error: float, gradient: float) -> None:
     """The value was 1 when it was stored, the return is 3."""
     v = torch.tensor(value, requires_grad=True)
-    found = terms(torch.tensor(0.0), value=v, value_clip=clip)["value_loss"]
+    found = value_loss(step(torch.tensor(0.0), value=v), clipped(value_clip=clip))
     found.backward()
     assert found.item() == pytest.approx(error)
     assert v.grad is not None

@@ -120,6 +120,10 @@ def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
     return together(json.loads(text))  # type: ignore[no-any-return]
 
 
-def same(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:
+def same(a: tuple[Tensor | None, ...], b: tuple[Tensor | None, ...]) -> bool:
     """Bitwise equality, field by field."""
-    return all(x.dtype == y.dtype and torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+    def equal(x: Tensor | None, y: Tensor | None) -> bool:
+        return x is y if x is None or y is None else x.dtype == y.dtype and torch.equal(x, y)
+
+    return all(map(equal, a, b))

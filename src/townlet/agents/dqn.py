@@ -116,7 +116,7 @@ class DqnSettings(ReplaySettings):
 
 def greedy_value(selection: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """values [..., K] at argmax of `selection` [..., K] over the valid actions: [...]."""
-    best = selection.masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
+    best = selection.where(mask, -torch.inf).argmax(-1, keepdim=True)
     return values.gather(-1, best).squeeze(-1)
 
 
@@ -151,7 +151,7 @@ def q_loss(
         losses = importance * losses
     with torch.no_grad():
         terms = {"loss": losses.detach(), "td_error": (chosen - target).abs_(), "mean_q": chosen.detach()}
-    return losses.sum() / max(1, len(losses)), terms  # of several processes, one may have no part of a minibatch
+    return losses.mean(), terms
 
 
 class MinibatchSource(Protocol):
@@ -280,8 +280,8 @@ class Dqn(ValueAgent):
         s = self.settings
         target = self.targets(batch, next_values)
         loss, terms = q_loss(self._q(batch.obs), batch.actions, target, s.loss, batch.importance)
-        if self.crew.size > 1:  # this process has a part of the minibatch; the optimizer sums the gradients of all
-            loss = loss * (len(batch.obs) / s.batch_size)
+        if self.crew.size > 1:  # this process has a part of the minibatch, maybe none; gradients are summed over all
+            loss = loss.nan_to_num() * (len(batch.obs) / s.batch_size)
         loss.backward()
         self.buffer.update_priorities(batch.index, terms["td_error"])  # no effect without `prioritized`
         return terms, batch.next_obs

@@ -1,7 +1,9 @@
 """Proximal policy optimization (Schulman et al. 2017) with generalized advantage estimation (Schulman et al. 2016).
 
-Every `n_steps` steps of all rows become one rollout, on which a few epochs of gradient steps maximize a clipped
-surrogate objective. The policy may be recurrent; invalid actions are masked, both when sampling and in the loss.
+Every `n_steps` steps of all N parallel environments (*rows*) form a rollout. One *update* makes several epochs of
+minibatch gradient steps on it, which maximize a clipped surrogate objective. Actions are discrete (categorical policy;
+invalid actions are masked, with logits of −∞, when sampling and in the loss), binary (Bernoulli) or continuous
+(Gaussian, with a learned standard deviation that does not depend on the state). The network may be recurrent.
 """
 
 from __future__ import annotations
@@ -98,44 +100,63 @@ class Coefficients(NamedTuple):
     value: float
 
 
-def ppo_loss(
-    network: ActorCritic, family: Family, batch: Minibatch, c: Coefficients
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss to minimize (Schulman et al. 2017, eq. 9), and its terms for every step.
+class Evaluated(NamedTuple):
+    """The steps of a minibatch under the current network, beside what the rollout says of them; each [B] or [T, B]."""
+
+    log_ratio: Tensor  # log ρ = log π(a|s) − log π_old(a|s)
+    entropy: Tensor
+    value: Tensor
+    old_value: Tensor
+    advantage: Tensor
+    returns: Tensor
+
+
+def ppo_loss(network: ActorCritic, family: Family, batch: Minibatch, c: Coefficients) -> tuple[Tensor, Evaluated]:
+    """The loss to minimize (Schulman et al. 2017, eq. 9, negated), and what it was computed from.
 
     L = E[ −min(ρA, clip(ρ, 1−ε, 1+ε)A) ] + c_v E[(V − R)²] − c_e E[H(π)],   ρ = π(a|s) / π_old(a|s)
 
-    With ε_v, the value term is max((V − R)², (V_old + clip(V − V_old, −ε_v, ε_v) − R)²). There is no factor ½.
+    A recurrent network gets whole rows [T, B, …]: hidden states are recomputed from that before the rollout, with
+    gradients through all T steps, and reset where an episode begins (`fresh`).
     """
     outputs, value, _ = network(batch.obs, batch.hidden, batch.fresh)
-    policy = family.of(outputs, batch.mask)  # masked actions have probability 0
+    policy = family.of(outputs, batch.mask)  # categorical, Bernoulli or Gaussian; masked actions have probability 0
     log_ratio = policy.log_prob(batch.actions) - batch.log_prob
-    terms = ppo_terms(log_ratio, value, policy.entropy(), batch, c)
-    loss = terms["policy_loss"].mean() + c.value * terms["value_loss"].mean() - c.entropy * terms["entropy"].mean()
-    return loss, terms
+    e = Evaluated(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
+    loss = policy_loss(e, c).mean() + c.value * value_loss(e, c).mean() - c.entropy * e.entropy.mean()
+    return loss, e
 
 
-def ppo_terms(
-    log_ratio: Tensor, value: Tensor, entropy: Tensor, batch: Minibatch, c: Coefficients
-) -> dict[str, Tensor]:
-    """The terms of the loss and two measures of how far the policy has moved, each [...]."""
-    ratio, advantage = log_ratio.exp(), batch.advantage
-    policy_loss = -torch.minimum(ratio * advantage, ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
-    value_loss = (value - batch.returns).square()
-    if c.value_clip is not None:
-        clipped = batch.value + (value - batch.value).clamp(-c.value_clip, c.value_clip)
-        value_loss = torch.maximum(value_loss, (clipped - batch.returns).square())
-    with torch.no_grad():
-        approx_kl = torch.expm1(log_ratio) - log_ratio  # KL(π_old ‖ π), estimator k3 of Schulman (2020)
-        clip_fraction = (torch.expm1(log_ratio).abs() > c.clip).to(ratio.dtype)
-    return dict(zip(TERMS, (policy_loss, value_loss, entropy, approx_kl, clip_fraction), strict=True))
+def policy_loss(e: Evaluated, c: Coefficients) -> Tensor:
+    """−min(ρA, clip(ρ, 1−ε, 1+ε)A) of every step."""
+    ratio = e.log_ratio.exp()
+    return -torch.minimum(ratio * e.advantage, ratio.clamp(1 - c.clip, 1 + c.clip) * e.advantage)
+
+
+def value_loss(e: Evaluated, c: Coefficients) -> Tensor:
+    """(V − R)² of every step, without a factor ½; with ε_v max((V − R)², (V_old + clip(V − V_old, −ε_v, ε_v) − R)²)."""
+    error = (e.value - e.returns).square()
+    if c.value_clip is None:
+        return error
+    clipped = e.old_value + (e.value - e.old_value).clamp(-c.value_clip, c.value_clip)
+    return torch.maximum(error, (clipped - e.returns).square())
+
+
+@torch.no_grad()
+def ppo_terms(e: Evaluated, c: Coefficients) -> dict[str, Tensor]:
+    """Metrics of every step: the terms of the loss, and how far the policy has moved from that of the rollout."""
+    change = torch.expm1(e.log_ratio)  # ρ − 1
+    approx_kl = change - e.log_ratio  # KL(π_old ‖ π), estimator k3 of Schulman (2020)
+    clip_fraction = (change.abs() > c.clip).to(change.dtype)
+    values = (policy_loss(e, c), value_loss(e, c), e.entropy, approx_kl, clip_fraction)
+    return dict(zip(TERMS, values, strict=True))
 
 
 class PpoBackward(Protocol):
     """A faster equivalent of `ppo_loss(…).backward()`."""
 
-    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> dict[str, Tensor]:
-        """Add `scale` times the gradient of the loss to the parameters' `.grad`; the terms of the loss."""
+    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> Evaluated:
+        """Add `scale` times the gradient of the loss to the parameters' `.grad`; what the loss was computed from."""
 
 
 class GraphedPpo(GraphedAgent, Protocol):
@@ -181,13 +202,14 @@ class Ppo(PolicyAgent):
     @torch.inference_mode()
     def act(self, seen: Seen) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
-        if self.network.separate_critic:  # a separate critic is evaluated once per rollout, in large batches
+        if self.network.separate_critic:  # feed-forward, and evaluated once per rollout, in large batches
             outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._no_value
         else:
             outputs, value, hidden = self.network(seen.obs, self._hidden)
             self._hidden.copy_(hidden)
-        actions, self._mask = self._sample(outputs, seen.mask), self.rollout.mask[self.rollout.steps]
+        actions = self._sample(outputs, seen.mask)  # also sets `_distribution`
         log_prob = self._distribution.log_prob(actions)
+        self._mask = self.rollout.mask[self.rollout.steps]  # where the next line stores it
         self.rollout.add_action(seen.obs, seen.mask, actions, log_prob, value, self._fresh)
         return actions
 
@@ -195,8 +217,9 @@ class Ppo(PolicyAgent):
     def observe(self, step: Step, ended: Ended) -> None:
         """Store rewards and ends of episodes.
 
-        A truncated episode bootstraps from V of its final observation, a terminated one from 0.
-        Rows that ended already show their next episode, so the final observation is in `ended`.
+        A truncated episode bootstraps from V of its final observation, a terminated one from 0, one that continues
+        beyond the rollout from V of its next observation. Environments reset in the same step: where an episode ended,
+        `step.obs` is the first observation of the next one and `ended.obs` the final one.
         """
 
         def final_value(index: Tensor) -> Tensor:
@@ -205,13 +228,13 @@ class Ppo(PolicyAgent):
             return value
 
         if self.bonus:
-            self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)  # final ones, not those after a reset
+            self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)  # intrinsic reward of what was reached
         scale = self.settings.reward_scale
         self.rollout.add_outcome(step, ended, final_value, intrinsic=self.intrinsic, reward_scale=scale)
         self._fresh.copy_(step.begins)
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:
-            self.last_value.copy_(self.network(step.obs, self._hidden)[1])  # ignored for rows whose episode just ended
+            self.last_value.copy_(self.network(step.obs, self._hidden)[1])  # unused where an episode just ended
 
     def on_env_reset(self) -> None:
         """Every row begins an episode: reset the hidden state."""
@@ -223,7 +246,7 @@ class Ppo(PolicyAgent):
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
-        if not len(rollout.real(rollout.reward)):  # a short rollout may consist entirely of autoreset steps
+        if not len(rollout.real(rollout.reward)):  # without autoreset steps; a short rollout may have no other
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
@@ -232,7 +255,10 @@ class Ppo(PolicyAgent):
             rollout.clear()
             return metrics | self.metrics()
         explained = self._compute_advantages()
-        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device)
+        stats = UpdateStats(
+            Evaluated._fields, self.crew, self.intrinsic.device,
+            lambda steps: ppo_terms(Evaluated(**steps), coefficients),
+        )  # fmt: skip
         for minibatches in self._epochs():
             stats.start_epoch()
             self._run_epoch(minibatches, coefficients, stats, check_interrupt)
@@ -244,27 +270,32 @@ class Ppo(PolicyAgent):
         if self.bonus:
             metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_share, self.generator))
         metrics = self._summary(metrics, coefficients) | self._dead_units(rollout.spread_obs(PROBED))
-        rollout.clear(self._hidden)
+        rollout.clear(self._hidden)  # the hidden state in which the next rollout begins
         return metrics | self.metrics()
 
     def _compute_advantages(self) -> Tensor:
-        """Compute advantages and returns in the rollout, and return the explained variance of the values, a scalar.
+        """Compute advantages and returns in the rollout (GAE); the explained variance of the values, a scalar.
 
-        δ_t = r_t + γ V(s_{t+1}) − V(s_t);  A_t = δ_t + γλ A_{t+1}, cut at ends of episodes;  R_t = A_t + V(s_t).
+        δ_t = r_t + γ V(s_{t+1}) − V(s_t);  A_t = δ_t + γλ A_{t+1}, without the second term at ends of episodes;
+        R_t = A_t + V(s_t). The reward r_t = r_extrinsic + β r_intrinsic, with β = `intrinsic_weight`. V(s_{t+1}) is 0
+        after termination, that of the final observation after truncation, `last_value` at the end of the rollout.
         """
         s, rollout = self.settings, self.rollout
         if self.network.separate_critic:
             with torch.inference_mode():
                 rollout.recompute_values(self.network.values, microbatch_size(str(self.intrinsic.device)))
         advantage, returns = rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.intrinsic_weight.value)
-        explained = explained_variance(rollout.real(advantage), rollout.real(returns), self.crew)
+        explained = explained_variance(rollout.real(advantage), rollout.real(returns), self.crew)  # A = R − V
         if s.normalize_advantage == "rollout":
             ((std, mean),) = self.crew.std_means([rollout.real(advantage)])
-            advantage.sub_(mean).div_(std + EPSILON)
+            advantage.sub_(mean).div_(std + EPSILON)  # in place: these are the rollout's own
         return explained
 
     def _epochs(self) -> Iterator[Iterable[Iterable[Microbatch]]]:
-        """The shuffled minibatches of every epoch; one that is the whole rollout is gathered only once."""
+        """The minibatches of every epoch: single steps, or whole rows of a recurrent network, shuffled anew.
+
+        A minibatch that is the whole rollout is the same in every epoch and gathered only once.
+        """
         s, most = self.settings, microbatch_size(str(self.intrinsic.device))
         steps = len(self.rollout) * self.crew.size
         size, gathered = s.batch_steps(steps), None
@@ -282,7 +313,7 @@ class Ppo(PolicyAgent):
         self, minibatches: Iterable[Iterable[Microbatch]], coefficients: Coefficients, stats: UpdateStats,
         check_interrupt: Interrupt,
     ) -> None:  # fmt: skip
-        """One gradient step per minibatch, whose gradient is accumulated over microbatches that suit caches and memory.
+        """One gradient step per minibatch, with gradient accumulation over microbatches that fit caches and memory.
 
         The mean loss of a microbatch is scaled by its fraction of the minibatch: the sum is the gradient of the whole.
         """
@@ -290,16 +321,16 @@ class Ppo(PolicyAgent):
             self.optimizer.zero_grad()
             for batch, fraction in minibatch:
                 check_interrupt()
-                stats.add(self._backward(batch, coefficients, fraction))
-            stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))
+                stats.add(self._backward(batch, coefficients, fraction)._asdict())
+            stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))  # clips the gradient's norm first
             self.counters.updates += 1  # gradient steps so far
 
-    def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> dict[str, Tensor]:
+    def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> Evaluated:
         if self.accelerated:
             return self.accelerated.backward(batch, coefficients, scale)
-        loss, terms = ppo_loss(self.network, self.family, batch, coefficients)
+        loss, evaluated = ppo_loss(self.network, self.family, batch, coefficients)
         (scale * loss).backward()
-        return terms
+        return evaluated
 
     def coefficients(self) -> Coefficients:
         """The scheduled settings at this moment."""

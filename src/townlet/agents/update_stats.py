@@ -1,34 +1,43 @@
-"""Metrics of an update: per-step terms are collected as they arise and averaged once, at its end."""
+"""Metrics of an update: what they need of every step is collected as it arises and evaluated once, at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from townlet.contract.crew import Crew
 
+Values = Mapping[str, Tensor]
+
 
 class UpdateStats:
-    """Means of named terms over all minibatches and epochs of an update, and over all processes."""
+    """Means of metrics over all minibatches and epochs of an update, and over all processes.
 
-    def __init__(self, names: Sequence[str], crew: Crew, device: str | torch.device = "cpu") -> None:
+    `names` are the values collected for every step. They are the metrics, unless `metrics_of` computes these from all
+    collected values at once, name → [S] to name → [S].
+    """
+
+    def __init__(
+        self, names: Sequence[str], crew: Crew, device: str | torch.device = "cpu",
+        metrics_of: Callable[[Values], Values] = dict,
+    ) -> None:  # fmt: skip
         self.epochs = 0
-        self._names, self._crew = names, crew
+        self._names, self._crew, self._metrics_of = names, crew, metrics_of
         self._nothing = torch.zeros(0, device=device)  # a process may have no share of any minibatch
-        self._terms: list[Mapping[str, Tensor]] = []
+        self._values: list[Values] = []
         self._grad_norms: list[Tensor] = []
         self._epoch_start = 0
 
     def start_epoch(self) -> None:
         """Begin the next epoch."""
         self.epochs += 1
-        self._epoch_start = len(self._terms)
+        self._epoch_start = len(self._values)
 
-    def add(self, terms: Mapping[str, Tensor]) -> None:
-        """Add the terms of a microbatch, each [...] with one value for every step."""
-        self._terms.append({name: values.detach() for name, values in terms.items()})
+    def add(self, values: Values) -> None:
+        """Add values of a microbatch, each [...] with one for every step."""
+        self._values.append({name: of_steps.detach() for name, of_steps in values.items()})
 
     def add_grad_norm(self, norm: Tensor) -> None:
         """Add the gradient norm [] of a gradient step."""
@@ -40,14 +49,16 @@ class UpdateStats:
         return len(self._grad_norms)
 
     def epoch_mean(self, name: str) -> Tensor:
-        """The mean [] of one term over the current epoch."""
-        return self._crew.mean(self._joined(name, self._epoch_start))
+        """The mean [] of one metric over the current epoch."""
+        return self._crew.mean(self._metrics(self._epoch_start)[name])
 
     def means(self) -> dict[str, float]:
-        """The mean of every term, and of the gradient norm."""
-        means = self._crew.means([self._joined(name) for name in self._names])
+        """The mean of every metric, and of the gradient norm."""
+        metrics = self._metrics()
+        means = self._crew.means(list(metrics.values()))
         values = torch.stack([*means, torch.stack(self._grad_norms).mean()]).tolist()  # one copy from the device
-        return dict(zip([*self._names, "grad_norm"], values, strict=True))
+        return dict(zip([*metrics, "grad_norm"], values, strict=True))
 
-    def _joined(self, name: str, start: int = 0) -> Tensor:
-        return torch.cat([self._nothing, *(terms[name].detach().flatten() for terms in self._terms[start:])])
+    def _metrics(self, start: int = 0) -> Values:
+        parts = {name: [values[name].flatten() for values in self._values[start:]] for name in self._names}
+        return self._metrics_of({name: torch.cat([self._nothing, *part]) for name, part in parts.items()})

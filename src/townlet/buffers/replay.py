@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     next_mask: Tensor  # [B, K], valid actions in next_obs
     discount: Tensor  # [B], γ^steps, 0 where terminated
     index: Tensor  # type: ignore[assignment]  # [B] int64, for `update_priorities`; shadows tuple.index
-    importance: Tensor  # [B], importance weights; 1 without priorities
+    importance: Tensor | None  # [B], importance weights; None without priorities: all are 1
 
 
 class ReplayBuffer:
@@ -132,7 +132,7 @@ class ReplayBuffer:
             next_mask=storage.take("next_mask", last),
             discount=discount.masked_fill_(storage.take("terminated", last), 0.0),
             index=index,
-            importance=torch.ones(len(index), device=self._device) if importance is None else importance,
+            importance=importance,
         )
 
     def _n_step_returns(self, index: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -89,7 +89,7 @@ class FlatOptimizer:
         gradient = self._crew.add_up(self.gradient)
         norm: Tensor = torch.linalg.vector_norm(gradient)
         if max_norm is not None:
-            gradient *= (max_norm / norm).clamp_(max=1.0)  # a gradient of 0 gives min(∞, 1)
+            gradient *= norm.reciprocal().mul_(max_norm).clamp_(max=1.0)  # a gradient of 0 gives min(∞, 1)
         if self.name == "sgd":
             if isinstance(self._lr, Tensor):
                 self.vector.sub_(gradient * self._lr)

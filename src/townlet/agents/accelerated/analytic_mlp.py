@@ -66,7 +66,7 @@ class AnalyticMLP:
     def forward(self, obs: Tensor) -> list[Tensor]:
         """Outputs [B, K] of every head for obs [B, D]."""
         outputs: list[Tensor] = []
-        self._inputs = []
+        self._inputs, self._ones = [], obs.new_ones(len(obs), dtype=self._dtype)
         for mlp in self._specs:
             inputs = [obs.to(self._dtype)]
             for layer in mlp.layers:
@@ -103,9 +103,10 @@ class AnalyticMLP:
         assert bias is not None
         if self._dtype == weight.dtype:
             weight.addmm_(grad, inputs)
+            bias.addmv_(grad, self._ones)  # half the time of a sum and an addition
         else:
             weight += grad.mm(inputs)
-        bias += grad.sum(1, dtype=bias.dtype)
+            bias += grad.sum(1, dtype=bias.dtype)
 
 
 def _layer(x: Tensor, weight: Tensor, bias: Tensor, activation: InPlace) -> Tensor:

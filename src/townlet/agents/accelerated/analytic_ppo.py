@@ -10,7 +10,7 @@ from torch import Tensor
 
 from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, MLPSpec
 from townlet.agents.distributions import Bernoulli, Categorical, Distribution, Family
-from townlet.agents.ppo import Coefficients, ppo_terms
+from townlet.agents.ppo import Coefficients, Evaluated
 from townlet.buffers.rollout import Minibatch
 
 Scalar = Any  # a float, or inside a CUDA graph a tensor []
@@ -24,19 +24,19 @@ class AnalyticPpo:
         self._family = family
 
     @torch.no_grad()
-    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: Any = 1.0) -> dict[str, Tensor]:
-        """Add `scale` times the gradient of the loss to the parameters' `.grad`; the terms of `ppo_loss`."""
+    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: Any = 1.0) -> Evaluated:
+        """Add `scale` times the gradient of the loss to the parameters' `.grad`; what the loss was computed from."""
         clip, value_clip, entropy_coef, value_coef = coefficients
         outputs, value = self.mlp.forward(batch.obs)
         value = value.view_as(batch.value)
         policy = self._family.of(outputs, batch.mask)
         log_ratio = policy.log_prob(batch.actions) - batch.log_prob
         each = scale / batch.value.numel()
-        log_prob_grad = surrogate_grad(log_ratio, batch.advantage, clip) * each
+        log_prob_grad = surrogate_grad(log_ratio, batch.advantage, clip).mul_(each)
         outputs_grad = policy_grad(policy, batch.actions, log_prob_grad, -entropy_coef * each)
-        value_grad = value_loss_grad(value, batch.value, batch.returns, value_clip) * (value_coef * each)
+        value_grad = value_loss_grad(value, batch.value, batch.returns, value_clip).mul_(value_coef * each)
         self.mlp.backward([outputs_grad, value_grad])
-        return ppo_terms(log_ratio, value, policy.entropy(), batch, coefficients)
+        return Evaluated(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
 
 
 def surrogate_grad(log_ratio: Tensor, advantage: Tensor, clip: Scalar) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.on_policy import explained_variance
-from townlet.agents.ppo import TERMS, Coefficients, Ppo
+from townlet.agents.ppo import TERMS, Coefficients, Ppo, ppo_terms
 from townlet.buffers.rollout import EPSILON, Minibatch
 from townlet.contract.graph import Recorded, compiled
 from townlet.contract.vec_env import Seen, Step
@@ -160,5 +160,5 @@ class CapturedPpo:
             batch = batch._replace(advantage=(batch.advantage - mean) / (std + EPSILON))
         clip, entropy, value_coef = coefficients.unbind()
         now = Coefficients(clip, None, entropy, value_coef)  # type: ignore[arg-type]  # tensors [], read at each replay
-        terms = self._analytic.backward(batch, now)
+        terms = ppo_terms(self._analytic.backward(batch, now), now)
         return torch.stack([terms[name].mean() for name in TERMS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Final
 
 import torch
@@ -34,9 +35,14 @@ class MinibatchBlocks:
             if s.polyak is None:
                 count = min(count, s.target_every - agent.counters.updates % s.target_every)
             block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.intrinsic_weight.value)
-            batches = map(Batch._make, zip(*(torch.split(column, sizes) for column in block), strict=True))
+            batches = self._split(block, sizes)
             if s.polyak is None:
                 yield from zip(batches, torch.split(agent.target_q(block.next_obs), sizes), strict=True)
             else:
                 yield from ((batch, agent.target_q(batch.next_obs)) for batch in batches)
             left -= count
+
+    @staticmethod
+    def _split(block: Batch, sizes: list[int]) -> Iterator[Batch]:
+        columns = (repeat(None, len(sizes)) if column is None else torch.split(column, sizes) for column in block)
+        return map(Batch._make, zip(*columns, strict=True))
