@@ -39,7 +39,7 @@ FILES = {
         ("train typo.yaml", "typo.yaml:2:20: unknown key 'lrr' in agent", "did you mean 'lr'?"),
         ("train world.yaml:dqn", "world.yaml:3:20: unknown key 'decai' in meters.energy", "did you mean 'decay'?"),
         ("train town:dqn agent", "command line: agent: this is not key=value", "write it like "),
-        ("train town:dqn agent.warmup=2e5", "agent.warmup waits for 200000 steps", "learning would never begin"),
+        ("train town:dqn agent.warmup=2e5", "agent.warmup waits for 200000 transitions", "lower agent.warmup"),
         ("train town-l0:dqn init_from=nobody", "there is no run 'nobody'", "train one first"),
         ("train town-l0:dqn --root cart.yaml", "cart.yaml: a file of that name already", "choose another folder"),
         ("train --resume nobody", "there is no run 'nobody'", "train one first"),

@@ -24,7 +24,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
         (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),
         (
             ["agent.warmup=2e5"],
-            "agent.warmup waits for 200000 steps and agent.replay keeps only 100000; learning would never begin",
+            "agent.warmup waits for 200000 transitions, but agent.replay keeps only 100000; lower agent.warmup",
         ),
         (
             ["curriculum=adversarial", "potential=0"],

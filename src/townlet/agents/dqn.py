@@ -7,7 +7,7 @@ in the maximum of the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final, Literal, Protocol
 
@@ -35,7 +35,7 @@ from townlet.explore.spec import not_negative
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
-TERMS: Final = ("loss", "td_error", "mean_q")
+TERMS: Final = ("loss", "value", "target")  # of every transition
 DEAD_UNITS_EVERY: Final = 100  # gradient steps between two searches for dead units, each of which costs part of one
 # Numbers in the widest layer of a minibatch up to which torch's threads wait for each other longer than they work: on
 # an idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
@@ -80,8 +80,8 @@ class ReplaySettings(AgentSettings):
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         """Yield a problem if the warm-up is longer than the replay buffer."""
         if self.warmup > self.replay:
-            what = f"agent.warmup waits for {self.warmup} steps and agent.replay keeps only {self.replay}"
-            fix = f"learning would never begin: lower agent.warmup to {self.replay} or less, or raise agent.replay"
+            what = f"agent.warmup waits for {self.warmup} transitions, but agent.replay keeps only {self.replay}"
+            fix = f"lower agent.warmup to {self.replay} or less, or raise agent.replay"
             yield SettingProblem("warmup", what, fix)
 
 
@@ -97,7 +97,9 @@ class DqnSettings(ReplaySettings):
         description="Rewards summed before bootstrapping. Higher spreads rewards faster, with more variance.",
     )
     prioritized: PrioritySpec | None = Field(
-        None, description="Sample transitions with probability ∝ (|TD error| + ε)^α; null: uniformly."
+        None,
+        description="Sample transitions with probability ∝ (|TD error| + ε)^α, new ones with the highest priority "
+        "so far (Schaul et al. 2016); null: uniformly.",
     )
     accelerate: bool = Field(True, description="Use faster implementations where available. Results agree to rounding.")
 
@@ -126,9 +128,10 @@ def dqn_target(batch: Batch, next_values: Tensor, selection: Tensor) -> Tensor:
     y = R + γᵐ Q⁻(s′, argmax_a′ Q(s′, a′)),  or without double Q-learning  y = R + γᵐ max_a′ Q⁻(s′, a′)
 
     R = Σ_{k<m} γᵏ r_k sums m ≤ n rewards, up to the end of the episode, and s′ is the observation after them. After
-    termination y = R; a truncated episode bootstraps from its final observation. There is no off-policy correction.
-    `next_values` [B, K] are those of the target network Q⁻. Its action a′ is the argmax of `selection` [B, K]: values
-    of the online network Q in double Q-learning, else of Q⁻. `batch.discount` is γᵐ, or 0 after termination.
+    termination y = R; a truncated episode bootstraps from its final observation. There is no off-policy correction. The
+    rewards are scaled by `reward_scale`, and contain the weighted intrinsic reward. `next_values` [B, K] are those of
+    the target network Q⁻. The action a′ is the argmax over valid actions of `selection` [B, K]: values of the online
+    network Q in double Q-learning, else of Q⁻. `batch.discount` is γᵐ, or 0 after termination.
     """
     return batch.reward + batch.discount * greedy_value(selection, next_values, batch.next_mask)
 
@@ -141,7 +144,7 @@ def td_loss(values: Tensor, target: Tensor, kind: LossName) -> Tensor:
 def q_loss(
     values: Tensor, actions: Tensor, target: Tensor, kind: LossName, importance: Tensor | None = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss L = 1/B Σ_i w_i · loss(Q(s_i, a_i) − y_i), and its terms [B] for metrics and priorities.
+    """The loss L = 1/B Σ_i w_i · loss(Q(s_i, a_i) − y_i), and its terms [B] for metrics.
 
     values [B, K]; actions, targets y and importance weights w [B] (Schaul et al. 2016, §3.4; None: all 1).
     """
@@ -149,16 +152,20 @@ def q_loss(
     losses = td_loss(chosen, target, kind)
     if importance is not None:
         losses = importance * losses
-    with torch.no_grad():
-        terms = {"loss": losses.detach(), "td_error": (chosen - target).abs_(), "mean_q": chosen.detach()}
-    return losses.mean(), terms
+    return losses.mean(), {"loss": losses, "value": chosen, "target": target}
+
+
+def td_metrics(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Metrics of every transition from the terms of `q_loss`."""
+    error = (terms["value"] - terms["target"]).abs()
+    return {"loss": terms["loss"], "td_error": error, "mean_q": terms["value"]}
 
 
 class MinibatchSource(Protocol):
     """A faster equivalent of `Dqn.minibatches`."""
 
     def minibatches(self) -> Iterator[tuple[Batch, Tensor]]:
-        """The minibatches of one update, each with Q⁻(s′, ·) [B, K]."""
+        """The minibatches of one update, each with its targets [B]."""
 
 
 class Dqn(ValueAgent):
@@ -175,7 +182,7 @@ class Dqn(ValueAgent):
         require_discrete(self.name, env)
         rows, device, actions = env.rows, env.device, env.actions.n
         network = context.initialized(value_network(settings, context.network, env.layout, env.actions))
-        super().__init__(settings, network, context)  # with `explore.choose`: ε-greedy or softmax, and its schedule
+        super().__init__(settings, network, context)  # with `explore.choose`: ε-greedy (default) or softmax
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.update_every
         self.target_network = deepcopy(self.network).requires_grad_(False)
@@ -235,6 +242,7 @@ class Dqn(ValueAgent):
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
         after = next_obs, next_mask, step.terminated, step.truncated, self._stored_hidden
         self.buffer.add(Transition(*before, *after, void=step.void))
+        # Autoreset steps (`void`) are no transitions. Several processes train only where there are none.
         real = self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
         self._observed += real * self.crew.size
 
@@ -248,13 +256,13 @@ class Dqn(ValueAgent):
         if self._observed < s.warmup:
             return None
         self.optimizer.lr = self._lr
-        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device)
+        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device, td_metrics)
         novelty, before = {}, self.counters.updates
         for minibatch in self.minibatches():
             self.optimizer.zero_grad()
             terms, reached = self._backward(*minibatch)
             stats.add(terms)
-            stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))  # clips the gradient's norm
+            stats.add_grad_norm(self.optimizer.step(s.max_grad_norm))  # clips the global norm first
             self.counters.updates += 1  # gradient steps so far
             self._update_target()
             if self.bonus:
@@ -265,25 +273,26 @@ class Dqn(ValueAgent):
         return metrics | self.metrics()
 
     def minibatches(self) -> Iterator[tuple[Any, ...]]:
-        """Sample the `updates` minibatches of an update; each comes with Q⁻(s′, ·) [B, K] at that moment."""
+        """Sample the `updates` minibatches of an update, each with its targets [B] by the networks of that moment."""
         s = self.settings
         if self.accelerated:
             yield from self.accelerated.minibatches()
             return
         for _ in range(s.updates):
             batch = self.buffer.sample(s.batch_size, self.intrinsic_weight.value, self._beta)
-            yield batch, self.target_q(batch.next_obs)
+            yield batch, self.targets(batch, self.target_q(batch.next_obs))
 
     def _backward(self, *minibatch: Any) -> tuple[dict[str, Tensor], Tensor]:
         """Backpropagate the loss of a minibatch and update its priorities; terms and next observations [B, D]."""
-        batch, next_values = minibatch
+        batch, target = minibatch
         s = self.settings
-        target = self.targets(batch, next_values)
-        loss, terms = q_loss(self._q(batch.obs), batch.actions, target, s.loss, batch.importance)
+        values = self._q(batch.obs)
+        loss, terms = q_loss(values, batch.actions, target, s.loss, batch.importance)
         if self.crew.size > 1:  # this process has a part of the minibatch, maybe none; gradients are summed over all
-            loss = loss.nan_to_num() * (len(batch.obs) / s.batch_size)
+            loss = loss * (len(batch.obs) / s.batch_size) if len(batch.obs) else values.sum()
         loss.backward()
-        self.buffer.update_priorities(batch.index, terms["td_error"])  # no effect without `prioritized`
+        if s.prioritized is not None:
+            self.buffer.update_priorities(batch.index, td_metrics(terms)["td_error"])
         return terms, batch.next_obs
 
     @torch.no_grad()
@@ -300,7 +309,7 @@ class Dqn(ValueAgent):
 
     @property
     def _beta(self) -> float:
-        """β of the importance weights w = (N · P(i))^−β / max w at this moment; unused without priorities."""
+        """β of the importance weights w_i = (N P(i))^−β / max_j (N P(j))^−β, j in the minibatch, at this moment."""
         spec = self.settings.prioritized
         return 0.0 if spec is None else value_at(spec.beta, self.counters)
 

@@ -158,8 +158,7 @@ class Drqn(Dqn):
         chosen = online[:-1].gather(2, windows.actions[burn_in:].unsqueeze(2)).squeeze(2)[valid]
         losses = td_loss(chosen, target, self.settings.loss)
         losses.mean().backward()
-        with torch.no_grad():
-            terms = {"loss": losses.detach(), "td_error": (chosen - target).abs_(), "mean_q": chosen.detach()}
+        terms = {"loss": losses, "value": chosen, "target": target}
         return terms, windows.obs[burn_in + 1 :][valid] if self.bonus else windows.obs[0]
 
     def state(self) -> State:

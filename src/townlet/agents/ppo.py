@@ -3,7 +3,8 @@
 Every `n_steps` steps of all N parallel environments (*rows*) form a rollout. One *update* makes several epochs of
 minibatch gradient steps on it, which maximize a clipped surrogate objective. Actions are discrete (categorical policy;
 invalid actions are masked, with logits of −∞, when sampling and in the loss), binary (Bernoulli) or continuous
-(Gaussian, with a learned standard deviation that does not depend on the state). The network may be recurrent.
+(Gaussian, with a learned standard deviation that does not depend on the state; the environment clips actions to their
+bounds). The space of actions chooses the distribution. The network may be recurrent; the optimizer is Adam by default.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def ppo_loss(network: ActorCritic, family: Family, batch: Minibatch, c: Coeffici
 
     L = E[ −min(ρA, clip(ρ, 1−ε, 1+ε)A) ] + c_v E[(V − R)²] − c_e E[H(π)],   ρ = π(a|s) / π_old(a|s)
 
-    A recurrent network gets whole rows [T, B, …]: hidden states are recomputed from that before the rollout, with
-    gradients through all T steps, and reset where an episode begins (`fresh`).
+    A recurrent network gets whole rows [T, B, …]: hidden states are recomputed from the one at the start of the
+    rollout, with gradients through all T steps, and reset where an episode begins (`fresh`).
     """
     outputs, value, _ = network(batch.obs, batch.hidden, batch.fresh)
     policy = family.of(outputs, batch.mask)  # categorical, Bernoulli or Gaussian; masked actions have probability 0
@@ -209,7 +210,7 @@ class Ppo(PolicyAgent):
             self._hidden.copy_(hidden)
         actions = self._sample(outputs, seen.mask)  # also sets `_distribution`
         log_prob = self._distribution.log_prob(actions)
-        self._mask = self.rollout.mask[self.rollout.steps]  # where the next line stores it
+        self._mask = self.rollout.mask[self.rollout.steps]  # a view of what the next line stores, for `entropy`
         self.rollout.add_action(seen.obs, seen.mask, actions, log_prob, value, self._fresh)
         return actions
 
@@ -218,11 +219,12 @@ class Ppo(PolicyAgent):
         """Store rewards and ends of episodes.
 
         A truncated episode bootstraps from V of its final observation, a terminated one from 0, one that continues
-        beyond the rollout from V of its next observation. Environments reset in the same step: where an episode ended,
-        `step.obs` is the first observation of the next one and `ended.obs` the final one.
+        beyond the rollout from V of its next observation. Where an episode ended, `step.obs` is the first observation
+        of the next one and `ended.obs` the final one. A step that only resets is not learned from.
         """
 
         def final_value(index: Tensor) -> Tensor:
+            """V of the final observations of the ended episodes at `index`, those that were truncated."""
             hidden = self._hidden.index_select(0, ended.rows.index_select(0, index))
             value: Tensor = self.network(ended.obs.index_select(0, index), hidden)[1]
             return value
@@ -250,7 +252,7 @@ class Ppo(PolicyAgent):
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
-        if self.graphed and self.graphed.has_rollout and coefficients.value_clip is None:  # which no graph includes
+        if self.graphed and self.graphed.has_rollout and coefficients.value_clip is None:  # graphs clip no values
             metrics = self._summary(self.graphed.learn(), coefficients)
             rollout.clear()
             return metrics | self.metrics()
@@ -277,8 +279,9 @@ class Ppo(PolicyAgent):
         """Compute advantages and returns in the rollout (GAE); the explained variance of the values, a scalar.
 
         δ_t = r_t + γ V(s_{t+1}) − V(s_t);  A_t = δ_t + γλ A_{t+1}, without the second term at ends of episodes;
-        R_t = A_t + V(s_t). The reward r_t = r_extrinsic + β r_intrinsic, with β = `intrinsic_weight`. V(s_{t+1}) is 0
-        after termination, that of the final observation after truncation, `last_value` at the end of the rollout.
+        R_t = A_t + V(s_t). The reward is r_t = `reward_scale` · r_extrinsic + β r_intrinsic, β = `intrinsic_weight`.
+        V(s_{t+1}) is 0 after termination, that of the final observation after truncation, and `last_value` at the end
+        of the rollout. Normalized advantages have mean 0 and (population) standard deviation 1.
         """
         s, rollout = self.settings, self.rollout
         if self.network.separate_critic:
@@ -294,7 +297,8 @@ class Ppo(PolicyAgent):
     def _epochs(self) -> Iterator[Iterable[Iterable[Microbatch]]]:
         """The minibatches of every epoch: single steps, or whole rows of a recurrent network, shuffled anew.
 
-        A minibatch that is the whole rollout is the same in every epoch and gathered only once.
+        All have nearly the same size, at most `batch_size` steps (or that fraction of the rollout). A minibatch that is
+        the whole rollout is the same in every epoch and gathered only once.
         """
         s, most = self.settings, microbatch_size(str(self.intrinsic.device))
         steps = len(self.rollout) * self.crew.size
@@ -322,7 +326,7 @@ class Ppo(PolicyAgent):
             for batch, fraction in minibatch:
                 check_interrupt()
                 stats.add(self._backward(batch, coefficients, fraction)._asdict())
-            stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))  # clips the gradient's norm first
+            stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))  # clips the global norm first
             self.counters.updates += 1  # gradient steps so far
 
     def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> Evaluated:

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
-from townlet.agents.dqn import TERMS, LossName, greedy_value, q_loss
+from townlet.agents.dqn import TERMS, LossName, greedy_value, q_loss, td_metrics
 from townlet.agents.learning_agent import PROBED, microbatch_size
 from townlet.agents.on_policy import OnPolicySettings
 from townlet.agents.q_network import QNetwork, value_network
@@ -133,7 +133,7 @@ class Pqn(ValueAgent):
         self.optimizer.lr = self._lr
         # Peng's Q(λ): R_t = r_t + γ [λ R_{t+1} + (1 − λ) max Q(s_{t+1}, ·)], which is GAE with V = max Q, plus V.
         rollout.advantages(self.last_value, s.gamma, s.trace, self.intrinsic_weight.value)
-        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device)
+        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device, td_metrics)
         size = s.batch_steps(len(rollout) * self.crew.size)
         for _ in range(s.epochs):
             for minibatch in rollout.minibatches(

@@ -55,8 +55,8 @@ class UpdateStats:
     def means(self) -> dict[str, float]:
         """The mean of every metric, and of the gradient norm."""
         metrics = self._metrics()
-        means = self._crew.means(list(metrics.values()))
-        values = torch.stack([*means, torch.stack(self._grad_norms).mean()]).tolist()  # one copy from the device
+        means = self._crew.means(torch.stack(list(metrics.values())))
+        values = torch.cat((means, torch.stack(self._grad_norms).mean().view(1))).tolist()  # one copy from the device
         return dict(zip([*metrics, "grad_norm"], values, strict=True))
 
     def _metrics(self, start: int = 0) -> Values:

@@ -142,7 +142,7 @@ class ReplayBuffer:
         """
         storage = self._storage
         if self.n_step == 1:
-            return self._rewards(index, weight), index, self._discounts[1].repeat(len(index))
+            return self._rewards(index, weight), index, self._discounts[1].expand(len(index)).clone()
         path = (index + self._offsets * storage.rows) % (storage.slots * storage.rows)  # [n, B]
         steps_to_newest = (storage.newest - index // storage.rows) % storage.slots
         last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)

@@ -56,9 +56,11 @@ class Crew:
         """The mean of the values of all, a scalar."""
         return values.mean() if self.size == 1 else self._moments([values])[0][0]
 
-    def means(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """The mean of each part over all processes, scalars."""
-        return [values.mean() for values in parts] if self.size == 1 else [mean for mean, _ in self._moments(parts)]
+    def means(self, parts: Tensor) -> Tensor:
+        """The mean [P] of each part of [P, S] over all processes."""
+        if self.size == 1:
+            return parts.mean(1)
+        return torch.stack([mean for mean, _ in self._moments(list(parts))])
 
     def var(self, values: Tensor) -> Tensor:
         """Their variance, a scalar."""

@@ -20,12 +20,19 @@ from townlet.nets.kernels import linear_relu
 from townlet.nets.layers import MLP
 
 
+class LinearLayer(NamedTuple):
+    """The parameters of an `nn.Linear`, whose attributes cost a search each time."""
+
+    weight: Tensor
+    bias: Tensor
+
+
 class MLPSpec(NamedTuple):
     """Linear layers with one activation, and linear heads on the last of them."""
 
     activation: InPlace
-    layers: Sequence[nn.Linear]
-    heads: Sequence[nn.Linear]
+    layers: Sequence[LinearLayer]
+    heads: Sequence[LinearLayer]
 
 
 def mlp_specs(network: ActorCritic) -> list[MLPSpec] | None:
@@ -35,8 +42,7 @@ def mlp_specs(network: ActorCritic) -> list[MLPSpec] | None:
     else:
         found = [_mlp_spec(network.actor.body, network.actor.head, network.critic)]
     specs = [spec for spec in found if spec is not None]
-    layers = [layer for spec in specs for layer in (*spec.layers, *spec.heads)]
-    covered = {id(weight) for layer in layers for weight in layer.parameters()}
+    covered = {id(weight) for spec in specs for layer in (*spec.layers, *spec.heads) for weight in layer}
     whole = covered == {id(weight) for weight in network.parameters()}  # a part that is left out has no gradient
     return specs if len(specs) == len(found) and whole else None
 
@@ -45,10 +51,11 @@ def _mlp_spec(body: Body, *heads: nn.Module) -> MLPSpec | None:
     stack = body.encoder
     if body.core is not None or not isinstance(stack, MLP) or stack.inplace is None:
         return None
-    linear_heads = [head for head in heads if isinstance(head, nn.Linear)]
-    if len(linear_heads) < len(heads):
-        return None
-    return MLPSpec(stack.inplace, [layer for layer in stack if isinstance(layer, nn.Linear)], linear_heads)
+    layers, linear_heads = (
+        [LinearLayer(layer.weight, layer.bias) for layer in modules if isinstance(layer, nn.Linear)]
+        for modules in (stack, heads)
+    )
+    return MLPSpec(stack.inplace, layers, linear_heads) if len(linear_heads) == len(heads) else None
 
 
 class AnalyticMLP:
@@ -96,7 +103,7 @@ class AnalyticMLP:
         weight = _joined(mlp.heads)[0].to(self._dtype)
         return (transposed[0] if len(transposed) == 1 else torch.cat(transposed)).t().mm(weight)
 
-    def _add_gradient(self, layer: nn.Linear, grad: Tensor, inputs: Tensor) -> None:
+    def _add_gradient(self, layer: LinearLayer, grad: Tensor, inputs: Tensor) -> None:
         """∂L/∂W += gᵀx and ∂L/∂b += Σg, for grad [O, B] by the layer's output and its inputs [B, I]."""
         weight, bias = layer.weight.grad, layer.bias.grad
         assert weight is not None
@@ -121,11 +128,11 @@ def _heads(mlp: MLPSpec, features: Tensor) -> list[Tensor]:
     outputs = torch.addmm(bias.unsqueeze(1), weight, features.t()).to(mlp.heads[0].weight.dtype)
     if len(mlp.heads) == 1:
         return [outputs.t()]
-    return [part.t() for part in torch.split(outputs, [head.out_features for head in mlp.heads])]
+    return [part.t() for part in torch.split(outputs, [len(head.bias) for head in mlp.heads])]
 
 
-def _joined(heads: Sequence[nn.Linear]) -> tuple[Tensor, Tensor]:
+def _joined(heads: Sequence[LinearLayer]) -> tuple[Tensor, Tensor]:
     """All heads as one layer."""
     if len(heads) == 1:
-        return heads[0].weight, heads[0].bias
+        return heads[0]
     return torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])

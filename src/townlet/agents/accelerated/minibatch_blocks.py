@@ -18,16 +18,16 @@ BLOCK: Final = 2**20  # elements of observations sampled at once, at most: 4 MiB
 class MinibatchBlocks:
     """Samples the minibatches that share one target network at once, and evaluates it on all of them at once.
 
-    The random numbers and therefore the minibatches are the same as those of single samples. Prioritized replay has
-    no blocks: its priorities change with every gradient step. A soft target network also changes with every step, so
-    it is evaluated for each minibatch.
+    The random numbers and therefore the minibatches are the same as those of single samples. What changes with every
+    gradient step is evaluated for each minibatch: the online network in double Q-learning, and a soft target network.
+    Prioritized replay has no blocks, since its priorities change with every gradient step.
     """
 
     def __init__(self, agent: Dqn) -> None:
         self._agent = agent
 
     def minibatches(self) -> Iterator[tuple[Batch, Tensor]]:
-        """The minibatches of one update, each with Q⁻(s′, ·) [B, K]."""
+        """The minibatches of one update, each with its targets [B]."""
         agent, s = self._agent, self._agent.settings
         left, most = s.updates, max(1, BLOCK // (s.batch_size * agent.obs_size))
         while left:
@@ -35,12 +35,22 @@ class MinibatchBlocks:
             if s.polyak is None:
                 count = min(count, s.target_every - agent.counters.updates % s.target_every)
             block, sizes = agent.buffer.sample_many(count, s.batch_size, agent.intrinsic_weight.value)
-            batches = self._split(block, sizes)
-            if s.polyak is None:
-                yield from zip(batches, torch.split(agent.target_q(block.next_obs), sizes), strict=True)
-            else:
-                yield from ((batch, agent.target_q(batch.next_obs)) for batch in batches)
+            yield from zip(self._split(block, sizes), self._targets(block, sizes), strict=True)
             left -= count
+
+    def _targets(self, block: Batch, sizes: list[int]) -> Iterator[Tensor]:
+        """Targets of each minibatch, evaluated when it is its turn, or all at once where nothing changes in between."""
+        agent, s = self._agent, self._agent.settings
+        if s.polyak is not None:
+            for batch in self._split(block, sizes):
+                yield agent.targets(batch, agent.target_q(batch.next_obs))
+            return
+        values = agent.target_q(block.next_obs)
+        if not s.double:
+            yield from torch.split(agent.targets(block, values), sizes)
+            return
+        for batch, next_values in zip(self._split(block, sizes), torch.split(values, sizes), strict=True):
+            yield agent.targets(batch, next_values)
 
     @staticmethod
     def _split(block: Batch, sizes: list[int]) -> Iterator[Batch]:
