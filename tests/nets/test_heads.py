@@ -40,12 +40,13 @@ def test_dueling_by_hand() -> None:
     torch.testing.assert_close(values, torch.tensor([3.5 + 2 - 10 / 3, 3.5 + 4 - 10 / 3, 3.5 + 4 - 10 / 3]))
 
 
-def test_the_mean_of_dueling_values_is_the_value_of_the_state() -> None:
-    duel = Dueling(5, 4)
+@pytest.mark.parametrize("actions", [4, 40])
+def test_the_mean_of_dueling_values_is_the_value_of_the_state(actions: int) -> None:
+    duel = Dueling(5, actions)
     initialize(duel, Streams(2).torch("weights"))
     features = draws(7, 3, 5)
     values = duel(features)
-    assert values.shape == (7, 3, 4)
+    assert values.shape == (7, 3, actions)
     torch.testing.assert_close(values.mean(-1), duel.streams(features)[..., 0], atol=1e-6, rtol=1e-5)
 
 

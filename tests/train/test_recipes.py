@@ -134,6 +134,12 @@ def test_a_name_without_variant_lists_them_with_what_is_known(write: Write) -> N
     assert "CartPole-v1:dqn" in said
 
 
+@pytest.mark.parametrize("name", sorted({name.partition(":")[0] for name in SHIPPED}))
+def test_every_town_can_be_trained_by_its_name_alone(name: str) -> None:
+    """The page suggests `townlet train FILE` for an edited world, which takes the recipes of the world it extends."""
+    assert load(name).recipe.env == name
+
+
 def test_the_only_variant_and_the_default_one_need_no_name(write: Write) -> None:
     write("my.yaml", FAMILY + "default: b\n")
     assert load("town-l0").recipe.title == "town-l0:dqn"

@@ -169,7 +169,10 @@ class MinibatchSource(Protocol):
 
 
 class Dqn(ValueAgent):
-    """DQN agent: exploring actions, transitions in a replay buffer, gradient steps on bootstrapped targets."""
+    """DQN agent: exploring actions, transitions in a replay buffer, gradient steps on bootstrapped targets.
+
+    A subclass whose settings lack fields of `DqnSettings` overrides `_make_replay`, `minibatches` and `_backward`.
+    """
 
     name = "dqn"
     network: QNetwork
@@ -177,7 +180,7 @@ class Dqn(ValueAgent):
     settings: Any  # DqnSettings, or those of a subclass
     accelerated: MinibatchSource | None = None  # set by `agents.make` where it applies
 
-    def __init__(self, settings: ReplaySettings, context: AgentContext) -> None:
+    def __init__(self, settings: Any, context: AgentContext) -> None:
         env = context.env
         require_discrete(self.name, env)
         rows, device, actions = env.rows, env.device, env.actions.n

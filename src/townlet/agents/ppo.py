@@ -2,9 +2,9 @@
 
 Every `n_steps` steps of all N parallel environments (*rows*) form a rollout. One *update* makes several epochs of
 minibatch gradient steps on it, which maximize a clipped surrogate objective. Actions are discrete (categorical policy;
-invalid actions are masked, with logits of −∞, when sampling and in the loss), binary (Bernoulli) or continuous
+invalid actions are masked, with probability 0, when sampling and in the loss), binary (Bernoulli) or continuous
 (Gaussian, with a learned standard deviation that does not depend on the state; the environment clips actions to their
-bounds). The space of actions chooses the distribution. The network may be recurrent; the optimizer is Adam by default.
+bounds). The action space determines the distribution. The network may be recurrent; the optimizer is Adam by default.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Coefficients(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The steps of a minibatch under the current network, beside what the rollout says of them; each [B] or [T, B]."""
+    """Outputs of the current network for the steps of a minibatch, and values stored in the rollout; [B] or [T, B]."""
 
     log_ratio: Tensor  # log ρ = log π(a|s) − log π_old(a|s)
     entropy: Tensor
@@ -125,7 +125,7 @@ def ppo_loss(network: ActorCritic, family: Family, batch: Minibatch, c: Coeffici
     log_ratio = policy.log_prob(batch.actions) - batch.log_prob
     e = Evaluated(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
     loss = policy_loss(e, c).mean() + c.value * value_loss(e, c).mean() - c.entropy * e.entropy.mean()
-    return loss, e
+    return loss, e._replace(value=value.detach().clone())  # a view would keep all outputs of the network in memory
 
 
 def policy_loss(e: Evaluated, c: Coefficients) -> Tensor:

@@ -87,7 +87,12 @@ def register(entry: AgentEntry) -> AgentEntry:
     module = entry.settings.__module__
     if name in BUILT_IN and module != f"{__package__}.{name}":
         raise TownletError(f"an agent '{name}' is built in", f"choose another name in {entry.settings.__name__}")
-    unknown = [key for key in (*entry.sweep, *entry.smoke, *entry.tunable) if key not in entry.settings.model_fields]
+    axes: object = entry.shard_axes  # a file of users may not be type-checked
+    if not isinstance(axes, Mapping):
+        fix = 'write shard_axes={"path/in/state": axis} in its AgentEntry'
+        raise TownletError(f"shard_axes of the agent '{name}' does not map paths to axes", fix)
+    named = (*entry.sweep, *entry.smoke, *entry.tunable, *entry.unsharded, *entry.exported)
+    unknown = [key for key in named if key not in entry.settings.model_fields]
     if unknown:
         raise TownletError(f"the agent '{name}' has no setting '{unknown[0]}'", "correct its AgentEntry")
     _entries[name] = entry

@@ -15,8 +15,8 @@ Values = Mapping[str, Tensor]
 class UpdateStats:
     """Means of metrics over all minibatches and epochs of an update, and over all processes.
 
-    `names` are the values collected for every step. They are the metrics, unless `metrics_of` computes these from all
-    collected values at once, name → [S] to name → [S].
+    `names` are the values collected for every step, all of the same length. They are the metrics, unless `metrics_of`
+    computes these from all collected values at once, name → [S] to name → [S].
     """
 
     def __init__(

@@ -93,7 +93,8 @@ class ReplayBuffer:
     def sample_many(self, count: int, batch_size: int, weight: float = 0.0) -> tuple[Batch, list[int]]:
         """Sample `count` batches uniformly and return them concatenated, with the size of each in this process."""
         self._require_transitions()
-        index = self._uniform_indices(count * batch_size)
+        # One draw for each batch: the random numbers are those of `count` single samples, also where some are redrawn.
+        index = torch.cat([self._uniform_indices(batch_size) for _ in range(count)])
         if self._crew.size == 1:
             return self._gather(index, weight), [batch_size] * count
         rows = self._storage.rows
@@ -107,8 +108,8 @@ class ReplayBuffer:
     def _uniform_indices(self, count: int) -> Tensor:
         """Indices [B] into the rows of all processes, uniform over all transitions except autoreset steps.
 
-        Autoreset steps are drawn again. The loop ends: a row's first step is none, and no two of them are adjacent, so
-        at least half of what is stored can be sampled.
+        Autoreset steps are drawn again. The loop terminates: a row's first step is never one and no two are adjacent,
+        so every row has steps that can be sampled.
         """
         total = len(self) * self._crew.size
         index = torch.randint(total, (count,), generator=self._generator, device=self._device)

@@ -15,6 +15,7 @@ from townlet.nets.layers import require_memory, uninitialized
 
 # Keeps the variance of features through relu layers (Saxe et al. 2014, He et al. 2015).
 HIDDEN_GAIN: Final = 2**0.5
+MATRIX_OUTPUTS: Final = 32
 
 
 class Head(nn.Linear):
@@ -48,20 +49,23 @@ class GaussianHead(nn.Module):
 
 
 class Dueling(nn.Module):
-    """Dueling architecture, Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K].
-
-    One linear layer computes V and A.
-    """
+    """Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K]."""
 
     def __init__(self, features: int, outputs: int, gain: float = 1.0) -> None:
         super().__init__()
         self.streams = head(features, 1 + outputs, gain)  # V, then A
-        # Q as a linear map of (V, A), [K, 1 + K]: one product in place of a split, a mean and two sums.
-        centered = torch.eye(outputs) - 1 / outputs
-        self.register_buffer("aggregation", torch.cat((torch.ones(outputs, 1), centered), 1), persistent=False)
+        # For few actions Q is a product of (V, A) with a matrix [K, 1 + K], which replaces four small operations.
+        centered = torch.eye(outputs) - 1 / outputs if outputs <= MATRIX_OUTPUTS else None
+        matrix = None if centered is None else torch.cat((torch.ones(outputs, 1), centered), 1)
+        self.register_buffer("aggregation", matrix, persistent=False)
+        self._outputs = outputs
 
     def forward(self, features: Tensor) -> Tensor:
-        return linear(self.streams(features), self.get_buffer("aggregation"))
+        streams: Tensor = self.streams(features)
+        if self._outputs <= MATRIX_OUTPUTS:
+            return linear(streams, self.get_buffer("aggregation"))
+        value, advantage = torch.split(streams, [1, self._outputs], -1)
+        return value + advantage - advantage.mean(-1, keepdim=True)
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from agents.lives import Life
-from agents.toys import Chain
+from agents.toys import Chain, LateChain
 from nets.layouts import law
 from townlet.agents.accelerated import minibatch_blocks
 from townlet.agents.agent import AgentContext
@@ -36,9 +36,9 @@ class Float64Dqn(Dqn):
         return super().target_q(obs.to(next(self.target_network.parameters()).dtype))
 
 
-def filled(kind: type[Dqn], **settings: Any) -> Dqn:
+def filled(kind: type[Dqn], chain: type[Chain] = Chain, **settings: Any) -> Dqn:
     """An agent with 40 steps of 3 rows in its replay buffer."""
-    env, counters = Chain(3), Counters(budget=1000)
+    env, counters = chain(3), Counters(budget=1000)
     context = AgentContext(MlpSpec(hidden=(8,)), ExploreSpec(), env, counters, Streams(2), 20)
     agent = kind(DqnSettings(**({"warmup": 1} | settings)), context)
     agent.update_interval = 10**9
@@ -69,16 +69,17 @@ def gradients(agent: Dqn, updates: int) -> list[Tensor]:
 @given(
     st.integers(1, 9), st.integers(1, 7), st.integers(1, 40), st.integers(1, 3), st.booleans(),
     st.sampled_from((None, 0.2)), st.sampled_from((1, 60, 2**20)), st.sampled_from(("mse", "huber")),
+    st.sampled_from((Chain, LateChain)),
 )  # fmt: skip
 def test_gradients(
     updates: int, target_every: int, batch_size: int, n_step: int, double: bool, polyak: float | None, block: int,
-    loss: str,
+    loss: str, chain: type[Chain],
 ) -> None:  # fmt: skip
     settings = {
         "updates": updates, "target_every": target_every, "batch_size": batch_size, "n_step": n_step,
         "double": double, "polyak": polyak, "loss": loss,
     }  # fmt: skip
-    readable, fast = filled(Float64Dqn, **settings), filled(Float64Dqn, **settings)
+    readable, fast = (filled(Float64Dqn, chain, **settings) for _ in range(2))  # LateChain has autoreset steps
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(minibatch_blocks, "BLOCK", block)
         fast.accelerated = minibatch_blocks.MinibatchBlocks(fast)

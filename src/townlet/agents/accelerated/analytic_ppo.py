@@ -36,6 +36,7 @@ class AnalyticPpo:
         outputs_grad = policy_grad(policy, batch.actions, log_prob_grad, -entropy_coef * each)
         value_grad = value_loss_grad(value, batch.value, batch.returns, value_clip).mul_(value_coef * each)
         self.mlp.backward([outputs_grad, value_grad])
+        value = value.clone()  # a view would keep the outputs of all heads in memory
         return Evaluated(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
 
 
