@@ -125,6 +125,9 @@ class Toy:
     def state(self) -> State:
         return {"network": weights(self.network), "generator": self.generator.get_state(), "sums": self._sums}
 
+    def load_weights(self, weights: State) -> None:
+        restore_weights(self.network, weights)
+
     def restore(self, state: State) -> None:
         restore_weights(self.network, state["network"])
         restore_generator(self.generator, state["generator"], "toy")

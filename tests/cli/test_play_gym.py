@@ -54,7 +54,7 @@ def test_actions_can_be_drawn(townlet: Program, gym_runs: dict[str, Run]) -> Non
     ("words", "told"),
     [
         (["CartPol-v1"], "there is no environment 'CartPol-v1'"),
-        (["CartPole-v1", "--mode", "trained"], "townlet train CartPole-v1:ppo"),
+        (["CartPole-v1", "--mode", "trained"], "or train one: `townlet train CartPole-v1`"),
         (["CartPole-v1", "--mode", "planner"], "known there: random, human"),
         (["CartPole-v1", "--mode", "human"], "fix: use --mode random here"),
         (["CartPole-v1", "--sample"], "--sample is for a trained agent"),

@@ -132,6 +132,9 @@ class Agent(Protocol):
     def parameters(self) -> dict[str, Tensor]:
         """Every learned tensor by name; live."""
 
+    def load_weights(self, weights: State) -> None:
+        """Start from the network weights of another run, under the names that `state()["network"]` has there."""
+
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed: lr, epsilon, intrinsic_weight, …"""
 

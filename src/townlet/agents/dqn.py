@@ -321,6 +321,11 @@ class Dqn(ValueAgent):
         prioritized = isinstance(self.settings, DqnSettings) and self.settings.prioritized
         return super().metrics() | ({"beta": self._beta} if prioritized else {})
 
+    def load_weights(self, weights: State) -> None:
+        """Start from the network weights of another run, also in the target network."""
+        super().load_weights(weights)
+        restore_weights(self.target_network, weights, "target network")
+
     def _parts(self) -> dict[str, Stateful]:
         return {"memory": self.buffer, "optimizer": self.optimizer, **super()._parts()}
 

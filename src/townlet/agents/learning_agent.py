@@ -92,6 +92,10 @@ class LearningAgent:
         """Every learned tensor by name; live."""
         return dict(self.network.named_parameters())
 
+    def load_weights(self, weights: State) -> None:
+        """Start from the network weights of another run."""
+        restore_weights(self.network, weights)
+
     def _parts(self) -> dict[str, Stateful]:
         """Components with a state of their own, by name."""
         parts: dict[str, Stateful] = {"weight": self.intrinsic_weight}

@@ -154,5 +154,6 @@ def _refuse_lives(name: str, wanted: Wanted) -> None:
 def _require_run(what: str, wanted: Wanted) -> None:
     if "trained" in wanted.modes:
         kind = "an environment" if ENVIRONMENT.fullmatch(what) else "a world"
-        fix = "name a run, as in `townlet play latest`, or train one; `townlet recipes` lists what can be trained"
+        train = f"`townlet train {what}`" if kind == "an environment" else "`townlet train town`"
+        fix = f"name a run, as in `townlet play latest`, or train one: {train} (`townlet recipes` lists all recipes)"
         raise TownletError(f"--mode trained needs a run, and {what} is {kind}", fix)

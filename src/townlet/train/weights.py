@@ -6,7 +6,6 @@ from typing import Any
 
 from townlet.contract.state import State
 from townlet.errors import Mark, TownletError
-from townlet.nets.optimizers import restore_weights
 from townlet.runs import checkpoint, content
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
@@ -25,10 +24,7 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
         what = f"the agent of {source.name} sees or does other things than one in {t.arena.name}"
         fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
         raise TownletError(what, fix, Mark("init_from"))
-    agent: Any = t.agent
-    for name in ("network", "target"):
-        if hasattr(agent, name):
-            restore_weights(getattr(agent, name), state["agent"]["network"])
+    t.agent.load_weights(state["agent"]["network"])
     t.arena.recall(state["env"])
     sha256 = content.open_manifest(found.path).files[STATE].sha256
     return {"run": source.name, "checkpoint": found.name, "env_steps": found.env_steps, "sha256": sha256}
