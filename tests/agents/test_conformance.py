@@ -48,6 +48,7 @@ from townlet.train.reopen import reopen
 from townlet.train.sweeps.space import check, space_of
 from townlet.train.sweeps.trial import RUNS, Experiment
 from townlet.train.sweeps.trial import train as train_trial
+from townlet.train.weights import warm_start
 from train.processes import Processes, last, the_same
 
 ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
@@ -150,6 +151,14 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
+def load_weights_of(run: Run) -> dict[str, Tensor]:
+    """The network's weights in the checkpoint that a warm start takes."""
+    best = checkpoint.best(run.checkpoints)
+    assert best is not None
+    found: dict[str, Tensor] = checkpoint.read(best.path)[0]["training"]["agent"]["network"]
+    return found
+
+
 def switches(entry: AgentEntry) -> Iterator[tuple[str, Any]]:
     """Other values of every setting that is a switch: a flag, a choice, or something that may be null."""
     for key, info in entry.settings.model_fields.items():
@@ -183,6 +192,16 @@ def trained_by_two(root: Path) -> dict[str, Run]:
 
 class AgentConformance:
     """The tests; a subclass supplies the fixture `case`."""
+
+    def test_a_warm_start_begins_with_the_weights_of_another_run(self, case: Case) -> None:
+        """Everywhere: a target network, if there is one, starts as a copy of the network."""
+        fresh = build(case.load("seed=9"))
+        before = copy_of(fresh.agent.parameters())
+        warm_start(fresh, case.run())
+        state = fresh.agent.state()
+        assert not same(fresh.agent.parameters(), before)
+        assert same(state["network"], load_weights_of(case.run()))
+        assert same(state.get("target", state["network"]), state["network"])
 
     def test_it_trains_with_its_smoke_settings(self, case: Case) -> None:
         found = checkpoint.newest(case.run().checkpoints)
