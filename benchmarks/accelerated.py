@@ -7,10 +7,10 @@ import time
 from statistics import median
 from typing import Final
 
-from townlet.train.bench import Silent
+from townlet.bench.training import Silent
+from townlet.recipes.load import load
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
-from townlet.train.load import load
 
 RECIPES: Final = ("town:ppo", "town:dqn", "town:life", "CartPole-v1:ppo", "CartPole-v1:dqn")
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 import torch
 
 from sim import machine, short
-from townlet.sim.bench import Result, Subject, cores
+from townlet.bench.simulation import Result, Subject, cores
+from townlet.bench.training import OURS, THEIRS, Silent
+from townlet.recipes.load import load
 from townlet.train.api import as_words
-from townlet.train.bench import OURS, THEIRS, Silent
 from townlet.train.build import build
 from townlet.train.collect import collect
-from townlet.train.load import load
 
 LR, GAMMA, GAE, CLIP, ENTROPY, VALUE, NORM = 2.5e-4, 0.99, 0.95, 0.1, 0.01, 0.5, 0.5
 STACK: Final = 4

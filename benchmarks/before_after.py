@@ -22,10 +22,10 @@ def measure(recipe: str, seconds: float) -> float:
     """Milliseconds of processor time per vector step."""
     import torch  # a tree of before is measured by this function, too: only names that both have
 
-    from townlet.train.bench import Silent
+    from townlet.bench.training import Silent
+    from townlet.recipes.load import load
     from townlet.train.build import build
     from townlet.train.collect import collect
-    from townlet.train.load import load
 
     torch.set_num_threads(1)
     training = build(load(recipe, ["threads=1"]))

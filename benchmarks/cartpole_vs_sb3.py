@@ -19,12 +19,12 @@ import torch
 
 from sim import machine, short
 from townlet.agents.agent import no_interrupt
-from townlet.sim.bench import Result, Subject, interleave
+from townlet.bench.simulation import Result, Subject, interleave
+from townlet.bench.training import AGENTS, OURS, THEIRS, Silent, as_it_comes
+from townlet.recipes.load import load
 from townlet.train.api import as_words
-from townlet.train.bench import AGENTS, OURS, THEIRS, Silent, as_it_comes
 from townlet.train.build import build
 from townlet.train.collect import collect
-from townlet.train.load import load
 
 ENV: Final = "CartPole-v1"
 SOLVED, EPISODES = 475.0, 100

@@ -19,9 +19,9 @@ from typing import Any, Final
 import torch
 
 from sim import device, machine
-from townlet.sim.bench import engine_subject, interleave
-from townlet.world.load import load
-from townlet.world.tables import World
+from townlet.bench.simulation import engine_subject, interleave
+from townlet.town.world.load import load
+from townlet.town.world.tables import World
 
 ROWS: Final = tuple(1 << k for k in range(6, 23, 2))  # 2⁶ … 2²²
 SIZES: Final = {"meters": (8, 16, 24, 31), "affordances": (15, 30, 60), "grid": (8, 16, 32)}

@@ -27,11 +27,11 @@ from townlet.decide.domains import DOMAINS
 from townlet.decide.domains.hive.chunks import CHUNKS
 from townlet.decide.domains.hive.game import EVERY, KILL, Game
 from townlet.decide.domains.hive.play import Choose, by, play
-from townlet.decide.ledger import Experience
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import load
-from townlet.train.several import interval, iqm
+from townlet.decide.state import Experience
+from townlet.decide.training_thread import Rounds
+from townlet.train.multi_seed import interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
 LEARNERS: Final = tuple(DOMAIN.policies)

@@ -17,12 +17,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from townlet.recipes.load import load
 from townlet.runs.reader import Reader
-from townlet.train.gyms.summary import GymSummary
-from townlet.train.launch import Outcome, start
-from townlet.train.load import load
-from townlet.train.towns.evaluate import TownEvaluated
-from townlet.train.towns.summary import TownSummary
+from townlet.tasks.gym_summary import GymSummary
+from townlet.tasks.town_evaluation import TownEvaluated
+from townlet.tasks.town_summary import TownSummary
+from townlet.train.session import Outcome, start
 
 Row = dict[str, Any]
 

@@ -29,23 +29,23 @@ from typing import Any, Final, NamedTuple
 from torch import Tensor
 
 from sim import machine
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import State
-from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Ended
+from townlet.recipes.load import Loaded, load
+from townlet.recipes.schema import Budget
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.store import Store
-from townlet.sim.town import Town
+from townlet.tasks.evaluation import Evaluated
+from townlet.town.env import Town
 from townlet.train.build import build
-from townlet.train.evaluate import Evaluated
-from townlet.train.journal import Journal
-from townlet.train.launch import Saver
-from townlet.train.limits import Limits
-from townlet.train.load import Loaded, load
+from townlet.train.logger import Journal
 from townlet.train.loop import loop
-from townlet.train.recipe import Budget
+from townlet.train.session import Saver
 from townlet.train.sinks import LogFile, TensorBoard, closing
+from townlet.train.stop_conditions import Limits
 from townlet.train.tuning import Change
 
 RECIPES: Final = ("town:ppo", "town:dqn", "town-l0:dqn", "town:life")

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from townlet.sim.bench import Subject, cores, draw_actions
+from townlet.bench.simulation import Subject, cores, draw_actions
 
 SCANNED_STEPS = 256  # gymnax is at its best when many steps are one compiled loop
 CARTPOLE = "CartPole-v1"

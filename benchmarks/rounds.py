@@ -9,7 +9,7 @@ import argparse
 
 from sim import device, machine, short
 from townlet.agents.peers import GPU_RECIPE
-from townlet.train.rounds import EPOCHS, MINIBATCHES, ROUNDS, measure
+from townlet.bench.rollouts import EPOCHS, MINIBATCHES, ROUNDS, measure
 
 
 def parse() -> argparse.Namespace:

@@ -24,12 +24,12 @@ import torch
 
 from peers import all_peers
 from townlet import __version__
+from townlet.bench.simulation import Result, Subject, cores, draw_actions, engine_subject, interleave
 from townlet.errors import TownletError
-from townlet.sim.bench import Result, Subject, cores, draw_actions, engine_subject, interleave
-from townlet.sim.engines import check_device
-from townlet.sim.town import Town
-from townlet.world.load import load
-from townlet.world.tables import World
+from townlet.town.engines.engine import check_device
+from townlet.town.env import Town
+from townlet.town.world.load import load
+from townlet.town.world.tables import World
 
 WORLDS = ("town", "town clock.temporal=true", "town-l2", "town-l3")  # full and partial, without and with time
 ROWS = (1, 64, 1024, 16384, 262144)
@@ -38,8 +38,8 @@ ENGINES = ("numba", "torch", "compiled")
 FIRST_CALL = """
 import sys, time
 began = time.perf_counter()
-from townlet.sim.engines import make_engine
-from townlet.world.load import load
+from townlet.town.engines.engine import make_engine
+from townlet.town.world.load import load
 world = load("town")
 imported = time.perf_counter()
 engine = make_engine(world, 64, "numba")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from townlet.sim.bench import cores, engine_subject
-from townlet.world.load import load
+from townlet.bench.simulation import cores, engine_subject
+from townlet.town.world.load import load
 
 
 def main() -> None:

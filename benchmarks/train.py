@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sim import machine, short
-from townlet.train.bench import AGENTS, compare
+from townlet.bench.training import AGENTS, compare
 
 
 def as_markdown(report: dict[str, Any]) -> str:

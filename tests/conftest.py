@@ -7,6 +7,8 @@ starts inherits that. Those of an hour begin first, so that the others pass mean
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -28,3 +30,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _minutes(item: pytest.Item) -> float:
     mark = item.get_closest_marker("long")
     return float(mark.kwargs.get("minutes", 0)) if mark else 0.0
+
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write a file into an empty folder, which becomes the working directory: `write("my.yaml", text)`."""
+    monkeypatch.chdir(tmp_path)
+
+    def put(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return put

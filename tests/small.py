@@ -57,8 +57,8 @@ SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 def train_gym(kind: str, root: Path, *words: str) -> Run:
     """A finished run of that kind."""
-    from townlet.train.launch import start
-    from townlet.train.load import load
+    from townlet.recipes.load import load
+    from townlet.train.session import start
 
     recipe, small = SMALL_GYM[kind]
     return start(load(recipe, [*small, *words]), root).run

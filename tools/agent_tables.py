@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from townlet.agents.registry import BUILT_IN, AgentEntry, entry
 from townlet.config.schedule import Schedule
 from townlet.config.shape import kinds_of_field
-from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete
-from townlet.train.keys import Section, sections
+from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
+from townlet.recipes.keys import Section, sections
 
 DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "agents.md"
 TABLE: Final = re.compile(r"(<!-- (agents|settings: \w+) -->\n).*?(<!-- end -->)", re.DOTALL)

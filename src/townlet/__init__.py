@@ -13,10 +13,10 @@ from gymnasium.envs.registration import register, registry
 
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
-    from townlet.sim.town import Town
+    from townlet.town.env import Town
+    from townlet.town.world.tables import World
     from townlet.train.api import TrainedRun
     from townlet.train.policies import TrainedPolicy
-    from townlet.world.tables import World
 
 __version__ = "0.1.0"
 __all__ = ["IDS", "__version__", "load", "load_world", "make", "train"]
@@ -40,15 +40,15 @@ BANDIT = "Bandit-v0"
 
 def load_world(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
     """A world by name or file, changed by `key=value` overrides, checked and compiled."""
-    from townlet.world.load import load
+    from townlet.town.world.load import load
 
     return load(name_or_path, overrides)
 
 
 def make(world: str | Path | World = "town", rows: int = 1, **settings: Any) -> Town:
-    """N rows of a world as one batched environment of tensors (see `townlet.sim.town.Town`)."""
-    from townlet.sim.town import Town
-    from townlet.world.tables import World
+    """N rows of a world as one batched environment of tensors (see `townlet.town.env.Town`)."""
+    from townlet.town.env import Town
+    from townlet.town.world.tables import World
 
     return Town(world if isinstance(world, World) else load_world(world), rows, **settings)
 
@@ -85,12 +85,12 @@ def _register() -> None:
         if name not in registry:
             register(
                 id=name,
-                entry_point="townlet.envs.gym_town:TownEnv",
-                vector_entry_point="townlet.envs.gym_town:TownVectorEnv",
+                entry_point="townlet.town.gymnasium:TownEnv",
+                vector_entry_point="townlet.town.gymnasium:TownVectorEnv",
                 kwargs={"world": world},
             )
     if BANDIT not in registry:
-        register(id=BANDIT, entry_point="townlet.envs.bandit:Bandit")
+        register(id=BANDIT, entry_point="townlet.gym.bandit:Bandit")
 
 
 _register()

@@ -10,10 +10,10 @@ from torch import Tensor
 from townlet.agents.agent import Agent
 from townlet.agents.policy import Policy
 from townlet.buffers.rollout import RolloutBuffer
-from townlet.contract.counters import Counters
-from townlet.contract.episodes import Episodes
-from townlet.contract.restore import copied
-from townlet.contract.vec_env import Seen, VecEnv
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.restore import copied
+from townlet.interfaces.vec_env import Seen, VecEnv
 
 
 class Life:

@@ -21,33 +21,33 @@ from crash.smith import differences
 from sharing import once
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
+from townlet.bench.training import Silent
 from townlet.config.flow import flow
 from townlet.config.schedule import Schedule
 from townlet.config.shape import kinds_of_field
-from townlet.contract.restore import copied
-from townlet.contract.vec_env import Continuous, Seen
+from townlet.distributed.torch_group import Team
 from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
-from townlet.live.casting import Acting, Casting
+from townlet.interfaces.restore import copied
+from townlet.interfaces.vec_env import Continuous, Seen
 from townlet.live.episode import Episode
 from townlet.live.lives import Played
-from townlet.live.stand import TownStand, stand_of
-from townlet.live.studio import Studio, Wish
+from townlet.live.policy_cache import Acting, Casting
+from townlet.live.rollout_worker import Studio, Wish
+from townlet.live.watched_run import TownStand, stand_of
+from townlet.recipes.load import Loaded, load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.train.bench import Silent
+from townlet.sharing.export import export
+from townlet.sweep.space import check, space_of
+from townlet.sweep.trial import RUNS, Experiment
+from townlet.sweep.trial import train as train_trial
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
-from townlet.train.crew.shared import require_shared
-from townlet.train.crew.team import Team
-from townlet.train.export import export
-from townlet.train.launch import resume, start
-from townlet.train.load import Loaded, load
 from townlet.train.policies import TrainedPolicy, load_policy
 from townlet.train.reopen import reopen
-from townlet.train.sweeps.space import check, space_of
-from townlet.train.sweeps.trial import RUNS, Experiment
-from townlet.train.sweeps.trial import train as train_trial
+from townlet.train.session import resume, start
+from townlet.train.shareable import require_shared
 from townlet.train.weights import warm_start
 from train.processes import Processes, last, the_same
 
@@ -69,7 +69,7 @@ SHARED = {
 # time, so they come before the fork.
 TRAIN_ALL = """
 import os, sys
-import townlet.train.launch
+import townlet.train.session
 from townlet.cli.app import main
 _, _, root, pause_at, *recipes = sys.argv
 child = os.fork()

@@ -14,11 +14,11 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.config.schedule import Schedule
-from townlet.contract import conformance
-from townlet.contract.counters import Counters
-from townlet.contract.vec_env import Seen
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
+from townlet.interfaces import conformance
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.vec_env import Seen
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 

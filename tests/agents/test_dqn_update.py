@@ -18,9 +18,9 @@ from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.q_network import QNetwork
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import Batch
-from townlet.contract.counters import Counters
-from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.vec_env import Ended, Seen, Step
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 

@@ -14,11 +14,11 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.buffers.sequence_replay import Windows
-from townlet.contract.counters import Counters
-from townlet.contract.vec_env import Seen
 from townlet.errors import TownletError
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.spec import AdaptiveWeightSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.vec_env import Seen
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 

@@ -16,10 +16,10 @@ from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.agents.policy import Policy
 from townlet.agents.ppo import Ppo, PpoSettings
-from townlet.contract import conformance
-from townlet.contract.counters import Counters
 from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
+from townlet.interfaces import conformance
+from townlet.interfaces.counters import Counters
 from townlet.nets.heads import GaussianHead
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams

@@ -13,10 +13,10 @@ from agents.toys import Toy
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
-from townlet.contract.counters import Counters
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Discrete, Seen
 from townlet.explore.spec import EpsilonSpec, ExploreSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Discrete, Seen
 from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 

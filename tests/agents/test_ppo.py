@@ -15,11 +15,11 @@ from agents.toys import Chain, Toy
 from townlet.agents import ppo
 from townlet.agents.agent import AgentContext
 from townlet.agents.ppo import Ppo, PpoSettings
-from townlet.contract.counters import Counters
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Discrete, Seen, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Discrete, Seen, VecEnv
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 

@@ -15,8 +15,8 @@ from townlet.agents.distributions import family
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import Coefficients, Evaluated, policy_loss, ppo_loss, ppo_terms, value_loss
 from townlet.buffers.rollout import Minibatch
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Discrete
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Discrete
 from townlet.nets.spec import MlpSpec
 
 torch.set_num_threads(1)

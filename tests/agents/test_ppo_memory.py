@@ -14,8 +14,8 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import Categorical
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.buffers import rollout
-from townlet.contract.counters import Counters
 from townlet.explore.spec import ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 

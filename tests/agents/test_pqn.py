@@ -14,9 +14,9 @@ from townlet.agents import pqn
 from townlet.agents.agent import AgentContext
 from townlet.agents.pqn import Pqn, PqnSettings
 from townlet.config.schedule import Schedule
-from townlet.contract.counters import Counters
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
+from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 

@@ -13,12 +13,12 @@ from agents.lives import Life, differences, success
 from agents.toys import Bits, Chain, Target, Toy
 from townlet.agents.agent import AgentContext
 from townlet.agents.qlearning import QLearning, QLearningSettings
-from townlet.contract import conformance
-from townlet.contract.counters import Counters
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import BoltzmannSpec, CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
+from townlet.interfaces import conformance
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Ended, Seen, Step
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 

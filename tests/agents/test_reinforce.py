@@ -18,11 +18,11 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import family
 from townlet.agents.reinforce import Reinforce, ReinforceSettings, reinforce_loss
 from townlet.buffers.episode_buffer import INITIAL_SLOTS, EpisodeSteps
-from townlet.contract.counters import Counters
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Discrete
 from townlet.errors import TownletError
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Discrete
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 

@@ -13,12 +13,12 @@ import torch
 from agents.test_conformance import AgentConformance, Case
 from cli.program import Program, program
 from townlet.agents import registry
-from townlet.envs import own
+from townlet.config import user_code
 from townlet.errors import TownletError
-from townlet.live.casting import Acting, Casting
-from townlet.live.stand import TownStand, stand_of
+from townlet.live.policy_cache import Acting, Casting
+from townlet.live.watched_run import TownStand, stand_of
+from townlet.recipes.load import load
 from townlet.runs.folder import Run
-from townlet.train.load import load
 from townlet.train.reopen import reopen
 
 FILE = Path(__file__).with_name("toy_agent.py")
@@ -46,8 +46,8 @@ def _forget(patch: pytest.MonkeyPatch) -> None:
     registry.entries()
     patch.setattr(registry, "_entries", dict(registry._entries))
     patch.setattr(registry, "_broken", {})
-    patch.setattr(own, "_allowed", [])
-    patch.setattr(own, "_permitted", False)
+    patch.setattr(user_code, "_allowed", [])
+    patch.setattr(user_code, "_permitted", False)
 
 
 class TestToy(AgentConformance):
@@ -59,7 +59,7 @@ class TestToy(AgentConformance):
         torch.set_num_threads(1)
         with pytest.MonkeyPatch.context() as patch:
             _forget(patch)
-            own.allow_code(FILE)
+            user_code.allow_code(FILE)
             yield Case(registry.entry("toy"), tmp_path_factory.mktemp("toy"), str(FILE))
 
 
@@ -143,7 +143,7 @@ def test_mistakes_are_told_with_their_place(
     agent: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own.permit()
+    user_code.permit()
     text = RECIPE.replace("{name: toy, file: toy_agent.py, lr: 0.02}", agent)
     (tmp_path / "toy_agent.py").write_bytes(FILE.read_bytes())
     (tmp_path / "broken.py").write_text("nonsense\n")
@@ -184,7 +184,7 @@ def test_installed_packages_bring_agents_and_a_broken_one_affects_no_other(
 
 @pytest.mark.usefixtures("nothing_of_ones_own")
 def test_an_entry_whose_facts_contradict_its_settings_is_refused() -> None:
-    own.allow_code(FILE)
+    user_code.allow_code(FILE)
     toy = registry.entry("toy")
     for facts in ({"tunable": ("clip",)}, {"sweep": {"clip": registry.LR_RANGE}}, {"smoke": {"clip": 1}}):
         with pytest.raises(TownletError, match="the agent 'toy' has no setting 'clip'"):

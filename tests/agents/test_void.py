@@ -15,13 +15,13 @@ from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.buffers.prioritized import PrioritySpec
-from townlet.contract import conformance
-from townlet.contract.counters import Counters
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Discrete, Seen, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.count_based import CountBonus
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.interfaces import conformance
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Discrete, Seen, VecEnv
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
 

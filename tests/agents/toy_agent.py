@@ -13,11 +13,11 @@ from townlet.agents.agent import AgentContext, no_interrupt
 from townlet.agents.policy import Policy
 from townlet.agents.registry import LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AgentSettings
-from townlet.contract.episodes import Episodes
-from townlet.contract.layout import Layout
-from townlet.contract.restore import restore_generator
-from townlet.contract.state import State
-from townlet.contract.vec_env import Actions, Ended, Seen, Step
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.restore import restore_generator
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Actions, Ended, Seen, Step
 from townlet.nets.optimizers import restore_weights, weights
 from townlet.nets.spec import NetworkSpec
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete, Ended, Seen, Step
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, Ended, Seen, Step
 
 EPISODES = 1024  # chances drawn ahead for each row; they repeat after that
 

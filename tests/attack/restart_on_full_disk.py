@@ -11,12 +11,12 @@ from pathlib import Path
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.domains import DOMAINS
 from townlet.decide.figures import Figures
-from townlet.decide.log import LogStopped
 from townlet.decide.recovery import replayed
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import load
-from townlet.decide.verify import verify
+from townlet.decide.storage.log import LogStopped
+from townlet.decide.storage.verify import verify
+from townlet.decide.training_thread import Rounds
 
 
 def fill(place: Path) -> Path:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from attack.damage import Command, Effect, command
 from crash.smith import DQN, digest, kept
 from small import SMALL_GYM
-from townlet.contract.counters import Counters
 from townlet.errors import TownletError
+from townlet.interfaces.counters import Counters
+from townlet.recipes.load import load
 from townlet.runs.folder import Run
-from townlet.train.launch import resume, start
-from townlet.train.load import load
+from townlet.train.session import resume, start
 from townlet.train.sinks import Mark
 
 TUNED, PAUSED, RESUMED = 400, 800, 1000  # env_steps

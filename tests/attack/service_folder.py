@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from attack.damage import Command, Effect, command
 from decide.sites import ask, begin
 from townlet.decide.figures import Figures
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
+from townlet.decide.storage.versions import digest_of
 from townlet.decide.token_store import service_tokens
-from townlet.decide.versions import digest_of
+from townlet.decide.training_thread import Rounds
 from townlet.errors import TownletError
 from townlet.web.tokens import ROLES
 

@@ -16,9 +16,9 @@ import pytest
 
 from decide.sites import ask, begin, click, live, request
 from runs.test_disk import may_mount
-from townlet.decide.log import Log, read
-from townlet.decide.segments import HEADER, RECORD, listing
-from townlet.decide.verify import verify
+from townlet.decide.storage.log import Log, read
+from townlet.decide.storage.segments import HEADER, RECORD, listing
+from townlet.decide.storage.verify import verify
 from townlet.errors import TownletError
 
 FULL_DISK = Path(__file__).with_name("restart_on_full_disk.py")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from townlet.decide.log import Log, LogStopped, read
+from townlet.decide.storage.log import Log, LogStopped, read
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import FILE, Lock, holder
 from townlet.runs.store import Store
-from townlet.train.launch import start
+from townlet.train.session import start
 from townlet.train.sinks import Mark
 from train.tiny import Heard, tiny
 

@@ -23,7 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 from decide.served import Process
 from decide.sites import click, request
 from townlet.live.app import make_app
-from townlet.live.house import House
+from townlet.live.hub import House
 from townlet.web.serve import Server
 from townlet.web.throttle import GUESSES
 from townlet.web.tokens import OPERATOR, VIEWER, generated

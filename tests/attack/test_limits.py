@@ -31,28 +31,28 @@ from attack.probes import descriptors, flooded
 from decide.served import Process
 from decide.sites import ask, begin, request
 from pace import slower
+from townlet import allocation
+from townlet.allocation import explained, reserve
 from townlet.buffers.storage import FLOAT, CircularStorage
-from townlet.contract import allocation
-from townlet.contract.allocation import explained, reserve
+from townlet.decide.batcher import Desk
 from townlet.decide.budgets import most_pending, most_territories, pending_size, territory_size
 from townlet.decide.clients import owner_of
-from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Decided
-from townlet.decide.ledger import Ledger
 from townlet.decide.recovery import replayed
 from townlet.decide.settings import hash_of, load
+from townlet.decide.state import Ledger
 from townlet.errors import TownletError
 from townlet.live.app import make_app
-from townlet.live.house import House
+from townlet.live.hub import House
 from townlet.nets.layers import MLP
-from townlet.sim.engines import make_engine
+from townlet.town.engines.engine import make_engine
+from townlet.town.world.load import load as load_world
 from townlet.web import protocols
 from townlet.web.descriptors import shares
 from townlet.web.intake import Intake
 from townlet.web.protocols import CONTROL, FRAMES
 from townlet.web.serve import Server
-from townlet.world.load import load as load_world
 
 FEW = 256  # descriptors
 SMALL = {name: [] for name in ("miningWorkers", "workersPresent", "protectors", "parasitesStart", "parasitesEnd")}

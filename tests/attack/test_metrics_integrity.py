@@ -17,7 +17,7 @@ from townlet.runs.overview import overview
 from townlet.runs.reader import Reader
 from townlet.runs.schema import TABLES
 from townlet.runs.store import Position, Store
-from townlet.train.launch import start
+from townlet.train.session import start
 from train.tiny import tiny
 
 NAMES = [f"figure_{number}" for number in range(12)]

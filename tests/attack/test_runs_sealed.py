@@ -13,16 +13,16 @@ import pytest
 
 from crash.smith import kept, odd_leaves
 from townlet.errors import TownletError
-from townlet.runs import checkpoint, content
+from townlet.recipes.load import load
+from townlet.runs import checkpoint, checkpoint_files
+from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
 from townlet.runs.manifest import MANIFEST
 from townlet.runs.reader import Reader
-from townlet.runs.tree import flatten
 from townlet.runs.verify import reseal, verify
-from townlet.train.launch import resume, start
-from townlet.train.load import load
+from townlet.sharing.publish import publish
 from townlet.train.policies import load_policy
-from townlet.train.publish import publish
+from townlet.train.session import resume, start
 from train.tiny import DQN, tiny
 
 PAUSED, LATER = 600, 700
@@ -136,7 +136,7 @@ def test_a_checkpoint_without_what_ties_it_to_its_run_is_not_resumed(key: str, r
     manifest = json.loads(path.read_text())
     del manifest["info"][key]
     path.write_text(json.dumps(manifest))
-    (path.parent / "manifest.sha256").write_bytes(content._seal(path.read_bytes()))
+    (path.parent / "manifest.sha256").write_bytes(checkpoint_files._seal(path.read_bytes()))
     with pytest.raises(TownletError, match=f"carries no {key}: it was written by an older release.*init_from"):
         resume(run)
 

@@ -14,16 +14,16 @@ import pytest
 
 from cli.program import program
 from decide.sites import ask, begin, click, live, request
-from townlet.decide import milestones
 from townlet.decide.alarms import Alarms
-from townlet.decide.backup import backup
 from townlet.decide.figures import Figures
 from townlet.decide.recovery import LOG, events, replayed
 from townlet.decide.room import Room
 from townlet.decide.service import Service
-from townlet.decide.verify import verify
-from townlet.decide.verify_events import check_events
-from townlet.decide.versions import digest_of
+from townlet.decide.storage import snapshots
+from townlet.decide.storage.backup import backup
+from townlet.decide.storage.verify import verify
+from townlet.decide.storage.verify_events import check_events
+from townlet.decide.storage.versions import digest_of
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.integrity_report import IntegrityReport
@@ -281,7 +281,7 @@ def test_a_version_that_is_published_during_the_check_is_not_reported_as_missing
         service.versions.pin(rounds.publish().version)
         return found
 
-    monkeypatch.setattr("townlet.decide.verify.check_events", then_publish)
+    monkeypatch.setattr("townlet.decide.storage.verify.check_events", then_publish)
     assert damaged(verify(tmp_path / "ads")) == {}
     service.close()
 
@@ -292,7 +292,7 @@ def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tm
     service.milestone()
     before = service.ledger.join.counts, digest_of(service.trainer.weights())
     service.close()
-    (snapshot,) = checkpoint.listing(tmp_path / milestones.FOLDER)
+    (snapshot,) = checkpoint.listing(tmp_path / snapshots.FOLDER)
     state = snapshot / "state.safetensors"
     data = bytearray(state.read_bytes())
     data[len(data) // 2] ^= 1

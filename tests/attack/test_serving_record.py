@@ -13,8 +13,8 @@ import pytest
 from cli.program import program
 from decide.sites import ask, begin, request
 from townlet.decide.figures import Figures
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
+from townlet.decide.training_thread import Rounds
 from townlet.errors import TownletError
 
 RECORD = Path("versions", "serving.jsonl")

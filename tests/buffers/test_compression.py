@@ -13,7 +13,7 @@ from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
 from townlet.buffers.sequence_replay import SequenceReplay
 from townlet.buffers.storage import Transition
-from townlet.contract.layout import Layout
+from townlet.interfaces.layout import Layout
 
 SCREEN = ("screen", (1, 3, 4), 0.0, 1.0, "picture", (), 255)
 MIXED = Layout.of(("speed", (2,), -9.0, 9.0), SCREEN, ("state", (1,), 0.0, 5.0, "index"))

@@ -14,7 +14,7 @@ from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
 from townlet.buffers.storage import Transition
 from townlet.config.schedule import Schedule
-from townlet.contract.counters import Counters
+from townlet.interfaces.counters import Counters
 
 ERRORS = [0.0, 0.5, -1.0, 2.0, 8.0]
 

@@ -25,7 +25,7 @@ from buffers.scripted import (
 )
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import Batch, ReplayBuffer
-from townlet.contract.crew import Crew
+from townlet.distributed.process_group import Crew
 from townlet.errors import TownletError
 
 GAMMA = 0.5

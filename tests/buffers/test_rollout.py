@@ -22,8 +22,8 @@ from buffers.scripted import (
     scripts,
 )
 from townlet.buffers.rollout import RolloutBuffer
-from townlet.contract.vec_env import Ended, Step
 from townlet.errors import TownletError
+from townlet.interfaces.vec_env import Ended, Step
 
 
 def value(t: int, row: int) -> float:

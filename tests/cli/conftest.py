@@ -22,8 +22,8 @@ def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run of each kind of agent, the recurrent one last; only to be read."""
-    from townlet.train.launch import start
-    from townlet.train.load import load
+    from townlet.recipes.load import load
+    from townlet.train.session import start
 
     torch.set_num_threads(1)
     kinds = ("town-l0:dqn", "town:ppo", "town-l2:drqn")

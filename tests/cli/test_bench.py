@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cli.program import Program
-from townlet.sim.bench import Subject, draw_actions, interleave
+from townlet.bench.simulation import Subject, draw_actions, interleave
 
 
 # The engine of torch is compiled for each number of rows, which takes its time.

@@ -9,11 +9,11 @@ import torch
 
 from cli.program import Program
 from townlet.agents.peers import BATCHES, STEPS, TARGET
-from townlet.train.bench import _overrides, their_model
+from townlet.bench.rollouts import measure
+from townlet.bench.training import _overrides, their_model
+from townlet.recipes.load import load
+from townlet.town.world.load import load as load_world
 from townlet.train.build import build
-from townlet.train.load import load
-from townlet.train.rounds import measure
-from townlet.world.load import load as load_world
 
 QUICK = ["--rows", "4", "--threads", "1", "--seconds", ".05"]
 
@@ -46,7 +46,7 @@ def test_both_sides_do_the_same_work() -> None:
 
 
 def test_without_the_peer_only_ours_is_measured(townlet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("townlet.train.bench.find_spec", lambda name: None)
+    monkeypatch.setattr("townlet.bench.training.find_spec", lambda name: None)
     done = townlet("bench", "train", "--agent", "ppo", *QUICK)
     assert done.code == 0
     assert "Only ours was measured: stable-baselines3 is not installed" in done.out

@@ -15,7 +15,7 @@ import pytest
 
 from cli.program import Program
 from townlet.cli import doctor
-from townlet.envs.extras import FAMILIES
+from townlet.gym.extras import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -19,11 +19,11 @@ from cli.program import Program
 from small import SMALL
 from townlet.agents.actor_critic import POLICY_GAIN, Branch
 from townlet.agents.q_network import QNetwork
-from townlet.contract.layout import Layout
+from townlet.interfaces.layout import Layout
 from townlet.nets.spec import NetworkSpec
+from townlet.recipes.load import load
 from townlet.runs.folder import Run
-from townlet.train.launch import start
-from townlet.train.load import load
+from townlet.train.session import start
 
 
 def rows_of(trained: Any, rows: int, seed: int = 0) -> tuple[Any, Any]:
@@ -106,7 +106,7 @@ def test_by_default_the_file_lies_in_the_run(townlet: Program, runs: Path, tmp_p
 def test_a_missing_exporter_is_named_with_its_cure(
     townlet: Program, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("townlet.train.export.find_spec", lambda name: None)
+    monkeypatch.setattr("townlet.sharing.export.find_spec", lambda name: None)
     done = townlet("export", "town-ppo", "--format", "onnx", "--to", str(tmp_path / "x.onnx"), "--root", str(runs))
     assert done.code == 2
     assert "pip install 'townlet[onnx]'" in done.err

@@ -16,14 +16,14 @@ from safetensors import safe_open
 
 from cli.program import Program
 from townlet.agents.actor_critic import POLICY_GAIN, Branch
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Binary, Continuous
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Binary, Continuous
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 from townlet.runs.folder import Run
-from townlet.train.export import export
-from townlet.train.gyms.arena import GymArena
-from townlet.train.gyms.rollout import Rollout
+from townlet.sharing.export import export
+from townlet.tasks.gym import GymArena
+from townlet.tasks.gym_rollout import Rollout
 from townlet.train.policies import TrainedPolicy, load_policy
 
 

@@ -16,13 +16,13 @@ from cli.terminal import at_a_terminal
 from townlet.cli.keyboard import Keyboard, keys_of
 from townlet.cli.stage import Seat, stage
 from townlet.cli.town_keys import choose, legend
-from townlet.envs.show import TownShow
 from townlet.rng import Streams
-from townlet.sim.engines import make_engine
-from townlet.sim.players import make_player
-from townlet.sim.scene import Scene
-from townlet.world.load import load
-from townlet.world.tables import World
+from townlet.town.engines.engine import make_engine
+from townlet.town.planner import make_player
+from townlet.town.render.show import TownShow
+from townlet.town.scene import Scene
+from townlet.town.world.load import load
+from townlet.town.world.tables import World
 
 
 def scene_at(world: World, cell: int, hour: int = 0) -> Scene:

@@ -9,8 +9,8 @@ import pytest
 
 from cli.program import Program
 from small import SMALL
-from townlet.train.launch import start
-from townlet.train.load import load
+from townlet.recipes.load import load
+from townlet.train.session import start
 
 
 @pytest.mark.parametrize("what", ["town-ppo", "latest", "town-l2:drqn"])

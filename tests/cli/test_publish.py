@@ -206,7 +206,7 @@ def test_without_a_name_on_the_hub_one_is_told_how_to_get_one(gym_runs: dict[str
 
 
 def test_a_hub_that_cannot_be_reached_is_no_traceback(tmp_path: Path) -> None:
-    script = "from pathlib import Path; from townlet.train.publish import upload; upload(Path(), 'me/cartpole')"
+    script = "from pathlib import Path; from townlet.sharing.publish import upload; upload(Path(), 'me/cartpole')"
     given = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_test"}
     done = subprocess.run(
         [sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False, timeout=120

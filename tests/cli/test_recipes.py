@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 
 from cli.program import Program
-from townlet.envs import extras
-from townlet.train.keys import sections
-from townlet.train.listing import Line, table
-from townlet.train.recipes import FOLDER, titles
+from townlet.gym import extras
+from townlet.recipes.catalogue import FOLDER, titles
+from townlet.recipes.keys import sections
+from townlet.recipes.listing import Line, table
 
 AGENTS = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")
 
@@ -140,6 +140,6 @@ def broken(**_: object) -> gymnasium.Env[object, object]:
 
 
 def test_a_list_does_not_wait_for_torch() -> None:
-    script = "import sys; from townlet.train.listing import lines; lines(); print(*sys.modules)"
+    script = "import sys; from townlet.recipes.listing import lines; lines(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert not set(done.stdout.split()) & {"torch", "numba"}

@@ -10,7 +10,7 @@ import pytest
 from cli.program import Program
 from small import REPORT, SMALL_GYM, train_gym
 from townlet.runs.folder import Run
-from townlet.train.several import iqm
+from townlet.train.multi_seed import iqm
 
 
 def test_the_report_says_whether_it_is_solved_and_what_it_took(gym_runs: dict[str, Run]) -> None:

@@ -12,11 +12,11 @@ import torch
 from gymnasium import spaces
 
 from cli.program import Program
-from townlet.contract.vec_env import Continuous
-from townlet.envs.make import make_vec
-from townlet.envs.spec import EnvSpec
+from townlet.gym.make import make_vec
+from townlet.gym.spec import EnvSpec
+from townlet.interfaces.vec_env import Continuous
 from townlet.rng import Streams
-from townlet.train.evaluate import Uniform
+from townlet.tasks.evaluation import Uniform
 
 ENDLESS = float(np.finfo(np.float32).max)
 QUICK = ["rows=2", "agent.n_steps=16", "--steps", "200", "evaluation.episodes=2"]
@@ -111,7 +111,7 @@ def test_stacks_in_colour_have_their_channels_last() -> None:
 
 OWN = """
 import gymnasium as gym
-from townlet.envs.own import wrapper
+from townlet.config.user_code import wrapper
 gym.register("OfMyOwn-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=50)
 wrapper("as-it-is")(lambda env: env)
 """
@@ -127,7 +127,7 @@ def test_a_file_that_is_allowed_may_register_an_environment(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("townlet.envs.own._permitted", False)
+    monkeypatch.setattr("townlet.config.user_code._permitted", False)
     (tmp_path / "mine.py").write_text(OWN)
     (tmp_path / "mine.yaml").write_text(RECIPE)
     refused = townlet("train", "mine.yaml:ppo", *QUICK)
@@ -171,7 +171,7 @@ def test_an_agent_with_code_of_its_own_is_published_with_it(
     townlet: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("townlet.envs.own._permitted", False)  # and so again after it
+    monkeypatch.setattr("townlet.config.user_code._permitted", False)  # and so again after it
     (tmp_path / "half.py").write_text(OWN.replace("as-it-is", "half").replace("OfMyOwn-v0", "Elsewhere-v7"))
     recipe = RECIPE.replace("as-it-is", "half").replace("mine.py", "half.py").replace("OfMyOwn-v0", "Elsewhere-v7")
     (tmp_path / "half.yaml").write_text(recipe)

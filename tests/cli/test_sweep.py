@@ -13,10 +13,10 @@ import pytest
 from cli.program import Program
 from small import ctrl_c_once_training
 from townlet.config.search import Searched
+from townlet.recipes.load import load
 from townlet.runs.folder import Run
-from townlet.train.load import load
-from townlet.train.sweeps import study as studies
-from townlet.train.sweeps.space import space_of, split
+from townlet.sweep import study as studies
+from townlet.sweep.space import space_of, split
 
 SMALL = (
     "rows=2", "threads=1", "agent.n_steps=16", "evaluation.episodes=2", "evaluation.every=64",
@@ -170,7 +170,7 @@ def _last(run: Run) -> float:
 
 
 def test_no_password_of_a_database_is_written_down(tmp_path: Path) -> None:
-    from townlet.train.facts import without_secrets
+    from townlet.train.fingerprint import without_secrets
 
     typed = json.dumps("townlet sweep X --storage postgresql://me:s3cret@db.example/x --trials 2")
     assert "s3cret" not in without_secrets(typed)

@@ -11,7 +11,7 @@ from townlet.runs.folder import Run
 
 WRAPPER = """\
 import gymnasium
-from townlet.envs import wrapper
+from townlet.gym import wrapper
 
 print("the file ran")
 

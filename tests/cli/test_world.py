@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import Program
-from townlet.world.load import load, shipped
+from townlet.town.world.load import load, shipped
 
 WRONG = """\
 extends: town

@@ -11,15 +11,15 @@ from crash.run_workloads import Acknowledged, Mark
 from crash.smith import odd_leaves
 from decide.publisher import Twin, twin_state
 from decide.sites import begin, live, request
-from townlet.decide import changes, milestones
 from townlet.decide.events import Decided
-from townlet.decide.log import Log, read
 from townlet.decide.recovery import LOG, events
 from townlet.decide.service import Service
+from townlet.decide.storage import serving_log, snapshots
+from townlet.decide.storage.log import Log, read
+from townlet.decide.storage.versions import Versions
 from townlet.decide.token_store import service_tokens
-from townlet.decide.versions import Versions
 from townlet.runs import checkpoint
-from townlet.runs.tree import flatten
+from townlet.runs.flatten import flatten
 
 
 def payload(number: int) -> bytes:
@@ -106,7 +106,7 @@ class Snapshots:
         for path in _snapshots(folder):
             checkpoint.verify(path)
         # The same state without snapshots, from the log alone.
-        shutil.rmtree(place / milestones.FOLDER, ignore_errors=True)
+        shutil.rmtree(place / snapshots.FOLDER, ignore_errors=True)
         again, _, _ = begin(place, Snapshots.WORDS)
         again.close()
         odd = odd_leaves(flatten(_known(service)), flatten(_known(again)))
@@ -114,11 +114,11 @@ class Snapshots:
 
 
 def _snapshots(folder: Path) -> list[Path]:
-    return checkpoint.listing(folder / "home" / "ads" / milestones.FOLDER)
+    return checkpoint.listing(folder / "home" / "ads" / snapshots.FOLDER)
 
 
 def _known(service: Service) -> dict[str, Any]:
-    ledger = milestones.state_of(milestones.take(service.ledger))
+    ledger = snapshots.state_of(snapshots.take(service.ledger))
     del ledger["epochs"]  # every start has a key of its own
     return {"ledger": ledger, "trainer": service.trainer.copy()}
 
@@ -128,7 +128,7 @@ class Publications:
 
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
-        changes.REMEMBERED = 9  # type: ignore[misc]  # the record is rewritten after twice as many lines
+        serving_log.REMEMBERED = 9  # type: ignore[misc]  # the record is rewritten after twice as many lines
         versions = Versions(folder / "service" / "versions", Twin, keep=3)
 
         def serving(**more: Any) -> None:

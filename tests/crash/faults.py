@@ -24,14 +24,14 @@ from crash.run_workloads import Mark, new_run, rows_at, state_of
 from crash.shim import Shim
 from decide.publisher import Twin, twin_state
 from decide.sites import begin, live, request
-from townlet.decide import milestones
 from townlet.decide.domains import DOMAINS
-from townlet.decide.log import Log, read
 from townlet.decide.recovery import LOG, events
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import load
-from townlet.decide.versions import Versions
+from townlet.decide.storage import snapshots as snapshot_files
+from townlet.decide.storage.log import Log, read
+from townlet.decide.storage.versions import Versions
+from townlet.decide.training_thread import Rounds
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 from townlet.runs.folder import Run
@@ -208,11 +208,11 @@ def snapshots(bench: Bench, folder: Path) -> None:
         assert service.log.wait(answer.record, 10)
         bench.mark(record=answer.record, reply=answer.reply)
         service.milestone()
-        newest = checkpoint.listing(place / milestones.FOLDER)[-1]
+        newest = checkpoint.listing(place / snapshot_files.FOLDER)[-1]
         bench.mark(snapshot=checkpoint.order(newest)[0])
 
     def settle() -> None:
-        damaged = checkpoint.survey(place / milestones.FOLDER)[1]
+        damaged = checkpoint.survey(place / snapshot_files.FOLDER)[1]
         assert not damaged, damaged
         assert service.log.wait(service.log.last, 10)
         save()

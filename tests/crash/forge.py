@@ -17,18 +17,18 @@ from typing import Any
 
 import torch
 
-from townlet.contract.vec_env import Discrete
-from townlet.envs import own
+from townlet.config import user_code
 from townlet.errors import INTERRUPTED, TownletError
+from townlet.interfaces.vec_env import Discrete
+from townlet.recipes.load import load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.train import journal
+from townlet.tasks.evaluation import Uniform
+from townlet.tasks.town_evaluation import evaluate
+from townlet.train import logger
 from townlet.train.build import build
-from townlet.train.crew.alone import Alone
-from townlet.train.evaluate import Uniform
-from townlet.train.launch import Outcome, resume, start
-from townlet.train.load import load
-from townlet.train.towns.evaluate import evaluate
+from townlet.train.session import Outcome, resume, start
+from townlet.train.single_process import Alone
 
 LONGEST = 240  # seconds
 
@@ -77,8 +77,8 @@ def child(order: dict[str, Any]) -> int:
     passed = watch_commits(order)
     if "killed_after" in order:
         kill_between_checkpoints(*order["killed_after"], passed)
-    journal.FRESH = order.get("fresh", journal.FRESH)  # type: ignore[misc]
-    own.permit()
+    logger.FRESH = order.get("fresh", logger.FRESH)  # type: ignore[misc]
+    user_code.permit()
     try:
         outcome = train(order)
     except TownletError as error:

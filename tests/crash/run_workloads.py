@@ -16,12 +16,12 @@ from typing import Any, Final
 import torch
 
 from crash.smith import DQN, digest, kept, odd_leaves, only_run
+from townlet.recipes.load import load
 from townlet.runs import checkpoint
+from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
 from townlet.runs.store import Position, Store
-from townlet.runs.tree import flatten
-from townlet.train.launch import resume, start
-from townlet.train.load import load
+from townlet.train.session import resume, start
 
 Mark = Callable[..., None]
 Acknowledged = Sequence[dict[str, Any]]

@@ -11,10 +11,10 @@ import torch
 
 from crash.smith import digest, only_run
 from townlet.errors import TownletError
+from townlet.recipes.load import load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.train.launch import resume, start
-from townlet.train.load import load
+from townlet.train.session import resume, start
 
 
 def main(place: Path, recipe: str, words: list[str]) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from townlet.runs import checkpoint
+from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
-from townlet.runs.tree import flatten
 
 HASHING = "2"  # the order of sets in the forge
 COMMAND = "from crash.forge import main; main()"

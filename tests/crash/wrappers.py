@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from townlet.envs.own import wrapper
+from townlet.config.user_code import wrapper
 
 EDGES = (1.2, 0.5, 0.06, 0.5)  # of position, velocity, angle and angular velocity: below −edge, between, above
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from townlet.contract.episodes import Episodes
 from townlet.curriculum.adversarial import Adversarial
 from townlet.curriculum.curriculum import StageChange
 from townlet.curriculum.make import make_curriculum
 from townlet.curriculum.spec import AdversarialSpec, FixedSpec
 from townlet.errors import TownletError
+from townlet.interfaces.episodes import Episodes
 
 torch.set_num_threads(1)
 

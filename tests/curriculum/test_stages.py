@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import townlet
-from townlet.contract.episodes import Episodes
-from townlet.contract.vec_env import Step
 from townlet.curriculum.adversarial import Adversarial
 from townlet.curriculum.make import make_curriculum
 from townlet.curriculum.spec import STAGES, STAGES_SIX, AdversarialSpec, FixedSpec, StageSpec
 from townlet.errors import TownletError
-from townlet.sim.town import Town
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Step
+from townlet.town.env import Town
 
 torch.set_num_threads(1)
 

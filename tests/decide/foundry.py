@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from townlet.decide.estimate import fit_rewards, predict_rewards
 from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence
-from townlet.decide.views import views
+from townlet.decide.policy_diff import views
 
 ACTIONS: Final = 60
 SIZE: Final = 8

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
-from townlet.decide.log import Log, LogStopped, read
+from townlet.decide.storage.log import Log, LogStopped, read
 
 KIB = bytes(1000)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from townlet.decide.versions import Versions
+from townlet.decide.storage.versions import Versions
 from townlet.runs import checkpoint
 
 LONGEST = 120  # seconds; a publisher never outlives a test that went wrong

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from townlet.decide.domains import DOMAINS
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import load
+from townlet.decide.training_thread import Rounds
 
 QUICK = ("learning.every=0", "learning.lr=0.002", "memory.expire_after=20")
 

@@ -14,16 +14,16 @@ import pytest
 import torch
 
 from decide.sites import ask, begin, click, live, request, stop
-from townlet.decide import log
+from townlet.decide.batcher import Desk
 from townlet.decide.clock import Steady
-from townlet.decide.desk import Desk
 from townlet.decide.domains import DOMAINS
-from townlet.decide.hearing import Hearing
-from townlet.decide.log import LogStopped
+from townlet.decide.offline_eval import Hearing
 from townlet.decide.recovery import replayed
 from townlet.decide.service import Service
 from townlet.decide.settings import load
-from townlet.decide.talk import IN_FLIGHT
+from townlet.decide.storage import log
+from townlet.decide.storage.log import LogStopped
+from townlet.decide.websocket import IN_FLIGHT
 from townlet.errors import TownletError
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from townlet.decide.buffer import Buffer, Facts, Sample
 from townlet.decide.domain import Column
 from townlet.errors import TownletError
-from townlet.runs.tree import flatten, unflatten
+from townlet.runs.flatten import flatten, unflatten
 
 COLUMNS = {"seen": Column((3,), "float32"), "grid": Column((2, 2), "int64"), "count": Column((), "uint8")}
 law = settings(deadline=None, derandomize=True, max_examples=60, database=None)

@@ -20,9 +20,9 @@ from websockets.sync.client import connect
 from cli.program import Program, program
 from decide.served import START, TOKENS, Process, environment
 from decide.sites import begin, live, request
-from townlet.decide.changes import FILE, Change, Changes
 from townlet.decide.events import Published
 from townlet.decide.recovery import VERSIONS
+from townlet.decide.storage.serving_log import FILE, Change, Changes
 
 STRANGER = "http://stranger.example:5173"
 

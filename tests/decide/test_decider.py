@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from townlet.decide.decider import drawn
-from townlet.decide.texts import parsed, written
+from townlet.decide.json import parsed, written
 
 shares = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 9)), elements=st.sampled_from((0.0, 0.1, 1.0)))
 

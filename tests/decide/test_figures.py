@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decide.sites import Clock, ask, begin, click, live, request
+from townlet.decide.batcher import Desk
 from townlet.decide.curves import EVERY, NAMES, POINTS, Curves, Pace
-from townlet.decide.desk import Desk
 from townlet.decide.figures import Figures, as_prometheus
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
+from townlet.decide.training_thread import Rounds
 from townlet.runs import checkpoint
 
 COLLAPSED = 3  # the action that a planted version always takes

@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from townlet.decide.join import Counts, Fate, Join
 from townlet.errors import TownletError
-from townlet.runs.tree import flatten, unflatten
+from townlet.runs.flatten import flatten, unflatten
 
 TERRITORIES = st.sampled_from(["north", "south", "east"])
 WINDOW = 6

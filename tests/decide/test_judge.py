@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from decide.foundry import ACTIONS, BAD, GOOD, World
 from townlet.decide.estimate import Comparison, Estimate
 from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence, judge, watch
-from townlet.decide.views import joined, views
+from townlet.decide.policy_diff import joined, views
 
 SETTINGS = JudgeSettings()
 NEWER = Ages(step=11, parent_step=10, serving_step=10)

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pace import within
-from townlet.decide.log import Log, LogStopped, read
-from townlet.decide.segments import HEADER, MARKER, RECORD, encoded
+from townlet.decide.storage.log import Log, LogStopped, read
+from townlet.decide.storage.segments import HEADER, MARKER, RECORD, encoded
 from townlet.errors import TownletError
 
 PAYLOADS = [b"one", b"", b"three" * 2, bytes(9), b"\xff" * 5, b"six"]

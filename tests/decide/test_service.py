@@ -10,9 +10,9 @@ import pytest
 
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.events import Decided
-from townlet.decide.ledger import is_held_out
 from townlet.decide.recovery import LOG, events, replayed
 from townlet.decide.service import Service
+from townlet.decide.state import is_held_out
 from townlet.errors import TownletError
 
 

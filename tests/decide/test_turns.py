@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from decide.sites import begin, live
-from townlet.decide import rounds as learning
-from townlet.decide.control import ControlFile
+from townlet.decide import training_thread as learning
 from townlet.decide.events import Published, decode
 from townlet.decide.recovery import replayed
-from townlet.decide.segments import HEADER, RECORD, listing, walk
 from townlet.decide.service import Service
+from townlet.decide.storage.control import ControlFile
+from townlet.decide.storage.segments import HEADER, RECORD, listing, walk
 from townlet.errors import TownletError
 
 

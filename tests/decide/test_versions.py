@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from decide.publisher import Twin, twin_state
-from townlet.decide.changes import FILE, REMEMBERED
 from townlet.decide.estimate import Estimate
-from townlet.decide.versions import Versions, digest_of
+from townlet.decide.storage.serving_log import FILE, REMEMBERED
+from townlet.decide.storage.versions import Versions, digest_of
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 
@@ -271,7 +271,7 @@ def test_a_torn_line_leaves_decisions_to_the_gate_until_an_operator_switches(tor
 
 def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert REMEMBERED == 1000
-    monkeypatch.setattr("townlet.decide.changes.REMEMBERED", 20)
+    monkeypatch.setattr("townlet.decide.storage.serving_log.REMEMBERED", 20)
     versions = filled(tmp_path, 1)
     for number in range(100):
         versions.note(1, f"note {number}")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import townlet
-from townlet.contract.layout import Layout
 from townlet.errors import TownletError
 from townlet.explore.count_based import CountBonus
 from townlet.explore.intrinsic_reward import IntrinsicReward, make_intrinsic_reward, novelty_map
 from townlet.explore.rnd import RandomNetworkDistillation, RunningMoments
 from townlet.explore.spec import CountsSpec, RndSpec
+from townlet.interfaces.layout import Layout
 from townlet.rng import Streams
 
 torch.set_num_threads(1)

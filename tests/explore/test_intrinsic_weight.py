@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from townlet.config.schedule import Schedule
-from townlet.contract.counters import Counters
-from townlet.contract.episodes import Episodes
 from townlet.errors import TownletError
 from townlet.explore.intrinsic_weight import IntrinsicWeight, make_intrinsic_weight
 from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.episodes import Episodes
 
 torch.set_num_threads(1)
 

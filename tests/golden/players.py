@@ -11,8 +11,8 @@ import numpy as np
 
 from golden.figures import METERS, PLACES
 from reference import Town, shipped_document
-from townlet.sim.engines import make_engine
-from townlet.world.load import load
+from townlet.town.engines.engine import make_engine
+from townlet.town.world.load import load
 
 UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
 EMPTY = 27  # x 3, y 3: nothing stands there

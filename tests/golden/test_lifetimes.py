@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from reference import Town, shipped_document
-from townlet.sim.engines import make_engine
-from townlet.world.load import load
+from townlet.town.engines.engine import make_engine
+from townlet.town.world.load import load
 
 UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
 EMPTY = 27

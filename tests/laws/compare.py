@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from reference import Town
-from townlet.sim.engines import Engine
-from townlet.sim.state import array as as_numpy
+from townlet.town.engines.engine import Engine
+from townlet.town.state import array as as_numpy
 
 METERS_WITHIN = 1e-5
 WITHIN = 1e-4

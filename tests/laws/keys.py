@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
-from townlet.world.schema import WorldSpec
+from townlet.town.world.schema import WorldSpec
 
 Document = dict[str, Any]
 

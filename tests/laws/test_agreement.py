@@ -14,8 +14,8 @@ from laws import brief, law
 from laws.compare import any_actions, follow, plain, scatter
 from laws.worlds import compiled, documents
 from reference import shipped_document
-from townlet.sim.engines import Engine, cpp_compiler, make_engine
-from townlet.world.load import load, shipped
+from townlet.town.engines.engine import Engine, cpp_compiler, make_engine
+from townlet.town.world.load import load, shipped
 
 DISCRETE = ("cell", "age", "hour", "progress", "using", "here", "episode", "kind_at", "cell_of")
 

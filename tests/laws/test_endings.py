@@ -11,8 +11,8 @@ from laws import law
 from laws.compare import any_actions, check_senses, check_state, plain, scatter, shadows, step_both
 from laws.worlds import compiled
 from reference import shipped_document
-from townlet.sim.engines import make_engine
-from townlet.world.load import load
+from townlet.town.engines.engine import make_engine
+from townlet.town.world.load import load
 
 KINDS = ("numba", "torch")
 UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)

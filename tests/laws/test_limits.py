@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laws import brief, law
 from laws.compare import any_actions, plain, scatter
 from laws.worlds import compiled, documents
-from townlet.sim.engines import Engine, make_engine
+from townlet.town.engines.engine import Engine, make_engine
 
 
 def check_limits(engine: Engine) -> None:

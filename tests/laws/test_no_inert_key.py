@@ -14,9 +14,9 @@ from laws.compare import any_actions, plain, scatter
 from laws.keys import TURNS, WORLD, all_keys
 from laws.worlds import compiled
 from townlet.errors import TownletError
-from townlet.sim.engines import make_engine
-from townlet.world.report import show
-from townlet.world.tables import World
+from townlet.town.engines.engine import make_engine
+from townlet.town.world.report import show
+from townlet.town.world.tables import World
 
 Document = dict[str, Any]
 

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from laws.compare import any_actions, plain, scatter
-from townlet.sim.engines import Engine, make_engine
-from townlet.world.load import load
+from townlet.town.engines.engine import Engine, make_engine
+from townlet.town.world.load import load
 
 SHOWN = ("obs", "mask", "reward", "components", "terminated", "truncated")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laws import law
 from laws.worlds import compiled
 from reference import shipped_document
-from townlet.sim.engines import Engine, make_engine
+from townlet.town.engines.engine import Engine, make_engine
 
 KINDS = ("numba", "torch")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from townlet.world.load import from_text
-from townlet.world.tables import World
+from townlet.town.world.load import from_text
+from townlet.town.world.tables import World
 
 Document = dict[str, Any]
 Draw = st.DrawFn

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from townlet.train.launch import Outcome, start
-from townlet.train.load import load
+from townlet.recipes.load import load
+from townlet.train.session import Outcome, start
 
 FIRST = "an evaluation reached the threshold"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from townlet.recipes.load import load
 from townlet.runs.reader import Reader
-from townlet.train.launch import Outcome, start
-from townlet.train.load import load
+from townlet.train.session import Outcome, start
 
 SHORT = (
     "threads=1",

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from townlet.recipes.load import load
 from townlet.runs.reader import Reader
-from townlet.train.evaluate import Evaluated
-from townlet.train.launch import Outcome, start
-from townlet.train.load import load
+from townlet.tasks.evaluation import Evaluated
+from townlet.train.session import Outcome, start
 
 
 @dataclass(frozen=True)

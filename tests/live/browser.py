@@ -30,7 +30,7 @@ from playwright.sync_api import (
 from live.conftest import Served
 from sharing import Runs, once
 from townlet.runs.folder import Run
-from townlet.train.launch import start
+from townlet.train.session import start
 from townlet.web.tokens import OPERATOR, VIEWER, generated
 from train.tiny import tiny
 

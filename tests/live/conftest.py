@@ -15,9 +15,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from sharing import once
 from townlet.live.app import make_app
-from townlet.live.house import House
+from townlet.live.hub import House
 from townlet.runs.folder import Run
-from townlet.train.launch import start
+from townlet.train.session import start
 from townlet.web.serve import Server
 from townlet.web.tokens import Tokens
 from train.tiny import tiny

@@ -9,7 +9,7 @@ from typing import Any
 from live.conftest import Served
 from live.test_security import ask
 from townlet.runs.folder import Run
-from townlet.train.gyms.rollout import Rollout
+from townlet.tasks.gym_rollout import Rollout
 from townlet.train.policies import TrainedPolicy, load_policy
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from live.conftest import Served
 from sharing import Runs, once
-from townlet.train.launch import start
-from townlet.train.load import load
+from townlet.recipes.load import load
+from townlet.train.session import start
 from train.tiny import tiny
 
 SMALL: Final = (

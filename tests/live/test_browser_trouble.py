@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from live.conftest import Served
 from townlet.runs.folder import Run
-from townlet.train.launch import start
+from townlet.train.session import start
 from train.tiny import tiny
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from playwright.sync_api import expect
 
 from live.conftest import Served
 from pace import slower
+from townlet.town.world.catalogue import FOLDER
 from townlet.web.tokens import generated
-from townlet.world.catalogue import FOLDER
 
 if TYPE_CHECKING:
     from live.browser import Look, Visit

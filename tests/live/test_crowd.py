@@ -23,7 +23,7 @@ from live.crowd import come_and_go, crowd
 from townlet.runs.feed import LIFE, WALL, Feed
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader, as_rows
-from townlet.sim.tape import Recording
+from townlet.town.record.episode_recorder import Recording
 
 PROC = Path("/proc")
 pytestmark = pytest.mark.skipif(not (PROC / "self/status").exists(), reason="memory and files are read from /proc")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from townlet.live.explain import certificate, place_name, why
-from townlet.sim.tape import MOMENT, Recording
-from townlet.world.load import load
+from townlet.town.record.episode_recorder import MOMENT, Recording
+from townlet.town.world.load import load
 
 WORLD = load("town")
 METER = {name: m for m, name in enumerate(WORLD.meters)}

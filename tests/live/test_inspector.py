@@ -21,10 +21,10 @@ from live.episodes import begin, by_hand, whole
 from live.test_security import SECRET, WAYS_OUT, ask
 from sharing import Runs
 from townlet.agents.settings import AdvantageEstimate
-from townlet.live import studio
+from townlet.live import rollout_worker
 from townlet.live.episode import advantages
-from townlet.train.launch import start
-from townlet.train.load import load
+from townlet.recipes.load import load
+from townlet.train.session import start
 
 pytest_plugins = ["live.gyms"]
 
@@ -96,8 +96,8 @@ def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: 
     small = ("gym.resize=[36, 36]", "gym.max_episode_steps=9", "network.channels=[4, 8, 8]", "network.features=32")
     short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")
     run = start(load("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path, pause_at=32).run
-    rolling = studio.Studio()
-    episode = rolling.begin(run, studio.Wish(checkpoint="latest", seed=1))
+    rolling = rollout_worker.Studio()
+    episode = rolling.begin(run, rollout_worker.Wish(checkpoint="latest", seed=1))
     for _ in range(300):
         if episode.over:
             break
@@ -184,18 +184,18 @@ def test_memory_and_work_have_limits(inspected: Served, gyms: Runs, monkeypatch:
     answers = [begin(inspected, run, seed=seed) for seed in range(40)]
     assert {status for status, _ in answers} <= {200, 429}
     assert any(status == 429 and "ask again" in told["fix"] for status, told in answers)
-    keys = [whole(inspected, run, seed=seed)["about"]["episode"] for seed in range(100, 100 + studio.KEPT + 1)]
+    keys = [whole(inspected, run, seed=seed)["about"]["episode"] for seed in range(100, 100 + rollout_worker.KEPT + 1)]
     kept = [ask(inspected, f"/api/runs/{run}/episodes/{key}")[0] for key in keys]
-    assert kept == [404, *([200] * studio.KEPT)]
-    monkeypatch.setattr(studio, "MOST", 3)
+    assert kept == [404, *([200] * rollout_worker.KEPT)]
+    monkeypatch.setattr(rollout_worker, "MOST", 3)
     told = whole(inspected, run, seed=7)
     assert (told["known"], told["ended"]) == (4, "stopped")
-    monkeypatch.setattr(studio, "ROOM", 1)
+    monkeypatch.setattr(rollout_worker, "ROOM", 1)
     assert whole(inspected, gyms["cart"].name, seed=7)["known"] == 1
 
 
 def test_nothing_is_rolled_out_for_nobody(inspected: Served, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(studio, "PATIENCE", -1.0)
+    monkeypatch.setattr(rollout_worker, "PATIENCE", -1.0)
     assert whole(inspected, gyms["lake"].name)["problem"] == "nobody looked at it any more; ask for it again"
 
 

@@ -19,8 +19,8 @@ from websockets.typing import Origin
 
 from crash.smith import differences, only_run
 from live.conftest import Page
-from townlet.train.launch import start
-from townlet.train.load import load
+from townlet.recipes.load import load
+from townlet.train.session import start
 
 SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
 ENDLESS = ("--steps", "1e12", "--minutes", "5")

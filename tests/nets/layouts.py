@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from townlet.contract.layout import Layout
+from townlet.interfaces.layout import Layout
 from townlet.nets.body import Body, build_body
 from townlet.nets.heads import initialize
 from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, RecurrentSpec, SpatialSpec

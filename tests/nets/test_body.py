@@ -8,11 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nets.layouts import draws, law, make, networks, observations
-from townlet.contract.layout import Layout
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Layout
 from townlet.nets.body import build_body
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
-from townlet.world.load import load
+from townlet.town.world.load import load
 
 T, B = 5, 4
 Given = tuple[NetworkSpec, Layout]

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from nets.layouts import make, observations
-from townlet.contract.layout import Layout
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Layout
 from townlet.nets.convolutional import ResidualBlock
 from townlet.nets.spec import CnnSpec, MlpSpec, NetworkSpec
-from townlet.world.load import load
+from townlet.town.world.load import load
 
 
 def picture(*shape: int, high: float = 255.0) -> Layout:

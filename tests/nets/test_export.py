@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 
 from nets.layouts import draws, make, networks, observations
-from townlet.contract.layout import Layout
+from townlet.interfaces.layout import Layout
 from townlet.nets.spec import KeypointsSpec, NetworkSpec, RecurrentSpec
-from townlet.world.load import load
+from townlet.town.world.load import load
 
 
 @settings(max_examples=6, deadline=None)

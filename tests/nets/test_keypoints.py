@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nets.layouts import law, make
-from townlet.contract.layout import Layout
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Layout
 from townlet.nets.keypoints import Keypoints
 from townlet.nets.spec import KeypointsSpec
-from townlet.sim.town import Town
-from townlet.world.load import load
+from townlet.town.env import Town
+from townlet.town.world.load import load
 
 SIDE, KINDS = 8, 4  # the last kind is "none"
 Cell = tuple[int, int]

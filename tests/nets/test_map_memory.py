@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from townlet import load_world
-from townlet.contract.layout import Layout
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Layout
 from townlet.nets.body import build_body
 from townlet.nets.heads import initialize
 from townlet.nets.map_memory import MapEncoder, MapMemory

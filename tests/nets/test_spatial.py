@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from nets.layouts import make, observations
-from townlet.contract.layout import Block, Layout
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Block, Layout
 from townlet.nets.convolutional import GridImage
 from townlet.nets.spec import MlpSpec, SpatialRecurrentSpec, SpatialSpec
-from townlet.world.load import load
+from townlet.town.world.load import load
 
 
 def weights(module: torch.nn.Module) -> int:

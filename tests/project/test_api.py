@@ -40,7 +40,7 @@ def test_it_can_be_called_again_and_the_room_of_that_name_stays(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """`townlet.train` is a function and a package: what has been imported must not decide which of them one gets."""
-    import townlet.train.load as room
+    import townlet.recipes.load as room
 
     assert room.load("town:ppo").recipe.env == "town"
     changes = {"rows": np.int64(4), "network.hidden": (8,), "evaluation.episodes": 2, "metrics.tensorboard": False}

@@ -21,16 +21,16 @@ from agents.test_conformance import Case, update
 from cli.program import EVERY, VERBS
 from small import SMALL
 from townlet.agents import registry
+from townlet.config import user_code
 from townlet.config.schedule import Schedule
 from townlet.config.shape import kinds_of_field
-from townlet.contract.vec_env import Continuous
-from townlet.envs import own
+from townlet.interfaces.vec_env import Continuous
+from townlet.recipes.keys import sections
+from townlet.recipes.load import load
+from townlet.sharing.export import export
+from townlet.town.world.load import from_text
+from townlet.town.world.load import load as load_world
 from townlet.train.build import build
-from townlet.train.export import export
-from townlet.train.keys import sections
-from townlet.train.load import load
-from townlet.world.load import from_text
-from townlet.world.load import load as load_world
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -188,11 +188,11 @@ def test_the_fields_of_an_entry_are_all_described() -> None:
 def test_the_agent_of_the_documents_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry.entries()
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    monkeypatch.setattr(own, "_allowed", [])
+    monkeypatch.setattr(user_code, "_allowed", [])
     (code,), (recipe,) = (blocks(ROOT / "docs" / "agents.md", f"{kind} agent") for kind in ("python", "yaml"))
     (tmp_path / "soft_q.py").write_text(code, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
-    own.allow_code(tmp_path / "soft_q.py")
+    user_code.allow_code(tmp_path / "soft_q.py")
     training = build(load(f"{tmp_path / 'mine.yaml'}:soft", ["agent.warmup=64"]))
     assert training.agent.name == "soft_q"
     assert update(training)["loss"] > 0

@@ -31,7 +31,7 @@ REWARDS: dict[str, Document] = {
 @cache
 def shipped_document(name: str) -> Document:
     """A world that comes with the package, after inheritance; shared, so copy it before a change."""
-    text = (files("townlet") / "worlds" / f"{name}.yaml").read_text(encoding="utf-8")
+    text = (files("townlet") / "town" / "worlds" / f"{name}.yaml").read_text(encoding="utf-8")
     child: Document = YAML(typ="safe", pure=True).load(text) or {}
     parent, removed = child.pop("extends", None), child.pop("remove", [])
     return _inherited(shipped_document(parent), child, removed) if parent else child

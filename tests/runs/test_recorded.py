@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from small import REPORT
+from townlet.recipes.load import load
 from townlet.runs.catalogue import METRICS, described
 from townlet.runs.export import write_csv
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
 from townlet.runs.schema import TABLES
-from townlet.train.launch import start
-from townlet.train.load import load
+from townlet.train.session import start
 from train.tiny import DQN, PPO, STAGES
 
 RECURRENT: Final = "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}"

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from townlet.runs import checkpoint
+from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
-from townlet.runs.tree import flatten
 
 WAIT = 120.0
 TOLERANCE = 1e-5

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from townlet.agents.ppo import Ppo
+from townlet.bench.training import Silent
+from townlet.recipes.load import Loaded, load
 from townlet.runs.reader import Reader
-from townlet.train.bench import Silent
 from townlet.train.build import build
 from townlet.train.collect import collect
-from townlet.train.launch import resume, start
-from townlet.train.load import Loaded, load
+from townlet.train.session import resume, start
 
 torch.set_num_threads(1)
 LIMIT = 20

@@ -14,23 +14,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from envs.elsewhere import ID
+from gym_envs.elsewhere import ID
 from townlet.agents.agent import no_interrupt
 from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
-from townlet.contract.episodes import Episodes
-from townlet.contract.vec_env import Ended
 from townlet.curriculum.curriculum import StageChange
-from townlet.envs.make import make_vec
+from townlet.gym.make import make_vec
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Ended
+from townlet.recipes.load import Loaded, load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader
+from townlet.tasks.evaluation import play
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
-from townlet.train.evaluate import play
-from townlet.train.launch import resume, start
-from townlet.train.load import Loaded, load
 from townlet.train.reopen import reopen
+from townlet.train.session import resume, start
 from train.tiny import Heard
 
 torch.set_num_threads(1)

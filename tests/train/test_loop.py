@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from townlet.contract.episodes import Episodes
-from townlet.contract.vec_env import Ended
 from townlet.curriculum.adversarial import Adversarial
 from townlet.curriculum.curriculum import StageChange
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Ended
+from townlet.recipes.load import Loaded
 from townlet.runs.store import Store
+from townlet.tasks.evaluation import Evaluated
+from townlet.tasks.town_evaluation import evaluate
 from townlet.train.build import Training
 from townlet.train.collect import collect
-from townlet.train.evaluate import Evaluated
-from townlet.train.journal import Journal
-from townlet.train.limits import Limits
-from townlet.train.load import Loaded
+from townlet.train.logger import Journal
 from townlet.train.loop import Ending, loop
-from townlet.train.towns.evaluate import evaluate
+from townlet.train.stop_conditions import Limits
 from train.tiny import STAGES, Heard, begun, tiny
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from townlet.recipes.load import load
 from townlet.runs.report import write
 from townlet.runs.store import Store
-from townlet.train.journal import Journal
-from townlet.train.launch import start
-from townlet.train.load import load
+from townlet.train.logger import Journal
 from townlet.train.monitors import MONITORS, PATIENCE, SCORE, SMOOTH, STALE, Alert, Monitors
+from townlet.train.session import start
 from train.tiny import Heard, begun, tiny
 
 LONG = 4 * PATIENCE

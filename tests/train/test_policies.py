@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from small import SHARED, SMALL
 from townlet.errors import TownletError
+from townlet.recipes.load import load
 from townlet.rng import Streams
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.sim.engines import make_engine
-from townlet.sim.feasibility import measure
+from townlet.tasks.town_evaluation import evaluate
+from townlet.tasks.town_player import TrainedPlayer
+from townlet.town.engines.engine import make_engine
+from townlet.town.feasibility import measure
 from townlet.train.build import build
-from townlet.train.launch import start
-from townlet.train.load import load
 from townlet.train.policies import TrainedPolicy, load_policy
-from townlet.train.towns.evaluate import evaluate
-from townlet.train.towns.player import TrainedPlayer
+from townlet.train.session import start
 
 RECIPES = {name: (name, SMALL[name]) for name in SMALL} | {
     "ppo, one body": ("town:ppo", (*SMALL["town:ppo"], "agent.shared=true")),

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from townlet.errors import TownletError
+from townlet.recipes.load import load
+from townlet.recipes.resolved import resolved_text
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.train import launch
-from townlet.train.launch import resume, start
-from townlet.train.load import load
+from townlet.tasks.town import TownArena
+from townlet.tasks.town_eval import measure, world_for
+from townlet.tasks.town_worlds import Worlds, changed
+from townlet.town.world.load import from_text, shipped
+from townlet.town.world.load import load as load_world
+from townlet.train import session
 from townlet.train.policies import load_policy
 from townlet.train.reopen import MAY_CHANGE, reopen, world_file
-from townlet.train.resolved import resolved_text
-from townlet.train.towns.arena import TownArena
-from townlet.train.towns.change import Worlds, changed
-from townlet.train.towns.measure import measure, world_for
-from townlet.world.load import from_text, shipped
-from townlet.world.load import load as load_world
+from townlet.train.session import resume, start
 from train.processes import last
 from train.tiny import DQN, Heard, tiny
 
@@ -170,7 +170,7 @@ def test_a_run_from_before_a_setting_existed_goes_on_with_its_default(
     lines = whole.resolved_file.read_text().splitlines(keepends=True)
     (new,) = [line for line in lines if line.startswith("  accelerate: true")]
     assert not any(line.startswith("  file:") for line in lines), "of an agent that is registered without one"
-    monkeypatch.setattr(launch, "resolved_text", lambda loaded: resolved_text(loaded).replace(new, ""))
+    monkeypatch.setattr(session, "resolved_text", lambda loaded: resolved_text(loaded).replace(new, ""))
     run = start(tiny("town:dqn"), tmp_path / "earlier", pause_at=100).run
     monkeypatch.undo()
     assert "accelerate" not in run.resolved_file.read_text()

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from townlet.config.schedule import Schedule
-from townlet.contract.counters import Counters
+from townlet.interfaces.counters import Counters
+from townlet.recipes.load import load
 from townlet.runs.reader import Reader
-from townlet.train.launch import begin, start
-from townlet.train.load import load
+from townlet.train.session import begin, start
 
 torch.set_num_threads(1)
 BUDGET, ROWS = 512, 4

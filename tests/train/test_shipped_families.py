@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from townlet.recipes.load import load
 from townlet.runs.reader import Reader
-from townlet.train.launch import resume, start
-from townlet.train.load import load
+from townlet.train.session import resume, start
 
 torch.set_num_threads(1)
 SMALL = (

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
+from townlet.runs.flatten import flatten
 from townlet.runs.store import Store
-from townlet.runs.tree import flatten
+from townlet.tasks.town_evaluation import evaluate
 from townlet.train.build import Training
-from townlet.train.limits import Limits
 from townlet.train.loop import loop
 from townlet.train.signals import ASKING, Signals
-from townlet.train.towns.evaluate import evaluate
+from townlet.train.stop_conditions import Limits
 from train.tiny import STAGES, begun, tiny
 
 

@@ -12,8 +12,8 @@ import torch
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from townlet.contract.counters import Counters
-from townlet.train.load import load
+from townlet.interfaces.counters import Counters
+from townlet.recipes.load import load
 from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, in_words, on_console, rate_in_words
 from train.tiny import Heard
 

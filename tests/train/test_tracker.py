@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from townlet.contract.vec_env import Ended, Step
+from townlet.interfaces.vec_env import Ended, Step
 from townlet.train.tracker import Tracker
 
 ROWS = 3

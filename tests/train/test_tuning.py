@@ -11,14 +11,14 @@ import pytest
 
 from crash.smith import differences
 from townlet.config.flow import flow
-from townlet.contract.counters import Counters
 from townlet.errors import TownletError
+from townlet.interfaces.counters import Counters
+from townlet.recipes.load import Loaded, load
 from townlet.runs.folder import Run
 from townlet.runs.reader import Reader, as_rows
 from townlet.train.build import build
-from townlet.train.launch import begin, resume, start
-from townlet.train.limits import ENDS
-from townlet.train.load import Loaded, load
+from townlet.train.session import begin, resume, start
+from townlet.train.stop_conditions import ENDS
 from train.tiny import Heard, tiny
 
 SMALL = (

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from townlet.errors import TownletError
+from townlet.recipes.load import load
 from townlet.runs.folder import Run
 from townlet.train import wandb
-from townlet.train.load import load
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 ASKED = """\

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from townlet.contract.counters import Counters
+from townlet.interfaces.counters import Counters
+from townlet.recipes.load import Loaded, load
 from townlet.runs.store import Store
 from townlet.train.build import Training, build
-from townlet.train.journal import Journal
-from townlet.train.load import Loaded, load
+from townlet.train.logger import Journal
 from townlet.train.sinks import Mark, Sink
 
 torch.set_num_threads(1)

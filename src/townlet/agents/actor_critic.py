@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from townlet.agents.distributions import family
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Actions
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Actions
 from townlet.nets.body import build_body
 from townlet.nets.heads import GaussianHead, head
 from townlet.nets.spec import NetworkSpec

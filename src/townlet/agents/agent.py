@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from torch import nn
 
 from townlet.agents.settings import AgentSettings
-from townlet.contract.counters import Counters
-from townlet.contract.crew import SOLO, Crew
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import State
-from townlet.contract.vec_env import Ended, Seen, Step, VecEnv
+from townlet.distributed.process_group import SOLO, Crew
 from townlet.explore.intrinsic_reward import IntrinsicReward
 from townlet.explore.spec import ExploreSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Ended, Seen, Step, VecEnv
 from townlet.nets.heads import initialize
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams

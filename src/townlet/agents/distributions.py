@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from townlet.contract.crew import SOLO, Crew
-from townlet.contract.vec_env import Actions, Continuous, Discrete
+from townlet.distributed.process_group import SOLO, Crew
 from townlet.explore.action_selection import normalized_entropy as share_of_uniform
+from townlet.interfaces.vec_env import Actions, Continuous, Discrete
 
 # What the outputs of a policy network are: logits of one of K actions, logits of binary actions, or means and log
 # standard deviations of continuous actions.

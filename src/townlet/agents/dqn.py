@@ -28,10 +28,10 @@ from townlet.buffers.replay import Batch, ReplayBuffer
 from townlet.buffers.storage import Transition
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
-from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
+from townlet.interfaces.state import State, Stateful
+from townlet.interfaces.vec_env import Ended, Seen, Step
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
 from townlet.nets.spec import MlpSpec, NetworkSpec
 

@@ -23,9 +23,9 @@ from townlet.buffers.compression import ImageCompression
 from townlet.buffers.sequence_replay import SequenceReplay, Windows
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
-from townlet.contract.restore import copy_tensor
-from townlet.contract.state import State
-from townlet.contract.vec_env import Ended, Step
+from townlet.interfaces.restore import copy_tensor
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Ended, Step
 
 
 class DrqnSettings(ReplaySettings):

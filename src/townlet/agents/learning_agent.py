@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from townlet.agents.agent import AgentContext, GraphedAgent
 from townlet.config.schedule import Schedule, value_at
-from townlet.contract.episodes import Episodes
-from townlet.contract.restore import SAME
-from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Step, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.intrinsic_weight import make_intrinsic_weight
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.restore import SAME
+from townlet.interfaces.state import State, Stateful
+from townlet.interfaces.vec_env import Step, VecEnv
 from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from townlet.agents.settings import AgentSettings, SettingProblem
-from townlet.contract.crew import SOLO, Crew
+from townlet.distributed.process_group import SOLO, Crew
 from townlet.nets.optimizers import OptimizerName
 
 ROUNDING: Final = 1e-8

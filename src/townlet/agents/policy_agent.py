@@ -14,7 +14,7 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import Distribution, family
 from townlet.agents.learning_agent import LearningAgent
 from townlet.agents.policy import Policy
-from townlet.contract.state import Stateful
+from townlet.interfaces.state import Stateful
 from townlet.nets.heads import GaussianHead
 
 

@@ -29,10 +29,10 @@ from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
-from townlet.contract.restore import copy_into, restore_generator
-from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.explore.spec import not_negative
+from townlet.interfaces.restore import copy_into, restore_generator
+from townlet.interfaces.state import State, Stateful
+from townlet.interfaces.vec_env import Ended, Seen, Step
 
 TERMS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 # Coefficients that may be scheduled, and the metrics that report their current values.

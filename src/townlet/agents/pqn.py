@@ -25,11 +25,11 @@ from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import Minibatch, RolloutBuffer
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
-from townlet.contract.restore import copy_tensor, restore_generator
-from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
+from townlet.interfaces.restore import copy_tensor, restore_generator
+from townlet.interfaces.state import State, Stateful
+from townlet.interfaces.vec_env import Ended, Seen, Step
 from townlet.nets.spec import NetworkSpec
 
 INHERITED: Final = OnPolicySettings.model_fields

@@ -15,12 +15,12 @@ from townlet.agents.settings import AgentSettings
 from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.config.schedule import Scheduled
 from townlet.config.search import Searched
-from townlet.contract.layout import Layout
-from townlet.contract.restore import copy_tensor, restore_generator
-from townlet.contract.state import State
-from townlet.contract.vec_env import Actions, Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import endpoints
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.restore import copy_tensor, restore_generator
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Actions, Ended, Seen, Step
 from townlet.nets.spec import NetworkSpec
 
 REPORT_EVERY: Final = 16  # vector steps; the table is updated at every one

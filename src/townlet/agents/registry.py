@@ -18,9 +18,9 @@ from townlet.agents.distributions import family
 from townlet.agents.policy import Kind
 from townlet.agents.settings import AgentSettings
 from townlet.config.search import Searched
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Actions, Binary, Continuous, Discrete
 from townlet.errors import TownletError, did_you_mean
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 from townlet.nets.spec import NetworkSpec
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.episode_buffer import EpisodeBuffer, EpisodeSteps
 from townlet.config.schedule import Scheduled, value_at
 from townlet.config.search import Searched
-from townlet.contract.restore import copy_tensor, restore_generator
-from townlet.contract.state import State, Stateful
-from townlet.contract.vec_env import Ended, Seen, Step
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
+from townlet.interfaces.restore import copy_tensor, restore_generator
+from townlet.interfaces.state import State, Stateful
+from townlet.interfaces.vec_env import Ended, Seen, Step
 from townlet.nets.optimizers import OptimizerName
 
 EPSILON: Final = 1e-8

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from townlet.contract.crew import Crew
+from townlet.distributed.process_group import Crew
 
 Values = Mapping[str, Tensor]
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from townlet.agents.agent import AgentContext
 from townlet.agents.learning_agent import LearningAgent
 from townlet.agents.policy import Policy
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import Stateful
-from townlet.contract.vec_env import Continuous, Discrete, VecEnv
 from townlet.errors import TownletError
 from townlet.explore.action_selection import make_action_selector, normalized_entropy
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import Stateful
+from townlet.interfaces.vec_env import Continuous, Discrete, VecEnv
 
 
 class ValueAgent(LearningAgent):

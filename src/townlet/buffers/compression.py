@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from townlet.contract.layout import Block, Layout
+from townlet.interfaces.layout import Block, Layout
 
 ColumnSpec = tuple[tuple[int, ...], torch.dtype]  # shape of one row's value, and its dtype
 ColumnSpecs = Mapping[str, ColumnSpec]

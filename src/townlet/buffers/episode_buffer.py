@@ -10,9 +10,9 @@ from torch import Tensor
 
 from townlet.buffers.compression import ColumnSpec, ColumnSpecs
 from townlet.buffers.storage import BOOL, FLOAT, INT
-from townlet.contract.restore import SAME, copy_tensor, part
-from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.interfaces.restore import SAME, copy_tensor, part
+from townlet.interfaces.state import State
 
 INITIAL_SLOTS: Final = 64  # doubled whenever an episode needs more
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from townlet.config.model import Model
 from townlet.config.schedule import Schedule, Scheduled
-from townlet.contract.restore import copy_tensor, part
-from townlet.contract.state import State
+from townlet.interfaces.restore import copy_tensor, part
+from townlet.interfaces.state import State
 
 # Children of a node. Descending one level takes a dozen tensor operations for a whole batch, and their fixed cost
 # dominates; so a few wide levels are faster than many binary ones: 100,000 leaves need 3 levels instead of 17.

@@ -10,10 +10,10 @@ from torch import Tensor
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
 from townlet.buffers.storage import CircularStorage, Transition, transition_columns
-from townlet.contract.crew import SOLO, Crew
-from townlet.contract.restore import SAME, part, restore_generator
-from townlet.contract.state import State
+from townlet.distributed.process_group import SOLO, Crew
 from townlet.errors import TownletError
+from townlet.interfaces.restore import SAME, part, restore_generator
+from townlet.interfaces.state import State
 
 
 class Batch(NamedTuple):

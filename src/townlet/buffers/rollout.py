@@ -10,10 +10,10 @@ from torch import Tensor
 
 from townlet.buffers.compression import ColumnSpec, ImageCompression
 from townlet.buffers.storage import BOOL, FLOAT, INT, CircularStorage
-from townlet.contract.crew import SOLO, Crew
-from townlet.contract.restore import copy_tensor, part
-from townlet.contract.state import State
-from townlet.contract.vec_env import Ended, Step
+from townlet.distributed.process_group import SOLO, Crew
+from townlet.interfaces.restore import copy_tensor, part
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Ended, Step
 
 EPSILON: Final = 1e-8  # keeps normalised advantages finite where all are equal
 MIN_ROWS: Final = 64  # rows of a recurrent network in a microbatch; fewer make its matrix products inefficient

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.storage import CircularStorage, Transition, transition_columns
-from townlet.contract.restore import part, restore_generator
-from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.interfaces.restore import part, restore_generator
+from townlet.interfaces.state import State
 
 
 class Windows(NamedTuple):

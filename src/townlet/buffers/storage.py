@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+from townlet.allocation import reserve
 from townlet.buffers.compression import ColumnSpecs, ImageCompression
-from townlet.contract.allocation import reserve
-from townlet.contract.restore import SAME, copy_tensor, part
-from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.interfaces.restore import SAME, copy_tensor, part
+from townlet.interfaces.state import State
 
 FLOAT: Final = ((), torch.float32)
 INT: Final = ((), torch.int64)

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from townlet import __version__
+from townlet.allocation import explained
 from townlet.cli import bench, decide, doctor, evaluate, export, live, play, publish, recipes, runs, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.verbs import Verbs
-from townlet.contract.allocation import explained
 from townlet.errors import INTERRUPTED, Mark, TownletError
 
 app = Verbs("A reinforcement-learning laboratory that you can watch.")

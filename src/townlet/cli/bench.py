@@ -14,8 +14,8 @@ from townlet.cli.verbs import Verbs
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
-    from townlet.sim.bench import Result
-    from townlet.train.bench import Comparison
+    from townlet.bench.simulation import Result
+    from townlet.bench.training import Comparison
 
 app = Verbs("Measure how fast this machine is.")
 
@@ -58,8 +58,8 @@ def sim(
 
     Observations and masks are written; the random actions were drawn beforehand.
     """
-    from townlet.sim.bench import engine_subject, interleave
-    from townlet.world.load import load
+    from townlet.bench.simulation import engine_subject, interleave
+    from townlet.town.world.load import load
 
     if device != "cpu" and engine is Engine.NUMBA:
         raise TownletError(f"the numba engine runs on the CPU, not on '{device}'", "add --engine compiled")
@@ -121,7 +121,7 @@ def train(
     if device != "cpu":
         _rounds(world, agent, rows or GPU_ROWS, device, as_json)
         return
-    from townlet.train.bench import AGENTS, compare
+    from townlet.bench.training import AGENTS, compare
 
     rows = rows or ROWS
     agents = list(dict.fromkeys(agent)) if agent else list(AGENTS)
@@ -140,8 +140,8 @@ def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json
     from rich.table import Table
 
     from townlet.agents.peers import GPU_RECIPE
-    from townlet.train.load import load
-    from townlet.train.rounds import EPOCHS, measure
+    from townlet.bench.rollouts import EPOCHS, measure
+    from townlet.recipes.load import load
 
     measured = load(GPU_RECIPE).recipe.agent.name
     if agent and agent != [measured]:

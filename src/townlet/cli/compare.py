@@ -14,8 +14,8 @@ from townlet.cli.console import out
 from townlet.cli.figures import figure, plain_table, runs_in_words, setting, share
 from townlet.cli.opening import open_run
 from townlet.cli.options import ROOT, AsJson, Root
-from townlet.contract.counters import short
 from townlet.errors import TownletError
+from townlet.interfaces.counters import short
 
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
@@ -148,7 +148,7 @@ def _groups(found: dict[str, Overview]) -> list[dict[str, Any]]:
     several = {key: scores for key, scores in alike.items() if len({found[label].seed for label in scores}) > 1}
     if not several:
         return []
-    from townlet.train.several import interval, iqm
+    from townlet.train.multi_seed import interval, iqm
 
     return [
         {

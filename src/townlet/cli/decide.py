@@ -222,9 +222,9 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
 
     Many alike in a row are one line; --json has each.
     """
-    from townlet.decide.changes import FILE, listed, told_of
-    from townlet.decide.chapters import chapters
+    from townlet.decide.history import chapters
     from townlet.decide.recovery import VERSIONS
+    from townlet.decide.storage.serving_log import FILE, listed, told_of
 
     found = told_of(folder / VERSIONS)
     if as_json:

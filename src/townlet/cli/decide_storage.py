@@ -26,7 +26,7 @@ def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
 
     Exit code 0 means that everything is whole, 1 that something is damaged.
     """
-    from townlet.decide.verify import verify as verify_folder
+    from townlet.decide.storage.verify import verify as verify_folder
 
     with err().status("checking"):
         found = verify_folder(folder)
@@ -41,7 +41,7 @@ def backup(
 
     A service started from the copy has the state of the original at the last copied record.
     """
-    from townlet.decide.backup import backup as copy_folder
+    from townlet.decide.storage.backup import backup as copy_folder
 
     with err().status("copying"):
         copied = copy_folder(folder, to)

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from townlet.cli.console import err, out
-from townlet.envs import extras
-from townlet.envs.extras import Family
+from townlet.gym import extras
+from townlet.gym.extras import Family
 
 MISSING = "[yellow]missing[/yellow]"
 
@@ -83,7 +83,7 @@ def cache() -> Finding:
     adds = "engines that start in a second instead of many"
     if not find_spec("numba"):
         return Finding("engine cache", False, "numba is missing", adds, "pip install numba")
-    from townlet.sim.cpu.kernel import cache_folder
+    from townlet.town.engines.numba_kernel import cache_folder
 
     place = cache_folder()
     # Where nothing lasting can be written, a folder is made that no later process will find.
@@ -94,7 +94,7 @@ def cache() -> Finding:
 
 
 def compiler() -> Finding:
-    from townlet.sim.engines import cpp_compiler
+    from townlet.town.engines.engine import cpp_compiler
 
     found = cpp_compiler()
     fix = "install one: apt install g++, or Xcode's command line tools"

@@ -16,7 +16,7 @@ from townlet.errors import TownletError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from townlet.train.measured import Measured, Sheet
+    from townlet.tasks.eval_tables import Measured, Sheet
     from townlet.train.policies import TrainedPolicy
 
 
@@ -53,7 +53,7 @@ def evaluate(
 
     It plays episodes that it never saw, beside a random agent; in towns also beside one that knows every rule.
     """
-    from townlet.train.measured import acts_greedily
+    from townlet.tasks.eval_tables import acts_greedily
 
     opened = open_run(run, root)
     with err().status(f"{episodes} episodes each"):
@@ -96,7 +96,7 @@ class _Town(NamedTuple):
     def measure(
         self, trained: TrainedPolicy, episodes: int, seed: int, greedy: bool
     ) -> tuple[dict[str, Any], Measured]:
-        from townlet.train.towns.measure import measure, world_for
+        from townlet.tasks.town_eval import measure, world_for
 
         place = world_for(trained.loaded, self.changes, self.world, self.layout)
         moved = self.layout == "shuffled" and self.world is None and trained.world.spec.map.layout == "fixed"
@@ -106,8 +106,8 @@ class _Town(NamedTuple):
 
 
 def _elsewhere(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -> tuple[dict[str, Any], Measured]:
-    from townlet.train.gyms.arena import GymArena
-    from townlet.train.gyms.measure import measure
+    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym_eval import measure
 
     arena = trained.loaded.arena
     assert isinstance(arena, GymArena)

@@ -41,7 +41,7 @@ def export(
 
     The file holds the network that acts, and says all that another program must know of it.
     """
-    from townlet.train.export import export as write
+    from townlet.sharing.export import export as write
     from townlet.train.policies import load_policy
 
     opened = open_run(run, root)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from townlet.train.gyms.show import GymShow
+    from townlet.tasks.gym_show import GymShow
 
 NUMBERS: Final = "1234567890abcdefghijklmnoprstuvwxyz"  # without q, which leaves
 # What the name of an action says, word by word, and the key for it.

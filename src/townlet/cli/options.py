@@ -30,9 +30,9 @@ WhichOne = Annotated[
 def _permit(given: bool) -> None:
     """Recipes may run code from now on: only then is the part loaded that can."""
     if given:
-        from townlet.envs import own
+        from townlet.config import user_code
 
-        own.permit()
+        user_code.permit()
 
 
 AllowCode = Annotated[

@@ -16,9 +16,9 @@ from townlet.errors import Mark, TownletError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from townlet.train.load import Loaded
+    from townlet.recipes.load import Loaded
+    from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
-    from townlet.world.tables import World
 
 ENVIRONMENT: Final = re.compile(r"[\w./-]+-v\d+")  # what ids of Gymnasium look like
 
@@ -82,13 +82,13 @@ def find_place(what: str, root: Path, wanted: Wanted) -> Place:
     except TownletError:
         if ":" not in what or not wanted.untrained:
             raise
-        from townlet.train.load import load
+        from townlet.recipes.load import load
 
         return _of_recipe(load(what, wanted.changes), None, wanted)
     if run is not None:
         trained = trained_policy(run, wanted.which)
         return _of_recipe(trained.loaded, trained, wanted)
-    from townlet.world.load import load as load_world
+    from townlet.town.world.load import load as load_world
 
     _require_run(what, wanted)
     return _town(load_world(what, wanted.changes), None, wanted)
@@ -98,20 +98,20 @@ def _of_recipe(loaded: Loaded, trained: TrainedPolicy | None, wanted: Wanted) ->
     """Where a recipe measures its agents."""
     greedy = True
     if trained:
-        from townlet.train.measured import acts_greedily, require_chances
+        from townlet.tasks.eval_tables import acts_greedily, require_chances
 
         greedy = acts_greedily(trained, wanted.sample)
         require_chances(trained, greedy)
     if loaded.recipe.gym is None:
+        from townlet.tasks.town_eval import world_for
         from townlet.train.policies import require_interface
-        from townlet.train.towns.measure import world_for
 
         world = world_for(loaded, wanted.changes if trained else ())
         if trained:
             require_interface(trained, world)
         return _town(world, trained, wanted, greedy)
     from townlet.cli.play_gym import GymPlace
-    from townlet.train.gyms.arena import GymArena
+    from townlet.tasks.gym import GymArena
 
     if trained and wanted.changes:
         what = f"{wanted.changes[0]}: {loaded.recipe.env} is not a town"
@@ -134,8 +134,8 @@ def _environment(id: str, wanted: Wanted) -> Place:
     from townlet.config.check import build
     from townlet.config.overrides import apply
     from townlet.config.yaml import Node
-    from townlet.envs.spec import EnvSpec
-    from townlet.train.gyms.arena import GymArena
+    from townlet.gym.spec import EnvSpec
+    from townlet.tasks.gym import GymArena
 
     _require_run(id, wanted)
     _refuse_lives(id, wanted)

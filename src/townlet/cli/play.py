@@ -137,7 +137,7 @@ def _show(
 
 
 def _film(seats: Sequence[Seat], path: Path, episodes: int, steps: int, console: Console) -> None:
-    from townlet.envs.video import film
+    from townlet.runs.video import film
 
     shows = [seat.show for seat in seats]
     with err().status("filming"):

@@ -13,9 +13,9 @@ from townlet.errors import TownletError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from townlet.train.evaluate import Acting
-    from townlet.train.gyms.arena import GymArena
-    from townlet.train.gyms.show import Mode
+    from townlet.tasks.evaluation import Acting
+    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym_show import Mode
     from townlet.train.policies import TrainedPolicy
 
 EPISODES: Final = 3
@@ -50,7 +50,7 @@ class GymPlace:
 
     def seat(self, mode: str, drawn: str) -> Seat:
         """A player in an environment of its own; a person's is played by chance until a key is pressed."""
-        from townlet.train.gyms.show import GymShow
+        from townlet.tasks.gym_show import GymShow
 
         how = cast("Mode | None", self._drawn(drawn))
         show = GymShow(self.arena, self._player(mode), self.seed, how, greedy=self.greedy)
@@ -67,7 +67,7 @@ class GymPlace:
 
     def _player(self, mode: str) -> Acting:
         from townlet.rng import Streams
-        from townlet.train.evaluate import Uniform
+        from townlet.tasks.evaluation import Uniform
 
         if mode == "trained" and self.trained is not None:
             return self.trained.policy()
@@ -75,8 +75,8 @@ class GymPlace:
 
     def hands(self, seat: Seat) -> GymHands:
         """The keys of a person, where actions are choices."""
-        from townlet.contract.vec_env import Discrete
-        from townlet.train.gyms.show import GymShow
+        from townlet.interfaces.vec_env import Discrete
+        from townlet.tasks.gym_show import GymShow
 
         if not isinstance(self.arena.actions, Discrete):
             what = f"the actions of {self.arena.name} are no choices that a key could stand for"
@@ -86,7 +86,7 @@ class GymPlace:
 
     def finish(self, seats: Sequence[Seat], modes: Sequence[str], console: Console) -> None:
         """What each episode brought, and a sentence."""
-        from townlet.train.gyms.summary import figure
+        from townlet.tasks.gym_summary import figure
 
         for seat in seats:
             won = ", ".join(figure(one.score) for one in seat.ended) or "no episode ended"

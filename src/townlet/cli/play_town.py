@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from townlet.rng import Streams
-    from townlet.sim.feasibility import Survival
-    from townlet.sim.players import Player
+    from townlet.town.feasibility import Survival
+    from townlet.town.planner import Player
+    from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
-    from townlet.world.tables import World
 
 LONGEST: Final = 5000  # steps at which the lives behind the table are stopped where a world allows more
 STEPS: Final = 500
@@ -47,21 +47,21 @@ class TownPlace:
 
     def seat(self, mode: str, drawn: str) -> Seat:
         """A player in a town of its own; a person needs none."""
-        from townlet.envs.show import TownShow
+        from townlet.town.render.show import TownShow
 
         player = _player("passive" if mode == "human" else mode, self, self.streams)
         return Seat("you" if mode == "human" else player.name, TownShow(self.world, player, self.streams.key("towns")))
 
     def hands(self, seat: Seat) -> TownHands:
         """The keys of a person."""
-        from townlet.envs.show import TownShow
+        from townlet.town.render.show import TownShow
 
         assert isinstance(seat.show, TownShow)
         return TownHands(seat.show)
 
     def finish(self, seats: Sequence[Seat], modes: Sequence[str], console: Console) -> None:
         """How long each lives, as a table and a sentence."""
-        from townlet.sim.feasibility import measure, survival_table
+        from townlet.town.feasibility import measure, survival_table
 
         limit = min(int(self.world.tables.max_steps), LONGEST)
         with err().status(f"{self.lives} lives each"):
@@ -97,9 +97,9 @@ def meaning(world: World, lives: Sequence[Survival]) -> str:
 def _player(mode: str, place: TownPlace, streams: Streams) -> Player:
     """Who plays in that mode; a trained one has a memory of its own."""
     if mode == "trained" and place.trained is not None:
-        from townlet.train.towns.player import TrainedPlayer
+        from townlet.tasks.town_player import TrainedPlayer
 
         return TrainedPlayer(place.trained.policy(), place.greedy)
-    from townlet.sim.players import make_player
+    from townlet.town.planner import make_player
 
     return make_player(mode, place.world, streams.numpy(mode))

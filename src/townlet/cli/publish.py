@@ -33,8 +33,8 @@ def publish(
 
     Writes a card with results and curve, the weights, the recipe and a film; whoever gets it can play it.
     """
-    from townlet.train.publish import publish as write
-    from townlet.train.publish import require_hub, upload
+    from townlet.sharing.publish import publish as write
+    from townlet.sharing.publish import require_hub, upload
 
     name = to.removeprefix(HUB) if to.startswith(HUB) else ""
     if to.startswith(HUB):

@@ -35,7 +35,7 @@ def recipes(
     file, is shown with every value and where it comes from.
     """
     if schema:
-        from townlet.train.load import schema as of_files
+        from townlet.recipes.load import schema as of_files
 
         # Plain print: the schema is for programs, so neither colours nor wrapped lines.
         print(json.dumps(of_files(), indent=2, ensure_ascii=False))
@@ -44,8 +44,8 @@ def recipes(
     elif smoke:
         _print_smoke(search)
     elif ":" in search or os.path.isfile(search):
-        from townlet.train.load import load
-        from townlet.train.resolved import resolved_text
+        from townlet.recipes.load import load
+        from townlet.recipes.resolved import resolved_text
 
         out().print(resolved_text(load(search, overrides or ())), markup=False, soft_wrap=True, end="")
     elif overrides:
@@ -55,8 +55,8 @@ def recipes(
 
 
 def _print_list(search: str) -> None:
-    from townlet.train.listing import lines, table
-    from townlet.train.recipes import FOLDER
+    from townlet.recipes.catalogue import FOLDER
+    from townlet.recipes.listing import lines, table
 
     console, found = out(), lines(search)
     console.print(table(found))
@@ -67,7 +67,7 @@ def _print_list(search: str) -> None:
 
 def _print_smoke(search: str) -> None:
     """A line for each as soon as it is known; fails where one fails that nothing excuses."""
-    from townlet.train.listing import lines
+    from townlet.recipes.listing import lines
     from townlet.train.smoke import smoke
 
     console, counts = out(), {"works": 0, "missing": 0, "fails": 0}
@@ -90,7 +90,7 @@ def _print_keys(search: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from townlet.train.keys import sections
+    from townlet.recipes.keys import sections
 
     console = out()
     for section in sections(search):

@@ -15,7 +15,7 @@ from townlet.cli.figures import figure, plain_table, runs_in_words, share, show_
 from townlet.cli.opening import open_run, resume_command
 from townlet.cli.options import ROOT, AsJson, Root, RunName
 from townlet.cli.verbs import Verbs
-from townlet.contract.counters import short
+from townlet.interfaces.counters import short
 
 if TYPE_CHECKING:
     from rich.table import Table

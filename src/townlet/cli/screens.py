@@ -51,7 +51,7 @@ class InWindow:
     """A window of its own, inside `with`; needs pygame, a screen, and something that draws pictures."""
 
     def __init__(self, title: str) -> None:
-        from townlet.envs.window import Window, has_screen
+        from townlet.window import Window, has_screen
 
         if not has_screen():
             fix = "watch in the terminal (leave out --window), or write a video: --video episode.mp4"
@@ -66,7 +66,7 @@ class InWindow:
 
     def draw(self, seats: Sequence[Seat], words: str, moment: float) -> None:
         """The pictures of all seats side by side; the words are its title."""
-        from townlet.envs.video import beside
+        from townlet.runs.video import beside
 
         self._window.show(beside([seat.show for seat in seats]))
         self._window.title(" · ".join(f"{seat.name}: {seat.show.told()}" for seat in seats) + f" · {words}")

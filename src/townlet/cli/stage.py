@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from townlet.contract.show import Show
+    from townlet.interfaces.show import Show
 
 FRAME: Final = 0.03  # seconds between two drawings, or a little more
 PAUSE: Final = 1.5  # seconds that an end stays on show

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from townlet.train.sweeps.study import Told
-    from townlet.train.sweeps.trial import Experiment
+    from townlet.sweep.study import Told
+    from townlet.sweep.trial import Experiment
 
 SHOWN = 5  # trials in the table at the end
 
@@ -59,7 +59,7 @@ def sweep(
     The first trial is the recipe as it is. Each one is an ordinary run, cut short where others were better by then; the
     best becomes a recipe. The same command again goes on with a sweep, and in another terminal helps it along.
     """
-    from townlet.train.sweeps import study as studies
+    from townlet.sweep import study as studies
 
     studies.need_optuna()
     _require_place(to)
@@ -87,9 +87,9 @@ def _experiment(
     asked: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
 ) -> Experiment:
     """What is swept, checked before the first trial."""
-    from townlet.train.load import load
-    from townlet.train.sweeps.space import check, space_of, split
-    from townlet.train.sweeps.trial import Experiment
+    from townlet.recipes.load import load
+    from townlet.sweep.space import check, space_of, split
+    from townlet.sweep.trial import Experiment
 
     plain, said = split(words)
     plain += [] if steps is None else [f"budget.env_steps={steps}"]
@@ -110,7 +110,7 @@ def _counted(trials: int) -> str:
 
 def _tell(told: Told, study: Study) -> None:
     """A line for each trial as it ends."""
-    from townlet.train.sweeps.study import WHY
+    from townlet.sweep.study import WHY
 
     trial, best = told.trial, "" if told.best is None else f"; the best is {told.best:.1f}"
     said = {"COMPLETE": f"{trial.value or 0:.1f}", "PRUNED": "cut short", "FAIL": "failed"}[trial.state.name]
@@ -120,8 +120,8 @@ def _tell(told: Told, study: Study) -> None:
 
 def _values(trial: FrozenTrial) -> str:
     """What a trial tried, in a line."""
-    from townlet.train.sweeps.space import drawn
-    from townlet.train.sweeps.trial import START
+    from townlet.sweep.space import drawn
+    from townlet.sweep.trial import START
 
     if START in trial.user_attrs:
         return "the recipe as it is"
@@ -130,8 +130,8 @@ def _values(trial: FrozenTrial) -> str:
 
 def _print_found(study: Study, experiment: Experiment) -> None:
     """The best trials beside the start, and what mattered."""
-    from townlet.train.sweeps.study import counted, importance, start
-    from townlet.train.sweeps.trial import RUNS
+    from townlet.sweep.study import counted, importance, start
+    from townlet.sweep.trial import RUNS
 
     every = counted(study)
     done = sorted((t for t in every if t.state.name == "COMPLETE"), key=lambda t: -(t.value or 0.0))
@@ -152,24 +152,24 @@ def _print_found(study: Study, experiment: Experiment) -> None:
 
 def _write(study: Study, experiment: Experiment, to: Path | None) -> None:
     """The best trial as a recipe, and how to train it."""
-    from townlet.train.sweeps import found
-    from townlet.train.sweeps.study import best, start
-    from townlet.train.sweeps.trial import words_of
+    from townlet.sweep import best_recipe
+    from townlet.sweep.study import best, start
+    from townlet.sweep.trial import words_of
 
     won, first = best(study), start(study)
     if won is None or won.value is None:
         out().print("No trial came to its end, so there is nothing to write.")
         return
-    path = to or found.default_file(experiment)
+    path = to or best_recipe.default_file(experiment)
     begin, same = (None, False) if first is None else (first.value, first.number == won.number)
-    what = found.in_words(experiment.recipe, won.value, begin, as_it_was=same)
-    found.write(path, experiment, words_of(won), what, _command())
+    what = best_recipe.in_words(experiment.recipe, won.value, begin, as_it_was=same)
+    best_recipe.write(path, experiment, words_of(won), what, _command())
     out().print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)
     out().print(f"Train it: {program()} train {shlex.quote(str(path))}", markup=False, soft_wrap=True)
 
 
 def _command() -> str:
     """The words of this sweep, without a database's password."""
-    from townlet.train.facts import without_secrets
+    from townlet.train.fingerprint import without_secrets
 
     return without_secrets(" ".join([program(), *map(shlex.quote, sys.argv[1:])]))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from townlet.envs.show import TownShow
-    from townlet.sim.scene import Scene
-    from townlet.world.tables import World
+    from townlet.town.render.show import TownShow
+    from townlet.town.scene import Scene
+    from townlet.town.world.tables import World
 
 MOVES: Final = {
     "up": "UP", "down": "DOWN", "left": "LEFT", "right": "RIGHT",

@@ -13,14 +13,14 @@ from townlet.cli.console import err, out
 from townlet.cli.opening import command, resume_command
 from townlet.cli.options import ROOT, AllowCode, Root
 from townlet.cli.page import PORT, page
+from townlet.distributed.environment import LEADER, several
 from townlet.errors import INTERRUPTED, TownletError
-from townlet.train.crew.started import LEADER, several
 
 if TYPE_CHECKING:
+    from townlet.distributed.torch_group import Team
+    from townlet.recipes.schema import Recipe
     from townlet.runs.folder import Run
-    from townlet.train.crew.team import Team
-    from townlet.train.launch import Outcome
-    from townlet.train.recipe import Recipe
+    from townlet.train.session import Outcome
     from townlet.train.sinks import Sink
 
 DEFAULT = "town"
@@ -117,13 +117,13 @@ def _team(seeds: int) -> Team | None:
         return None
     if seeds > 1:
         raise TownletError("--seeds trains one run after the other", "leave it out, or start it without torchrun")
-    from townlet.train.crew.team import Team
+    from townlet.distributed.torch_group import Team
 
     return Team()
 
 
 def _follow(team: Team) -> None:
-    from townlet.train.crew.follow import follow
+    from townlet.train.follower import follow
 
     follow(team)
 
@@ -131,9 +131,9 @@ def _follow(team: Team) -> None:
 def _start(
     asked: str, words: list[str], root: Path, pause_at: int | None, place: Place | None, team: Team | None
 ) -> None:
+    from townlet.recipes.load import load
     from townlet.runs.lock import Lock
-    from townlet.train.launch import begin
-    from townlet.train.load import load
+    from townlet.train.session import begin
 
     loaded = load(asked, words)
     begun = begin(loaded, root, team)
@@ -146,8 +146,8 @@ def _resume(
     name: str, words: list[str], root: Path, pause_at: int | None, place: Place | None, team: Team | None
 ) -> None:
     from townlet.runs.folder import Run
-    from townlet.train.launch import resume
     from townlet.train.reopen import reopen
+    from townlet.train.session import resume
 
     run = Run.open(name, root)
     sink = console_sink(reopen(run, words).recipe)
@@ -198,7 +198,7 @@ def _finish(outcome: Outcome) -> None:
 
 def _over(outcome: Outcome) -> str:
     """Why it is over; of a run that was over before, also how to go on."""
-    from townlet.train.limits import ENDS
+    from townlet.train.stop_conditions import ENDS
 
     why = outcome.ending.why
     if outcome.trained:
@@ -208,7 +208,7 @@ def _over(outcome: Outcome) -> str:
 
 
 def _several(asked: str, words: list[str], root: Path, seeds: int) -> None:
-    from townlet.train.several import several
+    from townlet.train.multi_seed import several
 
     found = several(asked, words, root, seeds, console_sink)
     lines = {}

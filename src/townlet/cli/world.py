@@ -13,13 +13,13 @@ from townlet.cli.options import WorldChanges, WorldName
 from townlet.cli.verbs import Verbs
 
 if TYPE_CHECKING:
-    from townlet.world.tables import World
+    from townlet.town.world.tables import World
 
 app = Verbs("Look at worlds, check them, and begin one of your own.")
 
 
 def _load(name: str, overrides: list[str] | None) -> World:
-    from townlet.world.load import load
+    from townlet.town.world.load import load
 
     return load(name, overrides or ())
 
@@ -32,7 +32,7 @@ def _warn(world: World) -> None:
 @app.command("list", epilog=examples("townlet world list"))
 def list_() -> None:
     """List the shipped worlds."""
-    from townlet.world.report import listing
+    from townlet.town.world.report import listing
 
     out().print(listing())
 
@@ -40,7 +40,7 @@ def list_() -> None:
 @app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
 def check(world: WorldName, overrides: WorldChanges = None) -> None:
     """Say all that is wrong with a world, or how long one lives there."""
-    from townlet.sim.feasibility import describe, study
+    from townlet.town.feasibility import describe, study
 
     compiled = _load(world, overrides)
     _warn(compiled)
@@ -55,7 +55,7 @@ def check(world: WorldName, overrides: WorldChanges = None) -> None:
 @app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
 def show(world: WorldName, overrides: WorldChanges = None) -> None:
     """Print the tables of a world for a person."""
-    from townlet.world.report import show as tables
+    from townlet.town.world.report import show as tables
 
     out().print(tables(_load(world, overrides)))
 
@@ -67,7 +67,7 @@ def explain(
     overrides: WorldChanges = None,
 ) -> None:
     """Tell everything that moves one meter."""
-    from townlet.world.report import explain as story
+    from townlet.town.world.report import explain as story
 
     out().print(story(_load(world, overrides), meter))
 
@@ -82,7 +82,7 @@ def new(
 
     Nothing is ever overwritten.
     """
-    from townlet.world.template import new_world
+    from townlet.town.world.template import new_world
 
     file = new_world(name, parent, folder)
     out().print(f"Wrote {file}. Edit it, then: townlet world check {file}", markup=False, soft_wrap=True)
@@ -94,7 +94,7 @@ def schema() -> None:
 
     Editors that know it complete and check what you write.
     """
-    from townlet.world.template import schema as of_files
+    from townlet.town.world.template import schema as of_files
 
     # Plain print: the schema is for programs, so neither colours nor wrapped lines.
     print(json.dumps(of_files(), indent=2, ensure_ascii=False))

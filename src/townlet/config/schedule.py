@@ -15,7 +15,7 @@ SHAPES: Final = {"lin": "linear", "cos": "cosine", "exp": "exponential"}
 
 
 class Clock(Protocol):
-    """What a schedule reads: see `townlet.contract.counters.Counters`."""
+    """What a schedule reads: see `townlet.interfaces.counters.Counters`."""
 
     env_steps: int
     budget: int

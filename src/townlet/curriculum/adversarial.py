@@ -8,13 +8,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from townlet.contract.episodes import Episodes
-from townlet.contract.restore import copy_tensor
-from townlet.contract.state import State
 from townlet.curriculum.curriculum import StageChange
 from townlet.curriculum.spec import AdversarialSpec
 from townlet.curriculum.stages import compile_stages
 from townlet.errors import TownletError
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.restore import copy_tensor
+from townlet.interfaces.state import State
 
 LENGTH, REWARD, ENTROPY = range(3)  # columns of the window
 KEPT: Final = ("stage", "steps", "episodes", "window", "first")

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import State
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import State
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import State
 from townlet.curriculum.curriculum import StageChange
 from townlet.curriculum.spec import FixedSpec
 from townlet.curriculum.stages import compile_stages
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import State
 
 
 class Fixed:

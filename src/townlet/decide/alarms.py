@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from townlet.decide.events import Decided
 from townlet.decide.room import Room
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
+from townlet.decide.training_thread import Rounds
 
 WINDOW: Final = 200  # decisions of networks by which a collapse is seen
 LEAST: Final = 50  # of them, before their entropy tells anything

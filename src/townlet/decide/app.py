@@ -15,17 +15,17 @@ from fastapi.staticfiles import StaticFiles
 
 import townlet
 from townlet.config.model import Model
-from townlet.decide.changes import Change
-from townlet.decide.desk import Desk
+from townlet.decide.batcher import Desk
 from townlet.decide.domains import DOMAINS
 from townlet.decide.figures import Figures, as_prometheus
-from townlet.decide.log import LogStopped
 from townlet.decide.room import Room
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats_feed import StatsFeed
-from townlet.decide.talk import talk
+from townlet.decide.storage.log import LogStopped
+from townlet.decide.storage.serving_log import Change
+from townlet.decide.training_thread import Rounds
+from townlet.decide.websocket import talk
 from townlet.errors import TownletError
 from townlet.web.descriptors import Descriptors
 from townlet.web.tokens import ANONYMOUS, READERS, Identity

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from townlet.contract.allocation import reserve
-from townlet.contract.restore import SAME, copy_tensor, part
-from townlet.contract.state import State
+from townlet.allocation import reserve
 from townlet.decide.domain import Column, Row, Scene
 from townlet.errors import TownletError
+from townlet.interfaces.restore import SAME, copy_tensor, part
+from townlet.interfaces.state import State
 
 ALPHA: Final = 0.6  # how strongly large errors are preferred
 BETA: Final = 0.4  # how much of the bias that this brings is corrected

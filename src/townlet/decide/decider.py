@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from townlet.config.model import Model
 from townlet.decide.domain import Domain, Row, Scene, Sight, Verdicts
-from townlet.decide.draws import draw_actions
-from townlet.decide.versions import Snapshot
-from townlet.sim.compiled import compiled
+from townlet.decide.sampling import draw_actions
+from townlet.decide.storage.versions import Snapshot
+from townlet.town.compiled import compiled
 
 NO_VERSION: Final = 0  # decided by the gate alone
 FEW: Final = 16  # observations, up to which a network need not be asked through torch

@@ -6,7 +6,7 @@ import json
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from townlet.decide.texts import parsed, written
+from townlet.decide.json import parsed, written
 from townlet.errors import TownletError
 
 OTHER_RELEASE: Final = "use the version of Townlet that wrote it, or name a new folder with --folder"

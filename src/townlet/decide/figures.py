@@ -11,16 +11,16 @@ from typing import Any, Final
 import numpy as np
 
 from townlet.decide.alarms import Alarms
-from townlet.decide.chapters import chapters
+from townlet.decide.batcher import Desk
 from townlet.decide.curves import Curves, Pace
 from townlet.decide.decider import Draft
-from townlet.decide.desk import Desk
 from townlet.decide.events import Decided, Outcome
-from townlet.decide.ledger import FIRST, Experience
+from townlet.decide.history import chapters
 from townlet.decide.recovery import LOG, events
 from townlet.decide.room import Room
-from townlet.decide.rounds import Rounds
 from townlet.decide.service import Service
+from townlet.decide.state import FIRST, Experience
+from townlet.decide.training_thread import Rounds
 
 RECENT: Final = 50  # decisions that are told one by one
 LATELY: Final = 1000  # decisions of which means and histograms are told

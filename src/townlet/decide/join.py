@@ -19,9 +19,9 @@ from zlib import crc32
 
 import numpy as np
 
-from townlet.contract.restore import SAME, part
-from townlet.contract.state import State
 from townlet.errors import TownletError
+from townlet.interfaces.restore import SAME, part
+from townlet.interfaces.state import State
 
 WINDOW: Final = 1_000_000  # past decisions whose fate and report are remembered, three bytes each
 NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # what is remembered of them; NONE as well while they are pending

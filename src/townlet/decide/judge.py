@@ -17,7 +17,7 @@ from pydantic import Field
 from townlet.agents.agent import no_interrupt
 from townlet.config.model import Model
 from townlet.decide.estimate import Comparison, Estimate, compare
-from townlet.decide.views import Numbers, Views
+from townlet.decide.policy_diff import Numbers, Views
 
 
 class JudgeSettings(Model):

@@ -11,20 +11,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from townlet.contract.state import State
-from townlet.decide import milestones
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Begun, Event, Published, Returned, Stepped, Undone, decode
-from townlet.decide.known_records import VERSIONS as VERSIONS
-from townlet.decide.ledger import Ledger
-from townlet.decide.log import read
-from townlet.decide.milestones import Milestone
-from townlet.decide.notices import StorageNotice
-from townlet.decide.segments import listing
 from townlet.decide.settings import LearningSettings, settings_of
+from townlet.decide.state import Ledger
+from townlet.decide.storage import snapshots
+from townlet.decide.storage.known_records import VERSIONS as VERSIONS
+from townlet.decide.storage.log import read
+from townlet.decide.storage.notices import StorageNotice
+from townlet.decide.storage.segments import listing
+from townlet.decide.storage.snapshots import Milestone
+from townlet.decide.storage.versions import Versions, digest_of
 from townlet.decide.trainer import Trainer
-from townlet.decide.versions import Versions, digest_of
 from townlet.errors import Mark, TownletError
+from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
 LOG: Final = "log"  # a folder in that of a service
@@ -68,7 +68,7 @@ def recover(
 ) -> list[StorageNotice]:
     """Bring ledger and trainer to where the log ends, which is at the record `last`; returns damaged snapshots."""
     notices: list[StorageNotice] = []
-    newest = milestones.newest(folder.parent / milestones.FOLDER, log_id, last, notices)
+    newest = snapshots.newest(folder.parent / snapshots.FOLDER, log_id, last, notices)
     begun, turns, anchor = _ways(folder, newest, ledger, versions)
     _require_covered(folder, begun.record if begun else 0)
     if begun:

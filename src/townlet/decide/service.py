@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from townlet.decide import milestones
-from townlet.decide.changes import Change
 from townlet.decide.clients import Clients
 from townlet.decide.clock import Steady
 from townlet.decide.decider import Decider, Draft, Stacked
@@ -21,13 +19,15 @@ from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
 from townlet.decide.events import SCHEMA, Begun, Decided, Event, Expired, Outcome, RefusedReports, Serving, encode
 from townlet.decide.ids import UNLOGGED
 from townlet.decide.join import Fate, report_digest
-from townlet.decide.known_records import check_length
-from townlet.decide.ledger import Ledger
-from townlet.decide.log import Log, LogStopped
 from townlet.decide.recovery import LOG, VERSIONS, beginning, recover
 from townlet.decide.settings import DecideSettings, hash_of
+from townlet.decide.state import Ledger
+from townlet.decide.storage import snapshots
+from townlet.decide.storage.known_records import check_length
+from townlet.decide.storage.log import Log, LogStopped
+from townlet.decide.storage.serving_log import Change
+from townlet.decide.storage.versions import Snapshot, Versions
 from townlet.decide.trainer import Trainer
-from townlet.decide.versions import Snapshot, Versions
 from townlet.errors import TownletError
 from townlet.rng import Streams
 
@@ -294,10 +294,10 @@ class Service:
     def milestone(self) -> None:
         """Keep all that is known now, so that a start is quick. The trainer must be at rest."""
         with self.lock:  # no longer than needed: every decision waits meanwhile
-            record, taken, trainer = self.log.last, milestones.take(self.ledger), self.trainer.copy()
+            record, taken, trainer = self.log.last, snapshots.take(self.ledger), self.trainer.copy()
         if self.log.wait(record, timeout=60):
-            state = {"ledger": milestones.state_of(taken), "trainer": trainer}
-            milestones.save(self.folder / milestones.FOLDER, self.log.log_id.hex(), record, state)
+            state = {"ledger": snapshots.state_of(taken), "trainer": trainer}
+            snapshots.save(self.folder / snapshots.FOLDER, self.log.log_id.hex(), record, state)
             self.log.write_control()
 
     def close(self) -> None:

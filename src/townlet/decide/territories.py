@@ -13,7 +13,7 @@ from typing import Any
 from townlet.decide.clients import token_of
 from townlet.decide.domain import Row
 from townlet.decide.events import Decided
-from townlet.decide.texts import parsed
+from townlet.decide.json import parsed
 
 Answers = tuple[tuple[float, bytes], ...]  # times and replies as JSON, which takes less memory than dictionaries
 

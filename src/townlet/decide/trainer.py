@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.contract.restore import part
-from townlet.contract.state import State
 from townlet.decide.buffer import Sample
 from townlet.decide.domain import Domain, Verdicts
-from townlet.decide.ledger import Ledger
 from townlet.decide.settings import LearningSettings, RewardSettings
+from townlet.decide.state import Ledger
 from townlet.errors import TownletError
+from townlet.interfaces.restore import part
+from townlet.interfaces.state import State
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams

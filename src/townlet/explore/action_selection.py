@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from townlet.config.schedule import value_at
-from townlet.contract.counters import Counters
-from townlet.contract.crew import SOLO, Crew
-from townlet.contract.episodes import Episodes
-from townlet.contract.restore import copy_tensor, restore_generator
-from townlet.contract.state import State
+from townlet.distributed.process_group import SOLO, Crew
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.restore import copy_tensor, restore_generator
+from townlet.interfaces.state import State
 
 MIN_TEMPERATURE = 1e-6  # avoids a division by 0; as good as greedy
 

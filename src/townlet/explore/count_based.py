@@ -8,10 +8,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from townlet.contract.layout import Block, Layout
-from townlet.contract.restore import copy_tensor
-from townlet.contract.state import State
 from townlet.explore.spec import CountsSpec
+from townlet.interfaces.layout import Block, Layout
+from townlet.interfaces.restore import copy_tensor
+from townlet.interfaces.state import State
 from townlet.rng import Streams
 
 SAVED: Final = ("visits", "offset", "project", "named")  # the state's keys, and the attributes behind them

@@ -7,12 +7,12 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
-from townlet.contract.layout import Layout
-from townlet.contract.state import State
 from townlet.errors import TownletError
 from townlet.explore.count_based import CountBonus
 from townlet.explore.rnd import RandomNetworkDistillation
 from townlet.explore.spec import CountsSpec, RndSpec
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.state import State
 from townlet.rng import Streams
 
 CHUNK: Final = 4096  # observations of a map that are evaluated at once

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.config.schedule import value_at
-from townlet.contract.counters import Counters
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import State
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import State
 
 
 class IntrinsicWeight(Protocol):

@@ -11,10 +11,10 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from townlet.contract.layout import Layout
-from townlet.contract.restore import copy_tensor
-from townlet.contract.state import State
 from townlet.explore.spec import RndSpec
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.restore import copy_tensor
+from townlet.interfaces.state import State
 from townlet.nets.heads import initialize
 from townlet.nets.layers import MLP, uninitialized
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights

@@ -16,15 +16,15 @@ from starlette.requests import HTTPConnection
 
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
+from townlet.live.api import questions
 from townlet.live.editing import judged
-from townlet.live.house import House
+from townlet.live.hub import House
 from townlet.live.inspector import inspector
 from townlet.live.manual import manual
 from townlet.live.protocol import FROM_PAGE, LARGEST, EditWorld, Error, Hello, documentation
-from townlet.live.questions import questions
-from townlet.live.stand import Unknown
-from townlet.live.studio import Busy
+from townlet.live.rollout_worker import Busy
 from townlet.live.viewer import Viewer
+from townlet.live.watched_run import Unknown
 from townlet.web.mailbox import Stuck
 from townlet.web.slots import Slots
 from townlet.web.tokens import ANONYMOUS, Identity

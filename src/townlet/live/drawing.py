@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from townlet.world.tables import World
+from townlet.town.world.tables import World
 
 # How needs are grouped on the page; a meter of a world of one's own is where its nature puts it.
 SURVIVAL: Final = "survival"

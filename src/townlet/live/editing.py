@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from townlet.config.yaml import parse
 from townlet.errors import Mistake, Mistakes
-from townlet.world.catalogue import FOLDER
-from townlet.world.load import from_node, shipped
-from townlet.world.tables import World
+from townlet.town.world.catalogue import FOLDER
+from townlet.town.world.load import from_node, shipped
+from townlet.town.world.tables import World
 
 SOURCE: Final = "edited.yaml"
 

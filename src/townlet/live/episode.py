@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.agents.settings import AdvantageEstimate
-from townlet.contract.layout import Block, Layout
-from townlet.contract.vec_env import Actions, Continuous, Discrete
+from townlet.interfaces.layout import Block, Layout
+from townlet.interfaces.vec_env import Actions, Continuous, Discrete
 from townlet.live import pictures
-from townlet.train.recipe import Recipe
+from townlet.recipes.schema import Recipe
 
 if TYPE_CHECKING:
-    from townlet.train.gyms.rollout import Moment  # loads Gymnasium, which towns do without
+    from townlet.tasks.gym_rollout import Moment  # loads Gymnasium, which towns do without
 
 COMPONENTS: Final = 64  # numbers of an observation that a page is told; all are in the table that is saved
 DIGITS: Final = 6

@@ -7,9 +7,9 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from townlet.sim.causes import TIME
-from townlet.sim.tape import Recording
-from townlet.world.tables import World
+from townlet.town.causes import TIME
+from townlet.town.record.episode_recorder import Recording
+from townlet.town.world.tables import World
 
 LOW: Final = 0.3  # a need below this is worth a word
 FELT: Final = 0.01  # of a meter: what took less is not worth a word

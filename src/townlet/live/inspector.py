@@ -11,9 +11,9 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import PlainTextResponse, Response
 
 from townlet.live.episode import Episode
-from townlet.live.house import House
-from townlet.live.stand import Unknown, run_below
-from townlet.live.studio import Wish
+from townlet.live.hub import House
+from townlet.live.rollout_worker import Wish
+from townlet.live.watched_run import Unknown, run_below
 
 Key = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 Number = Annotated[int, Path(ge=0, le=10**6)]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from townlet.live.explain import certificate, why
 from townlet.live.protocol import EpisodeEnd, EpisodeStart, Frame, Side
-from townlet.sim.causes import cause_codes, cause_names
-from townlet.sim.engines import make_engine
-from townlet.sim.tape import MOMENT, Recording, room
-from townlet.world.tables import World
+from townlet.town.causes import cause_codes, cause_names
+from townlet.town.engines.engine import make_engine
+from townlet.town.record.episode_recorder import MOMENT, Recording, room
+from townlet.town.world.tables import World
 
 DIGITS: Final = 3
 FIRST: Final = 512  # moments for which there is room at first

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from townlet.contract.layout import Block
+from townlet.interfaces.layout import Block
 
 WIDEST: Final = 640  # pixels of the longer side of a frame; larger ones are made smaller
 QUALITY: Final = 85

@@ -8,10 +8,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from townlet.errors import Mistake, Mistakes, TownletError
-from townlet.live.casting import Acting
 from townlet.live.drawing import drawing
 from townlet.live.editing import placed
 from townlet.live.lives import Life, Played
+from townlet.live.playback import Next, Seat
+from townlet.live.policy_cache import Acting
 from townlet.live.protocol import (
     RATE,
     Checked,
@@ -32,15 +33,14 @@ from townlet.live.protocol import (
     Step,
     Subscribe,
 )
-from townlet.live.seat import Next, Seat
 from townlet.runs.checkpoint import Checkpoint
+from townlet.town.world.tables import World
 from townlet.train.policies import TrainedPolicy, require_interface
 from townlet.web.mailbox import Mailbox
-from townlet.world.tables import World
 
 if TYPE_CHECKING:
-    from townlet.live.house import House
-    from townlet.live.stand import Stand, TownStand
+    from townlet.live.hub import House
+    from townlet.live.watched_run import Stand, TownStand
 
 SPEED: Final = 5.0  # steps a second, until somebody wishes otherwise
 FIRST: Final = 1  # seed of the first town that a checkpoint plays in

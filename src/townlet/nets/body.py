@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from townlet.contract.layout import Layout
+from townlet.interfaces.layout import Layout
 from townlet.nets.convolutional import Encoder, make_cnn, make_spatial
 from townlet.nets.keypoints import Keypoints
 from townlet.nets.layers import MLP, Concat, Slice, block_encoders, feature_count

@@ -9,8 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from townlet.contract.layout import Block, Layout
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Block, Layout
 from townlet.nets.activations import activation_module
 from townlet.nets.layers import MLP, Concat, Image, block_encoders, feature_count, uninitialized
 from townlet.nets.spec import CnnSpec, Network, Spatial

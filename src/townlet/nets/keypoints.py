@@ -13,8 +13,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from townlet.contract.layout import Block, Layout
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Block, Layout
 from townlet.nets.layers import Slice, block_encoders, feature_count
 from townlet.nets.spec import KeypointsSpec
 

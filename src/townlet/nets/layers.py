@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from townlet.contract.allocation import require
-from townlet.contract.layout import Block
+from townlet.allocation import require
 from townlet.errors import TownletError
+from townlet.interfaces.layout import Block
 from townlet.nets.activations import activate_, activation_module
 from townlet.nets.spec import Activation, Network
 

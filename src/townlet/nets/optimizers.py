@@ -8,9 +8,9 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from townlet.contract.crew import SOLO, Crew
-from townlet.contract.restore import copy_into
-from townlet.contract.state import State
+from townlet.distributed.process_group import SOLO, Crew
+from townlet.interfaces.restore import copy_into
+from townlet.interfaces.state import State
 from townlet.nets.kernels import adam_
 
 OptimizerName = Literal["adam", "adamw", "sgd"]

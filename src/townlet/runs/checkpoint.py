@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.contract.state import State
 from townlet.errors import Mark, TownletError
-from townlet.runs import content, disk
+from townlet.interfaces.state import State
+from townlet.runs import checkpoint_files, disk
+from townlet.runs.flatten import flatten, plain, unflatten
 from townlet.runs.manifest import Manifest
-from townlet.runs.tree import flatten, plain, unflatten
 
 NAME: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
 NEW, GONE = ".new-", ".gone-"  # being written, being removed: never a checkpoint
@@ -127,14 +127,14 @@ def best(folder: Path) -> Checkpoint | None:
 def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
     """Commit a state. When it fails the older checkpoints are untouched, and the message says why."""
     leaves, facts = flatten(state), _facts(info)
-    content.check_types(leaves)
+    checkpoint_files.check_types(leaves)
     _parsed(name)  # refuses what is not a name, before anything is touched
     at("begun")
     fresh, older = folder / f"{NEW}{secrets.token_hex(8)}", listing(folder)
     try:
         disk.make_folder(folder)
         tidy(folder)
-        content.fill(fresh, leaves, facts, at)
+        checkpoint_files.fill(fresh, leaves, facts, at)
         target = _free(folder / name, older)
         os.rename(fresh, target)
         at("renamed")
@@ -155,17 +155,17 @@ def read(path: Path) -> tuple[State, dict[str, Any]]:
     Everything is checked first: names, kinds and sizes of files, digests, and each leaf against the manifest.
     """
     manifest = _manifest(path)
-    leaves = content.load(path, manifest)
+    leaves = checkpoint_files.load(path, manifest)
     try:
         return unflatten(leaves), manifest.info
     except TownletError as error:
-        raise content.damaged(path, error.mistakes[0].what) from None
+        raise checkpoint_files.damaged(path, error.mistakes[0].what) from None
 
 
 def verify(path: Path) -> Checkpoint:
     """Check every byte of a checkpoint without taking its tensors into memory."""
     manifest = _manifest(path)
-    content.check(path, manifest)
+    checkpoint_files.check(path, manifest)
     return Checkpoint(path, manifest.info)
 
 
@@ -240,7 +240,7 @@ def champion(found: list[Checkpoint]) -> Checkpoint | None:
 
 def _manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint that has the name of its own step: a renamed one is refused."""
-    manifest = content.open_manifest(path)
+    manifest = checkpoint_files.open_manifest(path)
     taken = manifest.info.get("env_steps")
     if taken is not None and NAME.fullmatch(path.name) and taken != order(path)[0]:
         what = f"the checkpoint {path.name} was renamed: it was taken at step {str(taken)[:20]}"

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from townlet.errors import TownletError, did_you_mean
 from townlet.runs import disk
+from townlet.runs.flatten import plain
 from townlet.runs.meta import opened, sealed
 from townlet.runs.strict_json import parse
-from townlet.runs.tree import plain
 
 LATEST: Final = "latest"
 SHIPPED: Final = Path(__file__).parents[1] / "trained"  # agents to look at before anything was trained

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, PowerNorm, to_rgb
 from matplotlib.figure import Figure
 
-from townlet.contract.counters import short
+from townlet.interfaces.counters import short
 from townlet.runs.curves import Floats
 from townlet.runs.plots import COLOURS, Plot, draw, shortened
 

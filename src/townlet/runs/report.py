@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from townlet.config.flow import flow
 from townlet.errors import TownletError
-from townlet.runs import disk, films, maps, page, plots, seal, words
+from townlet.runs import disk, maps, page, plots, seal, summary_text, videos
 from townlet.runs.catalogue import METER, METRICS, described
 from townlet.runs.curves import Lives, Stretches, lives, stretches
 from townlet.runs.folder import Run
-from townlet.runs.kept import kept_lives
+from townlet.runs.highlights import kept_lives
 from townlet.runs.overview import sparkline
 from townlet.runs.page import Section
 from townlet.runs.plots import Plot
@@ -96,9 +96,9 @@ def _summary(
     meta: Mapping[str, Any], store: Reader, ended: Lives, greedy: Mapping[str, list[Any]], yardstick: float | None
 ) -> Section:
     moments = [*store.read("updates", ("env_steps",), last=1)["env_steps"], *greedy["env_steps"][-1:], 0]
-    cards = words.cards(meta, greedy, yardstick, max(moments))
-    told = words.result(meta, greedy, yardstick, ended)
-    again = words.repeat(meta)
+    cards = summary_text.cards(meta, greedy, yardstick, max(moments))
+    told = summary_text.result(meta, greedy, yardstick, ended)
+    again = summary_text.repeat(meta)
     return Section("", [*told, *(["Train it again:"] if again else [])], cards=cards, code=again)
 
 
@@ -158,14 +158,14 @@ def _evaluations(greedy: Mapping[str, list[Any]]) -> Section | None:
     shown = [name for name in names if any(value is not None for value in greedy[name])]
 
     def column(name: str) -> list[str]:
-        return [words.share(v) if name in ("survived", "works") else _figure(v) for v in greedy[name][-LINES:]]
+        return [summary_text.share(v) if name in ("survived", "works") else _figure(v) for v in greedy[name][-LINES:]]
 
     rows = list(zip(*map(column, shown), strict=True))
     return Section("Evaluations", header=[name.replace("_m", ", m") for name in shown], rows=rows) if rows else None
 
 
 def _videos(run: Run) -> Section | None:
-    found = films.listing(run.videos)
+    found = videos.listing(run.videos)
     told = {"start": "before the first step", "best": "the best evaluation so far", "end": "the end"}
     links = [(f"{one.env_steps:,} env_steps: {told[one.why]}", f"{run.videos.name}/{one.path.name}") for one in found]
     return Section("Videos", ["Evaluation episodes, filmed."], links=links) if links else None
@@ -268,7 +268,7 @@ def _learning(store: Reader) -> Section | None:
 def _resources(store: Reader, meta: Mapping[str, Any]) -> Section | None:
     """What it took: time, speed and memory."""
     found = {name: store.series(name, STRETCHES)[1] for name in TOOK}
-    rows = [] if meta.get("seconds") is None else [("time", words.duration(meta["seconds"]))]
+    rows = [] if meta.get("seconds") is None else [("time", summary_text.duration(meta["seconds"]))]
     for name, unit in TOOK.items():
         if values := found[name]:
             value = max(values) if name == "memory_mb" else sum(values) / len(values)

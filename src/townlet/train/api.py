@@ -10,12 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
+from townlet.distributed.environment import several
 from townlet.errors import TownletError
+from townlet.recipes.load import load as load_recipe
 from townlet.runs.folder import Run
-from townlet.train.crew.started import several
-from townlet.train.launch import Outcome, start
-from townlet.train.load import load as load_recipe
 from townlet.train.policies import TrainedPolicy, Which, load_policy
+from townlet.train.session import Outcome, start
 from townlet.train.sinks import on_console
 
 Overrides = Mapping[str, Any] | Sequence[str] | str

@@ -9,26 +9,26 @@ import torch
 
 from townlet.agents.agent import Agent, AgentContext
 from townlet.agents.make import make_agent
-from townlet.contract.counters import Counters
-from townlet.contract.crew import SOLO
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import State
-from townlet.contract.vec_env import Seen, Steered, VecEnv
 from townlet.curriculum.curriculum import Curriculum
+from townlet.distributed.process_group import SOLO
+from townlet.distributed.torch_group import Team
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Seen, Steered, VecEnv
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.spec import CnnSpec
+from townlet.recipes.load import Loaded
+from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.train.arena import Arena
-from townlet.train.crew.alone import Alone
-from townlet.train.crew.team import Team
-from townlet.train.crew.together import Together
-from townlet.train.load import Loaded
+from townlet.tasks.task import Arena
+from townlet.train.graphed_rollout import WholeRound, fits
+from townlet.train.multi_process import Together
 from townlet.train.plateau import Plateau
-from townlet.train.recent import Recent
-from townlet.train.recipe import Recipe
+from townlet.train.recent_scores import Recent
+from townlet.train.single_process import Alone
 from townlet.train.tracker import Tracker
 from townlet.train.tuning import Tuning
-from townlet.train.whole import WholeRound, fits
 
 ENDLESS: Final = 10**6  # steps of an episode that nothing cuts short
 

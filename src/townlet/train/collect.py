@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.contract.episodes import Episodes
-from townlet.contract.vec_env import Ended, Seen, Steered
 from townlet.curriculum.curriculum import StageChange
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Ended, Seen, Steered
 from townlet.train.build import Training
 
 

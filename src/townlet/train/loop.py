@@ -10,14 +10,14 @@ from typing import Protocol
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.contract.restore import copied
-from townlet.contract.state import State, Stateful
+from townlet.interfaces.restore import copied
+from townlet.interfaces.state import State, Stateful
+from townlet.tasks.evaluation import Evaluated
 from townlet.train.build import Training
 from townlet.train.collect import Listener, collect
-from townlet.train.evaluate import Evaluated
 from townlet.train.guards import check_figures, check_weights
-from townlet.train.limits import Limits
 from townlet.train.signals import Interrupted
+from townlet.train.stop_conditions import Limits
 from townlet.train.tuning import Change
 
 
@@ -29,7 +29,7 @@ class Keeper(Protocol):
 
 
 class Log(Listener, Stateful, Protocol):
-    """Who writes down what happens; see `townlet.train.journal.Journal`."""
+    """Who writes down what happens; see `townlet.train.logger.Journal`."""
 
     def update(self, figures: Mapping[str, float]) -> None:
         """Figures of one update."""

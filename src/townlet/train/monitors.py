@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
-from townlet.contract.state import State
+from townlet.interfaces.state import State
 from townlet.runs.reader import TIMED
 
 PATIENCE: Final = 5  # marks in a row: one bad interval is an accident

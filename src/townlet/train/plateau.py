@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from townlet.config.model import Model
-from townlet.contract.state import State
+from townlet.interfaces.state import State
 
 
 class PlateauSpec(Model):

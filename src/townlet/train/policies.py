@@ -11,19 +11,19 @@ from torch import Tensor, nn
 
 from townlet.agents.policy import Kind, Policy
 from townlet.agents.registry import entry
-from townlet.contract.vec_env import Continuous
-from townlet.envs.wrappers.stage import Scaling
 from townlet.errors import Mark, TownletError
+from townlet.gym.wrappers.stage import Scaling
+from townlet.interfaces.vec_env import Continuous
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.optimizers import restore_weights
 from townlet.nets.spec import CnnSpec
+from townlet.recipes.load import Loaded
 from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
-from townlet.train.load import Loaded
+from townlet.town.world.tables import World
 from townlet.train.reopen import reopen
 from townlet.train.weights import chosen, training_state
-from townlet.world.tables import World
 
 Which = Literal["best", "last"]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.errors import Mistakes, TownletError
+from townlet.recipes.load import Loaded, load
+from townlet.recipes.schema import Recipe
 from townlet.runs import seal
 from townlet.runs.folder import Run
-from townlet.train.facts import code_hashes
-from townlet.train.load import Loaded, load
-from townlet.train.recipe import Recipe
-from townlet.train.towns.arena import TownArena
-from townlet.train.towns.change import Worlds, load_worlds
-from townlet.world.load import load as load_world
+from townlet.tasks.town import TownArena
+from townlet.tasks.town_worlds import Worlds, load_worlds
+from townlet.town.world.load import load as load_world
+from townlet.train.fingerprint import code_hashes
 
 # Keys that neither the experiment nor what was measured so far depends on; a part stands for all of its keys.
 MAY_CHANGE: Final = (

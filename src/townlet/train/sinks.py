@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from townlet.contract.counters import Counters, short
+from townlet.interfaces.counters import Counters, short
 
 if TYPE_CHECKING:
     from rich.console import Console
     from torch import Tensor
 
-    from townlet.train.recipe import Recipe
+    from townlet.recipes.schema import Recipe
 
 FRAME: Final = 0.1  # seconds between two drawings
 WIDE: Final = 10  # columns for env_steps

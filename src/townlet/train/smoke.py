@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from townlet.agents.registry import entry
-from townlet.envs import extras
 from townlet.errors import TownletError
+from townlet.gym import extras
+from townlet.recipes.catalogue import ANY
+from townlet.recipes.listing import Line
+from townlet.recipes.load import load
 from townlet.train.api import as_words
-from townlet.train.launch import start
-from townlet.train.listing import Line
-from townlet.train.load import load
-from townlet.train.recipes import ANY
+from townlet.train.session import start
 
 ROWS: Final = 2
 # A few updates and two evaluations of short episodes, of whatever agent in whatever environment.

@@ -8,9 +8,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from townlet.contract.episodes import Episodes
-from townlet.contract.state import State
-from townlet.contract.vec_env import Ended, Step
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Ended, Step
 
 GUIDANCE: Final = "potential"  # the reward that guides learning and changes nothing about what is best
 SUMS: Final = ("length", "reward", "intrinsic", "entropy", "guidance")

@@ -19,9 +19,9 @@ from townlet.config.flow import flow
 from townlet.config.model import Model
 from townlet.config.schedule import value_at
 from townlet.config.yaml import MAX_BYTES, Node, parse
-from townlet.contract.counters import Counters
-from townlet.contract.state import State
 from townlet.errors import Mark, Mistake, Mistakes, TownletError, did_you_mean
+from townlet.interfaces.counters import Counters
+from townlet.interfaces.state import State
 from townlet.runs import disk
 from townlet.train.plateau import Plateau
 

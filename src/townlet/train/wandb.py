@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from townlet.config.flow import flow
 from townlet.config.yaml import Node, read
-from townlet.contract.counters import Counters
 from townlet.errors import TownletError
+from townlet.interfaces.counters import Counters
+from townlet.recipes.schema import Recipe
 from townlet.runs.folder import Run
-from townlet.train.recipe import Recipe
 from townlet.train.sinks import EVALUATED, Mark, tag
 
 PROJECT: Final = "townlet"  # unless WANDB_PROJECT says otherwise

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from townlet.contract.state import State
 from townlet.errors import Mark, TownletError
-from townlet.runs import checkpoint, content
+from townlet.interfaces.state import State
+from townlet.runs import checkpoint, checkpoint_files
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.manifest import STATE
@@ -26,7 +26,7 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
         raise TownletError(what, fix, Mark("init_from"))
     t.agent.load_weights(state["agent"]["network"])
     t.arena.recall(state["env"])
-    sha256 = content.open_manifest(found.path).files[STATE].sha256
+    sha256 = checkpoint_files.open_manifest(found.path).files[STATE].sha256
     return {"run": source.name, "checkpoint": found.name, "env_steps": found.env_steps, "sha256": sha256}
 
 

@@ -17,8 +17,8 @@ from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import Family, family
 from townlet.agents.ppo import Coefficients, ppo_loss
 from townlet.buffers.rollout import Minibatch
-from townlet.contract.layout import Layout
-from townlet.contract.vec_env import Binary, Discrete
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Binary, Discrete
 from townlet.nets import activations
 from townlet.nets.heads import initialize
 from townlet.nets.optimizers import FlatOptimizer

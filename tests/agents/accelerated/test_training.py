@@ -13,8 +13,8 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.make import accelerate, make_agent
 from townlet.agents.ppo import PpoSettings
-from townlet.contract.counters import Counters
 from townlet.explore.spec import ExploreSpec
+from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 

@@ -18,8 +18,8 @@ from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import TERMS, Coefficients, Ppo, ppo_terms
 from townlet.buffers.rollout import EPSILON, Minibatch
-from townlet.contract.graph import Recorded, compiled
-from townlet.contract.vec_env import Seen, Step
+from townlet.cuda_graph import Recorded, compiled
+from townlet.interfaces.vec_env import Seen, Step
 
 METRICS: Final = (*TERMS, "grad_norm")
 KL: Final = METRICS.index("approx_kl")

@@ -20,7 +20,7 @@ from townlet.decide.domains.hive.chunks import (
 )
 from townlet.decide.domains.hive.gate import COMPONENTS
 from townlet.decide.domains.hive.sums import describe
-from townlet.sim.compiled import compiled
+from townlet.town.compiled import compiled
 
 CROWDS: Final = 5  # chunks that are described: those with most workers
 OF_CROWD: Final = 5

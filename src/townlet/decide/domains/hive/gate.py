@@ -16,7 +16,7 @@ from townlet.config.model import Model
 from townlet.decide.domain import Scene, Verdicts
 from townlet.decide.domains.hive.chunks import ACTIONS, COMBAT, COSTS, DISTANCE, ENERGY, FAR, Tables, tables
 from townlet.decide.domains.hive.rating import rate_rows
-from townlet.sim.compiled import compiled
+from townlet.town.compiled import compiled
 
 REASONS: Final = ("positive_reward", "negative_reward", "insufficient_energy", "gate_disabled")
 POSITIVE, NEGATIVE, INSUFFICIENT, DISABLED = range(4)

@@ -18,7 +18,7 @@ from townlet.decide.domains.hive.chunks import CHUNKS, TYPES
 from townlet.decide.domains.hive.features import FEATURES, OF_ACTION, by_action, candidates, summary
 from townlet.nets.heads import head, initialize
 from townlet.nets.layers import MLP
-from townlet.sim.compiled import compiled
+from townlet.town.compiled import compiled
 
 NEARLY_ALIKE: Final = 0.01  # the gain of last layers, so that first policies choose nearly uniformly
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from townlet.decide.domain import Scene
 from townlet.decide.domains.hive.sums import reward
-from townlet.sim.compiled import compiled
+from townlet.town.compiled import compiled
 
 FAILED: Final = -0.5  # of a spawn that could not be carried out
 MINING, PROTECTORS, ENERGY = -0.4, -0.3, -0.3  # weights of what grew: the player's gain is the queen's loss

@@ -1,0 +1,1 @@
+"""Benchmarks of simulation and training on this machine."""

@@ -1,0 +1,174 @@
+"""How fast a town runs here: engines stepped with random actions that were drawn beforehand."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from townlet.town.world.tables import World
+
+# Enough different actions that nothing repeats soon, few enough that they stay small beside the town.
+DRAWN_ACTIONS = 1 << 19
+MIN_BATCHES, MAX_BATCHES = 2, 256
+
+
+def _at_once() -> None:
+    """On the CPU a step is done when it returns; a GPU has to be waited for."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One stretch of stepping: how much, and what it cost in wall time and in CPU time of all threads."""
+
+    agent_steps: int
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def per_wall_s(self) -> float:
+        return self.agent_steps / self.wall_s
+
+    @property
+    def per_cpu_s(self) -> float:
+        return self.agent_steps / max(self.cpu_s, 1e-9)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured, and its rounds in brief; rates are agent-steps per second."""
+
+    subject: str
+    world: str
+    engine: str
+    rows: int
+    threads: int
+    device: str
+    rounds: int
+    best_per_wall_s: float
+    median_per_wall_s: float
+    best_per_cpu_s: float
+    median_per_cpu_s: float
+    ready_s: float  # building, compiling and the first pass over the actions
+
+    def as_json(self) -> dict[str, Any]:
+        return {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+class Subject:
+    """Something that can be stepped again and again: `play` makes one pass over the drawn actions."""
+
+    def __init__(
+        self,
+        play: Callable[[], int],
+        *,
+        subject: str,
+        engine: str,
+        rows: int,
+        world: str = "",
+        threads: int = 1,
+        device: str = "cpu",
+        settle: Callable[[], None] = _at_once,
+    ) -> None:
+        self._play = play
+        self._settle = settle
+        self._about = {"subject": subject, "world": world, "engine": engine, "device": device}
+        self._rows, self._threads = rows, threads
+        self._rounds: list[Round] = []
+        started = time.perf_counter()
+        self._play()
+        self._settle()
+        self.ready_s = time.perf_counter() - started
+
+    def run(self, seconds: float) -> Round:
+        """Step for about that long and remember the round."""
+        steps = 0
+        self._settle()
+        wall, cpu = time.perf_counter(), time.process_time()
+        deadline = wall + seconds
+        while time.perf_counter() < deadline:
+            steps += self._play()
+        self._settle()
+        done = Round(steps * self._rows, time.perf_counter() - wall, time.process_time() - cpu)
+        self._rounds.append(done)
+        return done
+
+    def result(self) -> Result:
+        """The best and the median of the rounds so far."""
+        wall = [r.per_wall_s for r in self._rounds]
+        cpu = [r.per_cpu_s for r in self._rounds]
+        return Result(
+            **self._about,
+            rows=self._rows,
+            threads=self._threads,
+            rounds=len(self._rounds),
+            best_per_wall_s=max(wall),
+            median_per_wall_s=statistics.median(wall),
+            best_per_cpu_s=max(cpu),
+            median_per_cpu_s=statistics.median(cpu),
+            ready_s=self.ready_s,
+        )
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def draw_actions(rows: int, actions: int, seed: int = 0) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    """Batches of uniformly random actions [rows]; fewer batches when they are large."""
+    batches = min(max(DRAWN_ACTIONS // rows, MIN_BATCHES), MAX_BATCHES)
+    return list(np.random.default_rng(seed).integers(0, actions, (batches, rows)))
+
+
+def engine_subject(world: World, rows: int, kind: str, threads: int | None = None, device: str = "cpu") -> Subject:
+    """An engine of this world, built and warmed up; ended rows begin anew inside the step."""
+    from townlet.town.engines.engine import make_engine
+
+    started = time.perf_counter()
+    if kind != "numba":
+        import torch
+
+        torch.set_num_threads(threads or cores())
+    engine = make_engine(world, rows, kind, device=device, threads=threads)
+    engine.reset(0)
+    step = engine.step
+    settle: Callable[[], None] = _at_once
+    batches: list[Any] = list(draw_actions(rows, len(world.actions)))
+    if kind != "numba":
+        batches = [torch.from_numpy(b).to(device) for b in batches]
+        if device.startswith("cuda"):
+            settle = torch.cuda.synchronize
+    built = time.perf_counter() - started
+
+    def play() -> int:
+        for actions in batches:
+            step(actions)
+        return len(batches)
+
+    subject = Subject(
+        play,
+        subject="engine",
+        world=world.name,
+        engine=kind,
+        rows=rows,
+        # Small towns stay on one thread even where more are allowed.
+        threads=getattr(engine, "threads", None) or threads or cores(),
+        device=device,
+        settle=settle,
+    )
+    subject.ready_s += built
+    return subject
+
+
+def interleave(subjects: Sequence[Subject], seconds: float, rounds: int) -> list[Result]:
+    """Measure all in turn, round by round, so that a noisy minute hurts all of them alike."""
+    for _ in range(rounds):
+        for subject in subjects:
+            subject.run(seconds / rounds)
+    return [s.result() for s in subjects]

@@ -1,0 +1,163 @@
+"""How fast training is here, beside Stable-Baselines3 with equal settings: collecting and learning, nothing else.
+
+Both sides have the same town, rows, network, batch, rounds of learning and threads. Theirs goes through Gymnasium, as
+its users have it; ours has the town as a batch. Rates count steps of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet import IDS
+from townlet.agents.peers import GAMMA, HIDDEN, LR, PEERS
+from townlet.bench.simulation import Result, Subject, cores, interleave
+from townlet.curriculum.curriculum import StageChange
+from townlet.errors import TownletError, did_you_mean
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Ended
+from townlet.recipes.load import load
+from townlet.train.api import as_words
+from townlet.train.build import build
+from townlet.train.collect import collect
+
+AGENTS: Final = tuple(PEERS)
+OURS, THEIRS = "townlet", "stable-baselines3"
+
+
+class Silent:
+    """Hears of everything and writes nothing down."""
+
+    def stepped(self, actions: Tensor) -> None:
+        """Not kept."""
+
+    def episodes(self, over: Episodes, ended: Ended) -> None:
+        """Not kept."""
+
+    def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
+        """Not kept."""
+
+    def stages(self, changes: list[StageChange]) -> None:
+        """Not kept."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was measured, in pairs of the same agent, and why something is missing."""
+
+    results: dict[str, dict[str, Result]]  # agent → townlet or its peer
+    skipped: tuple[str, ...]
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Our median rate over theirs, for each agent with a peer."""
+        pairs = {agent: found for agent, found in self.results.items() if THEIRS in found}
+        return {
+            agent: found[OURS].median_per_wall_s / found[THEIRS].median_per_wall_s for agent, found in pairs.items()
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it for programs, with the settings."""
+        results = [r.as_json() for found in self.results.values() for r in found.values()]
+        ratios = {agent: round(ratio, 3) for agent, ratio in self.ratios.items()}
+        return {"settings": settings(), "results": results, "ratios": ratios, "skipped": list(self.skipped)}
+
+
+def settings() -> dict[str, dict[str, Any]]:
+    """What both sides share."""
+    both = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
+    return {name: both | dict(peer.told) for name, peer in PEERS.items()}
+
+
+def compare(
+    world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int, peers: bool = True
+) -> Comparison:
+    """Measure each agent beside its peer, in turn, `seconds` for each over all rounds."""
+    if world not in IDS.values():
+        raise TownletError(f"no Gymnasium id stands for the world '{world}'", did_you_mean(world, list(IDS.values())))
+    threads = threads or cores()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    missing = peers and find_spec("stable_baselines3") is None
+    results = {}
+    try:
+        for agent in agents:
+            subjects = [our_subject(world, agent, rows, threads)]
+            if peers and not missing:
+                subjects.append(their_subject(world, agent, rows, threads))
+            found = interleave(subjects, seconds, rounds)
+            results[agent] = dict(zip((OURS, THEIRS), found, strict=False))
+    finally:
+        torch.set_num_threads(before)
+    skipped = ("stable-baselines3 is not installed: pip install stable-baselines3",) if missing else ()
+    return Comparison(results, skipped)
+
+
+def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
+    """Our agent, built from a recipe as training does it."""
+    training = build(load(f"town:{agent}", _overrides(world, agent, rows, threads)))
+    ear, passes = Silent(), PEERS[agent].updates
+
+    def play() -> int:
+        for _ in range(passes):
+            collect(training, training.agent.update_interval, ear)
+            training.agent.learn()
+        return passes * training.agent.update_interval
+
+    return Subject(play, subject=agent, world=world, engine=OURS, rows=rows, threads=threads)
+
+
+def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
+    """Every setting that decides the work to be done, so that recipes may change without changing this."""
+    both = {
+        "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
+        "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
+    }  # fmt: skip
+    return as_words(both | dict(PEERS[agent].ours))
+
+
+def their_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
+    """The peer's agent with the peer's own loop, in one process."""
+    model, steps = their_model(world, agent, rows), PEERS[agent].steps
+
+    def play() -> int:
+        with as_it_comes():
+            model.learn(steps * rows, reset_num_timesteps=False)
+        return steps
+
+    return Subject(play, subject=agent, world=world, engine=THEIRS, rows=rows, threads=threads)
+
+
+@contextmanager
+def as_it_comes() -> Iterator[None]:
+    """A peer calculates with the kernels that torch has chosen for its users, not with those that we chose for us."""
+    ours = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = ours
+
+
+def their_model(world: str, agent: str, rows: int) -> Any:
+    """The peer's agent on the Gymnasium id of the same world."""
+    import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
+    from torch import nn
+
+    name = next(key for key, value in IDS.items() if value == world)
+    towns = make_vec_env(name, n_envs=rows, seed=0)
+    both: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
+    peer = PEERS[agent]
+    shaped = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[peer.activation]}
+    sized = {key: int(value * rows) for key, value in peer.per_row.items()}
+    made = getattr(stable_baselines3, peer.library_class)
+    return made("MlpPolicy", towns, policy_kwargs=shaped, **both, **peer.theirs, **sized)

@@ -1,0 +1,181 @@
+"""Milestones: ledger and trainer at one record of the log, so that a start need not read all that was ever written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.decide.decider import Stacked
+from townlet.decide.domain import Column, Domain, Row, Scene
+from townlet.decide.events import SCHEMA, Decided, Serving, decode, encode
+from townlet.decide.settings import DecideSettings, settings_of
+from townlet.decide.state import Experience, Ledger, Tally
+from townlet.decide.storage.notices import StorageNotice
+from townlet.decide.territories import Answers, Territory
+from townlet.decide.trainer import Trainer
+from townlet.errors import TownletError
+from townlet.interfaces.state import State
+from townlet.runs import checkpoint
+
+FOLDER: Final = "milestones"  # in that of a service
+EVERY: Final = 20_000  # records between two of them
+
+
+class Milestone(NamedTuple):
+    """A moment that one can go on from."""
+
+    record: int  # the last of the log that is in it
+    state: State
+
+    def settings(self, domain: Domain) -> DecideSettings:
+        """Those that held then."""
+        return _settings(domain, self.state["ledger"])
+
+    def restore(self, ledger: Ledger, trainer: Trainer) -> None:
+        """Bring both there."""
+        into(ledger, self.state["ledger"])
+        trainer.restore(self.state["trainer"])
+
+
+def save(folder: Path, log_id: str, record: int, state: State) -> None:
+    """Write one, and let go of those before the last."""
+    checkpoint.write(folder, checkpoint.name_at(record), state, {"log": log_id, "record": record, "schema": SCHEMA})
+    checkpoint.prune(folder)
+
+
+def newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Milestone | None:
+    """The newest snapshot of this log that is whole and not beyond its last record, or None.
+
+    A damaged one is skipped, since the log gives the same state, and added to `notices`.
+    """
+    for path in reversed(checkpoint.listing(folder)):
+        try:
+            state, info = checkpoint.read(path)
+        except TownletError as error:
+            what = f"The snapshot {path.name} is damaged: {error.mistakes[0].what}"
+            notices.append(StorageNotice("snapshot", what, "The log gave the same state. Check the disk.", grave=False))
+            continue
+        if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:
+            return Milestone(int(info["record"]), state)
+    return None
+
+
+class Taken(NamedTuple):
+    """All that follows from the log so far. Territories and experiences never change, so that names of them do."""
+
+    settings: DecideSettings
+    small: State  # parts that are quickly copied
+    territories: dict[str, Territory]
+    pending: list[Experience]
+
+
+def take(ledger: Ledger) -> Taken:
+    """A copy of what would change, quickly; whoever calls holds the service's lock."""
+    tally = asdict(ledger.tally)
+    small = {
+        "epochs": as_bytes(ledger.ids.state()),
+        "serving": as_bytes(ledger.serving),
+        "gates": dict(ledger.gates),
+        "reasons": tally.pop("reasons"),
+        "tally": tally,
+        "inserted": ledger.inserted,
+        "join": ledger.join.state(),
+        "buffer": ledger.buffer.state(),
+        "held_out": ledger.held_out.state(),
+    }
+    return Taken(ledger.settings, small, dict(ledger.territories), list(ledger.pending.values()))
+
+
+def state_of(taken: Taken) -> State:
+    """The same as it is kept."""
+    places, waiting = taken.territories, taken.pending
+    return {
+        **taken.small,
+        "settings": as_bytes(taken.settings.model_dump(mode="json")),
+        "territories": {
+            "names": as_bytes(list(places)),
+            "last": _events(place.last for place in places.values()),
+            "known": _columns([place.known for place in places.values()]),
+            "earlier": _answers([place.earlier for place in places.values()]),
+        },
+        "pending": {"made": _events(one.made for one in waiting), "rows": _columns([one.row for one in waiting])},
+    }
+
+
+def into(ledger: Ledger, state: State) -> None:
+    """Let a new ledger go on where a state was taken."""
+    ledger.follow(_settings(ledger.domain, state))
+    ledger.ids.restore(json.loads(bytes(_numbers(state["epochs"]))))
+    serving = json.loads(bytes(_numbers(state["serving"])))
+    ledger.serving = Serving(*serving) if serving else None
+    ledger.gates = dict(state["gates"])
+    ledger.tally = Tally(**state["tally"], reasons=dict(state["reasons"]))
+    ledger.inserted = int(state["inserted"])
+    ledger.join.restore(state["join"])
+    ledger.buffer.restore(state["buffer"])
+    ledger.held_out.restore(state["held_out"])
+    places = state["territories"]
+    names, last = json.loads(bytes(_numbers(places["names"]))), _made(places["last"])
+    known = _rows(places["known"], len(names), ledger.domain.fresh())
+    earlier = _answered(places["earlier"])
+    for name, made, row, answers in zip(names, last, known, earlier, strict=True):
+        ledger.territories.remember(name, Territory(row, made.time, made, answers))
+    waiting = _made(state["pending"]["made"])
+    rows = _rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
+    ledger.pending = {one.number: Experience(row, one) for one, row in zip(waiting, rows, strict=True)}
+
+
+def _settings(domain: Domain, state: State) -> DecideSettings:
+    return settings_of(domain).model_validate_json(bytes(_numbers(state["settings"])))
+
+
+def as_bytes(value: Any) -> NDArray[np.uint8]:
+    """JSON as numbers: what may be long does not belong into a manifest."""
+    return np.frombuffer(json.dumps(value, ensure_ascii=False).encode(), np.uint8)
+
+
+def _events(made: Iterable[Decided | None]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"\n".join(encode(one) for one in made if one is not None), np.uint8)
+
+
+def _made(column: Any) -> list[Decided]:
+    found = [decode(line) for line in bytes(_numbers(column)).split(b"\n") if line]
+    return [one for one in found if isinstance(one, Decided)]
+
+
+def _answers(earlier: list[Answers]) -> State:
+    """Of all territories one after the other, and how many are of each."""
+    every = [answer for answers in earlier for answer in answers]
+    return {
+        "counts": np.array([len(answers) for answers in earlier], np.int64),
+        "times": np.array([time for time, _ in every], np.float64),
+        "replies": np.frombuffer(b"\n".join(reply for _, reply in every), np.uint8),
+    }
+
+
+def _answered(state: Any) -> list[Answers]:
+    every = zip(_numbers(state["times"]).tolist(), bytes(_numbers(state["replies"])).split(b"\n"), strict=False)
+    return [tuple(islice(every, count)) for count in _numbers(state["counts"]).tolist()]
+
+
+def _columns(rows: list[Row]) -> Scene:
+    stacked = Stacked(rows)
+    return {name: stacked[name] for name in (rows[0] if rows else ())}
+
+
+def _rows(columns: Any, count: int, names: Iterable[str] | dict[str, Column]) -> list[Row]:
+    if not count:
+        return []
+    arrays = {name: _numbers(columns[name]) for name in names}
+    return [{name: column[place].copy() for name, column in arrays.items()} for place in range(count)]
+
+
+def _numbers(column: Any) -> NDArray[Any]:
+    return np.asarray(column)

@@ -1,0 +1,1 @@
+"""Training in several processes: process groups, reductions, and the sharding of rows."""

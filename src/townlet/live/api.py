@@ -1,0 +1,161 @@
+"""What a page asks for once, over HTTP: runs, worlds, maps and kept lives; and the one thing it may write, a world."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import Field
+
+from townlet.errors import TownletError
+from townlet.live.drawing import drawing
+from townlet.live.editing import edited, shipped_text
+from townlet.live.hub import House
+from townlet.live.protocol import Said
+from townlet.live.watched_run import Stand, TownStand, Unknown, run_below, stand_of
+from townlet.runs import disk
+from townlet.runs.overview import overviews
+from townlet.runs.reader import Reader
+from townlet.town.record.episode_recorder import MOMENT, Recording
+from townlet.town.world.load import shipped
+from townlet.town.world.tables import World
+from townlet.web.shared import Shared
+
+NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
+SPARK: Final = 60  # points of a sparkline
+FRESH: Final = 2.0  # seconds that an answer about what changes is good for everybody
+
+
+class NewWorld(Said):
+    """A world to be saved."""
+
+    name: str = Field(min_length=1, max_length=40)
+    text: str = Field(min_length=1, max_length=120_000)
+
+
+def questions(house: House, worlds: Path) -> APIRouter:
+    """The routes; new worlds are written into the folder `worlds`."""
+    ask = APIRouter(prefix="/api")
+    listed: Shared[list[dict[str, Any]]] = Shared(FRESH)
+    mapped: Shared[dict[str, Any]] = Shared(FRESH)
+
+    @ask.get("/runs")
+    def runs() -> list[dict[str, Any]]:
+        """All runs, newest first."""
+        return listed.get("runs", lambda: _runs(house.root))
+
+    @ask.get("/runs/{name}")
+    def about(name: str) -> dict[str, Any]:
+        """One run: of a town its world as it is drawn and as it is written, and the lives it kept."""
+        return _about(stand_of(run_below(house.root, name)))
+
+    @ask.get("/runs/{name}/maps")
+    def maps(name: str) -> dict[str, Any]:
+        """Where agents were, what was new to them, which place followed which, and what they died of."""
+        return mapped.get(name, lambda: _maps(stand_of(run_below(house.root, name))))
+
+    @ask.get("/runs/{name}/recordings/{number}.csv")
+    def recording(name: str, number: int) -> Response:
+        """A life that was kept, one line for each step."""
+        stand = stand_of(run_below(house.root, name)).town()
+        life = stand.recorded(number)
+        told = f'attachment; filename="{name}-{number}.csv"'
+        return PlainTextResponse(
+            as_csv(stand.world, life.recording), media_type="text/csv", headers={"Content-Disposition": told}
+        )
+
+    @ask.get("/worlds")
+    def known() -> list[str]:
+        """The shipped worlds."""
+        return list(shipped())
+
+    @ask.get("/worlds/{name}")
+    def text_of(name: str) -> Response:
+        """The text of a shipped world."""
+        if name not in shipped():
+            raise Unknown(f"there is no world '{name[:40]}'", "the list of worlds names all of them")
+        return PlainTextResponse(shipped_text(name))
+
+    @ask.post("/worlds")
+    def save(asked: NewWorld) -> dict[str, str]:
+        """Write a new world; one that is there, shipped or not, stays as it is."""
+        return {"file": _save(worlds, asked)}
+
+    return ask
+
+
+def _runs(root: Path) -> list[dict[str, Any]]:
+    hidden = ("path",)  # a page need not know where on the disk they lie
+    told = [{**o.as_json(), "scores": o.scores[-SPARK:], "random": o.random} for o in overviews(root)]
+    return [{key: value for key, value in one.items() if key not in hidden} for one in told]
+
+
+def _about(stand: Stand) -> dict[str, Any]:
+    """What does not change while one looks."""
+    recipe, arena = stand.loaded.recipe, stand.loaded.arena
+    if not isinstance(stand, TownStand):
+        threshold = recipe.reward_threshold or arena.threshold
+        return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": arena.limit, "recordings": []}
+    file = stand.run.worlds / "training.yaml"
+    text = file.read_text("utf-8") if file.is_file() else ""
+    return {"kind": "town", "world": drawing(stand.world), "text": text, "recordings": stand.recordings()}
+
+
+def _maps(stand: Stand) -> dict[str, Any]:
+    """Of all of training; where there is no town, only how episodes ended."""
+    if not stand.run.metrics_file.exists():
+        return {"visits": [], "novelty": None, "transitions": [], "causes": {}}
+    with Reader(stand.run.metrics_file) as store:
+        visits = store.totals("cell_visits", ("cell",))
+        last = store.read("cell_visits", ("env_steps",), last=1)["env_steps"]
+        newest = (
+            store.read("cell_visits", ("cell", "novelty"), since=last[0] - 1) if last else {"cell": [], "novelty": []}
+        )
+        ways = store.totals("affordance_transitions", ("from", "to"))
+        deaths = store.read("episode_intervals", ("causes",))["causes"]
+    cells = int(stand.world.tables.next_cell.shape[1]) if isinstance(stand, TownStand) else 0
+    novelty = dict(zip(newest["cell"], newest["novelty"], strict=True))
+    known = [value for value in novelty.values() if value is not None]
+    return {
+        "visits": [visits.get((cell,), 0) for cell in range(cells)],
+        "novelty": [novelty.get(cell) for cell in range(cells)] if known else None,
+        "transitions": [[*way, count] for way, count in ways.items()],
+        "causes": sum((Counter(part) for part in deaths if part), Counter()),
+    }
+
+
+def as_csv(world: World, r: Recording) -> str:
+    """A life as a table: the moment, the step that led to it, and every meter."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    outputs, parts = [f"output_{a}" for a in world.actions], [f"reward_{c}" for c in world.rewards]
+    table.writerow([*MOMENT, "action", "reward", *parts, *outputs, *world.meters])
+    for at in range(len(r) + 1):
+        led: list[Any] = [""] * (2 + len(parts) + len(outputs))
+        if at:
+            step = at - 1
+            led = [world.actions[int(r.actions[step])], float(r.reward[step])]
+            led += [*r.components[step].tolist(), *r.outputs[step].tolist()]
+        table.writerow([*(int(getattr(r, name)[at]) for name in MOMENT), *led, *r.meters[at].tolist()])
+    return out.getvalue()
+
+
+def _save(folder: Path, asked: NewWorld) -> str:
+    if not NAME.fullmatch(asked.name):
+        raise TownletError(f"'{asked.name[:40]}' is no name for a world", "use small letters, digits and dashes")
+    if asked.name in shipped():
+        raise TownletError(f"'{asked.name}' is a shipped world and stays as it is", "choose another name")
+    edited(asked.text)  # a world with mistakes is not worth a file
+    path = folder / f"{asked.name}.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        disk.write_new(path, asked.text.encode())
+    except FileExistsError:
+        raise TownletError(f"{path.name} is there already", "choose another name") from None
+    return str(path)

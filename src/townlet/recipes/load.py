@@ -1,0 +1,256 @@
+"""From ENV:VARIANT and `key=value` to a checked recipe with its worlds: find, merge, check shape, check sense."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from townlet.agents import registry
+from townlet.config import user_code
+from townlet.config.check import build, mend
+from townlet.config.json_schema import json_schema
+from townlet.config.overrides import apply
+from townlet.config.yaml import Node
+from townlet.errors import Mark, Mistake, Mistakes, TownletError, nearest
+from townlet.gym.spec import EnvSpec
+from townlet.recipes.catalogue import ANY, STRUCTURE, choose, from_command_line
+from townlet.recipes.merge import overlay
+from townlet.recipes.schema import Budget, Checkpoints, Evaluation, Metrics, Recipe
+from townlet.recipes.validate import check, unused
+from townlet.tasks.task import Arena
+from townlet.tasks.town import TownArena
+from townlet.tasks.town_worlds import Worlds, load_worlds
+from townlet.town.world.schema import WorldSpec
+
+# Where a mapping needs a name and has a usual one, so that `explore.choose.end=.05` need not repeat it.
+USUAL: Final = {"network": "mlp", "explore.choose": "epsilon", "explore.weight": "fixed"}
+SHORT: Final = ("env_steps", "minutes")  # of the budget: what people change most needs no home on the command line
+HOMES: Final[dict[str, type[BaseModel]]] = {
+    "budget": Budget,
+    "evaluation": Evaluation,
+    "checkpoints": Checkpoints,
+    "metrics": Metrics,
+    "change": WorldSpec,
+    "gym": EnvSpec,
+}
+ELSEWHERE: Final = {"n_envs": "rows", "num_envs": "rows"}  # what others call a key of the recipe itself
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A recipe ready to be built, with the place of every value."""
+
+    asked: str
+    overrides: tuple[str, ...]
+    recipe: Recipe
+    node: Node
+    arena: Arena
+    notes: tuple[str, ...] = ()  # sentences that whoever uses it should see
+
+    @property
+    def worlds(self) -> Worlds:
+        """Of a town; all else has none, and whoever asks is told."""
+        if not isinstance(self.arena, TownArena):
+            raise TownletError(f"{self.recipe.env} is not a town", "this works for runs in towns only")
+        return self.arena.worlds
+
+
+def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) -> Loaded:
+    """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with changes; raises Mistakes, all at once.
+
+    `kept` are its worlds where somebody has them already.
+    """
+    node = merged(asked, overrides)
+    _register_agent(node)
+    node, found = _without_strays(node)
+    try:
+        recipe = build(Recipe, node, STRUCTURE)
+    except Mistakes as error:
+        found += error.mistakes
+        rest = mend(Recipe, node)
+        raise Mistakes([*found, *(_check(*rest, kept, _changed_parts(node, rest[1]))[0] if rest else ())]) from None
+    more, arena = _check(recipe, node, kept)
+    if found or more or arena is None:
+        raise Mistakes([*found, *more])
+    settled, notes = with_threshold(recipe, arena, node), tuple(unused(recipe, node))
+    return Loaded(asked, tuple(overrides), settled, node, arena, notes)
+
+
+def _register_agent(node: Node) -> None:
+    """Run the file that registers the recipe's agent, where it names one and that is allowed; raises Mistakes."""
+    agent = node.child("agent")
+    name, file = (part.value if agent and (part := agent.child(key)) else None for key in ("name", "file"))
+    if isinstance(file, str):
+        try:
+            user_code.run(file)
+        except TownletError as error:
+            raise Mistakes(Mistake(m.what, m.fix, node.where("agent", "file")) for m in error.mistakes) from error
+    if isinstance(name, str) and (why := registry.broken(name)):
+        raise Mistakes([Mistake(f"the agent '{name}' cannot be used", why, node.where("agent", "name"))])
+
+
+def _changed_parts(node: Node, mended: Node) -> set[str]:
+    """The parts of which something wrong was taken out: what is odd about them now is no mistake of the user's."""
+    return {key for key, below in node.plain().items() if below != mended.plain().get(key)}
+
+
+def merged(asked: str, overrides: Sequence[str] = ()) -> Node:
+    """All layers of a recipe as one tree, before anything is checked."""
+    usual = apply(Node({}, Mark("default")), [f"{path}.name={name}" for path, name in USUAL.items()])
+    choice, said = choose(asked), command_line(overrides)
+    tree = reduce(overlay, (_from(usual, Mark("default")), *choice.layers, *said))
+    return Node(tree.value, choice.file.own.mark)
+
+
+def command_line(overrides: Sequence[str]) -> list[Node]:
+    """`key=value` as one layer, in which order does not matter for names: `agent.lr=1e-3 agent=NAME` keeps the lr."""
+    found: list[Mistake] = []
+    layers: list[Node] = []
+    for override in overrides:
+        try:
+            home = "budget." if override.partition("=")[0].strip() in SHORT else ""
+            layers.append(from_command_line(apply(Node({}, Mark("command line")), [home + override.lstrip()])))
+        except Mistakes as error:
+            found += error.mistakes
+    if found:
+        raise Mistakes(found)
+    return [reduce(overlay, layers)] if layers else []
+
+
+def _from(node: Node, mark: Mark) -> Node:
+    """The same tree as if all of it stood at one place."""
+    if isinstance(node.value, dict):
+        return Node({key: _from(below, mark) for key, below in node.value.items()}, mark, mark)
+    return Node(node.value, mark, mark)
+
+
+def _check(
+    recipe: Recipe, node: Node, kept: Worlds | None, mended: Collection[str] = ()
+) -> tuple[list[Mistake], Arena | None]:
+    """What is wrong with the arena and with how the parts go together; nothing is said of `mended` parts."""
+    try:
+        arena = _arena(recipe, node, kept)
+    except Mistakes as error:
+        return [*check(recipe, node, None, mended), *error.mistakes], None
+    return check(recipe, node, arena, mended), arena
+
+
+def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
+    """Where the recipe trains; raises Mistakes."""
+    if recipe.gym is None:
+        return TownArena(kept or load_worlds(recipe, node))
+    from townlet.gym.make import without_voids  # loads Gymnasium, which towns do without
+    from townlet.tasks.gym import GymArena
+
+    if recipe.env == ANY:
+        fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
+        raise Mistakes([Mistake(f"{ANY} is no environment, these are settings for any", fix, node.where("env"))])
+    try:
+        spec = without_voids(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
+        arena = GymArena(recipe.env, spec, recipe.reward_threshold)
+        arena.look()
+    except TownletError as error:
+        found = [Mistake(m.what, m.fix, m.where or _made_of(m, node)) for m in error.mistakes]
+        raise Mistakes(found) from None
+    return arena
+
+
+def _made_of(mistake: Mistake, node: Node) -> Mark:
+    """Where what cannot be made was written: at the key of `gym` that is spoken of, else at the environment's id."""
+    gym, told = node.child("gym"), f"{mistake.what} {mistake.fix}"
+    keys = gym.value if gym is not None and isinstance(gym.value, dict) else ()
+    typed = (key for key in keys if node.where("gym", key).source.startswith("command line"))
+    key = next((key for key in keys if key.removesuffix("s") in told), next(typed, None))
+    return node.where("gym", key) if key else node.where("env")
+
+
+def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
+    """The recipe with the number that `true` stands for in its budget; raises Mistakes where there is none."""
+    keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
+    if not keys:
+        return recipe
+    if (number := arena.threshold) is None:
+        what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
+        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
+    if recipe.metric != "return":
+        what, fix = f"true stands for a return, and evaluation.metric is {recipe.metric}", "write the number to reach"
+        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
+    budget = recipe.budget.model_copy(update=dict.fromkeys(keys, number))
+    return recipe.model_copy(update={"budget": budget})
+
+
+def _without_strays(node: Node) -> tuple[Node, list[Mistake]]:
+    """The tree less the keys that belong elsewhere, and where each belongs."""
+    found: list[Mistake] = []
+    own = [*Recipe.model_fields, *STRUCTURE]
+    homes = {home: list(model.model_fields) for home, model in HOMES.items()} | {"agent": _agent_keys(node)}
+    for key in node.value if isinstance(node.value, dict) else ():
+        if key in own:
+            continue
+        if key in ELSEWHERE:
+            found.append(Mistake(f"unknown key '{key}'", f"did you mean '{ELSEWHERE[key]}'?", node.where(key)))
+            node = node.without(key)
+            continue
+        exact = next((home for home, keys in homes.items() if key in keys), None)
+        words = [(home, k) for home, keys in homes.items() for k in keys if key in k.split("_")]
+        near = words or [
+            (home, k) for home, keys in homes.items() if (k := nearest(key, keys)) and not nearest(key, own)
+        ]
+        if exact or near:
+            home, meant = (exact, key) if exact else near[0]
+            fix = _meant(node.where(key), key, home, meant)
+            found.append(Mistake(f"'{key}' is not a key of the recipe itself", fix, node.where(key)))
+            node = node.without(key)
+    return node, found
+
+
+def _meant(where: Mark, key: str, home: str, meant: str) -> str:
+    """What to write instead: on the command line the whole word, ready to be copied."""
+    path, equals, text = where.source.removeprefix("command line: ").partition("=")
+    if where.line or not equals:
+        return f"write it in `{home}`" if key == meant else f"did you mean '{meant}' in `{home}`?"
+    return f"did you mean {home}.{meant}{path.strip().removeprefix(key)}={text}?"
+
+
+def _agent_keys(node: Node) -> list[str]:
+    """The settings of the chosen agent, or of all agents when none is."""
+    agent = node.child("agent")
+    name = agent.child("name") if agent else None
+    models = [entry.settings for entry in registry.entries() if name is None or entry.name == name.value]
+    return list(dict.fromkeys(key for model in models for key in model.model_fields))
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of a recipe's file, for editors."""
+    recipe = {"$ref": "#"}  # a variant may have every key that the file itself may have
+    extra = {
+        "extends": {
+            "type": "string",
+            "description": "What to change: of a file another recipe, of a variant VARIANT or ENV:VARIANT.",
+        },
+        "default": {"type": "string", "description": "The variant that the file's name alone stands for."},
+        "variants": {
+            "type": "object",
+            "additionalProperties": recipe,
+            "description": "One block per variant; ENV:VARIANT picks it. It is laid over the keys of the file.",
+        },
+    }
+    found: dict[str, Any] = _with_bare_words(json_schema(Recipe, extra))
+    return found
+
+
+def _with_bare_words(schema: Any) -> Any:
+    """The same schema in which a part that is chosen by name may be the name alone."""
+    if isinstance(schema, list):
+        return [_with_bare_words(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: _with_bare_words(part) for key, part in schema.items()}
+    if "discriminator" in schema and "oneOf" in schema:
+        names = schema.pop("discriminator")["mapping"]
+        schema["anyOf"] = [{"enum": list(names)}, *schema.pop("oneOf")]
+    return schema

@@ -1,0 +1,110 @@
+"""A state's tree as one flat table of leaves and back: names joined with "/", in the same order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from townlet.errors import TownletError
+from townlet.interfaces.state import State
+from townlet.runs.strict_json import MAX_DIGITS
+
+MAX_DEPTH: Final = 32
+_TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # leaves room for the sign
+
+
+def flatten(state: State) -> dict[str, Any]:
+    """Every leaf by its path: tensors on the CPU, contiguous; or plain JSON. An empty mapping is a leaf too."""
+    return dict(_leaves(state, (), 0))
+
+
+def unflatten(leaves: Mapping[str, Any]) -> State:
+    """The tree of the leaves. A name cannot be both a leaf and a branch."""
+    state: State = {}
+    branches: dict[tuple[str, ...], State] = {(): state}
+    for name, leaf in leaves.items():
+        parts = tuple(part.replace("%2F", "/").replace("%25", "%") for part in name.split("/"))
+        if len(parts) > MAX_DEPTH:
+            raise _unfit(name, f"lies deeper than {MAX_DEPTH} levels")
+        for depth in range(1, len(parts)):
+            stem = parts[:depth]
+            if stem not in branches:
+                if stem[-1] in branches[stem[:-1]]:
+                    raise _unfit(name, "lies below a value")
+                branches[stem] = branches[stem[:-1]][stem[-1]] = {}
+        home = branches[parts[:-1]]
+        if parts[-1] in home:
+            raise _unfit(name, "stands there twice")
+        home[parts[-1]] = leaf
+    return state
+
+
+def _leaves(value: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, Any]]:
+    name = "/".join(path)
+    if isinstance(value, Mapping) and (value or not path):
+        if depth == MAX_DEPTH:
+            raise _unfit(name, f"is nested deeper than {MAX_DEPTH} levels")
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, _key(key, name)), depth + 1)
+    elif isinstance(value, Tensor | np.ndarray | np.generic):
+        yield name, _tensor(value, name)
+    else:
+        yield name, plain(value, name, depth)
+
+
+def _key(key: Any, name: str) -> str:
+    """A key as one part of a path: a "/" of its own is escaped."""
+    if not isinstance(key, str):
+        raise _unfit(f"{name}/{key!r}", "has a name that is not text")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise _unfit(f"{name}/{key!r}", "has a name that is not text") from None
+    return key.replace("%", "%25").replace("/", "%2F")
+
+
+def _tensor(value: Tensor | np.ndarray[Any, Any] | np.generic, name: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        array = np.asarray(value)
+        native = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])  # torch warns of read-only memory
+        try:
+            value = torch.from_numpy(native.reshape(array.shape))
+        except TypeError:
+            raise _unfit(name, f"is an array of {array.dtype}") from None
+    if value.is_sparse or value.is_quantized:
+        raise _unfit(name, "is not a dense tensor")
+    return value.detach().to("cpu").contiguous()
+
+
+def plain(value: Any, name: str, depth: int = 0) -> Any:
+    """A JSON value that reads back as it was written (tuples become lists)."""
+    if depth > MAX_DEPTH:
+        raise _unfit(name, f"is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= _TOO_LARGE:
+            raise _unfit(name, "is a whole number that is too large")
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise _unfit(name, f"is {value}")
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [plain(item, name, depth + 1) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(item, name, depth + 1) for key, item in value.items()}
+    raise _unfit(name, f"is a {type(value).__name__}")
+
+
+def _unfit(name: str, why: str) -> TownletError:
+    return TownletError(
+        f"the part '{name}' of the state {why}", "keep tensors, arrays, finite numbers, texts, None and lists by name"
+    )

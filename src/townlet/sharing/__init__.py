@@ -1,0 +1,1 @@
+"""Trained policies for others: published folders with a model card, and exports as safetensors or ONNX."""

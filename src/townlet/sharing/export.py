@@ -1,0 +1,227 @@
+"""The part of a run that acts, as one file that another program can use: safetensors or ONNX."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from townlet.agents.registry import entry
+from townlet.errors import TownletError
+from townlet.interfaces.layout import Layout
+from townlet.interfaces.vec_env import Continuous
+from townlet.runs.disk import replace_file
+from townlet.train.policies import TrainedPolicy, as_tensors, scaled
+
+if TYPE_CHECKING:
+    import onnx
+
+    from townlet.gym.wrappers.stage import Scaling
+
+Format = Literal["safetensors", "onnx"]
+VERSION: Final = "1"
+LOWEST: Final = torch.finfo(torch.float32).min  # of an invalid action; ONNX runtimes differ about infinity
+# What a network gives beside the action, by what its outputs are.
+OUTPUTS: Final = {
+    "values": ("values",),
+    "logits": ("logits",),
+    "binary": ("logits",),
+    "continuous": ("means", "deviations"),
+}
+TAKE: Final = {
+    "values": "one for each of `actions`: take the valid action with the highest.",
+    "logits": "one for each of `actions`: take the valid action with the highest.",
+    "binary": "logits, one for each of `actions`: an action is 1 where its logit is above 0.",
+    "continuous": "means of `actions`, then their log standard deviations: take the means, clipped to `bounds`.",
+}
+SCALED: Final = " First subtract `centre` from each number, divide by `spread` and cut off beyond ± `limit`."
+TENSORS: Final = """\
+The network of an agent trained by Townlet. Tensors have the names of the modules in townlet.nets; `network` and
+`agent` say how these are put together. Concatenate the blocks of `observation` in their order, as float32.{scaled} \
+Outputs ({outputs}): {take}"""
+GRAPH: Final = """\
+An agent trained by Townlet. Inputs: obs [rows, {size}] float32, the blocks of `observation` one after the other, as \
+the environment gives them{mask}{memory}. Outputs: {action}; {outputs}{after}."""
+MASK: Final = "; mask [rows, {count}] bool, true where an action makes sense, all of them when it is left out"
+ACTION: Final = {
+    "values": "action [rows] int64, a place in `actions`",
+    "logits": "action [rows] int64, a place in `actions`",
+    "binary": "action [rows, {count}] int64, each 0 or 1",
+    "continuous": "action [rows, {count}] float32, within `bounds`",
+}
+
+
+def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path:
+    """Write the policy into a file, by default beside the run's own; gives its path."""
+    makers: dict[str, Callable[[TrainedPolicy], bytes]] = {"safetensors": as_safetensors, "onnx": as_onnx}
+    if form not in makers:
+        raise TownletError(f"there is no format '{form}'", f"known: {', '.join(get_args(Format))}")
+    path = to or trained.run.path / f"policy.{form}"
+    if not path.parent.is_dir():
+        raise TownletError(f"there is no folder {path.parent}", "make it first, or write elsewhere with --to")
+    replace_file(path, makers[form](trained))
+    return path
+
+
+def describe(trained: TrainedPolicy, layout: Layout) -> dict[str, str]:
+    """What another program must know, as texts; all but plain words are JSON. `layout` is what it is to give."""
+    recipe, actions = trained.loaded.recipe, trained.actions
+    blocks = [
+        {"name": b.name, "start": b.start, "shape": b.shape, "low": _finite(b.low), "high": _finite(b.high),
+         "kind": b.kind}
+        for b in layout
+    ]  # fmt: skip
+    agent: dict[str, Any] = {"name": recipe.agent.name}
+    agent |= {key: getattr(recipe.agent, key) for key in entry(recipe.agent.name).exported}
+    facts: dict[str, Any] = {
+        "observation": blocks,
+        "actions": actions.names,
+        "network": recipe.network.model_dump(mode="json"),
+        "agent": agent,
+        "hidden": trained.hidden,
+        "env_steps": trained.env_steps,
+        "score": trained.info.get("score"),
+    }
+    if isinstance(actions, Continuous):
+        facts["bounds"] = {"low": actions.low, "high": actions.high}
+    words = {
+        "format": "townlet-policy",
+        "version": VERSION,
+        "outputs": trained.kind,
+        "recipe": recipe.title,
+        "run": trained.run.name,
+        "world" if recipe.gym is None else "env": trained.loaded.arena.name,
+        "interface": trained.loaded.arena.interface,
+    }
+    return words | {name: json.dumps(value, allow_nan=False) for name, value in facts.items()}
+
+
+def _finite(bound: float) -> float | None:
+    """A bound, or nothing where there is none: JSON knows no infinity."""
+    return bound if math.isfinite(bound) else None
+
+
+def as_safetensors(trained: TrainedPolicy) -> bytes:
+    """Tensors by name, and what they mean as metadata."""
+    raw = trained.loaded.arena.raw()
+    readme = TENSORS.format(outputs=trained.kind, take=TAKE[trained.kind], scaled=SCALED if raw.scaling else "")
+    about = {"readme": readme, **describe(trained, raw.layout)}
+    if raw.scaling:
+        parts = raw.scaling._asdict().items()
+        about |= {name: json.dumps([_finite(float(number)) for number in part]) for name, part in parts}
+    weights = {name: value.contiguous() for name, value in trained.network.state_dict().items()}
+    return save(weights, metadata=about)
+
+
+class GreedyStep(nn.Module):
+    """One greedy step: obs [N, D], mask [N, K] → action [N] or [N, A], and what stood behind it.
+
+    Only discrete actions take a mask. With memory it takes hidden [N, H] last, and gives the next.
+    """
+
+    def __init__(self, trained: TrainedPolicy, scaling: Scaling | None) -> None:
+        super().__init__()
+        self.network, self.kind, self.remembers = trained.network, trained.kind, trained.hidden > 0
+        self.scaling = as_tensors(scaling)
+        actions = trained.actions
+        if isinstance(actions, Continuous):
+            self.low, self.high = torch.tensor(actions.low), torch.tensor(actions.high)
+
+    def forward(self, obs: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        obs = scaled(obs, self.scaling)
+        before = rest[-1] if self.remembers else obs.new_zeros((obs.shape[0], 0))
+        outputs, after = self.network(obs, before)
+        found = self._chosen(outputs, rest[0] if self.kind in ("values", "logits") else None)
+        return (*found, after) if self.remembers else found
+
+    def _chosen(self, outputs: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        if mask is not None:
+            return torch.where(mask, outputs, LOWEST).argmax(-1), outputs
+        if self.kind == "binary":
+            return (outputs > 0).long(), outputs
+        means, log_std = outputs.chunk(2, -1)
+        return torch.minimum(torch.maximum(means, self.low), self.high), means, log_std.exp()
+
+
+def as_onnx(trained: TrainedPolicy) -> bytes:
+    """A graph of one greedy step for any number of rows, from raw observations; the mask may be left out."""
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
+    memory, raw = trained.hidden, trained.loaded.arena.raw()
+    rows = torch.export.Dim("rows", min=1)
+    inputs = {"obs": torch.zeros(2, raw.layout.size)}
+    if choices := trained.actions.choices:
+        inputs["mask"] = torch.ones(2, choices, dtype=torch.bool)
+    if memory:
+        inputs["hidden"] = torch.zeros(2, memory)
+    each = {0: rows}
+    others = {"rest": tuple(each for _ in list(inputs)[1:])} if len(inputs) > 1 else {}
+    with _quiet():
+        try:
+            program = torch.onnx.export(
+                GreedyStep(trained, raw.scaling).eval(),
+                tuple(inputs.values()),
+                input_names=list(inputs),
+                output_names=["action", *OUTPUTS[trained.kind], *(["next_hidden"] if memory else [])],
+                dynamic_shapes={"obs": each, **others},
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError:  # an operation that ONNX does not have
+            name = trained.loaded.recipe.network.name
+            raise TownletError(f"the network '{name}' cannot be written as ONNX", "use --format safetensors") from None
+        assert program is not None
+        return _finished(program.model_proto, trained, raw.layout)
+
+
+def _finished(model: onnx.ModelProto, trained: TrainedPolicy, layout: Layout) -> bytes:
+    """The graph with a mask that may be left out, and with what another program must know."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    choices, memory, count = trained.actions.choices, trained.hidden, trained.actions.n
+    if choices:
+        # An input that has a value of its own is optional; one line of it stands for all rows.
+        mask = next(entry for entry in model.graph.input if entry.name == "mask")
+        mask.type.tensor_type.shape.dim[0].dim_param = "mask_rows"
+        every = torch.ones(1, choices, dtype=torch.bool).numpy()
+        model.graph.initializer.append(numpy_helper.from_array(every, "mask"))
+    readme = GRAPH.format(
+        size=layout.size,
+        mask=MASK.format(count=choices) if choices else "",
+        action=ACTION[trained.kind].format(count=count),
+        outputs=", ".join(f"{name} [rows, {count}]" for name in OUTPUTS[trained.kind]),
+        memory=f"; hidden [rows, {memory}] float32, zeros at the start of an episode" if memory else "",
+        after=f"; next_hidden [rows, {memory}], the hidden of the next step" if memory else "",
+    )
+    model.doc_string = readme
+    helper.set_model_props(model, {"readme": readme, **describe(trained, layout)})
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's own warnings and log lines: they speak to its authors."""
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "onnxscript", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,1 +1,0 @@
-"""The CPU engine: the rule book compiled by Numba, row by row, into arrays shared with NumPy and torch."""

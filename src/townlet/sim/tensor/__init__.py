@@ -1,1 +1,0 @@
-"""The tensor engine: the rule book on torch, all rows at once, eager or as one compiled graph."""

@@ -1,0 +1,112 @@
+"""A Gymnasium environment to be watched: one row and its player, episode after episode."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from townlet.errors import TownletError
+from townlet.gym import half_blocks
+from townlet.interfaces.show import Words
+from townlet.interfaces.vec_env import Discrete
+from townlet.tasks.evaluation import TIME, Acting
+from townlet.tasks.gym_metrics import OVER
+from townlet.tasks.gym_rollout import Rollout
+from townlet.tasks.gym_summary import figure
+
+if TYPE_CHECKING:
+    from townlet.tasks.gym import GymArena
+
+Mode = Literal["rgb_array", "ansi"]
+
+
+class GymShow:
+    """One player in a row of its own, see `townlet.interfaces.show.Show`; each episode has the next seed."""
+
+    words = Words("episode", "best")
+
+    def __init__(
+        self,
+        arena: GymArena,
+        player: Acting,
+        seed: int,
+        mode: Mode | None,
+        *,
+        greedy: bool = True,
+        device: str = "cpu",
+    ) -> None:
+        if mode is not None and mode not in arena.looks.modes:
+            raise TownletError(f"{arena.name} draws no pictures", "leave out what needs them")
+        self.arena, self.rate, self._player, self._greedy, self._seed = arena, arena.looks.rate, player, greedy, seed
+        self._env = arena.stage(1, device, mode)
+        self.rollout = self._begun()
+
+    def _begun(self) -> Rollout:
+        return Rollout(self._env, self._seed, self._player, greedy=self._greedy, keep=False)
+
+    @property
+    def age(self) -> int:
+        """Steps made."""
+        return self.rollout.steps
+
+    @property
+    def score(self) -> float:
+        """What was won."""
+        return self.rollout.reward
+
+    @property
+    def over(self) -> str:
+        """How the episode ended."""
+        return OVER if self.rollout.terminated else TIME if self.rollout.truncated else ""
+
+    def told(self) -> str:
+        """What was won, and in how many steps."""
+        return f"{figure(self.rollout.reward)} in {self.rollout.steps} steps"
+
+    def step(self, action: int | None = None) -> None:
+        """One step of the player, or of a person who chose this action."""
+        self.rollout.step(None if action is None else torch.tensor([action]))
+
+    def begin(self) -> None:
+        """The next episode."""
+        self._seed += 1
+        self.rollout = self._begun()
+
+    @property
+    def led(self) -> str:
+        """The action that led to this moment, in words."""
+        led = self.rollout.moments[-1].led
+        if led is None:
+            return ""
+        actions = self.arena.actions
+        if isinstance(actions, Discrete):
+            return actions.names[int(led.action)]
+        return " ".join(f"{name} {number:.2f}" for name, number in zip(actions.names, led.action.tolist(), strict=True))
+
+    def text(self, columns: int, lines: int, colour: bool) -> str:
+        """What the environment writes, or its picture in half blocks, and what was done and won."""
+        seen, drawn = self.rollout.moments[-1].frame, ""
+        if isinstance(seen, str):
+            drawn = seen if colour else _plain(seen)
+        elif seen is not None and colour:
+            drawn = half_blocks.frame(seen, columns, lines - 1)
+        said = f"step {self.age}  return {figure(self.rollout.reward)}  {self.led}".rstrip()
+        return "\n".join(part for part in (drawn.strip("\n"), said) if part)
+
+    def picture(self) -> NDArray[np.uint8] | None:
+        """What the environment draws."""
+        seen = self.rollout.moments[-1].frame
+        return seen if isinstance(seen, np.ndarray) else None
+
+    def close(self) -> None:
+        """Give back the environment."""
+        self._env.close()
+
+
+def _plain(text: str) -> str:
+    """Text without control codes; what they put on a coloured ground, as the place of the agent, is in brackets."""
+    return re.sub(r"\x1b\[[\d;]*m", "", re.sub(r"\x1b\[[\d;]*4[0-7]m(.*?)\x1b\[0m", r"[\1]", text))

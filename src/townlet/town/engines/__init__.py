@@ -1,0 +1,1 @@
+"""Engines that run the rule book: Numba on the CPU, torch on any device."""

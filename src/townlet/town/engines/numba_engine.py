@@ -1,0 +1,226 @@
+"""The CPU engine: N rows in arrays, stepped by Numba kernels on one thread or several."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.errors import TownletError
+from townlet.town.engines import numba_kernel
+from townlet.town.engines.numba_tables import Handle
+from townlet.town.exploring_starts import SHARE, StartsSpec, start_table
+from townlet.town.scene import Scene
+from townlet.town.state import (
+    FIELDS,
+    State,
+    check_actions,
+    check_settings,
+    check_state,
+    choose_rows,
+    fresh,
+    nothing_used,
+    places_of,
+    record,
+)
+from townlet.town.view import scene_of
+from townlet.town.world.tables import World
+
+ROWS_PER_THREAD = 4096  # below this a second thread costs more than it brings
+
+
+class NumbaEngine:
+    """A town of N rows on the CPU. All arrays are written in place and reused at every step."""
+
+    name = "numba"
+
+    def __init__(
+        self,
+        world: World,
+        rows: int,
+        *,
+        autoreset: bool = True,
+        threads: int | None = None,
+        starts: StartsSpec | None = None,
+    ) -> None:
+        self.world, self.rows, self.autoreset = world, rows, autoreset
+        self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_of = 0  # the process that the pool's threads live in
+        self._w = Handle(world.tables)
+        self._starts = start_table(world, starts)
+        self._explores = bool(self._starts[SHARE].any())
+        self._key = 0
+        self._state = np.zeros(rows, record(len(world.meters)))
+        self._final = self._state.copy()
+        start = fresh(world, rows)
+        self._layout = (start["kind_at"], start["cell_of"])
+        self._final_kind_at: NDArray[Any] = start["kind_at"].copy() if world.tables.shuffled else start["kind_at"]
+        self._mix = start["reward_mix"]
+        self._actions = np.zeros(rows, np.int64)
+        self.used = np.zeros(0, np.int64)
+        self.obs = np.zeros((rows, world.layout.size), np.float32)
+        self.mask = np.zeros((rows, len(world.actions)), np.bool_)
+        self.reward = np.zeros(rows, np.float32)
+        self.components = np.zeros((rows, len(world.rewards)), np.float32)
+        self.terminated = np.zeros(rows, np.bool_)
+        self.truncated = np.zeros(rows, np.bool_)
+        self._call = (self._state, self._final, *self._layout, self._final_kind_at, self._w)
+        self._out = (self.obs, self.mask, self.reward, self.components, self.terminated, self.truncated)
+        bounds = np.linspace(0, rows, self.threads + 1).astype(int).tolist()
+        self._chunks = list(pairwise(bounds))
+        self.restore(start)
+
+    def reset(self, key: int) -> None:
+        """Begin episode 0 of every row in the random stream `key`."""
+        self._key = key
+        self._state["episode"] = 0
+        self._begin(np.arange(self.rows))
+
+    def reset_rows(self, rows: NDArray[np.bool_]) -> None:
+        """Begin the next episode of the chosen rows."""
+        chosen = np.flatnonzero(rows)
+        self._state["episode"][chosen] += 1
+        self._begin(chosen)
+
+    def _begin(self, rows: NDArray[np.int64]) -> None:
+        self._wake(rows)
+        for array in (self.reward, self.components, self.terminated, self.truncated):
+            array[rows] = 0
+
+    def _wake(self, rows: NDArray[np.int64]) -> None:
+        """Put rows at the first moment of the episode that they count."""
+        numba_kernel.begin_rows(self._state, *self._layout, self._w, self._key, rows, self.obs, self.mask)
+        self._explore(rows)
+
+    def _explore(self, rows: NDArray[np.int64]) -> None:
+        """Where starts are explored, let rows at the first moment of an episode begin elsewhere."""
+        if self._explores and len(rows):
+            kind_at = self._layout[0]
+            numba_kernel.explore_rows(self._state, kind_at, self._w, self._starts, self._key, rows, self.obs, self.mask)
+
+    def step(self, actions: NDArray[np.int64]) -> None:
+        """One step of every row."""
+        if actions.dtype != np.int64 or actions.shape != (self.rows,) or not actions.flags.carray:
+            check_actions(actions, self.rows)
+            self._actions[:] = actions  # another layout would be compiled anew
+            actions = self._actions
+        if self.threads == 1:
+            wrong = self._run(actions, 0, self.rows)
+        else:
+            pool = self._threads()
+            others = [pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
+            wrong = self._run(actions, *self._chunks[0])
+            for other in others:
+                other.result()
+        if wrong >= 0:
+            top = len(self.world.actions) - 1
+            raise TownletError(f"{actions[wrong]} in row {wrong} is no action", f"give whole numbers from 0 to {top}")
+        if self._explores and self.autoreset:
+            self._explore(np.flatnonzero(self.terminated | self.truncated))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """The pool of this process; a fork has none, whatever its memory says."""
+        if self._pool is None or self._pool_of != os.getpid():
+            self._pool, self._pool_of = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
+        return self._pool
+
+    def _run(self, actions: NDArray[np.int64], first: int, last: int) -> int:
+        args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, self.used, first, last)
+        return int(numba_kernel.step_rows(*args))
+
+    def watch(self, rows: int) -> None:
+        """From now on every step writes into `used` what the first rows really used."""
+        self.used = nothing_used(self.world, max(rows, len(self.used)))
+
+    def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Observation and mask, before their reset, of rows that ended in the last step."""
+        if rows is None:
+            rows = np.flatnonzero(self.terminated | self.truncated)
+        index = np.asarray(rows, np.int64)
+        if self.autoreset:
+            return self._look(self._final, self._final_kind_at, index)
+        return self._look(self._state, self._layout[0], index)
+
+    def _look(
+        self, state: NDArray[Any], kind_at: NDArray[Any], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        obs = np.empty((len(rows), self.obs.shape[1]), np.float32)
+        mask = np.empty((len(rows), self.mask.shape[1]), np.bool_)
+        numba_kernel.observe_rows(state, kind_at, self._w, rows, obs, mask)
+        return obs, mask
+
+    def final_meters(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
+        meters: NDArray[np.float32] = (self._final if self.autoreset else self._state)["meters"][rows]
+        return meters
+
+    def final_state(self, rows: NDArray[np.int64], *names: str) -> State:
+        """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
+        state, kind_at = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
+        towns = rows if self.world.tables.shuffled else rows * 0
+        return {n: places_of(kind_at[towns], self.world) if n == "cell_of" else state[n][rows] for n in names}
+
+    def peek(self, *names: str) -> State:
+        """The state as live views, one array per field; only the named ones where names are given."""
+        kind_at, cell_of = self._layout
+        others: State = {"reward_mix": self._mix, "kind_at": kind_at, "cell_of": cell_of}
+        wanted = names or ("meters", *FIELDS, *others)
+        return {name: others[name] if name in others else self._state[name] for name in wanted}
+
+    def records(self, rows: int) -> NDArray[np.void]:
+        """The first rows as records, live."""
+        return self._state[:rows]
+
+    def state(self) -> State:
+        """A copy of everything that decides what happens next."""
+        ends: State = {"terminated": self.terminated, "truncated": self.truncated, "key": np.array(self._key, np.int64)}
+        return {name: values.copy() for name, values in (self.peek() | ends).items()}
+
+    def restore(self, state: State) -> None:
+        """Take over the given fields, and show what follows from them."""
+        check_state(self.world, self.rows, state)
+        mine = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
+        for name, values in state.items():
+            if name == "key":
+                self._key = int(values)
+            else:
+                mine[name][...] = values
+        if self.autoreset:  # what those rows saw last is not part of a state
+            self.terminated[:] = self.truncated[:] = False
+        towns = mine["row"] * 0 if len(mine["kind_at"]) == 1 else np.arange(self.rows)
+        mine["here"][...] = mine["kind_at"][towns, mine["cell"]]
+        every = np.arange(self.rows)
+        numba_kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
+
+    def set(self, settings: State, rows: Any = None) -> None:
+        """Give some rows (all by default) other settings, one value for each of them."""
+        chosen = choose_rows(rows, self.rows)
+        check_settings(self.world, len(chosen), settings)
+        mine = self.peek(*settings)
+        for name, values in settings.items():
+            mine[name][chosen] = values
+        if "active" not in settings:
+            return  # nothing that is seen or allowed follows from the others
+        if self._explores:  # a life that has not begun yet begins with the meters that are now in play
+            self._wake(chosen[self._state["age"][chosen] == 0])
+        if self.world.tables.mask_unaffordable:
+            self.obs[chosen], self.mask[chosen] = self._look(self._state, self._layout[0], chosen)
+
+    def scene(self, row: int, action: int | None = None) -> Scene:
+        """One row as people see it."""
+        return scene_of(self, row, action)
+
+    def close(self) -> None:
+        """End the threads; a further step would start new ones."""
+        if self._pool is not None and self._pool_of == os.getpid():
+            self._pool.shutdown()
+        self._pool = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Threads stay where they are; a copy starts its own."""
+        return self.__dict__ | {"_pool": None}

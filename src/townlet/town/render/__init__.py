@@ -1,0 +1,1 @@
+"""A town as text for terminals and as pictures."""

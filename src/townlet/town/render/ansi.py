@@ -1,0 +1,120 @@
+"""A scene as text for a terminal: the map beside the meters, in colour with icons or in plain letters."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from rich.cells import cell_len, set_cell_size
+
+from townlet.town.render import view
+from townlet.town.scene import Scene
+
+CELL = 3  # columns of one cell: an edge and two for the icon
+BAR = 20
+BESIDE = 44  # a wider map stands above the meters
+RESET = "\x1b[0m"
+BOLD, DIM = "1", "2"
+RED, AMBER, GREEN, FAINT = "38;5;203", "38;5;214", "38;5;78", "38;5;245"
+MINE, GROUND, NIGHT = "48;5;221;38;5;16", "48;5;151;38;5;22", "48;5;60;38;5;153"
+STATES = {"critical": RED, "low": AMBER, "fine": GREEN}
+
+
+def frame(scene: Scene, colour: bool = True) -> str:
+    """The scene as lines of text; without colour also without emoji, for pipes and plain terminals."""
+    left, right = _map(scene, colour), _life(scene, colour)
+    width = max(map(_width, left))
+    if width > BESIDE:
+        return "\n".join([*left, "", *right])
+    pairs = zip_longest(left, right, fillvalue="")
+    return "\n".join((a + " " * (width - _width(a) + 3) + b).rstrip() for a, b in pairs)
+
+
+def _paint(words: str, style: str, colour: bool) -> str:
+    return f"\x1b[{style}m{words}{RESET}" if colour and style else words
+
+
+def _width(line: str) -> int:
+    """Columns on a terminal, escapes left out."""
+    return sum(cell_len(part.partition("m")[2] if n else part) for n, part in enumerate(line.split("\x1b[")))
+
+
+def _map(scene: Scene, colour: bool) -> list[str]:
+    """All boards, side by side; lines of a world of one dimension below each other."""
+    boards, kind_at = view.boards(scene), view.kinds(scene)
+    blocks = []
+    for board in boards:
+        rows = [_row(scene, row, kind_at, colour) for row in board.rows]
+        if not colour and len(boards) == 1:
+            rim = "+" + "-" * len(rows[0]) + "+"
+            rows = [rim, *(f"|{row}|" for row in rows), rim]
+        head = [set_cell_size(board.title, _width(rows[0]))] if board.title else []
+        blocks.append(head + rows)
+    if len(scene.world.size) == 1:
+        return [line for block in blocks for line in block]
+    return ["  ".join(lines) for lines in zip(*blocks, strict=True)]
+
+
+def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], colour: bool) -> str:
+    """One line of cells; without colour the agent's stands in brackets."""
+    out = []
+    for n, cell in enumerate(row):
+        edge = " " if colour else "[" if cell == scene.cell else "]" if n and row[n - 1] == scene.cell else " "
+        words = _sign(scene, kind_at[cell], colour) if cell in kind_at else _empty(scene, cell, colour)
+        out.append(_paint(edge + words, _style(scene, cell, kind_at.get(cell)), colour))
+    return "".join(out) + ("" if colour else "]" if row[-1] == scene.cell else " ")
+
+
+def _style(scene: Scene, cell: int, kind: int | None) -> str:
+    if cell == view.NOTHING:
+        return ""
+    if cell == scene.cell:
+        return MINE
+    style = NIGHT if view.darkness(scene) > 0.5 else GROUND
+    return style if kind is None or view.is_open(scene, kind) else f"{style};{DIM}"
+
+
+def _sign(scene: Scene, kind: int, colour: bool) -> str:
+    """Two columns for a place: its icon, or two letters; lower case when it is closed and there is no colour."""
+    place = scene.world.spec.affordances[kind]
+    closed = not view.is_open(scene, kind)
+    if colour and not closed and 0 < cell_len(place.icon) <= 2:
+        return set_cell_size(place.icon, 2)
+    letters = view.monogram(place.name)
+    return set_cell_size(letters.lower() if closed else letters, 2)
+
+
+def _empty(scene: Scene, cell: int, colour: bool) -> str:
+    if cell != scene.cell:
+        return "  " if cell == view.NOTHING else "· "
+    if not colour:
+        return "@ "
+    return "🙂" if view.alive(scene) else "💀"
+
+
+def _life(scene: Scene, colour: bool) -> list[str]:
+    world = scene.world
+    hour = view.time_of_day(scene)
+    head = [_paint(world.name, BOLD, colour), f"age {scene.age} of {world.spec.max_steps}", *([hour] if hour else [])]
+    lines = ["  ".join(head)]
+    for group, found in view.gauges(scene).items():
+        lines.append(_paint(group, FAINT, colour))
+        lines += [_bar(gauge, colour) for gauge in found]
+    here = view.place_here(scene)
+    lines.append(f"{view.last_action(scene)}  {scene.reward:+.2f}" + (f"  at {here}" if here else ""))
+    parts = [f"{name} {paid:+.3f}" for name, paid in view.reward_parts(scene)]
+    if len(parts) > 1:
+        lines.append(_paint("  ".join(parts), FAINT, colour))
+    if scene.ended:
+        lines.append(_paint(scene.ended, f"{BOLD};{RED}", colour))
+    return lines
+
+
+def _bar(gauge: view.Gauge, colour: bool) -> str:
+    full = round(BAR * min(1.0, max(0.0, gauge.value)))
+    if colour:
+        bar = _paint("━" * full, STATES[gauge.state], True) + _paint("━" * (BAR - full), "38;5;238", True)
+        text = _paint(f"{gauge.text:>7}", RED if gauge.state == "critical" else "", True)
+    else:
+        bar = "#" * full + "." * (BAR - full)
+        text = f"{gauge.text:>7}" + {"critical": " !!", "low": " !", "fine": ""}[gauge.state]
+    return f"{set_cell_size(gauge.name, 11)}{bar}{text}"

@@ -1,0 +1,72 @@
+"""A town to be watched: one row and its player, life after life."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.interfaces.show import Words
+from townlet.town.engines.engine import make_engine
+from townlet.town.planner import Player
+from townlet.town.render import ansi
+from townlet.town.world.tables import World
+
+RATE: Final = 10  # steps a second
+
+
+class TownShow:
+    """One player in a town of its own; see `townlet.interfaces.show.Show`."""
+
+    words = Words("life", "longest")
+
+    def __init__(self, world: World, player: Player, seed: int, rate: int = RATE) -> None:
+        self.world, self.player, self.rate = world, player, rate
+        self.engine = make_engine(world, 1, autoreset=False)
+        self.engine.reset(seed)
+        self.scene = self.engine.scene(0)
+
+    @property
+    def age(self) -> int:
+        """Steps lived."""
+        return self.scene.age
+
+    @property
+    def score(self) -> float:
+        """Steps lived."""
+        return self.scene.age
+
+    @property
+    def over(self) -> str:
+        """How the life ended."""
+        return self.scene.ended
+
+    def told(self) -> str:
+        """Steps lived, in words."""
+        return f"{self.scene.age} steps"
+
+    def step(self, action: int | None = None) -> None:
+        """One step of the player, or of a person who chose this action."""
+        chosen = self.player.act(self.engine) if action is None else np.array([action], np.int64)
+        self.engine.step(chosen)
+        self.scene = self.engine.scene(0, int(chosen[0]))
+
+    def begin(self) -> None:
+        """The next life of the same stream."""
+        self.engine.reset_rows(np.ones(1, np.bool_))
+        self.scene = self.engine.scene(0)
+
+    def text(self, columns: int, lines: int, colour: bool) -> str:
+        """The map beside the meters; it has a size of its own."""
+        return ansi.frame(self.scene, colour=colour)
+
+    def picture(self) -> NDArray[np.uint8]:
+        """The town and the life in it."""
+        from townlet.town.render import picture
+
+        return picture.frame(self.scene)
+
+    def close(self) -> None:
+        """Give back the engine."""
+        self.engine.close()

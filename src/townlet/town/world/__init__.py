@@ -1,0 +1,1 @@
+"""Worlds as YAML: schema, inheritance, validation, and compilation into the tables that the engines read."""

@@ -1,0 +1,223 @@
+"""From a checked world to tables: every number the rules read, rounded once to float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from townlet.interfaces.layout import Layout
+from townlet.town.world import grid
+from townlet.town.world.hashes import content_hash, interface_hash
+from townlet.town.world.observation import blocks, clock_encoding, layout, window_side
+from townlet.town.world.schema import Bonus, Milestone, Potential, Proximity, Survival, Vitality, WorldSpec
+from townlet.town.world.sessions import cures, is_open, session
+from townlet.town.world.tables import BLOCK_KIND, REWARD_KIND, TOLERANCE, Floats, Ints, Tables, World
+
+R = TypeVar("R", Milestone, Survival, Vitality, Potential, Proximity)
+
+
+def compile_world(name: str, spec: WorldSpec, warnings: Sequence[str] = ()) -> World:
+    """The compiled world; the spec must have passed the checks of sense."""
+    seen = layout(spec)
+    acts = actions(spec)
+    tables = Tables(
+        **_map(spec),
+        **_meters(spec),
+        **_affordances(spec),
+        **_time(spec),
+        **_rewards(spec),
+        **_observation(spec, seen),
+        tolerance=TOLERANCE,
+    )
+    return World(name, spec, tables, seen, acts, content_hash(spec), interface_hash(acts, seen), tuple(warnings))
+
+
+def actions(spec: WorldSpec) -> tuple[str, ...]:
+    """Names of the actions in order: moves, INTERACT, WAIT; without a map one INTERACT per affordance."""
+    if spec.map.kind == "aspatial":
+        return (*(f"INTERACT {a.name}" for a in spec.affordances), "WAIT")
+    return (*grid.MOVES[len(spec.map.size)], "INTERACT", "WAIT")
+
+
+def _ints(values: ArrayLike) -> Ints:
+    return np.ascontiguousarray(values, dtype=np.int32)
+
+
+def _floats(values: ArrayLike) -> Floats:
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _map(spec: WorldSpec) -> dict[str, Any]:
+    ground = _no_ground(spec) if spec.map.kind == "aspatial" else _ground(spec)
+    names = actions(spec)
+    cost = np.zeros((len(names), len(spec.meters)))
+    for k, action in enumerate(names):
+        if action == "WAIT":
+            cost[k] = [m.wait for m in spec.meters]
+        elif not action.startswith("INTERACT"):
+            cost[k] = [m.move for m in spec.meters]
+    first = next(k for k, action in enumerate(names) if action.startswith("INTERACT"))
+    return ground | {"first_interact": first, "wait": len(names) - 1, "action_cost": _floats(cost)}
+
+
+def _ground(spec: WorldSpec) -> dict[str, Any]:
+    size, boundary, none = spec.map.size, spec.map.boundary, len(spec.affordances)
+    leads, passable = grid.moves(size, boundary)
+    cells = leads.shape[1]
+    stay = np.arange(cells, dtype=np.int32)
+    if spec.map.layout == "fixed":
+        cell_of = _ints([[grid.flat(a.cell or (), size) for a in spec.affordances]])
+    else:
+        cell_of = _ints([range(none)])  # a legal stand-in: every episode draws its own
+    kind_at = np.full((1, cells + 1), none, dtype=np.int32)
+    kind_at[0, cell_of[0]] = np.arange(none)
+    kind_at[0, cells] = none + 1
+    side = window_side(spec)
+    return {
+        "next_cell": _ints(np.vstack([leads, stay, stay])),
+        "passable": _ints(np.vstack([passable, np.ones((2, cells))])),
+        "start_cells": stay if spec.map.start == "random" else _ints([grid.flat(spec.map.start, size)]),
+        "kind_at": kind_at,
+        "cell_of": cell_of,
+        "window_cell": grid.windows(size, boundary, side) if side else np.zeros((cells, 0), dtype=np.int32),
+        "position": grid.positions(size),
+    }
+
+
+def _no_ground(spec: WorldSpec) -> dict[str, Any]:
+    """Without a map, "cell" a means at affordance a, reached by its own INTERACT; the last is nowhere."""
+    none = len(spec.affordances)
+    cells = none + 1
+    leads = np.tile(np.arange(cells), (cells, 1))  # WAIT, the last action, stays
+    leads[:none] = np.arange(none)[:, None]
+    return {
+        "next_cell": _ints(leads),
+        "passable": np.ones((cells, cells), dtype=np.int32),
+        "start_cells": _ints([none]),
+        "kind_at": _ints([range(none + 2)]),
+        "cell_of": _ints([range(none)]),
+        "window_cell": np.zeros((cells, 0), dtype=np.int32),
+        "position": np.zeros((cells, 0), dtype=np.float32),
+    }
+
+
+def _meters(spec: WorldSpec) -> dict[str, Any]:
+    index = {m.name: i for i, m in enumerate(spec.meters)}
+    return {
+        "start": _floats([m.start for m in spec.meters]),
+        "decay": _floats([m.decay for m in spec.meters]),
+        "modulation_source": _ints([index[m.source] for m in spec.modulations]),
+        "modulation_target": _ints([index[m.target] for m in spec.modulations]),
+        "modulation_base": _floats([m.base for m in spec.modulations]),
+        "modulation_range": _floats([m.range for m in spec.modulations]),
+        "cascade_source": _ints([index[c.source] for c in spec.cascades]),
+        "cascade_target": _ints([index[c.target] for c in spec.cascades]),
+        "cascade_threshold": _floats([c.threshold for c in spec.cascades]),
+        "cascade_slope": _floats([c.strength / c.threshold for c in spec.cascades]),
+        "lethal": _ints([index[name] for name in spec.lethal]),
+        # Without a currency all prices are 0, so it does not matter which meter "pays" them.
+        "currency": index[spec.currency] if spec.currency is not None else 0,
+    }
+
+
+def _affordances(spec: WorldSpec) -> dict[str, Any]:
+    temporal, day, none = spec.clock.temporal, spec.clock.day, len(spec.affordances)
+    sessions = [session(a, temporal) for a in spec.affordances]
+    ticks = np.array([s.ticks for s in sessions] + [1])
+    open_at = np.zeros((none + 1, day))
+    effect = np.zeros((2 * (none + 1), len(spec.meters)))
+    for a, (affordance, used) in enumerate(zip(spec.affordances, sessions, strict=True)):
+        open_at[a] = [not temporal or is_open(affordance, hour) for hour in range(day)]
+        effect[2 * a] = [used.inner.get(m.name, 0.0) for m in spec.meters]
+        effect[2 * a + 1] = [used.last.get(m.name, 0.0) for m in spec.meters]
+    return {
+        "ticks": _ints(ticks),
+        "tick_share": _floats(1.0 / ticks),
+        "price": _floats([s.price for s in sessions] + [0.0]),
+        "open_at": _ints(open_at),
+        "effect": _floats(effect),
+        "none": none,
+        "mask_unaffordable": int(spec.mask_unaffordable),
+    }
+
+
+def _time(spec: WorldSpec) -> dict[str, Any]:
+    turn = np.arange(spec.clock.day) / spec.clock.day
+    angle = 2 * np.pi * turn
+    columns = [np.sin(angle), np.cos(angle)] if clock_encoding(spec) == "sincos" else [turn]
+    random = spec.clock.start == "random"
+    return {
+        "clock": _floats(np.stack(columns, axis=1)),
+        "day": spec.clock.day,
+        "start_hour": 0 if spec.clock.start == "random" else spec.clock.start,
+        "random_hour": int(random),
+        "shuffled": int(spec.map.kind == "grid" and spec.map.layout == "shuffled"),
+        "max_steps": spec.max_steps,
+        "age_share": 1.0 / spec.max_steps,
+    }
+
+
+def _reward(spec: WorldSpec, default: R) -> R:
+    """The settings of one reward; its defaults when the world does not use it."""
+    return next((r for r in spec.rewards if isinstance(r, type(default))), default)
+
+
+def _rewards(spec: WorldSpec) -> dict[str, Any]:
+    index = {m.name: i for i, m in enumerate(spec.meters)}
+    milestone = _reward(spec, Milestone(name="milestone"))
+    potential = _reward(spec, Potential(name="potential"))
+    vitality = _reward(spec, Vitality(name="vitality")).meters or spec.lethal
+    bonus = [m.bonus or Bonus() for m in spec.meters]
+    return {
+        "reward_kind": _ints([REWARD_KIND[r.name] for r in spec.rewards]),
+        "reward_weight": _floats([r.weight for r in spec.rewards]),
+        "vitality": _ints([index[name] for name in vitality]),
+        "bonus_above": _floats([b.above for b in bonus]),
+        "bonus_reward": _floats([b.reward for b in bonus]),
+        "bonus_below": _floats([b.below for b in bonus]),
+        "bonus_penalty": _floats([b.penalty for b in bonus]),
+        "looks_back": int(any(r.name == "potential" for r in spec.rewards)),
+        "milestone_every": milestone.every,
+        "milestone_big_every": milestone.big_every,
+        "milestone_bonus": milestone.bonus,
+        "milestone_big_bonus": milestone.big_bonus,
+        "milestone_death": milestone.death,
+        "potential_gamma": potential.gamma,
+        **_survival(spec),
+        **_proximity(spec),
+    }
+
+
+def _survival(spec: WorldSpec) -> dict[str, float]:
+    """Decay and move cost of the baseline; harmless figures when the reward is not used."""
+    if not any(r.name == "survival" for r in spec.rewards):
+        return {"survival_decay": 1.0, "survival_move": 0.0}
+    name = _reward(spec, Survival(name="survival")).meter or spec.lethal[0]
+    meter = next(m for m in spec.meters if m.name == name)
+    return {"survival_decay": meter.decay, "survival_move": meter.move}
+
+
+def _proximity(spec: WorldSpec) -> dict[str, Any]:
+    used = any(r.name == "proximity" for r in spec.rewards)
+    steps = grid.steps_between(spec.map.size, spec.map.boundary) if used else np.zeros((1, 1), dtype=np.int32)
+    raises = np.zeros((len(spec.meters), len(spec.affordances)))
+    for i, meter in enumerate(spec.meters):
+        raises[i, cures(spec, meter.name)] = 1
+    proximity = _reward(spec, Proximity(name="proximity"))
+    return {
+        "cures": _ints(raises),
+        "steps_between": steps,
+        "proximity_below": proximity.below,
+        "proximity_scale": proximity.scale,
+        "proximity_reach": 1.0 / max(1, int(steps.max())),
+    }
+
+
+def _observation(spec: WorldSpec, seen: Layout) -> dict[str, Any]:
+    return {
+        "block_kind": _ints([BLOCK_KIND[b.name] for b in blocks(spec)]),
+        "block_start": _ints([b.start for b in seen]),
+    }

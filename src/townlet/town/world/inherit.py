@@ -1,0 +1,116 @@
+"""`extends` and `remove`: one world written as a change of another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from townlet.config.merge import entry_name, merge
+from townlet.config.yaml import Node
+from townlet.errors import Mistake, Mistakes, did_you_mean
+from townlet.town.world.catalogue import ENDINGS, find, read_world, shipped
+
+NAMED: Final = ("meters", "modulations", "cascades", "affordances")
+MAX_CHAIN: Final = 16
+
+
+def inherit(node: Node, path: Path, found: list[Mistake], chain: tuple[str, ...] = ()) -> Node:
+    """The world with all it extends merged in; mistakes that allow reading on are added to `found`."""
+    if not isinstance(node.value, dict):
+        raise Mistakes([Mistake("a world is a mapping of keys", "write `meters:` and so on", node.mark)])
+    own = Node({key: below for key, below in node.value.items() if key not in ("extends", "remove")}, node.mark)
+    extends, remove = node.value.get("extends"), node.value.get("remove")
+    if extends is None:
+        if remove is not None:
+            found.append(Mistake("`remove` without `extends`", "there is nothing to remove", node.where("remove")))
+        return own
+    chain = (*chain, os.path.abspath(path))
+    parent_path = _parent(extends, path, chain)
+    parent = inherit(read_world(parent_path), parent_path, found, chain).without("description")
+    if remove is not None:
+        parent = without(parent, _names_to_remove(remove, parent, found))
+    return merge(parent, own, NAMED)
+
+
+def _parent(extends: Node, path: Path, chain: tuple[str, ...]) -> Path:
+    where, name = extends.key_mark or extends.mark, extends.value
+    if not isinstance(name, str):
+        raise Mistakes([Mistake("`extends` is not the name of a world", did_you_mean("", shipped()), where)])
+    if name not in shipped() and (os.path.isabs(name) or not name.endswith(ENDINGS)):
+        what, fix = f"there is no world '{name[:60]}' to extend", did_you_mean(name, shipped())
+        raise Mistakes([Mistake(what, f"{fix} Or give a path to a .yaml file, seen from this file.", where)])
+    parent = find(name, path.parent, where)
+    if os.path.abspath(parent) in chain:
+        circle = " → ".join(os.path.basename(p) for p in (*chain, str(parent)))
+        raise Mistakes([Mistake(f"worlds extend each other in a circle: {circle}", "break the circle", where)])
+    if len(chain) >= MAX_CHAIN:
+        raise Mistakes([Mistake(f"more than {MAX_CHAIN} worlds extend each other", "extend an earlier one", where)])
+    return parent
+
+
+def _text(node: Node | None) -> str | None:
+    return node.value if node is not None and isinstance(node.value, str) else None
+
+
+def _entries(node: Node | None) -> list[Node]:
+    return node.value if node is not None and isinstance(node.value, list) else []
+
+
+def _names_to_remove(remove: Node, parent: Node, found: list[Mistake]) -> set[str]:
+    known = [name for key in NAMED for entry in _entries(parent.child(key)) if (name := entry_name(entry))]
+    names = set()
+    if not isinstance(remove.value, list):
+        found.append(Mistake("`remove` is not a list of names", "write `remove: [Gym, Bar]`", remove.mark))
+    for entry in _entries(remove):
+        if isinstance(entry.value, str) and entry.value in known:
+            names.add(entry.value)
+        else:
+            word = str(entry.plain())[:60]
+            found.append(Mistake(f"there is no '{word}' to remove", did_you_mean(word, known), entry.mark))
+    return names
+
+
+def without(node: Node, names: set[str]) -> Node:
+    """The world less the named meters, affordances and links, and less all that speaks of removed meters."""
+    value = dict(node.value) if isinstance(node.value, dict) else {}
+    meters = {name for entry in _entries(value.get("meters")) if (name := entry_name(entry)) in names and name}
+    for key in NAMED:
+        if key in value:
+            kept = [e for e in _entries(value[key]) if entry_name(e) not in names and not _links(e, meters)]
+            value[key] = _with(value[key], [_forget(e, meters) for e in kept])
+    if "lethal" in value:
+        value["lethal"] = _with(value["lethal"], [e for e in _entries(value["lethal"]) if e.value not in meters])
+    if "rewards" in value:
+        value["rewards"] = _with(value["rewards"], [_forget(e, meters) for e in _entries(value["rewards"])])
+    if _text(value.get("currency")) in meters:
+        del value["currency"]
+    return _with(node, value)
+
+
+def _with(node: Node, value: dict[str, Node] | list[Node]) -> Node:
+    return Node(value, node.mark, node.key_mark)
+
+
+def _links(entry: Node, meters: set[str]) -> bool:
+    return any(_text(entry.child(key)) in meters for key in ("source", "target"))
+
+
+def _forget(entry: Node, meters: set[str]) -> Node:
+    """An affordance or a reward without the meters that are gone."""
+    if not isinstance(entry.value, dict):
+        return entry
+    value = dict(entry.value)
+    for key in ("each_tick", "at_end"):
+        effects = value.get(key)
+        if effects is not None and isinstance(effects.value, dict):
+            value[key] = _with(effects, {name: v for name, v in effects.value.items() if name not in meters})
+    listed = value.get("meters")
+    if listed is not None and isinstance(listed.value, list):
+        kept = [e for e in listed.value if e.value not in meters]
+        value["meters"] = _with(listed, kept)
+        if not kept:
+            del value["meters"]  # back to the default rather than an empty product
+    if _text(value.get("meter")) in meters:
+        del value["meter"]
+    return _with(entry, value)

@@ -1,0 +1,210 @@
+"""A world in words and tables for people: what it is made of, and all that moves one meter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from townlet.errors import TownletError, did_you_mean
+from townlet.town.world.load import load, shipped
+from townlet.town.world.schema import Affordance, Meter, WorldSpec
+from townlet.town.world.sessions import total
+from townlet.town.world.tables import World
+
+
+def listing() -> Table:
+    """One line for each shipped world."""
+    worlds = [load(name) for name in shipped()]
+    rows = [[w.name, _ground(w), w.layout.size, len(w.actions), w.spec.max_steps, w.spec.description] for w in worlds]
+    return _table("Worlds", ["world", "map", "values seen", "actions", "steps", "what"], rows)
+
+
+def show(world: World) -> RenderableType:
+    """The whole world as tables."""
+    parts: list[RenderableType] = [Text(f"{world.name}: {world.spec.description}", style="bold"), _facts(world)]
+    parts += [_meters(world.spec), _links(world.spec), _affordances(world.spec), _observation(world), _rewards(world)]
+    parts += [Text(f"Note: {warning}", style="yellow") for warning in world.warnings]
+    return Group(*parts)
+
+
+def explain(world: World, meter: str) -> RenderableType:
+    """Everything that moves one meter, with figures, prices and hours."""
+    spec = world.spec
+    found = next((m for m in spec.meters if m.name == meter), None)
+    if found is None:
+        raise TownletError(f"world '{world.name}' has no meter '{meter}'", did_you_mean(meter, world.meters))
+    rows = [*_losses(spec, found), *_links_in(spec, found)]
+    parts: list[RenderableType] = [
+        Text(f"{meter} in {world.name}", style="bold"),
+        Text(_nature(spec, found)),
+        _table("In every step", ["what", "change", "when"], rows),
+        _table("Affordances", ["affordance", "whole session", "ticks", "price", "open"], _users(spec, found)),
+    ]
+    if hurts := list(_links_out(spec, found)):
+        parts.append(_table("What it does to others", ["target", "change", "when"], hurts))
+    if pays := list(_pays(spec, found)):
+        parts.append(_table("Rewards", ["reward", "rule"], pays))
+    return Group(*parts)
+
+
+def hours(affordance: Affordance) -> str:
+    """Opening hours in words."""
+    return "always" if affordance.hours is None else f"{affordance.hours[0]}–{affordance.hours[1]}"
+
+
+def _table(title: str, columns: list[str], rows: Iterable[Iterable[object]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    return table
+
+
+def _ground(world: World) -> str:
+    return "×".join(map(str, world.size)) or "none"
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if value else ""
+
+
+def _change(spec: WorldSpec, meter: str, value: float) -> str:
+    """A change with its sign; in dollars when the meter is the currency."""
+    if meter == spec.currency:
+        return f"{'+' if value >= 0 else '−'}${abs(value) * spec.dollars:.4g}"
+    return f"{value:+.6g}".replace("-", "−")
+
+
+def _price(spec: WorldSpec, affordance: Affordance) -> str:
+    """The price of a whole session, of one tick in brackets."""
+    if not affordance.price:
+        return "free"
+    tick = affordance.price * spec.dollars
+    whole = f"${tick * affordance.ticks:.4g}"
+    return whole if affordance.ticks == 1 else f"{whole} (${tick:.4g} a tick)"
+
+
+def _facts(world: World) -> Table:
+    spec = world.spec
+    hour = f"{spec.clock.day} steps a day, starting at {spec.clock.start}"
+    rows = [
+        ("map", f"{_ground(world)}, {spec.map.boundary}, layout {spec.map.layout}" if world.size else "none"),
+        ("time", hour if spec.clock.temporal else "off: a session takes one step, hours do not matter"),
+        ("episode", f"{spec.max_steps} steps at most; deadly at 0: {', '.join(spec.lethal)}"),
+        ("currency", f"{spec.currency}, full is ${spec.dollars:g}" if spec.currency else "none"),
+        ("actions", ", ".join(f"{i} {name}" for i, name in enumerate(world.actions))),
+        ("content", world.content_hash[:16]),
+        ("interface", world.interface_hash[:16]),
+    ]
+    table = Table(show_header=False, box=None)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _meters(spec: WorldSpec) -> Table:
+    rows = [(m.name, f"{m.start:g}", _number(m.decay), _number(m.move), _number(m.wait), m.group) for m in spec.meters]
+    return _table("Meters", ["meter", "start", "decay", "move", "wait", "group"], rows)
+
+
+def _links(spec: WorldSpec) -> Table:
+    rows = [(m.source, m.target, f"{m.base:g} + {m.range:g} × (1 − {m.source})", "always") for m in spec.modulations]
+    rows += [(c.source, c.target, f"{c.strength:g} at worst", f"{c.source} < {c.threshold:g}") for c in spec.cascades]
+    return _table("What one meter takes from another, in order", ["source", "target", "loss a step", "when"], rows)
+
+
+def _affordances(spec: WorldSpec) -> Table:
+    rows = []
+    for a in spec.affordances:
+        place = ",".join(map(str, a.cell)) if a.cell and spec.map.kind == "grid" and spec.map.layout == "fixed" else "–"
+        changes = ", ".join(f"{m} {_change(spec, m, v)}" for m, v in total(a).items() if v)
+        rows.append((a.icon or a.name[0], a.name, place, a.ticks, _price(spec, a), hours(a), changes))
+    return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "whole session"], rows)
+
+
+def _observation(world: World) -> Table:
+    rows = [
+        (b.name, "×".join(map(str, b.shape)), f"{b.start}–{b.slice.stop - 1}", f"{b.low:g} to {b.high:g}")
+        for b in world.layout
+        if b.size
+    ]
+    return _table(f"Observation of {world.layout.size} values", ["block", "shape", "place", "range"], rows)
+
+
+def _rewards(world: World) -> Table:
+    rows = []
+    for reward in world.spec.rewards:
+        settings = reward.model_dump(exclude={"name", "weight"}, exclude_none=True)
+        shown = ", ".join(f"{key} {value}" for key, value in settings.items())
+        rows.append((reward.name, f"{reward.weight:g}", reward.__doc__, shown))
+    return _table("Rewards", ["reward", "weight", "what it pays for", "settings"], rows)
+
+
+def _nature(spec: WorldSpec, meter: Meter) -> str:
+    words = [f"Starts at {meter.start:g}."]
+    if meter.name in spec.lethal:
+        words.append("At 0 the agent dies.")
+    if meter.name == spec.currency:
+        words.append(f"It pays prices; full is ${spec.dollars:g}.")
+    if meter.decay > 0 and meter.start > 0:
+        words.append(f"Decay alone empties it in {meter.start / meter.decay:.0f} steps.")
+    return " ".join(words)
+
+
+def _losses(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
+    if meter.decay:
+        yield "decay", _change(spec, meter.name, -meter.decay), "every step"
+    if meter.move and spec.map.kind == "grid":
+        yield "move", _change(spec, meter.name, -meter.move), "a move, even into a wall"
+    if meter.wait:
+        yield "WAIT", _change(spec, meter.name, -meter.wait), "WAIT"
+
+
+def _links_in(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
+    for m in spec.modulations:
+        if m.target == meter.name:
+            yield f"{m.source} (modulation)", f"−{m.base:g} to −{m.base + m.range:g}", f"{m.source} 1 to 0"
+    for c in spec.cascades:
+        if c.target == meter.name:
+            yield f"{c.source} (cascade)", f"−0 to −{c.strength:g}", f"{c.source} {c.threshold:g} to 0"
+
+
+def _links_out(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
+    for m in spec.modulations:
+        if m.source == meter.name:
+            yield f"{m.target} (modulation)", f"−{m.base:g} to −{m.base + m.range:g}", f"{meter.name} 1 to 0"
+    for c in spec.cascades:
+        if c.source == meter.name:
+            yield f"{c.target} (cascade)", f"−0 to −{c.strength:g}", f"{meter.name} {c.threshold:g} to 0"
+
+
+def _users(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str, str, str]]:
+    """Affordances that change the meter, the strongest first; for the currency prices count too."""
+    changes = []
+    for a in spec.affordances:
+        change = total(a).get(meter.name, 0.0) - (a.price * a.ticks if meter.name == spec.currency else 0.0)
+        if abs(change) > 1e-12:
+            changes.append((change, a))
+    for change, a in sorted(changes, key=lambda pair: -pair[0]):
+        yield a.name, _change(spec, meter.name, change), str(a.ticks), _price(spec, a), hours(a)
+
+
+def _pays(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str]]:
+    for reward in spec.rewards:
+        if reward.name == "meter_bonus" and meter.bonus:
+            b = meter.bonus
+            yield reward.name, f"+{b.reward:g} above {b.above:g}, −{b.penalty:g} below {b.below:g}"
+        elif reward.name == "vitality" and meter.name in (reward.meters or spec.lethal):
+            yield reward.name, "a factor of the product"
+        elif reward.name == "survival" and meter.name == (reward.meter or spec.lethal[0]):
+            yield reward.name, f"baseline 1/({meter.decay:g} × multiplier + {meter.move:g})"
+        elif reward.name == "potential":
+            yield reward.name, "counts in the mean of the active meters"
+        elif reward.name == "proximity":
+            yield reward.name, f"while it is the lowest and below {reward.below:g}"

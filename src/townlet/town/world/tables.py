@@ -1,0 +1,140 @@
+"""A compiled world: names for people, hashes for runs, and tables for the engines.
+
+Letters in shapes: M meters, A affordances, K actions, C cells, D steps of a day, W cells of the window,
+R rewards, B blocks. Kind A means "no affordance", kind A + 1 "outside the map".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.interfaces.layout import Layout
+from townlet.town.world.schema import BLOCKS, WorldSpec
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+# By rank, for `Tables`. `Any`, since an engine puts its own form of an array or number in their place.
+Int = Any
+Float = Any
+IntRow = Any
+FloatRow = Any
+IntGrid = Any
+FloatGrid = Any
+
+# Float32 sums drift by up to 8e-6; whoever is this near a limit stands on it, in every engine.
+TOLERANCE: Final = 5e-5
+
+REWARDS: Final = ("milestone", "survival", "vitality", "potential", "meter_bonus", "proximity")
+BLOCK_KIND: Final = {name: kind for kind, name in enumerate(BLOCKS)}
+REWARD_KIND: Final = {name: kind for kind, name in enumerate(REWARDS)}
+
+
+class Tables(NamedTuple):
+    """Every number the rules read. The annotations tell each engine how to bring them into its own form."""
+
+    # map and actions
+    next_cell: IntGrid  # [K, C] where an action leads; INTERACT and WAIT stay
+    passable: IntGrid  # [K, C] 0 where the mask forbids a move into the edge
+    action_cost: FloatGrid  # [K, M]
+    start_cells: IntRow  # [S] cells a row may start on
+    kind_at: IntGrid  # [1, C + 1] kind of each cell of the fixed layout; the last is "outside"
+    cell_of: IntGrid  # [1, A] the same by affordance
+    window_cell: IntGrid  # [C, W] cells seen around a cell; C is outside
+    position: FloatGrid  # [C, dimensions] coordinates / (size − 1)
+    # meters
+    start: FloatRow  # [M]
+    decay: FloatRow  # [M]
+    modulation_source: IntRow  # [n]
+    modulation_target: IntRow  # [n]
+    modulation_base: FloatRow  # [n]
+    modulation_range: FloatRow  # [n]
+    cascade_source: IntRow  # [n]
+    cascade_target: IntRow  # [n]
+    cascade_threshold: FloatRow  # [n]
+    cascade_slope: FloatRow  # [n] strength / threshold
+    lethal: IntRow  # [n]
+    # affordances; row A is "none"
+    ticks: IntRow  # [A + 1] of a session; 1 for all when time is off
+    tick_share: FloatRow  # [A + 1] 1 / ticks
+    price: FloatRow  # [A + 1] per tick
+    open_at: IntGrid  # [A + 1, D]
+    effect: FloatGrid  # [2 (A + 1), M]: row 2a an inner tick, row 2a + 1 the last one
+    # time
+    clock: FloatGrid  # [D, 1 or 2] as observed
+    # rewards
+    reward_kind: IntRow  # [R] place in REWARDS
+    reward_weight: FloatRow  # [R]
+    vitality: IntRow  # [n] meters of the product
+    bonus_above: FloatRow  # [M] the next four: `meter_bonus`
+    bonus_reward: FloatRow  # [M]
+    bonus_below: FloatRow  # [M]
+    bonus_penalty: FloatRow  # [M]
+    cures: IntGrid  # [M, A] 1 where a session raises the meter most (`proximity`)
+    steps_between: IntGrid  # [C, C] for `proximity`, else [1, 1]
+    # observation
+    block_kind: IntRow  # [B] place in BLOCKS
+    block_start: IntRow  # [B]
+    # single numbers
+    first_interact: Int  # actions from here to WAIT interact
+    wait: Int  # the last action
+    none: Int  # = A
+    currency: Int  # meter that pays
+    day: Int  # D
+    start_hour: Int
+    random_hour: Int  # 0 or 1
+    shuffled: Int  # 0 or 1
+    mask_unaffordable: Int  # 0 or 1
+    max_steps: Int
+    looks_back: Int  # 1 when a reward needs the meters before the step
+    milestone_every: Int
+    milestone_big_every: Int
+    milestone_bonus: Float
+    milestone_big_bonus: Float
+    milestone_death: Float
+    survival_decay: Float
+    survival_move: Float
+    potential_gamma: Float
+    proximity_below: Float
+    proximity_scale: Float
+    proximity_reach: Float  # 1 / longest distance
+    age_share: Float  # 1 / max_steps
+    tolerance: Float
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A checked and compiled world. What varies while a town lives is not here."""
+
+    name: str
+    spec: WorldSpec
+    tables: Tables
+    layout: Layout
+    actions: tuple[str, ...]
+    content_hash: str
+    interface_hash: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def meters(self) -> tuple[str, ...]:
+        return tuple(m.name for m in self.spec.meters)
+
+    @property
+    def affordances(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.spec.affordances)
+
+    @property
+    def rewards(self) -> tuple[str, ...]:
+        return tuple(r.name for r in self.spec.rewards)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Cells along x, y, z; empty when the world has no map."""
+        return self.spec.map.size if self.spec.map.kind == "grid" else ()
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.meters)} meters, {len(self.affordances)} affordances, {self.content_hash[:12]}"
+        return f"World({self.name!r}, {parts})"

@@ -1,0 +1,182 @@
+"""Checks of sense: a file may have the right shape and still describe a world that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from townlet.config.yaml import Node
+from townlet.errors import Mark, Mistake, did_you_mean
+from townlet.town.world import validate_observation
+from townlet.town.world.limits import bound
+from townlet.town.world.schema import Cascade, Modulation, Survival, Vitality, WorldSpec
+from townlet.town.world.sessions import total
+
+
+class Say(Protocol):
+    """Report one mistake at a path of the file; at `rather`, if that was written nearer to the user."""
+
+    def __call__(self, what: str, fix: str, *path: str | int, rather: tuple[str, ...] = ()) -> None: ...
+
+
+def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Mistake]:
+    """All mistakes of sense, each with the place in the file that holds the wrong value."""
+    found: list[Mistake] = []
+
+    def say(what: str, fix: str, *path: str | int, rather: tuple[str, ...] = ()) -> None:
+        where, cause = node.where(*path), node.where(*rather)
+        found.append(Mistake(what, fix, cause if rather and nearness(cause) > nearness(where) else where))
+
+    def nearness(mark: Mark) -> int:
+        """How near to the user something was written: in a parent, in the file itself, on the command line."""
+        return 2 if not mark.line else int(mark.source == node.mark.source)
+
+    for rule in (_names, _references, _links, _affordances, _meters, _clock, _rewards):
+        rule(spec, say)
+    validate_observation.check(spec, say)
+    if feasible and not found:  # the bound reads figures that the rules above have found sound
+        _feasible(spec, say)
+    return found
+
+
+def _names(spec: WorldSpec, say: Say) -> None:
+    lists: dict[str, list[str]] = {
+        "meters": [m.name for m in spec.meters],
+        "affordances": [a.name for a in spec.affordances],
+        "modulations": [m.name or f"{m.source}->{m.target}" for m in spec.modulations],
+        "cascades": [c.name or f"{c.source}->{c.target}" for c in spec.cascades],
+        "lethal": list(spec.lethal),
+        "rewards": [r.name for r in spec.rewards],
+    }
+    for key, names in lists.items():
+        for i in repeats(names):
+            fix = "give one of them another name" if key not in ("lethal", "rewards") else "keep one of them"
+            say(f"'{names[i]}' stands twice in {key}", fix, key, i)
+
+
+def repeats(names: Sequence[str]) -> list[int]:
+    """Places of names that stood before."""
+    return [i for i, name in enumerate(names) if name in names[:i]]
+
+
+def _references(spec: WorldSpec, say: Say) -> None:
+    known = [m.name for m in spec.meters]
+
+    def meter(name: str, *path: str | int) -> None:
+        if name not in known:
+            say(f"there is no meter '{name}'", did_you_mean(name, known), *path)
+
+    if spec.currency is not None:
+        meter(spec.currency, "currency")
+    for i, name in enumerate(spec.lethal):
+        meter(name, "lethal", i)
+    for key, links in _all_links(spec):
+        for i, link in enumerate(links):
+            meter(link.source, key, i, "source")
+            meter(link.target, key, i, "target")
+    for i, affordance in enumerate(spec.affordances):
+        for key, effects in (("each_tick", affordance.each_tick), ("at_end", affordance.at_end)):
+            for name in effects:
+                meter(name, "affordances", i, key, name)
+    for i, reward in enumerate(spec.rewards):
+        if isinstance(reward, Survival) and reward.meter is not None:
+            meter(reward.meter, "rewards", i, "meter")
+        if isinstance(reward, Vitality) and reward.meters is not None:
+            for j, name in enumerate(reward.meters):
+                meter(name, "rewards", i, "meters", j)
+
+
+def _all_links(spec: WorldSpec) -> tuple[tuple[str, tuple[Modulation | Cascade, ...]], ...]:
+    return ("modulations", spec.modulations), ("cascades", spec.cascades)
+
+
+def _links(spec: WorldSpec, say: Say) -> None:
+    for key, links in _all_links(spec):
+        for i, link in enumerate(links):
+            if link.source == link.target:
+                what = f"'{link.source}' is both source and target of one of the {key}"
+                say(
+                    what,
+                    "name two different meters; a loss that is always there is the meter's decay",
+                    key,
+                    i,
+                    "target",
+                )
+
+
+def _affordances(spec: WorldSpec, say: Say) -> None:
+    day = spec.clock.day
+    for i, affordance in enumerate(spec.affordances):
+        if affordance.price > 0 and spec.currency is None:
+            what = f"'{affordance.name}' has a price, but the world has no currency"
+            fix = "add `currency:` with the meter that pays, or set the price to 0"
+            say(what, fix, "affordances", i, "price", rather=("currency",))
+        if affordance.hours is None:
+            continue
+        opens, closes = affordance.hours
+        if not (0 <= opens < day and 0 < closes <= day and opens != closes):
+            what = f"'{affordance.name}' cannot be open from {opens} to {closes} in a day of {day} hours"
+            fix = f"open is 0 to {day - 1}, close 1 to {day}, and they differ; without `hours` it never closes"
+            say(what, fix, "affordances", i, "hours", rather=("clock", "day"))
+
+
+def _meters(spec: WorldSpec, say: Say) -> None:
+    index = {m.name: i for i, m in enumerate(spec.meters)}
+    lethal = [m for m in spec.meters if m.name in spec.lethal]
+    for meter in lethal:
+        if meter.start <= 1e-3:
+            what = f"'{meter.name}' is lethal and starts at {meter.start:g}: every agent is born dead"
+            say(what, "let it start above 0.001", "meters", index[meter.name], "start")
+    worst = max(lethal, key=lambda m: m.wait - m.move, default=None)
+    cheaper = any(m.wait < m.move for m in lethal)
+    if spec.map.kind == "grid" and worst is not None and (worst.wait > worst.move or not cheaper):
+        what = f"WAIT costs {worst.wait:g} of '{worst.name}' and a move {worst.move:g}: waiting must be cheaper"
+        say(what, "lower `wait` or raise `move`", "meters", index[worst.name], "wait")
+    for i, name in enumerate(spec.lethal):
+        if name in index and not any(total(a).get(name, 0.0) > 1e-9 for a in spec.affordances):
+            fix = f"let an affordance raise '{name}' over a whole session, or take it out of `lethal`"
+            say(f"'{name}' is lethal and no affordance raises it", fix, "lethal", i)
+
+
+def _clock(spec: WorldSpec, say: Say) -> None:
+    start, day = spec.clock.start, spec.clock.day
+    if start != "random" and start >= day:
+        say(f"the day has {day} hours and cannot start at {start}", f"use 0 to {day - 1}, or random", "clock", "start")
+
+
+def _rewards(spec: WorldSpec, say: Say) -> None:
+    for i, reward in enumerate(spec.rewards):
+        if reward.name == "meter_bonus" and not any(m.bonus for m in spec.meters):
+            say(
+                "'meter_bonus' pays nothing: no meter has a `bonus`", "give a meter `bonus: {reward: .4}`", "rewards", i
+            )
+        if isinstance(reward, Vitality) and reward.meters is not None:
+            for j in repeats(reward.meters):
+                say(f"'{reward.meters[j]}' stands twice in the product", "keep one of them", "rewards", i, "meters", j)
+        if isinstance(reward, Survival):
+            name = reward.meter or spec.lethal[0]
+            if any(m.name == name and m.decay + m.move < 1e-6 for m in spec.meters):
+                what = f"'survival' compares with how long '{name}' lasts, and it loses nothing by decay or moves"
+                fix = "give it a decay or a cost of moves of at least 0.000001, or name another `meter`"
+                say(what, fix, "rewards", i)
+
+
+def _feasible(spec: WorldSpec, say: Say) -> None:
+    for i, meter in enumerate(spec.meters):
+        if meter.name not in spec.lethal:
+            continue
+        life = bound(spec, meter)
+        if life.dead_by is None or life.dead_by > spec.max_steps:
+            continue
+        why = (
+            "what an agent owns and can earn buys too little of it"
+            if life.broke
+            else (f"no affordance gives back more than {life.gain:.4g} a step")
+        )
+        what = f"'{meter.name}' falls by at least {life.loss:.4g} a step and {why}: "
+        what += f"even the luckiest agent is dead by step {life.dead_by} of {spec.max_steps}"
+        fix = "lower its decay, strengthen or cheapen a cure" + (
+            f", or set max_steps below {life.dead_by}" if life.dead_by > 1 else ""
+        )
+        key = "decay" if meter.decay > 0 else "name"
+        say(what, fix, "meters", i, key)

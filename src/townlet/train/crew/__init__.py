@@ -1,1 +1,0 @@
-"""Several processes that train one run: the first leads and writes, the others follow."""

@@ -1,0 +1,119 @@
+"""The same recipe with several seeds, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.errors import INTERRUPTED, TownletError
+from townlet.recipes.load import load
+from townlet.recipes.schema import Recipe
+from townlet.rng import Streams
+from townlet.runs.folder import Run
+from townlet.runs.lock import Lock
+from townlet.train.session import Outcome, begin
+from townlet.train.sinks import Sink
+
+RESAMPLES: Final = 2000
+LEVEL: Final = 0.95
+
+
+def iqm(scores: Sequence[float]) -> float:
+    """The interquartile mean: the mean of the middle half, each score weighted by how much of it lies there."""
+    return float(_iqms(np.asarray([scores], np.float64))[0])
+
+
+def _iqms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The interquartile mean of each row [k, n] → [k]."""
+    edges = np.arange(rows.shape[1] + 1) / rows.shape[1]
+    share = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
+    means: NDArray[np.float64] = (np.sort(rows) * share).sum(1) / share.sum()
+    return means
+
+
+def interval(scores: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """The bootstrap interval of the IQM (Agarwal et al. 2021): drawn again from the scores, with repetition."""
+    draws = Streams(seed).numpy("bootstrap").choice(np.asarray(scores, np.float64), (RESAMPLES, len(scores)))
+    low, high = np.quantile(_iqms(draws), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A seed whose training broke off; the run is what it left."""
+
+    seed: int
+    run: Run
+    why: str
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class Several:
+    """Runs that differ in their seed alone."""
+
+    metric: str
+    outcomes: tuple[Outcome, ...]
+    failed: tuple[Failed, ...] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody stopped it on the way."""
+        return any(outcome.summary is None for outcome in self.outcomes)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every seed was trained to its end."""
+        if self.interrupted:
+            return INTERRUPTED
+        return max((one.exit_code for one in self.failed), default=0)
+
+    @property
+    def scores(self) -> list[float]:
+        """The last evaluation of each finished run."""
+        return [o.ending.last.score(self.metric) for o in self.outcomes if o.ending.last is not None]
+
+    def in_words(self) -> str:
+        """The IQM with its interval, and how many seeds it leaves out."""
+        if not self.scores:
+            return "no seed was finished"
+        low, high = interval(self.scores)
+        count = f"{len(self.scores)} seed" + "s" * (len(self.scores) != 1)
+        told = f"IQM of {self.metric} over {count}: {iqm(self.scores):.1f}, 95 % interval {low:.1f} to {high:.1f}"
+        seeds = ", ".join(str(one.seed) for one in self.failed)
+        return f"{told}; without the failed seed{'s' * (len(self.failed) != 1)} {seeds}" if seeds else told
+
+
+def several(
+    asked: str, overrides: Sequence[str], root: Path, seeds: int, sink: Callable[[Recipe], Sink] | None = None
+) -> Several:
+    """Train the recipe with its seed and the next ones.
+
+    A seed that breaks off does not stop the others; an interruption ends the row of them.
+    """
+    first = load(asked, overrides).recipe
+    done: list[Outcome] = []
+    failed: list[Failed] = []
+    for seed in range(first.seed, first.seed + seeds):
+        loaded = load(asked, [*overrides, f"seed={seed}"])
+        begun = begin(loaded, root)  # a mistake that shows here is one of all seeds
+        try:
+            with Lock(begun.run.path) as lock:
+                done.append(begun.train(lock, [sink(loaded.recipe)] if sink else ()))
+        except (TownletError, OSError, RuntimeError, MemoryError) as error:  # torch's own are RuntimeErrors
+            failed.append(_failed(seed, begun.run, error))
+            continue
+        if done[-1].summary is None:
+            break
+    return Several(first.metric, tuple(done), tuple(failed))
+
+
+def _failed(seed: int, run: Run, error: Exception) -> Failed:
+    if isinstance(error, TownletError):
+        return Failed(seed, run, error.mistakes[0].what, error.exit_code)
+    return Failed(seed, run, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 1)

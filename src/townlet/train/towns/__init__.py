@@ -1,1 +1,0 @@
-"""What training knows of towns: their worlds, what the journal keeps of them, how well lives are lived."""

@@ -1,0 +1,205 @@
+"""Several processes that train one run: real ones, which talk over real sockets, and are really killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+
+from townlet.distributed.torch_group import Team
+from townlet.errors import TownletError
+from townlet.recipes.load import load
+from townlet.runs import checkpoint
+from townlet.runs.folder import Run
+from townlet.train.api import train
+from townlet.train.session import Outcome, resume, start
+from townlet.train.shareable import require_shared
+from train.processes import WAIT, Launch, last, launch, the_same
+from train.tiny import tiny
+
+SMALL = ("rows=24", "metrics.every=240", "evaluation.every=1e4")
+SETTINGS = {
+    "town:ppo": ("agent.n_steps=8", "agent.batch_size=48", "agent.entropy=.01", "agent.target_kl=1"),
+    "town:dqn": ("agent.replay=480", "agent.warmup=96", "agent.batch_size=16", "agent.updates=2"),
+}
+STEPS, MIDDLE = 2880, 960
+__all__ = ["launch"]
+LONG = pytest.mark.long(minutes=1)
+
+
+class Four:
+    """What is asked of a team before it is there."""
+
+    size = beside = 4
+
+
+def words_of(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
+    """A training that is over in a moment, of a size that two and three can share."""
+    return (*SMALL, *SETTINGS[recipe], f"budget={{env_steps: {steps}}}")
+
+
+def alone(recipe: str, root: Path, pause_at: int | None = None) -> Outcome:
+    return start(tiny(recipe, *words_of(recipe)), root, pause_at=pause_at)
+
+
+@LONG
+def test_three_dqn_go_on_where_one_stopped(tmp_path: Path, launch: Launch) -> None:
+    run = alone("town:dqn", tmp_path / "three", MIDDLE).run
+    (code, said), *others = launch(3, "--resume", str(run.path)).ends()
+    assert (code, others) == (0, [(0, ""), (0, "")]), said
+    the_same(alone("town:dqn", tmp_path / "one").run, run)
+    assert "all steps of the budget are spent" in said
+
+
+def tiny_words(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
+    """The same as `alone` trains, for another process."""
+    from train.tiny import DQN, PPO
+
+    return (*(PPO if recipe.endswith("ppo") else DQN), *words_of(recipe, steps))
+
+
+def begun(root: Path, steps: int) -> Run:
+    """A run below it that has saved so many steps."""
+    until = time.monotonic() + WAIT
+    while time.monotonic() < until:
+        for path in root.glob("*/checkpoints"):
+            found = checkpoint.newest(path)
+            if found is not None and found.env_steps >= steps:
+                return Run(path.parent)
+        time.sleep(0.05)
+    raise AssertionError("nothing was saved")
+
+
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=LONG), 1])
+def test_when_one_is_killed_the_other_says_so_and_the_run_goes_on(tmp_path: Path, launch: Launch, victim: int) -> None:
+    words = (*tiny_words("town:ppo", 10**9), "checkpoints.minutes=0.001", "--root", str(tmp_path))
+    processes = launch(2, "town:ppo", *words)
+    run = begun(tmp_path, 2 * 192)
+    os.kill(processes.all[victim].pid, signal.SIGKILL)
+    code, said = processes.ends()[1 - victim]
+    assert code == 1
+    assert "one of the 2 processes that train together is gone" in said
+    assert "Traceback" not in said
+    if victim:
+        assert f"go on from the last checkpoint: townlet train --resume {run.path.resolve()}" in said
+    before = int(str(last(run)[1]["env_steps"]))
+    resume(run, [f"budget.env_steps={before + 192}"])
+    assert last(run)[1]["env_steps"] == before + 192
+
+
+BREAK = """
+import os, sys
+from townlet.agents.ppo import Ppo
+from townlet.cli.app import main
+from townlet.town.env import Town
+
+step, learn, here, steps = Town.step, Ppo.learn, os.environ["RANK"] == "{rank}", 0
+
+def wrong_step(self, actions):
+    global steps
+    steps, made = steps + (self.rows == 12), step(self, actions)  # others are only measured
+    if "{what}" == "reward" and here and steps == 20:
+        made.reward[2] = float("nan")
+    return made
+
+def wrong_learn(self, ask=None):
+    if "{what}" == "learn" and here:
+        raise MemoryError("too much")
+    return learn(self)
+
+Town.step, Ppo.learn = wrong_step, wrong_learn
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("rank", "what", "codes", "told"),
+    [
+        pytest.param(0, "reward", [3, 3], "reward of row 2 is nan at env_steps 576", marks=LONG),
+        (1, "reward", [3, 3], "reward of row 14 is nan at env_steps 576"),
+        pytest.param(0, "learn", [1, 1], "too much", marks=LONG),
+    ],
+)
+def test_what_one_meets_in_the_midst_of_a_round_leaves_nobody_waiting(
+    tmp_path: Path, launch: Launch, rank: int, what: str, codes: list[int], told: str
+) -> None:
+    words = ("town:ppo", *tiny_words("town:ppo"), "--root", str(tmp_path))
+    ends = launch(2, *words, program=("-c", BREAK.format(rank=rank, what=what))).ends()
+    assert [code for code, _ in ends] == codes, ends
+    assert told in ends[0][1]
+    if what == "reward":
+        assert Run.open("latest", tmp_path).meta()["ended"] == "diverged"
+
+
+@LONG
+def test_all_begin_with_the_weights_of_another_run(tmp_path: Path, launch: Launch) -> None:
+    source = alone("town:ppo", tmp_path).run
+    words = ("town:ppo", *tiny_words("town:ppo", 192), "init_from=latest", "agent.lr=0", "--root", str(tmp_path))
+    assert [code for code, _ in launch(2, *words).ends()] == [0, 0]
+    (before, _), (after, _) = last(source), last(Run.open("latest", tmp_path))
+    names = [name for name in before if name.startswith("training/agent/network/")]
+    assert names
+    for name in names:
+        assert torch.equal(torch.as_tensor(before[name]), torch.as_tensor(after[name])), name
+
+
+@LONG
+def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
+    words = (*tiny_words("town:ppo", 10**9), "--root", str(tmp_path))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    process = subprocess.Popen(
+        [*torchrun, "-m", "townlet", "train", "town:ppo", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    run = begun(tmp_path, 0)
+    time.sleep(3)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    said = process.communicate(timeout=WAIT)[0]
+    assert "Go on with:" in said
+    before = int(str(last(run)[1]["env_steps"]))
+    assert before > 0
+    resume(run, [f"budget.env_steps={before + 192}"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "what"),
+    [
+        (
+            "town:ppo",
+            ["rows=30", "agent.batch_size=.5"],
+            "30 rows cannot be split evenly over 4 processes; start 1, 2, 3, 5 or 6, or begin a run with rows=32",
+        ),
+        (
+            "town:ppo",
+            ["rows=8", "agent.batch_size=.5"],
+            "8 rows cannot be split evenly over 4 processes; start 1 or 2, or begin a run with rows=16",
+        ),
+        (
+            "town-foggy:drqn",
+            [],
+            "drqn cannot be trained by several processes; start it without torchrun, or train dqn, ppo or pqn",
+        ),
+        ("town:dqn-curriculum", [], "several processes cannot follow one curriculum; write curriculum=null"),
+        ("town:dqn-rnd", [], "several processes cannot follow one explore.bonus; write explore.bonus=null"),
+        ("town:dqn", ["agent.prioritized={}"], "several processes cannot follow one agent.prioritized"),
+        ("CartPole-v1:ppo", [], "several processes train towns together, not environments of Gymnasium"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(recipe: str, words: list[str], what: str) -> None:
+    with pytest.raises(TownletError) as found:
+        require_shared(load(recipe, words).recipe, cast(Team, Four()))
+    assert what in str(found.value)
+
+
+def test_a_program_of_ones_own_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(TownletError, match=r"start it without torchrun, or type torchrun … -m townlet train"):
+        train("town:dqn")

@@ -1,0 +1,139 @@
+"""Consoles: what the recipe says of pictures, limits and rewards, done by rows and by their own vectorization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from townlet.errors import TownletError
+from townlet.gym.make import make_vec
+from townlet.gym.spec import EnvSpec
+from townlet.gym.vector_env import GymVec
+from townlet.interfaces import conformance
+
+SMALL: dict[str, Any] = {"grayscale": True, "resize": (36, 36), "frame_stack": 2, "frame_skip": 4}
+
+
+def console(game: str, rows: int = 2, render_mode: str | None = None, **keys: Any) -> GymVec:
+    return make_vec(f"ALE/{game}-v5", EnvSpec.model_validate(keys), rows, render_mode=render_mode)
+
+
+def native(game: str, rows: int = 2, **keys: Any) -> GymVec:
+    return console(game, rows, **{"vectorization": "native", **SMALL, **keys})
+
+
+@pytest.mark.parametrize(("keys", "shape"), [({}, (2, 36, 36)), ({"grayscale": False, "resize": None}, (6, 210, 160))])
+def test_both_ways_show_byte_pictures_of_one_shape(keys: dict[str, Any], shape: tuple[int, ...]) -> None:
+    for way in ("native", "sync"):
+        env = console("Pong", 1, **{**SMALL, **keys, "vectorization": way})
+        (block,) = env.layout
+        assert (block.shape, block.kind, block.low, block.high, block.levels) == (shape, "picture", 0, 1, 255)
+        seen = env.reset(0).obs * 255
+        assert torch.allclose(seen, seen.round(), atol=1e-4)
+        assert 0.1 < float(seen.mean() / 255) < 0.9
+
+
+def test_colours_of_frames_stand_where_a_gray_picture_has_its_channels() -> None:
+    """The field of Pong is brown, more red than blue; the newest frame is the last."""
+    picture = native("Pong", 1, grayscale=False, resize=None).reset(0).obs.view(2, 3, 210, 160)
+    middle = picture[:, :, 50:180, 30:130].mean((2, 3)) * 255
+    assert torch.allclose(middle[1], torch.tensor([144.0, 72.0, 17.0]), atol=3)
+
+
+def test_ends_of_their_own_vectorization_keep_the_contract() -> None:
+    keys = {"resize": (20, 20), "max_episode_steps": 9}
+    for promise in (conformance.values_in_range, conformance.ended_rows):
+        promise(lambda rows: native("Breakout", rows, **keys))
+
+
+def test_a_limit_counts_steps_and_not_frames_in_both_ways() -> None:
+    for env in (native("Pong", max_episode_steps=7), console("Pong", max_episode_steps=7, **SMALL)):
+        env.reset(0)
+        ends = [bool(env.step(torch.zeros(2, dtype=torch.int64)).truncated.all()) for _ in range(7)]
+        assert ends == [False] * 6 + [True]
+
+
+def rewards(env: GymVec, steps: int) -> set[float]:
+    """What random play is paid."""
+    return {paid for _, step in conformance.play(env, env.reset(1), steps) for paid in step.reward.tolist()}
+
+
+@pytest.mark.parametrize("way", ["native", "sync"])
+def test_rewards_are_clipped_in_training_and_whole_when_measured(way: str) -> None:
+    """What Ms. Pacman eats pays 10 at least."""
+    spec = EnvSpec.model_validate({**SMALL, "vectorization": way, "wrappers": ({"name": "clip_reward"},)})
+    assert rewards(make_vec("ALE/MsPacman-v5", spec, 2), 120) == {0, 1}
+    assert max(rewards(make_vec("ALE/MsPacman-v5", spec.unshaped(), 2), 120)) >= 10
+
+
+def test_who_wants_to_look_gets_rows_that_show_the_same() -> None:
+    env = console("Pong", 1, "rgb_array", **{"vectorization": "native", **SMALL})
+    env.reset(0)
+    assert env.layout == native("Pong", 1).layout
+    assert env.frames()[0].shape == (210, 160, 3)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"observation": "ram"}, "shows pictures, not 'ram'"),
+        ({"wrappers": ({"name": "actions", "use": (0, 2)},)}, "nothing for the wrapper 'actions'"),
+        ({"wrappers": ({"name": "clip_reward", "limit": 2.0},)}, "'clip_reward' with limit 2"),
+        ({"kwargs": {"wheels": 3}}, "cannot be made.*wheels"),
+    ],
+)
+def test_what_their_own_vectorization_cannot_do_is_said(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(TownletError, match=says):
+        native("Pong", **keys)
+
+
+def places(frame: np.ndarray[Any, Any], colour: tuple[int, int, int]) -> tuple[float, float] | None:
+    """The middle [row, column] of everything of one colour."""
+    rows, columns = np.nonzero((frame == colour).all(2))
+    return (float(rows.mean()), float(columns.mean())) if len(rows) else None
+
+
+def follow(game: str, steps: int, found: Any) -> dict[str, list[tuple[float, float]]]:
+    """Pairs of a feature and where the picture of the same moment shows it, over random play."""
+    env = console(game, 1, "rgb_array", observation="objects")
+    names = env.vec.envs[0].get_wrapper_attr("names")  # type: ignore[attr-defined]
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for _, step in conformance.play(env, env.reset(3), steps):
+        told = dict(zip(names, step.obs[0].tolist(), strict=True))
+        for name, place in found(env.frames()[0]).items():
+            if place is not None and told[name]:
+                pairs.setdefault(name, []).append((told[name] * 255, place))
+    env.close()
+    return pairs
+
+
+def of_pong(frame: np.ndarray[Any, Any]) -> dict[str, float | None]:
+    field = frame[34:194]
+    ball, ours, theirs = (places(field, c) for c in ((236, 236, 236), (92, 186, 92), (213, 130, 74)))
+    return {
+        "ball_x": ball and ball[1],
+        "ball_y": ball and ball[0],
+        "player_y": ours and ours[0],
+        "enemy_y": theirs and theirs[0],
+    }
+
+
+def of_breakout(frame: np.ndarray[Any, Any]) -> dict[str, float | None]:
+    red = (200, 72, 72)
+    paddle, ball = places(frame[189:193, 8:152], red), places(frame[93:188, 8:152], red)
+    return {"player_x": paddle and paddle[1], "ball_x": ball and ball[1], "ball_y": ball and ball[0]}
+
+
+@pytest.mark.parametrize(("game", "found", "steps"), [("Pong", of_pong, 250), ("Breakout", of_breakout, 250)])
+def test_objects_are_where_the_picture_shows_them(game: str, found: Any, steps: int) -> None:
+    pairs = follow(game, steps, found)
+    assert set(pairs) == set(found(np.zeros((210, 160, 3))))
+    for name, seen in pairs.items():
+        told, shown = np.array(seen).T
+        assert len(told) > 30, name
+        assert np.corrcoef(told, shown)[0, 1] > 0.97, name
+        assert np.polyfit(shown, told, 1)[0] == pytest.approx(1, abs=0.15), f"{name} is told in pixels"

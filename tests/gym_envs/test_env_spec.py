@@ -1,0 +1,63 @@
+"""What a recipe may say of a Gymnasium environment, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from townlet.config.model import Model
+from townlet.gym.spec import EnvSpec
+
+
+def test_wrappers_are_chosen_by_name() -> None:
+    spec = EnvSpec.model_validate(
+        {"wrappers": ({"name": "time_limit", "steps": 9}, {"name": "encode", "to": "binary"})}
+    )
+    assert [w.name for w in spec.wrappers] == ["time_limit", "encode"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"wrappers": ({"name": "fly"},)}, "fly"),
+        ({"wrappers": ({"name": "time_limit", "steps": 0},)}, "steps"),
+        ({"wrappers": ({"name": "frame_skip", "frames": 4, "most": 2},)}, "most"),
+        ({"wrappers": ({"name": "mountain_car_shaping"},)}, "nothing is shaped"),
+        ({"wrappers": ({"name": "action_mask"}, {"name": "action_mask", "valid": (0,)})}, "twice"),
+        ({"frame_stack": 0}, "frame_stack"),
+        ({"vectorization": "threads"}, "vectorization"),
+        ({"skip": 4}, "skip"),
+        ({"frame_skip": "4"}, "frame_skip"),
+    ],
+)
+def test_mistakes_are_named(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        EnvSpec.model_validate(given)
+
+
+def test_an_agent_is_measured_without_shaping() -> None:
+    spec = EnvSpec.model_validate({"wrappers": ({"name": "cart_pole_shaping"}, {"name": "sticky_actions"})})
+    assert [w.name for w in spec.unshaped().wrappers] == ["sticky_actions"]
+
+
+def models(of: type[Model]) -> set[type[Model]]:
+    """A model and all models in its fields."""
+    found, to_see = set(), [of]
+    while to_see:
+        model = to_see.pop()
+        if isinstance(model, type) and issubclass(model, Model):
+            found.add(model)
+            to_see += [field.annotation for field in model.model_fields.values()]
+        else:
+            to_see += [a for a in getattr(model, "__args__", ()) if a is not model]
+    return found
+
+
+def test_every_key_has_a_description() -> None:
+    seen = models(EnvSpec)
+    assert len(seen) > 10
+    for model in seen:
+        for key, field in model.model_fields.items():
+            assert field.description or key == "name", f"{model.__name__}.{key}"

@@ -1,0 +1,99 @@
+"""Families of environments that are installed apart, where they are."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from townlet.errors import TownletError
+from townlet.gym.make import make_vec
+from townlet.gym.spec import EnvSpec
+from townlet.interfaces import conformance
+from townlet.interfaces.vec_env import Discrete
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulators leave files where they are started."""
+    monkeypatch.chdir(tmp_path)
+
+
+def spec(**keys: Any) -> EnvSpec:
+    return EnvSpec.model_validate({"max_episode_steps": 50, **keys})
+
+
+BOX2D = pytest.mark.skipif(find_spec("Box2D") is None, reason="Box2D is not installed here")
+
+
+@pytest.mark.parametrize(
+    ("id", "keys", "exact"),
+    [
+        pytest.param("LunarLander-v3", {}, False, marks=BOX2D),
+        ("InvertedPendulum-v5", {}, True),
+        ("HalfCheetah-v5", {}, True),
+    ],
+)
+def test_simulators_keep_the_contract(id: str, keys: dict[str, Any], exact: bool) -> None:
+    conformance.check(lambda rows: make_vec(id, spec(**keys), rows))
+    assert make_vec(id, spec(**keys), 1).exact is exact
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"observation": "objects"},
+        {"observation": "ram", "normalize_obs": "static"},
+        {"observation": "rgb", "grayscale": True, "resize": (21, 21), "frame_stack": 2, "frame_skip": 4},
+    ],
+)
+def test_consoles_go_on_where_they_were(keys: dict[str, Any]) -> None:
+    conformance.goes_on_where_it_was(lambda rows: make_vec("ALE/Pong-v5", spec(**keys), rows))
+    env = make_vec("ALE/Pong-v5", spec(**keys), 1)
+    assert env.exact
+    assert env.actions == Discrete(("noop", "fire", "right", "left", "rightfire", "leftfire"))
+
+
+def test_grids_keep_the_contract_without_their_words() -> None:
+    with pytest.raises(TownletError, match="'mission'"):
+        make_vec("MiniGrid-Empty-5x5-v0", spec())
+    parts = ({"name": "keys", "keep": ("image", "direction")},)
+    conformance.check(lambda rows: make_vec("MiniGrid-Empty-5x5-v0", spec(wrappers=parts), rows))
+
+
+def test_a_level_of_doom_can_be_played() -> None:
+    parts = ({"name": "keys", "keep": ("screen",)},)
+    env = make_vec("VizdoomBasic-v1", spec(wrappers=parts), 1)
+    seen = env.reset(0)
+    assert env.layout.block("screen").kind == "picture"
+    for _, step in conformance.play(env, seen, 5):
+        assert 0 < step.obs.mean() < 1
+    env.close()
+
+
+def test_pictures_among_named_parts_are_made_smaller() -> None:
+    env = make_vec("VizdoomBasic-v1", spec(grayscale=True, resize=(30, 40)), 1)
+    assert {block.name: (block.shape, block.kind) for block in env.layout} == {
+        "gamevariables": ((1,), "values"),
+        "screen": ((1, 30, 40), "picture"),
+    }
+    assert 0 < env.layout.view(env.reset(0).obs, "screen").mean() < 1
+    env.close()
+
+
+def test_cells_of_a_grid_are_told_by_ones() -> None:
+    parts = ({"name": "keys", "keep": ("image", "direction")}, {"name": "cells"})
+    env = make_vec("MiniGrid-DoorKey-5x5-v0", spec(wrappers=parts), 1)
+    cells = env.layout.view(env.reset(0).obs, "image")[0]
+    assert cells.shape == (7, 7, 21)
+    kinds, colours, states = cells.split((11, 6, 4), -1)
+    assert all((part.sum(-1) == 1).all() for part in (kinds, colours, states))
+    wall, gray = 2, 5
+    walls = kinds[..., wall].bool()
+    assert walls.any()
+    assert colours[walls][:, gray].all()
+    with pytest.raises(TownletError, match="'cells'"):
+        make_vec("CartPole-v1", spec(wrappers=({"name": "cells"},)))

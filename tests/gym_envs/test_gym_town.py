@@ -1,0 +1,169 @@
+"""The town as a Gymnasium environment: what any library that knows Gymnasium relies on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from stable_baselines3.common.env_checker import check_env as check_env_sb3
+
+import townlet
+from townlet.errors import TownletError
+from townlet.town.gymnasium import TownEnv
+
+RIGHT, INTERACT, WAIT = 3, 4, 5
+
+
+def play(env: Any, steps: int, seed: int) -> list[tuple[Any, ...]]:
+    """Everything that random valid play shows, over as many episodes as it takes."""
+    chance = np.random.default_rng(seed)
+    obs, info = env.reset(seed=seed)
+    seen = [(obs.tobytes(), info["action_mask"].tobytes())]
+    for _ in range(steps):
+        obs, reward, terminated, truncated, info = env.step(chance.choice(np.flatnonzero(info["action_mask"])))
+        seen.append((obs.tobytes(), info["action_mask"].tobytes(), reward, terminated, truncated))
+        if terminated or truncated:
+            obs, info = env.reset()
+            seen.append((obs.tobytes(), info["action_mask"].tobytes()))
+    return seen
+
+
+def test_every_shipped_world_has_an_id() -> None:
+    from townlet.town.world.load import shipped
+
+    assert set(townlet.IDS.values()) == set(shipped())
+    assert set(townlet.IDS) <= set(gym.registry)
+
+
+@pytest.mark.parametrize("name", townlet.IDS)
+def test_gymnasium_checker_has_nothing_to_say(name: str) -> None:
+    check_env(gym.make(name).unwrapped)
+
+
+@pytest.mark.parametrize("name", townlet.IDS)
+def test_stable_baselines_checker_has_nothing_to_say(name: str) -> None:
+    check_env_sb3(gym.make(name).unwrapped)
+
+
+def test_spaces_follow_the_world() -> None:
+    env = gym.make("Townlet/Town-L3-v0")
+    assert env.observation_space.shape == (53,)
+    assert env.action_space == gym.spaces.Discrete(6)
+    sincos = TownEnv("town-l3", ["observation=[meters, {name: clock, encoding: sincos}]"])
+    assert sincos.observation_space == gym.spaces.Box(
+        np.array([0] * 8 + [-1] * 2, np.float32), np.ones(10, np.float32), dtype=np.float32
+    )
+
+
+def test_same_seed_same_episodes_and_another_seed_others() -> None:
+    env = gym.make("Townlet/Town-Shuffled-v0")
+    first = play(env, 400, seed=5)
+    assert play(env, 400, seed=5) == first
+    assert play(gym.make("Townlet/Town-Shuffled-v0"), 400, seed=5) == first
+    assert play(env, 400, seed=6) != first
+
+
+def test_without_a_seed_the_stream_goes_on() -> None:
+    env = TownEnv("town")
+    starts = {env.reset(seed=3)[0].tobytes(), *(env.reset()[0].tobytes() for _ in range(8))}
+    assert len(starts) > 4
+    unseeded = {TownEnv("town").reset()[0].tobytes() for _ in range(8)}
+    assert len(unseeded) > 3
+
+
+def test_kept_observations_are_not_overwritten() -> None:
+    env = TownEnv("town")
+    obs, info = env.reset(seed=0)
+    before, mask = obs.copy(), info["action_mask"].copy()
+    for _ in range(3):
+        env.step(int(np.flatnonzero(env.step(WAIT)[4]["action_mask"])[0]))
+    assert (obs == before).all()
+    assert (info["action_mask"] == mask).all()
+
+
+def test_mask_forbids_edges_and_interact_on_open_ground() -> None:
+    env = TownEnv("town-l0", ["map.start=[4, 0]"])
+    _, info = env.reset(seed=0)
+    assert info["action_mask"].dtype == np.int8
+    assert info["action_mask"].tolist() == [0, 1, 1, 0, 0, 1]
+    for action in (1, 1, 2, 2):
+        info = env.step(action)[4]
+    assert info["action_mask"].tolist() == [1, 1, 1, 1, 1, 1]
+
+
+def test_walking_kills_at_step_100_with_its_cause_and_then_needs_a_reset() -> None:
+    env = TownEnv("town")
+    env.reset(seed=0)
+    for age in range(1, 101):
+        _, reward, terminated, truncated, info = env.step(RIGHT)
+        assert terminated == (age == 100)
+        assert not truncated
+        assert info["rewards"] == {"milestone": reward}
+    assert info["cause"] == "energy"
+    assert reward == -100
+    with pytest.raises(TownletError, match="reset"):
+        env.step(RIGHT)
+    env.reset()
+    assert not env.step(RIGHT)[2]
+
+
+def test_the_world_truncates() -> None:
+    env = gym.make("Townlet/Town-v0", overrides=["max_steps=7"])
+    env.reset(seed=0)
+    ends = [env.step(WAIT)[2:] for _ in range(7)]
+    assert [end[1] for end in ends] == [False] * 6 + [True]
+    assert not ends[-1][0]
+    assert ends[-1][2]["cause"] == "time"
+
+
+@pytest.mark.parametrize("action", [-1, 6, 1.5, "UP", None, [1, 2]])
+def test_what_is_no_action_is_refused(action: Any) -> None:
+    env = TownEnv("town")
+    env.reset(seed=0)
+    with pytest.raises(TownletError, match="0 to 5"):
+        env.step(action)
+
+
+def test_step_before_reset_is_refused() -> None:
+    with pytest.raises(TownletError, match=r"reset\(\)"):
+        TownEnv("town").step(0)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(TownletError, match="town-foggy"):
+        TownEnv("town-fogy")
+    with pytest.raises(TownletError, match="max_steps"):
+        TownEnv("town", ["max_step=3"])
+    with pytest.raises(TownletError, match="rgb_array"):
+        TownEnv("town", render_mode="rgb-array")
+    with pytest.raises(TownletError, match="overrides"):
+        TownEnv(townlet.load_world("town"), ["max_steps=3"])
+    with pytest.raises(TownletError, match="speed"):
+        TownEnv("town").reset(options={"speed": 2})
+
+
+def test_import_is_light() -> None:
+    code = "import sys, townlet; print(*sorted({'torch', 'numba', 'PIL', 'pydantic', 'pygame'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_town_is_played_without_torch() -> None:
+    code = (
+        "import sys, gymnasium, townlet\n"
+        "env = gymnasium.make('Townlet/Town-L0-v0', render_mode='ansi')\n"
+        "env.reset(seed=0); env.step(0); env.render()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_make_gives_a_batched_town() -> None:
+    town = townlet.make("town-l0", rows=3)
+    assert town.reset(seed=0).obs.shape == (3, 35)

@@ -1,0 +1,330 @@
+"""Any Gymnasium environment as rows of tensors: the three ways to begin anew, ends, masks, seeds and saved states."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gym_envs.counting import Counting
+from townlet.errors import TownletError
+from townlet.gym.make import make_vec
+from townlet.gym.masks import Masks
+from townlet.gym.saving import WholeKeeper
+from townlet.gym.spec import EnvSpec
+from townlet.gym.vector_env import GymVec
+from townlet.gym.wrappers.spec import MaskSpec
+from townlet.interfaces import conformance
+from townlet.interfaces.vec_env import Binary, Continuous, Discrete
+
+SAME, NEXT, OFF = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def counting(mode: AutoresetMode, rows: int = 3, **how: Any) -> GymVec:
+    vec = Counting(rows, mode, both=how.pop("both", False))
+    return GymVec(vec, "Counting", WholeKeeper, one_seed=True, **how)
+
+
+def spec(**keys: Any) -> EnvSpec:
+    return EnvSpec.model_validate(keys)
+
+
+def idle(env: GymVec) -> torch.Tensor:
+    return torch.zeros(env.rows, dtype=torch.int64)
+
+
+@MODES
+def test_every_way_to_begin_anew_keeps_the_contract(mode: AutoresetMode) -> None:
+    shared = (conformance.rows_do_not_meet,)  # one random stream for all rows
+    conformance.check(lambda rows: counting(mode, rows), but=shared)
+
+
+@MODES
+def test_ends_are_shown_with_what_was_seen_last(mode: AutoresetMode) -> None:
+    env = counting(mode)
+    first = int(env.reset(0).obs[0, 0])
+    assert not len(env.step(idle(env)).obs[:0])
+    step = env.step(idle(env))  # row 0 ends at age 2
+    assert step.terminated.tolist() == [True, False, False]
+    assert step.reward.tolist() == [2, 2, 2]
+    assert env.ended().rows.tolist() == [0]
+    assert env.ended().obs.tolist() == [[first, 2]]
+    assert step.obs[0].tolist() == ([first, 2] if mode is NEXT else [first + 1, 0])
+    step = env.step(idle(env))
+    assert step.truncated.tolist() == [False, True, False]
+    assert env.ended().obs.tolist() == [[first, 3]]
+
+
+def test_a_row_that_needs_a_step_to_begin_is_void_in_it() -> None:
+    env = counting(NEXT)
+    first = int(env.reset(0).obs[0, 0])
+    env.step(idle(env))
+    assert not env.step(idle(env)).begins.any()
+    step = env.step(idle(env))
+    assert step.void is not None
+    assert step.void.tolist() == step.begins.tolist() == [True, False, False]
+    assert step.obs[0].tolist() == [first + 1, 0]
+    assert step.reward.tolist() == [0, 3, 3]
+    assert env.step(idle(env)).begins.tolist() == [False, True, False]
+
+
+def test_a_reset_forgets_that_rows_were_to_begin() -> None:
+    env = counting(NEXT)
+    env.reset(0)
+    for _ in range(2):
+        env.step(idle(env))
+    env.reset(0)
+    step = env.step(idle(env))
+    assert step.void is not None
+    assert not step.void.any()
+    assert step.reward.tolist() == [1, 1, 1]
+
+
+def test_only_rows_that_ended_are_reset_where_nobody_else_does_it() -> None:
+    env = counting(OFF)
+    env.reset(0)
+    assert isinstance(env.vec, Counting)
+    env.vec.resets.clear()
+    for _ in range(4):
+        env.step(idle(env))
+    assert env.vec.resets == [[0], [1], [0, 2]]
+
+
+@MODES
+def test_terminated_wins_where_both_are_said(mode: AutoresetMode) -> None:
+    env = counting(mode, both=True)
+    env.reset(0)
+    ends = [env.step(idle(env)) for _ in range(2)][-1]
+    assert ends.terminated.tolist() == [True, False, False]
+    assert not ends.truncated.any()
+
+
+@MODES
+def test_masks_come_from_the_info_also_those_of_ends(mode: AutoresetMode) -> None:
+    env = counting(mode, masks=Masks(MaskSpec()))
+    assert env.reset(0).mask.tolist() == [[True, True]] * 3
+    assert env.step(idle(env)).mask.tolist() == [[True, False]] * 3
+    step = env.step(idle(env))
+    assert step.mask.tolist() == [[True, True]] * 3
+    step = env.step(idle(env))  # row 1 ended at age 3, where action 1 made no sense
+    assert env.ended().mask.tolist() == [[True, False]]
+    assert step.mask[1].tolist() == ([True, False] if mode is NEXT else [True, True])
+
+
+def test_without_a_wrapper_that_says_so_everything_makes_sense() -> None:
+    env = make_vec("Taxi-v4", spec(), 2)
+    assert env.reset(0).mask.all()
+    told = make_vec("Taxi-v4", spec(wrappers=({"name": "action_mask"},)), 2)
+    seen = told.reset(0)
+    assert not seen.mask.all()
+    assert seen.mask.any(1).all()
+    assert (seen.mask.numpy() == np.stack([e.unwrapped.action_mask(e.unwrapped.s) for e in told.vec.envs])).all()
+
+
+def test_a_list_of_valid_actions_is_the_mask() -> None:
+    env = make_vec("CartPole-v1", spec(wrappers=({"name": "action_mask", "valid": (1,)},)), 3)
+    assert env.reset(0).mask.tolist() == [[False, True]] * 3
+    with pytest.raises(TownletError, match="no action 5"):
+        make_vec("CartPole-v1", spec(wrappers=({"name": "action_mask", "valid": (5,)},)))
+    with pytest.raises(TownletError, match="says nothing of its valid actions"):
+        make_vec("CartPole-v1", spec(wrappers=({"name": "action_mask"},))).reset(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("CartPole-v1", {}),
+        ("CartPole-v1", {"normalize_obs": "static", "frame_stack": 3}),
+        ("Pendulum-v1", {"max_episode_steps": 70}),
+        ("FrozenLake-v1", {}),
+        ("Taxi-v4", {"max_episode_steps": 60}),
+        ("Acrobot-v1", {"max_episode_steps": 70}),
+        ("MountainCar-v0", {"max_episode_steps": 70}),
+        ("Bandit-v0", {"kwargs": {"length": 50}}),
+    ],
+)
+def test_environments_keep_the_contract(name: str, more: dict[str, Any]) -> None:
+    conformance.check(lambda rows: make_vec(name, spec(vectorization="sync", **more), rows))
+    assert make_vec(name, spec(vectorization="sync", **more), 1).exact
+
+
+@pytest.mark.parametrize("more", [{}, {"frame_stack": 2}, {"max_episode_steps": 9}])
+def test_cart_poles_own_vectorization_keeps_the_contract(more: dict[str, Any]) -> None:
+    shared = (conformance.rows_do_not_meet,)  # one random stream for all rows
+    conformance.check(lambda rows: make_vec("CartPole-v1", spec(vectorization="native", **more), rows), but=shared)
+    env = make_vec("CartPole-v1", spec(vectorization="native"), 2)
+    assert env.exact
+    assert env.actions == Discrete(("left", "right"))
+
+
+@pytest.mark.parametrize("name", ["Blackjack-v1", "CliffWalking-v1"])
+def test_other_toys_go_on_where_they_were(name: str) -> None:
+    assert make_vec(name, spec(), 1).exact
+    conformance.goes_on_where_it_was(lambda rows: make_vec(name, spec(), rows))
+
+
+def test_rows_in_processes_live_as_rows_in_turn() -> None:
+    here, there = (make_vec("CartPole-v1", spec(vectorization=way), 2) for way in ("sync", "async"))
+    try:
+        assert torch.equal(here.reset(3).obs, there.reset(3).obs)
+        chance = torch.Generator().manual_seed(0)
+        for _ in range(60):
+            actions = torch.randint(2, (2,), generator=chance)
+            a, b = here.step(actions), there.step(actions)
+            assert conformance.alike(a, b)
+            assert torch.equal(here.ended().obs, there.ended().obs)
+        assert there.exact
+        again = here.restore(there.state())
+        assert torch.equal(again.obs, b.obs)
+        assert there.restore(here.state()).obs.shape == (2, 4)
+        assert conformance.alike(here.step(actions), there.step(actions))
+    finally:
+        there.close()
+
+
+def test_a_process_of_a_row_does_not_load_torch() -> None:
+    """It would take each of them seconds to start, and much memory."""
+    code = "import sys, townlet.gym.row_env; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("promise", conformance.CHECKS, ids=lambda promise: promise.__name__)
+def test_rows_in_processes_keep_the_contract(promise: Callable[[conformance.Make], None]) -> None:
+    made: list[GymVec] = []
+
+    def make(rows: int) -> GymVec:
+        made.append(make_vec("CartPole-v1", spec(vectorization="async"), rows))
+        return made[-1]
+
+    try:
+        promise(make)
+    finally:
+        for env in made:
+            env.close()
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**63 - 1), rows=st.integers(1, 5))
+def test_rows_begin_apart_and_the_first_ones_alike_in_any_number(seed: int, rows: int) -> None:
+    few = make_vec("CartPole-v1", spec(vectorization="sync"), rows).reset(seed).obs
+    many = make_vec("CartPole-v1", spec(vectorization="sync"), rows + 1).reset(seed).obs
+    assert torch.equal(few, many[:rows])
+    assert len(torch.unique(many, dim=0)) == rows + 1
+
+
+def test_actions_beyond_their_bounds_are_cut_off() -> None:
+    env = make_vec("Pendulum-v1", spec(), 2)
+    assert env.actions == Continuous(("0",), (-2.0,), (2.0,))
+    env.reset(0)
+    most = env.step(torch.full((2, 1), 2.0)).obs.clone()
+    env.reset(0)
+    assert torch.equal(env.step(torch.full((2, 1), 50.0)).obs, most)
+
+
+class Switches(gym.Env[Any, Any]):
+    """Shows parts of every kind, and takes switches."""
+
+    action_space = gym.spaces.MultiBinary(3)
+    observation_space = gym.spaces.Dict(
+        {
+            "way": gym.spaces.Discrete(4, start=2),
+            "both": gym.spaces.Tuple((gym.spaces.MultiDiscrete([3, 5]), gym.spaces.MultiDiscrete([2, 2]))),
+            "sight": gym.spaces.Box(0, 255, (2, 3, 3), np.uint8),
+            "flags": gym.spaces.MultiBinary(3),
+        }
+    )
+
+    def _seen(self, flags: Any) -> dict[str, Any]:
+        sight = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+        return {"way": 5, "both": (np.array([2, 4]), np.array([1, 0])), "sight": sight, "flags": np.array(flags)}
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        return self._seen([0, 0, 0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._seen(action), 0.0, False, bool(action.all()), {}
+
+
+class Odd(Switches):
+    """Takes and shows what is not numbers."""
+
+    def __init__(self, of: str) -> None:
+        if of == "action":
+            self.action_space = gym.spaces.Sequence(gym.spaces.Discrete(2))
+        elif of == "bounds":
+            self.action_space = gym.spaces.Box(-np.inf, np.inf, (2,))
+        else:
+            self.observation_space = gym.spaces.Dict({"words": gym.spaces.Text(4)})
+
+
+gym.register("Switches-v0", Switches)
+gym.register("Odd-v0", Odd)
+
+
+def test_parts_of_every_kind_have_a_place() -> None:
+    env = make_vec("Switches-v0", spec(), 2)
+    assert env.actions == Binary(("0", "1", "2"))
+    assert [(b.name, b.shape, b.kind, b.low, b.high) for b in env.layout] == [
+        ("both.0.0", (1,), "index", 0, 2),
+        ("both.0.1", (1,), "index", 0, 4),
+        ("both.1", (2,), "index", 0, 1),
+        ("flags", (3,), "values", 0, 1),
+        ("sight", (3, 2, 3), "picture", 0, 1),
+        ("way", (1,), "index", 2, 5),
+    ]
+    obs = env.reset(0).obs
+    assert obs[1, :7].tolist() == [2, 4, 1, 0, 0, 0, 0]
+    assert obs[1, -1] == 5
+    sight = np.arange(18).reshape(2, 3, 3).transpose(2, 0, 1) / np.float32(255)
+    assert np.array_equal(env.layout.view(obs, "sight")[0].numpy(), sight.astype(np.float32))
+    step = env.step(torch.tensor([[1, 0, 1], [1, 1, 1]]))
+    assert env.layout.view(step.obs, "flags").tolist() == [[1, 0, 1], [0, 0, 0]]
+    assert env.layout.view(env.ended().obs, "flags").tolist() == [[1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("of", "says"), [("action", "Sequence"), ("bounds", "have no bounds"), ("words", r"'words' as Text.*keep")]
+)
+def test_what_is_not_numbers_is_refused_by_name(of: str, says: str) -> None:
+    with pytest.raises(TownletError, match=says):
+        make_vec("Odd-v0", spec(kwargs={"of": of}))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "says"),
+    [
+        ("CartPole-v9", {}, "did you mean 'CartPole-v1'"),
+        ("CartPole-v1", {"kwargs": {"wheels": 3}}, "cannot be made.*wheels"),
+        ("CartPole-v1", {"vectorization": "native", "kwargs": {"wheels": 3}}, "cannot be made.*wheels"),
+        ("CartPole-v1", {"vectorization": "native", "frame_skip": 2}, "frame_skip works row by row"),
+        ("Acrobot-v1", {"vectorization": "native"}, "no vectorization of its own"),
+        ("CartPole-v1", {"observation": "ram"}, "not an Atari game"),
+        ("CartPole-v1", {"grayscale": True}, "for pictures"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(name: str, keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(TownletError, match=says):
+        make_vec(name, spec(**keys))
+
+
+def test_a_saved_state_needs_the_same_number_of_rows() -> None:
+    env = make_vec("CartPole-v1", spec(), 2)
+    env.reset(0)
+    with pytest.raises(TownletError, match="2 rows"):
+        make_vec("CartPole-v1", spec(), 3).restore(env.state())

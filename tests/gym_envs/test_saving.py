@@ -1,0 +1,188 @@
+"""Environments of others, saved without pickle: exactly, or not at all."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from gym_envs.elsewhere import ID
+from townlet.errors import TownletError
+from townlet.gym import saving
+from townlet.gym.make import make_vec
+from townlet.gym.plain_values import Unfit, decode, digest, encode, pack, unpack
+from townlet.gym.spec import EnvSpec
+from townlet.interfaces import conformance
+from townlet.runs import checkpoint, flatten
+
+NUMBERS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**200), 2**200), st.floats(allow_nan=False), st.text(max_size=5)
+)
+ARRAYS = arrays.arrays(
+    st.sampled_from(["f4", "f8", "i8", "u1", "?"]),
+    arrays.array_shapes(max_dims=3, max_side=3),
+    elements={"allow_nan": False},
+)
+VALUES = st.recursive(
+    NUMBERS | ARRAYS | st.binary(max_size=5) | st.sampled_from([np.float32(0.1), np.int64(-3), np.str_("J")]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.lists(inner, max_size=3).map(lambda parts: deque(parts, 4))
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Equal in value and type, all the way down."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple | deque):
+        return len(a) == len(b) and all(map(equal, a, b)) and getattr(a, "maxlen", 0) == getattr(b, "maxlen", 0)
+    return bool(a == b)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.lists(st.fixed_dictionaries({"a": VALUES, "b": ARRAYS}), min_size=1, max_size=3))
+def test_plain_values_of_rows_come_back_as_they_were_from_a_checkpoint(rows: list[dict[str, Any]]) -> None:
+    packed = pack([{"layer": {name: encode(value) for name, value in row.items()}} for row in rows])
+    kept = flatten.unflatten(flatten.flatten(packed))  # what a checkpoint keeps
+    back = [{name: decode(value) for name, value in row["layer"].items()} for row in unpack(kept, len(rows))]
+    assert all(equal(mine[name], its[name]) for mine, its in zip(back, rows, strict=True) for name in ("a", "b"))
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([None]), [[object()]], 1j])
+def test_what_is_not_plain_is_not_saved(value: Any) -> None:
+    with pytest.raises(Unfit):
+        encode(value)
+
+
+def test_generators_go_on_with_the_same_draws() -> None:
+    for bits in (np.random.PCG64, np.random.MT19937, np.random.Philox):
+        live = np.random.Generator(bits(4))
+        live.random(7)
+        back = decode(flatten.unflatten(flatten.flatten({"g": encode(live)}))["g"])
+        assert (back.random(50) == live.random(50)).all()
+
+
+@pytest.mark.parametrize("way", ["sync", "native"])
+def test_cart_poles_go_on_from_a_file(way: str, tmp_path: Path) -> None:
+    spec = EnvSpec.model_validate({"vectorization": way, "normalize_obs": "running", "frame_stack": 2})
+    one, two = (make_vec("CartPole-v1", spec, 3) for _ in range(2))
+    *_, (_, last) = conformance.play(one, one.reset(0), 50)
+    checkpoint.write(tmp_path, checkpoint.name_at(50), {"env": dict(one.state())}, {})
+    state, _ = checkpoint.read(tmp_path / checkpoint.name_at(50))
+    seen = two.restore(state["env"])
+    assert torch.equal(seen.obs, last.obs)
+    ahead, again = (conformance.play(env, last, 60, seed=1) for env in (one, two))
+    assert all(conformance.alike(a, b) for (_, a), (_, b) in zip(ahead, again, strict=True))
+
+
+def test_what_cannot_be_saved_begins_new_episodes_the_same_ones_each_time() -> None:
+    env = make_vec(ID, EnvSpec(), 3)
+    assert not env.exact
+    conformance.check(lambda rows: make_vec(ID, EnvSpec(), rows))
+    first = env.reset(5).obs.clone()
+    state = env.state()
+    one, two = (make_vec(ID, EnvSpec(), 3).restore(state).obs for _ in range(2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, first)
+    env.restore(state)
+    again = env.restore(env.state()).obs
+    assert not torch.equal(again, one)  # resumed twice, it does not live the same life twice
+
+
+def test_another_map_is_refused() -> None:
+    small = EnvSpec(kwargs={"desc": ["SFFG"] * 8})
+    lake, other = (make_vec("FrozenLake-v1", s, 2) for s in (small, EnvSpec(kwargs={"map_name": "8x8"})))
+    lake.reset(0)
+    with pytest.raises(TownletError, match="another environment"):
+        other.restore(lake.state())
+
+
+def test_other_wrappers_are_refused() -> None:
+    env = make_vec("Acrobot-v1", EnvSpec(frame_skip=2), 2)
+    env.reset(0)
+    with pytest.raises(TownletError, match="other wrappers were saved"):
+        make_vec("Acrobot-v1", EnvSpec(), 2).restore(env.state())
+
+
+def test_a_large_table_is_compared_unless_it_changes() -> None:
+    taxi = saving.Row(gym.make("Taxi-v4"))
+    taxi.reset(seed=0)
+    *_, (where, _) = saving.layers(taxi.env)
+    assert taxi.kept[where]["plain"]["P"] == {"~": "table", "is": digest(taxi.unwrapped.P)}
+    taxi.unwrapped.P[0][0] = [(1.0, 7, -1, False)]
+    assert equal(decode(taxi.kept[where]["plain"]["P"]), taxi.unwrapped.P)
+
+
+class State:
+    """Stands for the console's state."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def serialize(self) -> bytes:
+        return self.data
+
+
+class Console:
+    """Stands for the console: it counts and draws, and gives its state as bytes."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def cloneState(self, include_rng: bool = False) -> State:  # noqa: N802
+        return State(b"%d" % self.frames)
+
+    def restoreState(self, state: State) -> None:  # noqa: N802
+        self.frames = int(state.data)
+
+
+class Game(gym.Env[Any, Any]):
+    """A stand-in for ale_py's environment, which need not be installed."""
+
+    observation_space = gym.spaces.Box(0, 255, (1,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        self.ale = Console()
+
+    def restore_state(self, state: State) -> None:
+        self.ale.restoreState(state)
+
+    def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+        self.ale.frames = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.ale.frames += int(action)
+        return self._seen(), 0.0, self.ale.frames > 200, False, {}
+
+    def _seen(self) -> Any:
+        return np.array([self.ale.frames], np.float32)
+
+
+def test_a_console_is_saved_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Game, "__module__", "ale_py.env")
+    monkeypatch.setitem(sys.modules, "ale_py", ModuleType("ale_py"))
+    gym.registry.pop("Game-v0", None)
+    gym.register("Game-v0", Game)
+    conformance.goes_on_where_it_was(lambda rows: make_vec("Game-v0", EnvSpec(), rows))
+    assert make_vec("Game-v0", EnvSpec(), 1).exact

@@ -1,0 +1,83 @@
+"""resolved.yaml: every value, its origin, and the same recipe again."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from conftest import Write
+from townlet.config.yaml import Node, parse
+from townlet.recipes.catalogue import titles
+from townlet.recipes.load import load
+from townlet.recipes.resolved import asked_text, resolved_text
+from train.conftest import is_here
+
+
+def origins(text: str) -> dict[str, str]:
+    """Comments by the path of their line's key."""
+    found: dict[str, str] = {}
+    path: list[str] = []
+    for line in text.splitlines()[1:]:
+        key = re.match(r"( *)([\w-]+):", line)
+        if key:
+            path = [*path[: len(key[1]) // 2], key[2]]
+            if " # " in line:
+                found[".".join(path)] = line.rpartition(" # ")[2]
+    return found
+
+
+def leaves(node: Node, path: str = "") -> list[str]:
+    if isinstance(node.value, dict) and node.value:
+        return [leaf for key, below in node.value.items() for leaf in leaves(below, f"{path}.{key}")]
+    return [path.removeprefix(".")]
+
+
+@pytest.mark.parametrize("title", [title for title in titles() if is_here(title)])
+def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
+    own = "change.meters.energy.decay=.004" if title.startswith("town") else "gym.max_episode_steps=77"
+    # The recipe for all that have none names no environment by itself.
+    loaded = load(title.replace("gym:", "CliffWalking-v1:"), ["seed=7", "agent.lr=lin_1e-3", own])
+    write("resolved.yaml", resolved_text(loaded))
+    again = load("resolved.yaml")
+    assert again.recipe == loaded.recipe
+    assert again.arena.facts() == loaded.arena.facts()
+
+
+def test_every_value_says_where_it_came_from(write: Write) -> None:
+    write("my.yaml", "extends: town\nrows: 2048\nvariants:\n  ppo:\n    agent: {entropy: exp_.1}\n")
+    text = resolved_text(load("my.yaml:ppo", ["agent.clip=.3", "agent.lr.end=1e-4"]))
+    found = origins(text)
+    assert found["rows"] == "my.yaml:2"
+    assert found["agent.entropy.end"] == "my.yaml:5"
+    assert found["agent.clip"] == "command line: agent.clip=.3"
+    assert found["agent.lr.end"] == "command line: agent.lr.end=1e-4"
+    assert re.fullmatch(r"town\.yaml:\d+", found["agent.lr.start"])
+    assert found["agent.gae_lambda"] == found["network.layer_norm"] == found["explore.choose.name"] == "default"
+    assert found["variant"] == "my.yaml:ppo"
+    assert set(leaves(parse(text, "resolved.yaml"))) == set(found)
+
+
+def test_worlds_of_ones_own_are_found_from_anywhere(write: Write) -> None:
+    write("a/my-town.yaml", "extends: town\nmax_steps: 66\n")
+    write("b/resolved.yaml", resolved_text(load("a/my-town.yaml:ppo")))
+    again = load("b/resolved.yaml")
+    assert again.recipe.title == "my-town:ppo"
+    assert again.worlds.training.spec.max_steps == 66
+
+
+def test_odd_texts_survive(write: Write) -> None:
+    text = "a: #b 'c' \"d\" \\ é 🛏 null"
+    write("my.yaml", "extends: town\nresult: [{what: yes}, {what: '1e5', command: 'townlet train x: y'}]\n")
+    loaded = load("my.yaml:ppo", [f"description={json.dumps(text, ensure_ascii=False)}", "init_from='true'"])
+    assert loaded.recipe.description == text
+    write("resolved.yaml", resolved_text(loaded))
+    assert load("resolved.yaml").recipe == loaded.recipe
+
+
+def test_what_was_asked_for_is_kept_with_its_file(write: Write) -> None:
+    write("my.yaml", "extends: town # mine\nrows: 512\n")
+    text = asked_text(load("my.yaml:ppo", ["seed=3", "change.rewards=[milestone, vitality]"]))
+    assert text.startswith('# townlet train my.yaml:ppo seed=3 "change.rewards=[milestone, vitality]"\n')
+    assert "extends: town # mine" in text

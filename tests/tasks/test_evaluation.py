@@ -1,0 +1,218 @@
+"""Whole lives, each counted once, in towns that only the seed decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from townlet import load_world
+from townlet.interfaces.vec_env import Discrete
+from townlet.rng import Streams
+from townlet.runs.reader import Reader
+from townlet.tasks.evaluation import Acting, Uniform
+from townlet.tasks.town_evaluation import SIDE_BY_SIDE, Planning, evaluate
+from townlet.tasks.town_summary import lift
+from townlet.town.env import Town
+from townlet.town.world.tables import World
+from townlet.train.build import build
+from townlet.train.session import start
+from townlet.train.signals import Interrupted
+from train.tiny import tiny
+
+RANDOM_LIFE = 112.9  # steps, over many thousand lives
+
+
+class Scripted:
+    """Goes through the valid actions in turn, from one that depends on what it saw at its first step."""
+
+    def start(self, rows: int) -> None:
+        self.age = torch.zeros(rows, dtype=torch.int64)
+
+    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+        assert mask is not None
+        if fresh is not None:
+            self.age[fresh] = 0
+        self.age += 1
+        order = (torch.arange(mask.shape[1]) * 7 + 3 * self.age.unsqueeze(1)) % 11
+        return torch.where(mask, order, -1).argmax(1)
+
+
+class Unequal(Planning):
+    """Row 0 plans, the others have another player and die several times meanwhile. Every action is kept."""
+
+    def __init__(self, world: World, others: Acting) -> None:
+        super().__init__(world)
+        self.others, self.actions = others, list[Tensor]()
+
+    def start(self, rows: int) -> None:
+        self.others.start(rows)
+
+    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+        actions = self.others.act(obs, mask, fresh, greedy).clone()
+        actions[0] = super().act(obs, mask, fresh, greedy)[0]
+        self.actions.append(actions)
+        return actions
+
+
+def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[dict[str, Any]]:
+    """The first life of each row, step by step, from the actions that were taken."""
+    town = Town(world, rows, threads=1)
+    town.watch(rows)
+    town.reset(Streams(seed).child("0").key("env"))
+    lives: list[dict[str, Any]] = [{"length": 0, "reward": 0.0, "uses": Counter(), "over": False} for _ in range(rows)]
+    for taken in actions:
+        step, last = town.step(taken), town.ended()
+        for row, life in enumerate(lives):
+            if life["over"]:
+                continue
+            life["length"] += 1
+            life["reward"] += float(step.reward[row])
+            used = int(town.used[row]) // 2
+            if used < len(world.affordances):
+                life["uses"][world.affordances[used]] += 1
+            if row in last.rows.tolist():
+                life["over"] = True
+                place = last.rows.tolist().index(row)
+                life["terminated"] = bool(step.terminated[row])
+                life["cause"] = town.cause_names[int(town.causes(last)[place])]
+                life["meters"] = town.final_meters(last)[place].tolist()
+    town.close()
+    return lives
+
+
+@pytest.mark.parametrize("name", ["town", "town-l3"])
+def test_lives_are_what_a_count_by_hand_gives(name: str) -> None:
+    world = load_world(name, ["max_steps=300"])
+    for others in (Scripted(), Uniform(Discrete(world.actions), torch.Generator().manual_seed(1))):
+        player = Unequal(world, others)
+        found = evaluate(player, world, 6, 9)
+        lives = by_hand(world, 6, 9, player.actions)
+        assert all(life["over"] for life in lives)
+        assert found.length.tolist() == [life["length"] for life in lives]
+        assert found.reward == pytest.approx([life["reward"] for life in lives], rel=1e-5)
+        assert found.terminated.tolist() == [life["terminated"] for life in lives]
+        assert list(found.causes) == [life["cause"] for life in lives]
+        assert found.meters == pytest.approx(np.array([life["meters"] for life in lives]))
+        uses = [[life["uses"][place] for place in world.affordances] for life in lives]
+        assert found.uses.tolist() == uses
+        jobs = [k for k, place in enumerate(world.affordances) if place in ("Job", "Labor")]
+        assert found.works == sum(any(life[k] for k in jobs) for life in uses) / 6
+        assert len(player.actions) == found.length.max() == 300  # not one step longer than the longest life
+        assert found.length.min() < 150  # some of the others were reborn, and none of their further lives counts
+
+
+def test_the_number_of_lives_is_exact() -> None:
+    world = load_world("town", ["max_steps=30"])
+    for episodes in (1, 3, SIDE_BY_SIDE + 5):
+        found = evaluate(Scripted(), world, episodes, 0)
+        assert len(found.length) == len(found.causes) == len(found.uses) == episodes
+
+
+class Looking(Scripted):
+    """Keeps what it sees first."""
+
+    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+        if fresh is None:
+            self.first = obs.clone()
+        return super().act(obs, mask, fresh, greedy)
+
+
+def test_towns_are_many_and_decided_by_the_seed_alone() -> None:
+    world, seen = load_world("town", ["max_steps=2"]), []
+    for seed in (1, 1, 2):
+        player = Looking()
+        evaluate(player, world, 400, seed)
+        seen.append(player.first)
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+    assert len(torch.unique(seen[0], dim=0)) > 50  # of 64 cells to begin on
+
+
+def test_a_random_agent_lives_as_long_as_it_is_known_to() -> None:
+    found = evaluate(
+        Uniform(Discrete(load_world("town").actions), Streams(3).torch("random")), load_world("town"), 500, 3
+    )
+    assert found.mean == pytest.approx(RANDOM_LIFE, abs=3)
+    assert found.survived == 0
+
+
+def test_a_longer_limit_lets_a_good_life_go_on() -> None:
+    world = load_world("town")
+    short = evaluate(Planning(world), world, 5, 0)
+    assert (short.mean, short.survived, set(short.causes)) == (500, 1, {"time"})
+    longer = evaluate(Planning(world), lift(world, 1500), 5, 0)
+    assert (longer.mean, longer.works) == (1500, 1)
+    assert longer.earned.min() > 0
+    random = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), lift(world, 1500), 20, 0)
+    assert random.mean < 200
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"), [("town:dqn", ()), ("town:ppo", ()), ("town-l2:drqn", ("network.recurrent={size: 8}",))]
+)
+def test_the_greedy_policy_is_measured_alike_every_time(recipe: str, words: tuple[str, ...]) -> None:
+    loaded = tiny(recipe, *words)
+    t, world = build(loaded), loaded.worlds.evaluation
+    one, two = (evaluate(t.agent.policy(), world, 7, 5) for _ in range(2))
+    assert one.length.tolist() == two.length.tolist()
+    assert one.reward.tolist() == two.reward.tolist()
+
+
+def test_drawn_actions_come_from_the_policys_own_stream() -> None:
+    """A policy taken anew draws the same again, so that a resumed run measures what the whole one did."""
+    loaded = tiny("town:ppo")
+    t, world = build(loaded), loaded.worlds.evaluation
+    one, two = (evaluate(t.agent.policy(), world, 7, 5, greedy=False) for _ in range(2))
+    assert one.reward.tolist() == two.reward.tolist()
+    assert one.uses.tolist() != evaluate(t.agent.policy(), world, 7, 5).uses.tolist()
+
+
+def test_an_evaluation_as_a_row_of_the_store() -> None:
+    world = load_world("town", ["max_steps=120"])
+    found = evaluate(Uniform(Discrete(world.actions), torch.Generator().manual_seed(0)), world, 40, 1)
+    row = found.columns("random", "length")
+    assert (row["policy"], row["episodes"], row["limit"]) == ("random", 40, 120)
+    assert row["length_min"] <= row["length"] == row["score"] <= row["length_max"] <= 120
+    assert sum(row["causes"].values()) == 40
+    assert 0 < row["survived"] < 1
+    assert row["survived"] == row["causes"]["time"] / 40
+    assert set(row["meters"]) == set(world.meters)
+    assert found.columns("random", "return")["score"] == pytest.approx(found.reward.mean())
+
+
+def test_a_run_is_measured_in_the_world_of_its_evaluations(tmp_path: Path) -> None:
+    """Not in that of its training, which has other limits, and rewards that guide."""
+    words = ("evaluation.change.max_steps=25", "change.max_steps=60", "potential=100", "budget={env_steps: 400}")
+    loaded = tiny("town:dqn", *words)
+    assert "potential" in loaded.worlds.training.rewards
+    assert "potential" not in loaded.worlds.evaluation.rewards
+    outcome = start(loaded, tmp_path)
+    assert outcome.ending.last is not None
+    assert outcome.ending.last.world is loaded.worlds.evaluation
+    with Reader(outcome.run.metrics_file) as metrics:
+        found = metrics.read("evaluations", ["policy", "limit", "length_max"])
+        assert set(found["policy"]) == {"random", "greedy"}
+        assert set(found["limit"]) == {25}
+        assert max(found["length_max"]) <= 25
+        assert max(metrics.read("episodes", ["length"])["length"]) > 25
+
+
+def test_an_evaluation_can_be_given_up_at_any_step() -> None:
+    asked = 0
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 20:
+            raise Interrupted
+
+    world = load_world("town", ["max_steps=30"])
+    with pytest.raises(Interrupted):
+        evaluate(Scripted(), world, 5, 0, ask=ask)
+    assert asked == 20

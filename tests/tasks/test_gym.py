@@ -1,0 +1,193 @@
+"""Gymnasium environments in training: counted right, measured right, gone on with exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from crash.smith import differences
+from townlet.errors import Mistakes, TownletError
+from townlet.gym.make import make_vec
+from townlet.gym.spec import EnvSpec
+from townlet.gym.vector_env import GymVec
+from townlet.recipes.load import Loaded, load
+from townlet.rng import Streams
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+from townlet.tasks.evaluation import Uniform
+from townlet.tasks.gym import GymArena
+from townlet.train.build import build
+from townlet.train.policies import load_policy
+from townlet.train.session import resume, start
+
+torch.set_num_threads(1)
+SMALL = (
+    "threads=1", "rows=4", "network.hidden=[16]", "evaluation.episodes=6", "evaluation.every=500", "metrics.every=200",
+    "metrics.tensorboard=false", "metrics.report=false", "metrics.whole_episodes=1000",
+)  # fmt: skip
+AGENTS = {
+    "CartPole-v1:ppo": ("agent.n_steps=32", "agent.epochs=2"),
+    "CartPole-v1:dqn": ("agent.warmup=100", "agent.batch_size=16"),
+    "CartPole-v1:reinforce": ("agent={name: reinforce, episodes: 4}",),
+    "FrozenLake-v1:qlearning": (),
+}
+
+
+def small(recipe: str, *words: str) -> Loaded:
+    """A recipe made small; an agent that has none of its own takes that of ppo."""
+    named = recipe.replace(":reinforce", ":ppo")
+    return load(named, [*SMALL, "env_steps=1024", *AGENTS.get(recipe, AGENTS["CartPole-v1:ppo"]), *words])
+
+
+def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
+    with Reader(run.metrics_file) as store:
+        return store.read(table, names)
+
+
+@pytest.mark.parametrize("way", ["native", "sync"])
+def test_an_episode_is_as_long_as_its_return_in_cartpole(way: str, tmp_path: Path) -> None:
+    """Every step pays 1: a step that only begins an episode anew would show as one that is longer than its return."""
+    run = start(small("CartPole-v1:ppo", f"gym.vectorization={way}"), tmp_path, pause_at=900).run
+    ended = columns(run, "episodes", "length", "return")
+    assert len(ended["length"]) > 10
+    assert ended["length"] == ended["return"]
+    measured = columns(run, "evaluations", "length", "return", "episodes")
+    assert measured["length"] == measured["return"]
+    assert set(measured["episodes"]) == {6}
+
+
+@pytest.mark.parametrize("recipe", AGENTS)
+@pytest.mark.parametrize("way", ["native", "sync"])
+def test_a_run_in_two_parts_is_the_whole_run(recipe: str, way: str, tmp_path: Path) -> None:
+    if recipe.startswith("FrozenLake"):  # has no vectorization of its own, and numbers of states are not scaled
+        loaded = small(recipe, "gym.vectorization=sync", f"agent.double={str(way == 'native').lower()}")
+    else:
+        loaded = small(recipe, f"gym.vectorization={way}", "gym.normalize_obs=running")
+    whole = start(loaded, tmp_path / "whole", pause_at=900).run
+    part = start(loaded, tmp_path / "part", pause_at=500).run
+    resume(part, pause_at=900)
+    assert len(columns(whole, "episodes", "row")["row"]) > 10
+    assert differences(whole.path, part.path) == []
+
+
+def test_what_is_for_towns_is_refused_with_its_place() -> None:
+    with pytest.raises(Mistakes) as caught:
+        small("CartPole-v1:ppo", "change.max_steps=3", "potential=1", "engine=numba")
+    said = str(caught.value)
+    assert said.count("is for towns, and this is a Gymnasium environment") == 3
+    assert "command line: potential=1" in said
+
+
+def test_an_unknown_environment_and_an_unknown_variant_suggest() -> None:
+    with pytest.raises(Mistakes, match="did you mean 'CartPole-v1'"):
+        load("CartPol-v1:ppo")
+    with pytest.raises(TownletError, match="did you mean 'CartPole-v1:ppo'"):
+        load("CartPole-v1:pp")
+
+
+def test_the_settings_for_any_environment_are_none() -> None:
+    with pytest.raises(Mistakes, match="settings for any; name one: townlet train ID:ppo"):
+        load("gym:ppo")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "beside"),
+    [
+        ("gym.kwargs.foo=3", "gym.frame_stack=2"),
+        ("gym.wrappers=[{name: own, wrapper: nobody}]", "gym.vectorization=sync"),
+        ("gym.observation=ram", "gym.frame_stack=2"),
+    ],
+)
+def test_what_cannot_be_made_is_told_at_the_words_that_ask_for_it(wrong: str, beside: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        small("CartPole-v1:ppo", wrong, beside)
+    assert str(caught.value).startswith(f"command line: {wrong}: ")
+
+
+def test_a_network_that_remembers_gets_rows_that_need_no_step_to_begin(tmp_path: Path) -> None:
+    memory = "network.recurrent={size: 8}"
+    run = start(small("CartPole-v1:ppo", memory, "env_steps=512"), tmp_path).run
+    assert run.meta()["finished"]
+    with pytest.raises(TownletError, match=r"write gym\.vectorization: sync"):
+        build(small("CartPole-v1:ppo", memory, "gym.vectorization=native"))
+    with pytest.raises(Mistakes, match="did you mean 'CartPole-v1'"):
+        load("CartPol-v1:ppo", [memory])
+
+
+def test_an_evaluation_that_is_interrupted_closes_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena, closed = small("CartPole-v1:ppo").arena, []
+    monkeypatch.setattr(GymVec, "close", lambda env: closed.append(env))
+
+    def ask() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        arena.evaluate(Uniform(arena.actions, torch.Generator()), 2, 0, ask=ask)
+    assert len(closed) == 1
+
+
+def test_an_environment_without_a_recipe_takes_the_one_for_all(tmp_path: Path) -> None:
+    run = start(small("Pendulum-v1:ppo", "env_steps=512", "evaluation.every=2e3", "agent.n_steps=16"), tmp_path).run
+    (last,) = columns(run, "evaluations", "return")["return"][-1:]
+    assert -2500 < last < 0
+
+
+def test_the_threshold_of_an_environment_is_what_true_stands_for() -> None:
+    assert small("CartPole-v1:ppo", "budget.threshold=true").recipe.budget.threshold == 475
+    assert small("CartPole-v1:ppo", "budget.threshold=true", "reward_threshold=50").recipe.budget.threshold == 50
+    with pytest.raises(Mistakes, match="has no threshold of its own"):
+        small("CliffWalking-v1:ppo", "budget.threshold=true")
+
+
+def test_evaluations_see_as_training_does(tmp_path: Path) -> None:
+    """Trained on observations that are centred and scaled, an agent is measured on such as well."""
+    words = ["threads=1", "gym.normalize_obs=running", "env_steps=2e4", "evaluation={every: 1, episodes: 20}"]
+    run = start(load("CartPole-v1:ppo", [*words, "metrics.whole_episodes=1000"]), tmp_path).run
+    lengths = columns(run, "episodes", "length")["length"]
+    measured = columns(run, "evaluations", "length", "policy")
+    assert measured["length"][-1] > 0.7 * float(np.mean(lengths[-30:])) > 50
+
+
+def test_what_an_environment_cannot_do_is_told_before_a_run_begins(tmp_path: Path) -> None:
+    for title, word in (
+        ("Pendulum-v1:ppo", "gym.kwargs.g=abc"),
+        ("FrozenLake-v1:qlearning", "gym.kwargs.map_name=9x9"),
+        ("CartPole-v1:ppo", "gym.kwargs.render_mode=human"),
+        ("GymV26Environment-v0:ppo", "gym.kwargs.env_id=evil:Env-v0"),
+    ):
+        with pytest.raises(TownletError):
+            start(load(title, [word]), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_is_counted_in_steps_of_the_agent() -> None:
+    whole, cut = (small("Pendulum-v1:ppo", "gym.frame_skip=4", *more) for more in ((), ("gym.max_episode_steps=20",)))
+    assert (whole.arena.limit, cut.arena.limit) == (50, 20)
+    assert isinstance(cut.arena, GymArena)
+    env = cut.arena.stage()
+    env.reset(0)
+    steps = [bool(env.step(torch.zeros(1, 1)).truncated[0]) for _ in range(20)]
+    assert steps == [False] * 19 + [True]
+
+
+def test_one_is_the_share_of_all_steps_and_a_minibatch_of_one_is_refused() -> None:
+    recipe = small("CartPole-v1:ppo", "agent.batch_size=1").recipe
+    assert recipe.agent.batch_steps(64) == 64
+    with pytest.raises(Mistakes, match="minibatches of one step"):
+        small("CartPole-v1:ppo", "agent.batch_size=.001")
+
+
+def test_a_policy_takes_observations_as_the_environment_gives_them(tmp_path: Path) -> None:
+    run = start(small("CartPole-v1:ppo", "gym.normalize_obs=running"), tmp_path, pause_at=512).run
+    trained = load_policy(run, "last")
+    assert isinstance(trained.loaded.arena, GymArena)
+    env = trained.loaded.arena.stage(8)
+    env.reset(0)
+    plain = make_vec("CartPole-v1", EnvSpec(), 8)
+    raw = plain.reset(Streams(0).key("env")).obs.clone()
+    shown = env.reset(Streams(0).key("env"))
+    assert torch.equal(trained.act(raw), trained.policy().act(shown.obs))
+    assert not torch.allclose(raw, shown.obs)

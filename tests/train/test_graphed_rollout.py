@@ -1,0 +1,155 @@
+"""Rounds that nobody looks into are the same as those that are looked at step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from townlet.bench.training import Silent
+from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.restore import copied
+from townlet.interfaces.vec_env import Ended
+from townlet.recipes.load import load
+from townlet.train.build import Training, build
+from townlet.train.collect import collect
+from townlet.train.graphed_rollout import WholeRound, fits
+
+WORDS = (
+    "engine=torch", "rows=32", "threads=1", "network.hidden=[32, 32]", "change.max_steps=30", "agent.n_steps=24",
+    "agent.shared=true", "agent.batch_size=768", "agent.entropy=0.05",
+)  # fmt: skip
+COLUMNS = ("mask", "actions", "log_prob", "value", "reward", "terminated", "truncated")
+
+
+class Ear(Silent):
+    """Keeps what it is told of episodes."""
+
+    def __init__(self, t: Training) -> None:
+        self._t, self.over, self.ends = t, list[Episodes](), list[NDArray[Any]]()
+
+    def episodes(self, over: Episodes, ended: Ended) -> None:
+        self.over.append(over)
+        self.ends.append(self._t.env.final_meters(ended).numpy())  # type: ignore[attr-defined]
+
+    def lives(self, over: Episodes, extras: NDArray[np.float32]) -> None:
+        self.over.append(over)
+        self.ends.append(extras)
+
+
+def both(*words: str) -> tuple[Training, Training]:
+    """The same training twice: looked at step by step, and not."""
+    stepwise, whole = (build(load("town:ppo", [*WORDS, *words])) for _ in range(2))
+    whole.whole = WholeRound(whole)
+    return stepwise, whole
+
+
+def test_a_whole_round_writes_and_tells_the_same() -> None:
+    stepwise, whole = both()
+    cut = 0
+    for _ in range(4):
+        ears = Ear(stepwise), Ear(whole)
+        for t, ear in zip((stepwise, whole), ears, strict=True):
+            collect(t, t.agent.update_interval, ear)
+        one, other = stepwise.agent.rollout, whole.agent.rollout  # type: ignore[attr-defined]
+        for name in COLUMNS:
+            assert torch.equal(getattr(one, name), getattr(other, name)), name
+        assert torch.allclose(one.bootstrap[one.truncated], other.bootstrap[one.truncated], atol=1e-6)
+        assert torch.allclose(stepwise.agent.last_value, whole.agent.last_value, atol=1e-6)  # type: ignore[attr-defined]
+        for column in Episodes._fields:
+            assert torch.equal(*(torch.cat([getattr(over, column) for over in ear.over]) for ear in ears)), column
+        assert np.array_equal(*(np.concatenate(ear.ends) for ear in ears))
+        assert stepwise.counters == whole.counters
+        assert all(
+            torch.equal(*sums)
+            for sums in zip(stepwise.tracker.state().values(), whole.tracker.state().values(), strict=True)
+        )
+        cut += int(one.truncated.sum())
+        for t in (stepwise, whole):
+            t.agent.rollout.clear()  # type: ignore[attr-defined]
+    assert cut > 30  # lives were cut short in the middle of rounds
+
+
+def test_a_whole_update_is_the_same_update() -> None:
+    """With everything in one batch there is no order in which steps could be taken."""
+    stepwise, whole = both("agent.epochs=3", "agent.clip=0.02")
+    for t in (stepwise, whole):
+        collect(t, t.agent.update_interval, Silent())
+    figures, found = stepwise.agent.learn(), whole.agent.learn()
+    assert figures is not None
+    assert found is not None
+    for name, weight in stepwise.agent.parameters().items():
+        assert torch.allclose(weight, whole.agent.parameters()[name], atol=1e-6), name
+    assert figures["clip_fraction"] > 0
+    for name, value in found.items():
+        assert np.isclose(value, figures[name], rtol=1e-3, atol=1e-5), (name, value, figures[name])
+    assert (stepwise.counters.updates, whole.counters.updates) == (3, 3)
+
+
+def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> None:
+    (stepwise, whole), (_, unclipped) = both("agent.epochs=3"), both("agent.epochs=3")
+    for t, clip in ((stepwise, 1e-3), (whole, 1e-3), (unclipped, None)):
+        collect(t, t.agent.update_interval, Silent())
+        t.agent.tune(t.agent.settings.model_copy(update={"value_clip": clip}))
+        t.agent.learn()
+    one, other, usual = (t.agent.parameters() for t in (stepwise, whole, unclipped))
+    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+    assert not all(torch.allclose(one[name], usual[name], atol=1e-6) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("words", "can"),
+    [
+        ((), True),
+        (("agent.shared=false",), False),  # values have a network of their own
+        (("agent.n_steps=31",), False),  # a life of 30 steps could be cut short twice
+        (("explore={bonus: rnd, weight: {name: fixed, value: 0.1}}",), False),
+        (("curriculum=adversarial",), False),
+        (("engine=numba",), False),
+    ],
+)
+def test_rounds_are_made_whole_only_where_they_can_be(words: Sequence[str], can: bool) -> None:
+    training = build(load("town:ppo", [*WORDS, *words]))
+    assert not fits(training)  # a CPU waits for nobody, so nothing would be won
+    training.env.device = "cuda"  # as if it were there
+    assert fits(training) is can
+
+
+@pytest.mark.parametrize("network", ["{name: mlp, hidden: [16]}", "{name: mlp, hidden: [16], recurrent: {size: 8}}"])
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -> None:
+    words = (f"network={network}", f"agent.shared={shared}", "agent.batch_size=256", "agent.precision=bfloat16")
+    half, whole = (build(load("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
+    for t in (half, whole):
+        collect(t, t.agent.update_interval, Silent())
+    figures, found = half.agent.learn(), whole.agent.learn()
+    assert figures is not None
+    assert found is not None
+    assert figures["value_loss"] == pytest.approx(found["value_loss"], rel=0.05)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch, about its own compiler
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_recorded_round_is_the_same_and_its_update_as_well() -> None:
+    """On the device itself: compiled, recorded and launched at once."""
+    words = ("device=cuda", "engine=compiled", "rows=256")
+    stepwise, whole = (build(load("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2))
+    assert whole.whole is not None
+    stepwise.whole = None
+    for _ in range(3):
+        for t in (stepwise, whole):
+            collect(t, t.agent.update_interval, Silent())
+        one, other = stepwise.agent.rollout, whole.agent.rollout  # type: ignore[attr-defined]
+        same = (one.actions == other.actions).all(0)  # rows in which no draw fell between two roundings
+        assert same.float().mean() > 0.9
+        for name in ("log_prob", "value", "reward"):
+            assert torch.allclose(getattr(one, name)[:, same], getattr(other, name)[:, same], atol=1e-3), name
+        for t in (stepwise, whole):
+            assert t.agent.learn() is not None
+        for name, weight in stepwise.agent.parameters().items():
+            assert torch.allclose(weight, whole.agent.parameters()[name], atol=1e-2), name
+        whole.restore(copied(stepwise.state()))

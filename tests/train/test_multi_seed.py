@@ -1,0 +1,91 @@
+"""Several seeds, and what they have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from townlet.errors import TownletError
+from townlet.interfaces.counters import Counters
+from townlet.recipes.schema import Recipe
+from townlet.train.multi_seed import interval, iqm, several
+from train.tiny import DQN, Heard
+
+
+@pytest.mark.parametrize(
+    ("scores", "mean"),
+    [
+        ([7.0], 7),
+        ([1.0, 3.0], 2),
+        (
+            [0.0, 6.0, 100.0],
+            (0 + 6 * 4 + 100) / 6,
+        ),  # a twelfth of both ends lies in the middle half, a third of the middle
+        ([0.0, 1.0, 3.0, 1000.0], 2),  # the middle two
+        ([5.0, -1e9, 1.0, 2.0, 3.0, 4.0, 1e9, 6.0], 3.5),  # the middle four, in any order
+    ],
+)
+def test_the_interquartile_mean_by_hand(scores: list[float], mean: float) -> None:
+    assert iqm(scores) == pytest.approx(mean)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=10))
+def test_the_interval_holds_the_mean_and_lies_within_the_scores(scores: list[float]) -> None:
+    low, high = interval(scores)
+    slack = 1e-9 * max(1.0, *map(abs, scores))
+    assert min(scores) - slack <= low <= iqm(scores) + slack
+    assert iqm(scores) - slack <= high <= max(scores) + slack
+
+
+def test_the_interval_narrows_with_more_seeds() -> None:
+    def width(scores: list[float]) -> float:
+        low, high = interval(scores)
+        return high - low
+
+    assert width([400.0, 450.0, 500.0] * 10) < width([400.0, 450.0, 500.0]) / 2
+
+
+def test_seeds_follow_each_other_and_give_runs_of_their_own(tmp_path: Path) -> None:
+    heard: list[Heard] = []
+
+    def sink(recipe: object) -> Heard:
+        heard.append(Heard())
+        return heard[-1]
+
+    found = several("town:dqn", [*DQN, "seed=5", "budget={env_steps: 400}"], tmp_path, 2, sink)
+    assert [outcome.seed for outcome in found.outcomes] == [5, 6]
+    assert len({outcome.run.path for outcome in found.outcomes}) == 2
+    assert not found.interrupted
+    assert found.scores == [each.evaluations[-1]["length"] for each in heard]
+    assert f"IQM of length over 2 seeds: {sum(found.scores) / 2:.1f}, 95 % interval" in found.in_words()
+    assert all(each.closed for each in heard)
+
+
+class Falling(Heard):
+    """A sink that breaks the training of its run after the first round."""
+
+    def tick(self, counters: Counters) -> None:
+        raise RuntimeError("out of memory\nmore about it")
+
+
+def test_a_seed_that_dies_does_not_stop_the_others_and_is_named(tmp_path: Path) -> None:
+    def sink(recipe: Recipe) -> Heard:
+        return Falling() if recipe.seed == 5 else Heard()
+
+    found = several("town:dqn", [*DQN, "seed=5", "budget={env_steps: 200}"], tmp_path, 2, sink)
+    assert [outcome.seed for outcome in found.outcomes] == [6]
+    (failed,) = found.failed
+    assert (failed.seed, failed.why, failed.exit_code) == (5, "RuntimeError: out of memory", 1)
+    assert failed.run.meta()["seed"] == 5
+    assert (found.exit_code, found.interrupted) == (1, False)
+    assert "over 1 seed: " in found.in_words()
+    assert found.in_words().endswith("without the failed seed 5")
+
+
+def test_a_mistake_of_all_seeds_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(TownletError, match="there is no run 'nothing'"):
+        several("town:dqn", [*DQN, "init_from=nothing"], tmp_path, 2)

@@ -1,0 +1,249 @@
+"""A training from its recipe to what it leaves on disk, and a warm start from another."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from crash.smith import odd_leaves
+from small import REPORT
+from townlet.errors import TownletError
+from townlet.recipes.load import load
+from townlet.runs import checkpoint
+from townlet.runs.flatten import flatten
+from townlet.runs.folder import Run
+from townlet.runs.reader import Reader
+from townlet.tasks.town_evaluation import evaluate
+from townlet.train.build import build
+from townlet.train.policies import load_policy
+from townlet.train.session import Outcome, resume, start
+from townlet.train.stop_conditions import ENDS
+from townlet.train.weights import warm_start
+from train.tiny import Heard, tiny
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Heard]:
+    """A finished run, only to be read."""
+    heard = Heard()
+    root = tmp_path_factory.mktemp("trained") / "runs"
+    return start(tiny("town:dqn", "metrics.tensorboard=true", REPORT), root, sinks=[heard]), heard
+
+
+def test_a_run_leaves_all_its_files(trained: tuple[Outcome, Heard]) -> None:
+    run = trained[0].run
+    names = {path.name for path in run.path.iterdir()}
+    assert {
+        "recipe.yaml", "resolved.yaml", "meta.json", "metrics.db", "tensorboard", "checkpoints", "log.txt",
+        "report.md", "report.html",
+    } <= names  # fmt: skip
+    assert not {name for name in names if name.startswith(".")}
+    assert Run.open("latest", run.path.parent).path == run.path
+    assert list(run.tensorboard.iterdir())
+    assert "evaluation: lives" in run.log_file.read_text()
+
+
+def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[Outcome, Heard]) -> None:
+    outcome = trained[0]
+    meta = outcome.run.meta()
+    assert (meta["recipe"], meta["seed"], meta["rows"], meta["agent"]) == ("town:dqn", 0, 4, "dqn")
+    assert meta["world"] == load("town:dqn", ["change.max_steps=40"]).worlds.training.content_hash
+    assert {"townlet", "torch", "numpy", "numba"} <= set(meta["versions"])
+    assert (meta["ended"], meta["finished"]) == ("all steps of the budget are spent", True)
+    assert outcome.summary is not None
+    assert meta["summary"] == outcome.summary.sentences()
+
+
+def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[Outcome, Heard]) -> None:
+    outcome, heard = trained
+    with Reader(outcome.run.metrics_file) as metrics:
+        rows = metrics.read("evaluations", ["env_steps", "policy", "length"])
+    assert rows["env_steps"] == [0, 400, 800, 1200]
+    assert rows["policy"] == ["random", "greedy", "greedy", "greedy"]
+    assert rows["length"] == [row["length"] for row in heard.evaluations]
+    assert heard.closed
+
+
+def test_the_last_and_the_best_checkpoint_are_kept(trained: tuple[Outcome, Heard]) -> None:
+    folder = trained[0].run.checkpoints
+    last, best = checkpoint.newest(folder), checkpoint.best(folder)
+    assert last is not None
+    assert best is not None
+    assert last.env_steps == 1200
+    scores = [row["score"] for row in trained[1].evaluations if row["policy"] == "greedy"]
+    assert best.info["score"] == max(scores)
+    assert len(checkpoint.listing(folder)) <= 2
+
+
+def test_a_warm_start_begins_with_the_weights_of_the_best_checkpoint(trained: tuple[Outcome, Heard]) -> None:
+    source = trained[0].run
+    best = checkpoint.best(source.checkpoints)
+    assert best is not None
+    wanted = checkpoint.read(best.path)[0]["training"]["agent"]["network"]
+    fresh = build(tiny("town:dqn", "seed=9"))
+    before = {name: value.clone() for name, value in fresh.agent.parameters().items()}
+    warm_start(fresh, source)
+    state = fresh.agent.state()
+    for part in ("network", "target"):
+        assert all(torch.equal(state[part][name], wanted[name]) for name in wanted)
+    assert any(not torch.equal(before[name], value) for name, value in fresh.agent.parameters().items())
+
+
+def test_init_from_is_a_key_of_the_recipe(trained: tuple[Outcome, Heard]) -> None:
+    root, name = trained[0].run.path.parent, trained[0].run.name
+    outcome = start(tiny("town:dqn", f"init_from={name}", "agent.warmup=400", "seed=3"), root, pause_at=100)
+    here, there = (checkpoint.read(checkpoint.listing(run.checkpoints)[-1])[0] for run in (outcome.run, trained[0].run))
+    found, wanted = (state["training"]["agent"]["network"] for state in (here, there))
+    best = checkpoint.best(trained[0].run.checkpoints)
+    assert best is not None
+    wanted = checkpoint.read(best.path)[0]["training"]["agent"]["network"]
+    assert all(torch.equal(found[leaf], wanted[leaf]) for leaf in wanted)  # it has not learned yet
+    told = outcome.run.meta()["init_from"]
+    assert (told["run"], told["checkpoint"], told["env_steps"]) == (name, best.name, best.env_steps)
+    assert told["sha256"] == hashlib.sha256((best.path / "state.safetensors").read_bytes()).hexdigest()
+
+
+def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measured(
+    trained: tuple[Outcome, Heard],
+) -> None:
+    """A run that is killed at once has a checkpoint to go on from, and none that claims a score."""
+    source = trained[0].run
+    run = start(tiny("town:dqn", f"init_from={source.name}"), source.path.parent, pause_at=4).run
+    assert checkpoint.best(run.checkpoints) is None
+    last = checkpoint.newest(run.checkpoints)
+    assert last is not None
+    assert (last.env_steps, last.info["updates"], "score" in last.info) == (4, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "said"),
+    [
+        ("town:dqn", ("world=town-l2",), "sees or does other things"),
+        ("town:dqn", ("network.hidden=[8]",), r"\[16, 88\], .*\[8, 88\]"),
+        ("town:ppo", (), "the saved .*network"),
+    ],
+)
+def test_a_warm_start_from_another_interface_network_or_agent_is_refused(
+    recipe: str, words: tuple[str, ...], said: str, trained: tuple[Outcome, Heard]
+) -> None:
+    with pytest.raises(TownletError, match=said):
+        warm_start(build(tiny(recipe, *words)), trained[0].run)
+
+
+def test_a_mistake_in_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
+    with pytest.raises(TownletError, match="there is no run 'nothing'"):
+        start(tiny("town:dqn", "init_from=nothing"), tmp_path)
+    assert Run.list(tmp_path) == []
+
+
+# --- going on
+
+
+def digest(run: Run) -> str:
+    with Reader(run.metrics_file) as metrics:
+        return metrics.content_digest()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (), ("budget.env_steps=500",), pytest.param(("budget.env_steps=1200",), marks=pytest.mark.long),
+        pytest.param(("budget.minutes=9",), marks=pytest.mark.long),
+    ],
+)  # fmt: skip
+def test_a_finished_run_with_no_more_to_spend_is_only_measured(
+    words: tuple[str, ...], trained: tuple[Outcome, Heard]
+) -> None:
+    before = trained[0]
+    run = before.run
+    figures, meta, names = digest(run), run.meta(), checkpoint.listing(run.checkpoints)
+    heard = Heard()
+    again = resume(run, words, sinks=[heard])
+    assert (again.trained, again.ending.why, again.ending.finished) == (False, ENDS["env_steps"], True)
+    assert again.summary is not None
+    assert before.summary is not None
+    assert again.summary.sentences() == before.summary.sentences()
+    assert (digest(run), checkpoint.listing(run.checkpoints), heard.ticks) == (figures, names, 0)
+    assert run.meta() == meta
+
+
+def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: Path) -> None:
+    run = start(tiny(), tmp_path, pause_at=640).run
+    heard = Heard()
+    ended = resume(run, ["budget.env_steps=600"], sinks=[heard])
+    assert (ended.ending.why, ended.ending.finished) == (ENDS["env_steps"], True)
+    assert [row["env_steps"] for row in heard.evaluations] == [640]
+    assert heard.ticks == 0
+    assert resume(run).trained is False
+
+
+def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
+    first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=1000)
+    heard, saved = Heard(), checkpoint.newest(first.run.checkpoints)
+    assert saved is not None
+    before = saved.info["seconds"]
+    ended = resume(first.run, [f"budget.minutes={before / 120}"], sinks=[heard])
+    assert ended.ending.why == ENDS["minutes"]
+    assert heard.ticks == 0  # half of the time it has had already
+    assert ended.seconds > before
+    last = checkpoint.newest(first.run.checkpoints)
+    assert last is not None
+    assert last.info["seconds"] > before
+
+
+def test_a_resumed_run_saves_when_the_whole_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a second best, which is no better than the first, nor episodes that were saved before count again."""
+    passed: list[str] = []
+    monkeypatch.setattr(checkpoint, "at", passed.append)
+    # Nobody dies in 5 steps: every score is 5, and 4 rows end 4 episodes in 20 steps.
+    words = ("change.max_steps=5", "evaluation.every=100", "checkpoints.every_episodes=50")
+    run = start(tiny("town:dqn", *words), tmp_path, pause_at=320).run
+    best = checkpoint.best(run.checkpoints)
+    assert best is not None
+    passed.clear()
+    heard = Heard()
+    resume(run, sinks=[heard], pause_at=448)
+    assert [row["score"] for row in heard.evaluations] == [5.0]
+    assert passed.count("committed") == 1  # at the pause
+    assert checkpoint.best(run.checkpoints) == best
+
+
+def test_what_is_learned_until_the_time_is_up_does_not_depend_on_the_time(tmp_path: Path) -> None:
+    """Schedules go by env_steps: minutes only decide where a run ends."""
+    timed = start(tiny("town:dqn", "budget={env_steps: 1e5, minutes: .02}"), tmp_path / "timed")
+    assert timed.ending.why == ENDS["minutes"]
+    states = [checkpoint.read(checkpoint.listing(timed.run.checkpoints)[-1])[0]["training"]]
+    lived = int(states[0]["counters"]["env_steps"])
+    free = start(tiny("town:dqn", "budget={env_steps: 1e5}"), tmp_path / "free", pause_at=lived).run
+    states.append(checkpoint.read(checkpoint.listing(free.checkpoints)[-1])[0]["training"])
+    assert odd_leaves(*(flatten(state) for state in states)) == []
+
+
+# --- measuring
+
+
+def test_evaluations_are_made_in_the_world_of_evaluation(tmp_path: Path) -> None:
+    """Neither the starts, nor the guidance, nor the limit of training: all would tell of another life."""
+    words = ("potential=50", "evaluation.change={max_steps: 70}", "starts={share: 1, meters: [.02, .1]}")
+    loaded, heard = tiny("town:dqn", *words), Heard()
+    run = start(loaded, tmp_path, sinks=[heard]).run
+    random, last = heard.evaluations[0], heard.evaluations[-1]
+    assert {row["limit"] for row in heard.evaluations} == {70}
+    assert random["length"] > 60  # needy as in training it would die within a few steps
+    policy = load_policy(run, "last").policy()
+    again = evaluate(policy, loaded.worlds.evaluation, 3, loaded.recipe.evaluation.seed)
+    assert (last["length"], last["return"]) == (again.mean, pytest.approx(again.reward.mean()))
+    guided = evaluate(policy, loaded.worlds.training, 3, loaded.recipe.evaluation.seed)
+    assert guided.reward.mean() != pytest.approx(again.reward.mean())
+
+
+def test_a_tiny_budget_is_evaluated_at_its_end_and_not_all_the_time(tmp_path: Path) -> None:
+    heard = Heard()
+    start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[heard])
+    assert [row["env_steps"] for row in heard.evaluations] == [0, 900]
+    recipe = load("town:dqn", ["budget.env_steps=900"]).recipe
+    assert (recipe.evaluate_every, load("town:dqn").recipe.evaluate_every) == (1000, 100_000)
+    assert load("town:dqn", ["evaluation.every=50"]).recipe.evaluate_every == 50
