@@ -30,11 +30,11 @@ from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
 from townlet.interfaces.restore import copied
 from townlet.interfaces.vec_env import Continuous, Seen
-from townlet.live.episode import Episode
-from townlet.live.lives import Played
-from townlet.live.policy_cache import Acting, Casting
-from townlet.live.rollout_worker import Studio, Wish
-from townlet.live.watched_run import TownStand, stand_of
+from townlet.live.gym_episode import GymEpisode
+from townlet.live.playback import PlayedEpisode
+from townlet.live.policy_cache import CheckpointActor, PolicyCache
+from townlet.live.rollout_worker import RolloutRequest, RolloutWorker
+from townlet.live.watched_run import WatchedTownRun, open_watched_run
 from townlet.recipes.load import Loaded, load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -326,11 +326,11 @@ class AgentConformance:
     def test_the_page_plays_it_in_a_town(self, case: Case) -> None:
         if case.entry.observations == "index":
             pytest.skip("a town is not the number of a state")
-        stand, cast = stand_of(case.run()), Casting()
-        assert isinstance(stand, TownStand)
+        stand, cast = open_watched_run(case.run()), PolicyCache()
+        assert isinstance(stand, WatchedTownRun)
         found = cast.find(case.run(), "latest")
-        actor = Acting(cast.policy(case.run(), found), 0.0, 0)
-        life = Played(stand.world, actor, 3, "latest checkpoint", found.env_steps, actor.outputs)
+        actor = CheckpointActor(cast.policy(case.run(), found), 0.0, 0)
+        life = PlayedEpisode(stand.world, actor, 3, "latest checkpoint", found.env_steps, actor.outputs)
         moments = life.reach(8)
         assert moments > 0
         assert life.start().outputs_are == ("values" if case.entry.kind == "value" else "probabilities")
@@ -430,11 +430,11 @@ class Two:
     size = beside = 2
 
 
-def rolled_out(run: Run) -> Episode:
+def rolled_out(run: Run) -> GymEpisode:
     """An episode of the latest checkpoint, as the page asks for it."""
-    studio = Studio()
+    studio = RolloutWorker()
     try:
-        episode = studio.begin(run, Wish(checkpoint="latest", seed=1))
+        episode = studio.begin(run, RolloutRequest(checkpoint="latest", seed=1))
         until = time.monotonic() + 60
         while not episode.over and time.monotonic() < until:
             time.sleep(0.01)

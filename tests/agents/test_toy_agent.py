@@ -15,8 +15,8 @@ from cli.program import Program, program
 from townlet.agents import registry
 from townlet.config import user_code
 from townlet.errors import TownletError
-from townlet.live.policy_cache import Acting, Casting
-from townlet.live.watched_run import TownStand, stand_of
+from townlet.live.policy_cache import CheckpointActor, PolicyCache
+from townlet.live.watched_run import WatchedTownRun, open_watched_run
 from townlet.recipes.load import load
 from townlet.runs.folder import Run
 from townlet.train.reopen import reopen
@@ -95,11 +95,11 @@ def test_it_trains_resumes_and_is_measured_exported_and_published_where_code_is_
     assert run.meta()["finished"]
     assert (run.path / "policy.safetensors").is_file()
     assert len(run.meta()["code"][0]) == 64
-    page = stand_of(run)
-    assert isinstance(page, TownStand)
+    page = open_watched_run(run)
+    assert isinstance(page, WatchedTownRun)
     page.close()
-    shown = Casting()
-    player = Acting(shown.policy(run, shown.find(run, "latest")), 0.0, 0)
+    shown = PolicyCache()
+    player = CheckpointActor(shown.policy(run, shown.find(run, "latest")), 0.0, 0)
     mask = np.array([False, True, False, False, False, False])
     assert player.act(np.zeros(page.world.layout.size, np.float32), mask, True)[0] == 1
     done = townlet("publish", "latest", "--to", "given", "--episodes", "2", "--allow-code")
@@ -112,7 +112,7 @@ def test_it_trains_resumes_and_is_measured_exported_and_published_where_code_is_
         assert refused.code == 2
         assert "--allow-code" in refused.err
         with pytest.raises(TownletError, match="--allow-code"):
-            stand_of(Run(tmp_path / "given"))
+            open_watched_run(Run(tmp_path / "given"))
         assert townlet("eval", "given", "--episodes", "2", "--allow-code").code == 0
 
 

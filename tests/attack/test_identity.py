@@ -23,7 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 from decide.served import Process
 from decide.sites import click, request
 from townlet.live.app import make_app
-from townlet.live.hub import House
+from townlet.live.hub import Hub
 from townlet.web.serve import Server
 from townlet.web.throttle import GUESSES
 from townlet.web.tokens import OPERATOR, VIEWER, generated
@@ -298,7 +298,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pat
     """The live page in a thread, and the folder of worlds that it saves."""
     root = tmp_path_factory.mktemp("page")
     server = Server("127.0.0.1", 0, generated(OPERATOR, VIEWER))
-    app = make_app(House(root / "runs", None), root / "worlds")
+    app = make_app(Hub(root / "runs", None), root / "worlds")
     thread = threading.Thread(target=server.run, args=(app,), daemon=True)
     thread.start()
     until = time.monotonic() + 60

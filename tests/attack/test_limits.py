@@ -44,7 +44,7 @@ from townlet.decide.settings import hash_of, load
 from townlet.decide.state import Ledger
 from townlet.errors import TownletError
 from townlet.live.app import make_app
-from townlet.live.hub import House
+from townlet.live.hub import Hub
 from townlet.nets.layers import MLP
 from townlet.town.engines.engine import make_engine
 from townlet.town.world.load import load as load_world
@@ -306,7 +306,7 @@ def test_observations_that_wait_are_bounded_in_bytes(tmp_path: Path) -> None:
 
 def test_a_page_beyond_the_limit_is_closed_with_1013_and_a_reason(tmp_path: Path) -> None:
     async def watch() -> None:
-        server = uvicorn.Server(uvicorn.Config(make_app(House(tmp_path), viewers=1), port=0, log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(make_app(Hub(tmp_path), viewers=1), port=0, log_level="error"))
         serving = asyncio.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.05)

@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from sharing import once
 from townlet.live.app import make_app
-from townlet.live.hub import House
+from townlet.live.hub import Hub
 from townlet.runs.folder import Run
 from townlet.train.session import start
 from townlet.web.serve import Server
@@ -40,9 +40,7 @@ class Served:
         self.link = self.server.link()
         self.origin = f"http://127.0.0.1:{self.server.port}"
         self.socket = f"ws://127.0.0.1:{self.server.port}/ws"
-        self._thread = threading.Thread(
-            target=self.server.run, args=(make_app(House(root, first), worlds),), daemon=True
-        )
+        self._thread = threading.Thread(target=self.server.run, args=(make_app(Hub(root, first), worlds),), daemon=True)
         self._thread.start()
 
     def wait(self) -> None:

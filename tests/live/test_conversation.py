@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from live.conftest import Page, Served
-from townlet.live.figures import Figures
-from townlet.live.protocol import Metrics
+from townlet.live.protocol import MetricsUpdate
+from townlet.live.watched_run import MetricsStream
 from townlet.runs.folder import Run
 from townlet.runs.store import Store
 
@@ -125,13 +125,13 @@ def test_a_viewer_who_leaves_leaves_nothing_behind(served: Served, run: Run) -> 
 
 def test_figures_that_are_written_later_are_told(run: Run, tmp_path: Path) -> None:
     copy = Run(Path(shutil.copytree(run.path, tmp_path / run.name)))
-    figures = Figures(copy, 1)
+    figures = MetricsStream(copy, 1)
     figures.news()
     with Store(copy.metrics_file) as store:
         store.add("updates", {"env_steps": 5000, "updates": 1, "name": "loss", "value": 0.5})
-    assert [list(m.series) for m in figures.news() if isinstance(m, Metrics)] == [["loss"]]
+    assert [list(m.series) for m in figures.news() if isinstance(m, MetricsUpdate)] == [["loss"]]
     with Store(copy.metrics_file) as store:  # of the same moment, but later: evaluations take a while
         store.add("evaluations", {"env_steps": 5000, "policy": "greedy", "length": 7.0})
-    (told,) = (m for m in figures.news() if isinstance(m, Metrics))
+    (told,) = (m for m in figures.news() if isinstance(m, MetricsUpdate))
     assert [row["length"] for row in told.evaluations] == [7.0]
     assert figures.news() == []

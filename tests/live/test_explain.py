@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from townlet.live.explain import certificate, place_name, why
+from townlet.live.explain import affordance_label, death_certificate, explain_action
 from townlet.town.record.episode_recorder import MOMENT, Recording
 from townlet.town.world.load import load
 
@@ -34,7 +34,7 @@ def life(steps: int = 200, **levels: float | np.ndarray) -> Recording:
 
 def test_a_death_is_put_down_to_what_took_most_not_to_what_lasted_longest() -> None:
     starving = np.where(np.arange(201) < 100, 0.9, 0.0)  # for half as long as it was dirty, and much worse
-    told = certificate(WORLD, life(satiation=starving, hygiene=0.28), "health")
+    told = death_certificate(WORLD, life(satiation=starving, hygiene=0.28), "health")
     assert told[0] == "Died at step 200: health was empty."
     assert told[1].startswith("Low satiation took ")
     assert "below 30% for 100 steps" in told[1]
@@ -49,20 +49,20 @@ def test_two_causes_of_like_weight_are_both_told() -> None:
     names = [WORLD.meters[int(tables.cascade_source[k])] for k in (strong, other)]
     ratio = float(tables.cascade_slope[other]) / float(tables.cascade_slope[strong])
     level = 0.3 - 0.3 * ratio  # so little of the strong one is as bad as an empty other one
-    told = " ".join(certificate(WORLD, life(**{names[0]: level, names[1]: 0.0}), "health"))
+    told = " ".join(death_certificate(WORLD, life(**{names[0]: level, names[1]: 0.0}), "health"))
     assert all(f"Low {name} took" in told for name in names)
 
 
 def test_a_healthy_life_has_no_drains() -> None:
-    told = certificate(WORLD, life(), "energy")
+    told = death_certificate(WORLD, life(), "energy")
     assert told[0] == "Died at step 200: energy was empty."
     assert told[1].startswith("In this life it never used what restores energy: Bed, Luxury bed")
     assert len(told) == 2
 
 
 def test_money_is_a_need_only_when_it_runs_out() -> None:
-    assert "money" not in why(WORLD, life(money=0.5), 0, "values")
-    assert "The lowest need is money at 5%." in why(WORLD, life(money=0.05), 0, "values")
+    assert "money" not in explain_action(WORLD, life(money=0.5), 0, "values")
+    assert "The lowest need is money at 5%." in explain_action(WORLD, life(money=0.05), 0, "values")
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_money_is_a_need_only_when_it_runs_out() -> None:
     [("LuxuryBed", "Luxury bed"), ("Bed", "Bed"), ("TV", "TV"), ("coffee_shop", "coffee_shop"), ("", "")],
 )
 def test_places_have_names_as_people_write_them(name: str, said: str) -> None:
-    assert place_name(name) == said
+    assert affordance_label(name) == said

@@ -22,7 +22,7 @@ from live.test_security import SECRET, WAYS_OUT, ask
 from sharing import Runs
 from townlet.agents.settings import AdvantageEstimate
 from townlet.live import rollout_worker
-from townlet.live.episode import advantages
+from townlet.live.gym_episode import gae_advantages
 from townlet.recipes.load import load
 from townlet.train.session import start
 
@@ -57,14 +57,14 @@ def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms:
 def test_advantages_are_temporal_differences_summed_up() -> None:
     rewards, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 1.5, 2.0])
     steps = AdvantageEstimate(0.9, 0.0, 1.0, "")
-    assert np.allclose(advantages(rewards, values, steps, terminated=True), [1.4, 2.35, 1.5])
-    assert np.allclose(advantages(rewards, values, steps, terminated=False), [1.4, 2.35, 3.3])
+    assert np.allclose(gae_advantages(rewards, values, steps, terminated=True), [1.4, 2.35, 1.5])
+    assert np.allclose(gae_advantages(rewards, values, steps, terminated=False), [1.4, 2.35, 3.3])
     to_go = [1 + 0.9 * 2 + 0.81 * 3, 2 + 0.9 * 3, 3.0]
     assert np.allclose(
-        advantages(rewards, values, AdvantageEstimate(0.9, 1.0, 1.0, ""), terminated=True), to_go - values[:3]
+        gae_advantages(rewards, values, AdvantageEstimate(0.9, 1.0, 1.0, ""), terminated=True), to_go - values[:3]
     )
     assert np.allclose(
-        advantages(rewards, values, AdvantageEstimate(0.9, 0.0, 2.0, ""), terminated=True), [2.4, 4.35, 4.5]
+        gae_advantages(rewards, values, AdvantageEstimate(0.9, 0.0, 2.0, ""), terminated=True), [2.4, 4.35, 4.5]
     )
 
 
@@ -96,8 +96,8 @@ def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: 
     small = ("gym.resize=[36, 36]", "gym.max_episode_steps=9", "network.channels=[4, 8, 8]", "network.features=32")
     short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")
     run = start(load("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path, pause_at=32).run
-    rolling = rollout_worker.Studio()
-    episode = rolling.begin(run, rollout_worker.Wish(checkpoint="latest", seed=1))
+    rolling = rollout_worker.RolloutWorker()
+    episode = rolling.begin(run, rollout_worker.RolloutRequest(checkpoint="latest", seed=1))
     for _ in range(300):
         if episode.over:
             break
@@ -184,9 +184,12 @@ def test_memory_and_work_have_limits(inspected: Served, gyms: Runs, monkeypatch:
     answers = [begin(inspected, run, seed=seed) for seed in range(40)]
     assert {status for status, _ in answers} <= {200, 429}
     assert any(status == 429 and "ask again" in told["fix"] for status, told in answers)
-    keys = [whole(inspected, run, seed=seed)["about"]["episode"] for seed in range(100, 100 + rollout_worker.KEPT + 1)]
+    keys = [
+        whole(inspected, run, seed=seed)["about"]["episode"]
+        for seed in range(100, 100 + rollout_worker.CACHED_EPISODES + 1)
+    ]
     kept = [ask(inspected, f"/api/runs/{run}/episodes/{key}")[0] for key in keys]
-    assert kept == [404, *([200] * rollout_worker.KEPT)]
+    assert kept == [404, *([200] * rollout_worker.CACHED_EPISODES)]
     monkeypatch.setattr(rollout_worker, "MOST", 3)
     told = whole(inspected, run, seed=7)
     assert (told["known"], told["ended"]) == (4, "stopped")

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from live.conftest import Page, Served
 from pace import within
 from townlet.errors import TownletError
-from townlet.live.protocol import LARGEST
+from townlet.live.protocol import MAX_MESSAGE_BYTES
 from townlet.runs.folder import Run
 from townlet.web.guard import COOKIE, HEADERS
 from townlet.web.serve import Server
@@ -191,9 +191,9 @@ def test_a_saved_world_is_never_written_over(served: Served) -> None:
 def test_a_message_that_is_too_large_ends_the_conversation(served: Served) -> None:
     with served.talk() as connection:
         page = Page(connection)
-        page.connection.send(" " * (LARGEST - 1))
+        page.connection.send(" " * (MAX_MESSAGE_BYTES - 1))
         assert page.hear("error")
-        page.connection.send(" " * (LARGEST + 1))
+        page.connection.send(" " * (MAX_MESSAGE_BYTES + 1))
         with pytest.raises(ConnectionClosedError) as closed:
             page.hear("an end")
     assert closed.value.rcvd is not None

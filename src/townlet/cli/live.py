@@ -60,9 +60,9 @@ def live(
     if with_parent:
         os.nice(NICE)
     from townlet.live.app import make_app  # takes seconds, and the link is told already
-    from townlet.live.hub import House
+    from townlet.live.hub import Hub
 
-    house = House(first.path.parent if first else Path(root), first.name if first else None, called or program())
+    house = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program())
     server.run(make_app(house, viewers=server.descriptors.served), orphaned if with_parent else None)
 
 

@@ -16,28 +16,26 @@ from starlette.requests import HTTPConnection
 
 from townlet import __version__
 from townlet.errors import Mistakes, TownletError
-from townlet.live.api import questions
-from townlet.live.editing import judged
-from townlet.live.hub import House
-from townlet.live.inspector import inspector
-from townlet.live.manual import manual
-from townlet.live.protocol import FROM_PAGE, LARGEST, EditWorld, Error, Hello, documentation
-from townlet.live.rollout_worker import Busy
+from townlet.live.api import api_router, episode_router
+from townlet.live.hub import Hub
+from townlet.live.protocol import CLIENT_MESSAGE, MAX_MESSAGE_BYTES, EditWorld, Error, Hello, json_schema, protocol_page
+from townlet.live.rollout_worker import TooManyRollouts
 from townlet.live.viewer import Viewer
-from townlet.live.watched_run import Unknown
+from townlet.live.watched_run import NotFound
+from townlet.live.world_view import check_world
 from townlet.web.mailbox import Stuck
 from townlet.web.slots import Slots
 from townlet.web.tokens import ANONYMOUS, Identity
 
 STATIC: Final = Path(__file__).parent / "static"
-VIEWERS: Final = 2000  # pages at once
-TOO_MUCH: Final = 40  # messages a second from one page; more are refused one by one
-GONE: Final = 1009  # too large
+MAX_VIEWERS: Final = 2000  # pages at once
+MAX_MESSAGE_RATE: Final = 40  # messages a second from one page; more are refused one by one
+TOO_LARGE: Final = 1009  # too large
 
 
-def make_app(house: House, worlds: Path = Path("worlds"), viewers: int = VIEWERS) -> FastAPI:
+def make_app(house: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS) -> FastAPI:
     """The whole server for the runs below one folder; worlds that a page saves go into another."""
-    slots = Slots(min(viewers, VIEWERS), "too many pages are open; this one tries again later")
+    slots = Slots(min(viewers, MAX_VIEWERS), "too many pages are open; this one tries again later")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -49,22 +47,22 @@ def make_app(house: House, worlds: Path = Path("worlds"), viewers: int = VIEWERS
             await conductor
 
     app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_exception_handler(TownletError, _explained)
-    app.add_exception_handler(Mistakes, _explained)
-    _pages(app, house)
-    app.include_router(questions(house, worlds))
-    app.include_router(inspector(house))
+    app.add_exception_handler(TownletError, _error_response)
+    app.add_exception_handler(Mistakes, _error_response)
+    _add_pages(app, house)
+    app.include_router(api_router(house, worlds))
+    app.include_router(episode_router(house))
 
     @app.websocket("/ws")
     async def talk(socket: WebSocket) -> None:
         async with slots.take(socket) as taken:
             if taken:
-                await _talk(socket, house)
+                await _serve_viewer(socket, house)
 
     return app
 
 
-def _pages(app: FastAPI, house: House) -> None:
+def _add_pages(app: FastAPI, house: Hub) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", include_in_schema=False)
@@ -73,11 +71,11 @@ def _pages(app: FastAPI, house: House) -> None:
 
     @app.get("/docs/protocol", include_in_schema=False)
     async def protocol() -> HTMLResponse:
-        return HTMLResponse(manual())
+        return HTMLResponse(protocol_page())
 
     @app.get("/docs/protocol.json", include_in_schema=False)
     async def schema() -> JSONResponse:
-        return JSONResponse(documentation())
+        return JSONResponse(json_schema())
 
     @app.get("/api/me", include_in_schema=False)
     async def me(request: Request) -> JSONResponse:
@@ -94,19 +92,19 @@ def _role(request: HTTPConnection) -> str:
     return identity.role
 
 
-async def _explained(_: Request, error: Exception) -> Response:
+async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TownletError)
     first = error.mistakes[0]
-    status = 404 if isinstance(error, Unknown) else 429 if isinstance(error, Busy) else 400
+    status = 404 if isinstance(error, NotFound) else 429 if isinstance(error, TooManyRollouts) else 400
     return JSONResponse({"what": first.what, "fix": first.fix}, status)
 
 
-async def _talk(socket: WebSocket, house: House) -> None:
+async def _serve_viewer(socket: WebSocket, house: Hub) -> None:
     """One conversation, until either side has enough."""
     await socket.accept()
     viewer = Viewer(house)
     viewer.say(Hello(version=__version__, run=house.first, program=house.program, role=_role(socket)))
-    parts = (viewer.mailbox.deliver(socket.send_text), viewer.mailbox.watch(), _listen(socket, viewer))
+    parts = (viewer.mailbox.deliver(socket.send_text), viewer.mailbox.watch(), _receive_messages(socket, viewer))
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -121,39 +119,39 @@ async def _talk(socket: WebSocket, house: House) -> None:
             await socket.close()
 
 
-async def _listen(socket: WebSocket, viewer: Viewer) -> None:
+async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
     """What the page says, one message after the other; what is wrong is answered, and it may go on."""
-    allowance, then = float(TOO_MUCH), asyncio.get_running_loop().time()
+    allowance, then = float(MAX_MESSAGE_RATE), asyncio.get_running_loop().time()
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return
         text = message.get("text")
         now = asyncio.get_running_loop().time()
-        allowance, then = min(TOO_MUCH, allowance + TOO_MUCH * (now - then)), now
+        allowance, then = min(MAX_MESSAGE_RATE, allowance + MAX_MESSAGE_RATE * (now - then)), now
         if allowance < 1:
-            viewer.say(Error(what="too many messages at once", fix=f"send at most {TOO_MUCH} a second"))
+            viewer.say(Error(what="too many messages at once", fix=f"send at most {MAX_MESSAGE_RATE} a second"))
             await asyncio.sleep(0.1)
             continue
         allowance -= 1
         if text is None:
             viewer.say(Error(what="this was binary", fix="send JSON as text"))
-        elif len(text) > LARGEST:
-            await socket.close(GONE)
+        elif len(text) > MAX_MESSAGE_BYTES:
+            await socket.close(TOO_LARGE)
             return
         else:
-            await _understand(text, viewer)
+            await _handle_message(text, viewer)
 
 
-async def _understand(text: str, viewer: Viewer) -> None:
+async def _handle_message(text: str, viewer: Viewer) -> None:
     try:
-        message = FROM_PAGE.validate_json(text)
+        message = CLIENT_MESSAGE.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         viewer.say(Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
         return
     if isinstance(message, EditWorld):  # takes a while, in which nobody else should wait
-        viewer.edit(message, await asyncio.to_thread(judged, message.text))
+        viewer.edit(message, await asyncio.to_thread(check_world, message.text))
     else:
         viewer.receive(message)

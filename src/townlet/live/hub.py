@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from townlet.errors import TownletError
-from townlet.live.policy_cache import Casting
-from townlet.live.protocol import RATE, Error, Said
-from townlet.live.rollout_worker import Studio
-from townlet.live.watched_run import Stand, TownStand, run_below, stand_of
+from townlet.live.policy_cache import PolicyCache
+from townlet.live.protocol import FRAME_RATE, Error, Message
+from townlet.live.rollout_worker import RolloutWorker
+from townlet.live.watched_run import WatchedRun, WatchedTownRun, find_run, open_watched_run
 
 if TYPE_CHECKING:
     from townlet.live.viewer import Viewer
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 
 
-class House:
+class Hub:
     """Stands by the name of their run, as long as somebody is there."""
 
     def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
         self.root, self.first, self.program = root, first, program
-        self.casting, self.studio = Casting(), Studio()
-        self._stands: dict[str, Stand] = {}
+        self.casting, self.studio = PolicyCache(), RolloutWorker()
+        self._stands: dict[str, WatchedRun] = {}
         self._viewers: dict[str, set[Viewer]] = {}
         self._failed: dict[str, str] = {}  # the error of each run's last turn
 
@@ -39,10 +39,10 @@ class House:
         """Viewers of all runs."""
         return sum(map(len, self._viewers.values()))
 
-    def enter(self, name: str, viewer: Viewer) -> Stand:
+    def enter(self, name: str, viewer: Viewer) -> WatchedRun:
         """Watch a run; its stand is made for the first who comes."""
         if name not in self._stands:
-            self._stands[name] = stand_of(run_below(self.root, name))
+            self._stands[name] = open_watched_run(find_run(self.root, name))
             self._viewers.setdefault(name, set())
         self._viewers[name].add(viewer)
         return self._stands[name]
@@ -59,7 +59,7 @@ class House:
         """Look at every run that is watched and move every seat, for ever."""
         then = due = time.monotonic()
         while True:
-            due = max(due + 1 / RATE, time.monotonic())  # in step, and never in a hurry to make up for lost turns
+            due = max(due + 1 / FRAME_RATE, time.monotonic())  # in step, and never in a hurry to make up for lost turns
             await asyncio.sleep(due - time.monotonic())
             now = time.monotonic()
             seconds, then = now - then, now
@@ -73,7 +73,7 @@ class House:
                     self._failed[name] = repr(error)
                 await asyncio.sleep(0)
 
-    def _tell(self, stand: Stand, viewers: set[Viewer], seconds: float) -> None:
+    def _tell(self, stand: WatchedRun, viewers: set[Viewer], seconds: float) -> None:
         """One turn of one run: what all see is made into text once."""
         try:
             seen = stand.look()
@@ -81,8 +81,8 @@ class House:
             seen = [Error(what=f"{stand.run.name} can no longer be read: {error}", fix="choose another run")]
             self._stands.pop(stand.run.name, None)
         news = [message.model_dump_json() for message in seen]
-        shown: Sequence[tuple[Said, str]] = ()
-        if isinstance(stand, TownStand) and any(viewer.follows for viewer in viewers):
+        shown: Sequence[tuple[Message, str]] = ()
+        if isinstance(stand, WatchedTownRun) and any(viewer.follows for viewer in viewers):
             shown = [(m, m.model_dump_json()) for m in stand.air.advance(seconds)]
         for viewer in viewers:
             viewer.hear(news)

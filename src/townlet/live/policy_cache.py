@@ -10,24 +10,24 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
-from townlet.live.lives import Outputs
+from townlet.live.playback import OutputKind
 from townlet.rng import Streams
 from townlet.runs import checkpoint
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.train.policies import TrainedPolicy, load_checkpoint
 
-KEPT: Final = 8  # policies in memory
+CACHED_POLICIES: Final = 8  # policies in memory
 
 
-class Acting:
+class CheckpointActor:
     """Plays greedily, but for a share `epsilon` of random actions."""
 
     def __init__(self, trained: TrainedPolicy, epsilon: float, seed: int) -> None:
         self._policy, self._epsilon = trained.policy(), epsilon
         self._policy.start(1)
         self._chance = Streams(seed).numpy("epsilon")
-        self.outputs: Outputs = "values" if trained.kind == "values" else "probabilities"
+        self.outputs: OutputKind = "values" if trained.kind == "values" else "probabilities"
 
     def act(self, obs: NDArray[Any], mask: NDArray[Any], fresh: bool) -> tuple[int, NDArray[Any]]:
         """The action, and the values or probabilities [K] of all."""
@@ -40,7 +40,7 @@ class Acting:
         return action, outputs
 
 
-class Casting:
+class PolicyCache:
     """Policies by checkpoint, the least used forgotten first."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Casting:
         key = str(found.path)
         if key not in self._known:
             self._known[key] = load_checkpoint(run, found)
-            if len(self._known) > KEPT:
+            if len(self._known) > CACHED_POLICIES:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key]

@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 
 from townlet.errors import Mistake, TownletError
-from townlet.live.episode import Episode
-from townlet.live.policy_cache import Casting
-from townlet.live.protocol import Checkpoint, Said
-from townlet.live.watched_run import Unknown
+from townlet.live.gym_episode import GymEpisode
+from townlet.live.policy_cache import PolicyCache
+from townlet.live.protocol import Checkpoint, Message
+from townlet.live.watched_run import NotFound
 from townlet.runs.folder import Run
 from townlet.train.policies import TrainedPolicy
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from townlet.tasks.gym_rollout import Rollout
 
 LOG: Final = logging.getLogger(__name__)
-MOST: Final = 4000  # steps of one episode; a longer one is stopped there
-ROOM: Final = 24 << 20  # bytes of pictures of one episode; more stop it
-KEPT: Final = 6  # episodes in memory; the one that was looked at longest ago goes first
-WAITING: Final = 4  # episodes that may wait for their turn
-PATIENCE: Final = 15.0  # seconds after which one that nobody looks at is given up
-CHUNK: Final = 32  # moments whose values are asked for together
-NOTHING: Final = np.zeros(0, np.float32)
+MAX_STEPS: Final = 4000  # steps of one episode; a longer one is stopped there
+MAX_IMAGE_BYTES: Final = 24 << 20  # bytes of pictures of one episode; more stop it
+CACHED_EPISODES: Final = 6  # episodes in memory; the one that was looked at longest ago goes first
+MAX_PENDING: Final = 4  # episodes that may wait for their turn
+ABANDON_AFTER: Final = 15.0  # seconds after which one that nobody looks at is given up
+VALUE_BATCH: Final = 32  # moments whose values are asked for together
+NO_OBSERVATION: Final = np.zeros(0, np.float32)
 
 
-class Busy(TownletError):
+class TooManyRollouts(TownletError):
     """More was asked for than can be done now."""
 
 
-class Wish(Said):
+class RolloutRequest(Message):
     """Roll out an episode of this checkpoint."""
 
     checkpoint: Checkpoint
@@ -51,17 +51,17 @@ class Wish(Said):
     greedy: bool = Field(True, description="False: actions are drawn where the agent has learned probabilities.")
 
 
-class Studio:
+class RolloutWorker:
     """Episodes by key, which stands for run, checkpoint, seed and way of acting: the same wish is the same one."""
 
     def __init__(self) -> None:
-        self._casting = Casting()
-        self._kept: OrderedDict[str, Episode] = OrderedDict()
+        self._casting = PolicyCache()
+        self._kept: OrderedDict[str, GymEpisode] = OrderedDict()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(1, "studio")
         self._closed = False
 
-    def begin(self, run: Run, wish: Wish) -> Episode:
+    def begin(self, run: Run, wish: RolloutRequest) -> GymEpisode:
         """The episode that is wished for: a new one, unless it is there."""
         if not run.meta().get("gym"):
             raise TownletError(f"{run.name} is a run in a town", "watch its lives instead")
@@ -72,24 +72,24 @@ class Studio:
             known = self._kept.get(key)
             if known is not None and not known.problem:
                 return self._looked_at(known)
-            if sum(not one.over for one in self._kept.values()) > WAITING:
-                raise Busy("many episodes are being rolled out already", "wait a moment, and ask again")
+            if sum(not one.over for one in self._kept.values()) > MAX_PENDING:
+                raise TooManyRollouts("many episodes are being rolled out already", "wait a moment, and ask again")
             named = f"{wish.checkpoint} checkpoint" if wish.checkpoint in ("latest", "best") else "checkpoint"
             who = f"{named}, after {found.env_steps:,} steps"
-            episode = self._kept[key] = Episode(key, run.name, found.name, who, wish.seed, wish.greedy)
+            episode = self._kept[key] = GymEpisode(key, run.name, found.name, who, wish.seed, wish.greedy)
             self._forget()
         self._pool.submit(self._roll, run, found.name, episode)
         return episode
 
-    def find(self, run: str, key: str) -> Episode:
+    def find(self, run: str, key: str) -> GymEpisode:
         """One that was begun, of this run."""
         with self._lock:
             found = self._kept.get(key)
             if found is None or found.run != run:
-                raise Unknown(f"there is no episode '{key[:40]}' of this run", "roll it out again")
+                raise NotFound(f"there is no episode '{key[:40]}' of this run", "roll it out again")
             return self._looked_at(found)
 
-    def _looked_at(self, episode: Episode) -> Episode:
+    def _looked_at(self, episode: GymEpisode) -> GymEpisode:
         episode.asked = time.monotonic()
         self._kept.move_to_end(episode.key)
         return episode
@@ -97,7 +97,7 @@ class Studio:
     def _forget(self) -> None:
         """Let those go that nobody has looked at for longest; what is being rolled out stays."""
         ended = [key for key, one in self._kept.items() if one.over]
-        for key in ended[: max(0, len(self._kept) - KEPT)]:
+        for key in ended[: max(0, len(self._kept) - CACHED_EPISODES)]:
             del self._kept[key]
 
     def close(self) -> None:
@@ -105,25 +105,25 @@ class Studio:
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _roll(self, run: Run, checkpoint: str, episode: Episode) -> None:
+    def _roll(self, run: Run, checkpoint: str, episode: GymEpisode) -> None:
         """In the thread of the studio: all of one episode; what goes wrong is told in it."""
         try:
             trained = self._casting.policy(run, self._casting.find(run, checkpoint))
             episode.cast(trained.layout, trained.actions, trained.loaded.recipe)
-            rollout = _begun(trained, episode)
+            rollout = _start_rollout(trained, episode)
             try:
                 self._play(rollout, trained, episode)
             finally:
                 rollout.env.close()
         except TownletError as error:
-            episode.problem = _told(error)
+            episode.problem = _error_text(error)
         except Exception as error:  # of an environment that is somebody else's
             LOG.exception("%s could not be rolled out", run.name)
             episode.problem = f"it failed with {type(error).__name__}: {str(error)[:200]}"
         with self._lock:
             self._forget()
 
-    def _play(self, rollout: Rollout, trained: TrainedPolicy, episode: Episode) -> None:
+    def _play(self, rollout: Rollout, trained: TrainedPolicy, episode: GymEpisode) -> None:
         """To its end, or as far as it may go."""
         waiting: list[torch.Tensor] = []
 
@@ -137,19 +137,21 @@ class Studio:
             moment = rollout.moments[at]
             episode.add(moment)
             waiting.append(torch.from_numpy(moment.obs))
-            rollout.moments[at] = moment._replace(frame=None, obs=NOTHING)  # the episode has what is needed of it
-            if len(waiting) == CHUNK and not trained.hidden:  # with memory all moments are needed at once
+            rollout.moments[at] = moment._replace(
+                frame=None, obs=NO_OBSERVATION
+            )  # the episode has what is needed of it
+            if len(waiting) == VALUE_BATCH and not trained.hidden:  # with memory all moments are needed at once
                 expect()
-            if rollout.over or at == MOST or episode.room > ROOM:
+            if rollout.over or at == MAX_STEPS or episode.room > MAX_IMAGE_BYTES:
                 break
-            if self._closed or time.monotonic() - episode.asked > PATIENCE:
+            if self._closed or time.monotonic() - episode.asked > ABANDON_AFTER:
                 raise TownletError("nobody looked at it any more", "ask for it again")
             rollout.step()
         expect()
         episode.ended = "terminated" if rollout.terminated else "truncated" if rollout.truncated else "stopped"
 
 
-def _begun(trained: TrainedPolicy, episode: Episode) -> Rollout:
+def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:
     """Before its first step: with pictures where that is possible, else with the reason why not."""
     from townlet.tasks.gym_rollout import Rollout
 
@@ -160,14 +162,14 @@ def _begun(trained: TrainedPolicy, episode: Episode) -> Rollout:
             return Rollout(env, episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
         except Exception as error:  # what draws may lack a package, a screen or a driver
             env.close()
-            told = _told(error) if isinstance(error, TownletError) else str(error)
+            told = _error_text(error) if isinstance(error, TownletError) else str(error)
             episode.unseen = f"{arena.name} cannot be drawn here: {told[:200]}"
     else:
         episode.unseen = f"{arena.name} does not draw itself."
     return Rollout(arena.stage(), episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
 
 
-def _told(error: TownletError) -> str:
+def _error_text(error: TownletError) -> str:
     """What is wrong and how to fix it, without the place in a file that viewers do not have."""
     first = error.mistakes[0]
     return str(Mistake(first.what, first.fix))

@@ -1,4 +1,4 @@
-"""One episode that was rolled out for somebody: a row for each step, and a picture of each moment."""
+"""Pictures small enough to be sent one by one: what an environment shows, and what an agent is shown of it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,57 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from townlet.agents.settings import AdvantageEstimate
 from townlet.interfaces.layout import Block, Layout
 from townlet.interfaces.vec_env import Actions, Continuous, Discrete
-from townlet.live import pictures
 from townlet.recipes.schema import Recipe
 
 if TYPE_CHECKING:
-    from townlet.tasks.gym_rollout import Moment  # loads Gymnasium, which towns do without
+    from townlet.tasks.gym_rollout import Moment
 
-COMPONENTS: Final = 64  # numbers of an observation that a page is told; all are in the table that is saved
+MAX_SIDE: Final = 640  # pixels of the longer side of a frame; larger ones are made smaller
+QUALITY: Final = 85
+RGB: Final = 3  # channels
+
+
+def encode_frame(pixels: NDArray[np.uint8]) -> bytes:
+    """A rendered moment [H, W, 3] as JPEG."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    return _encode(image, "JPEG", quality=QUALITY, subsampling=0)  # thin lines of one colour keep it
+
+
+def image_count(block: Block, stacked: int) -> int:
+    """How many pictures beside each other a block holds: a stack in colour has three channels for each."""
+    channels = block.shape[0]
+    return channels // RGB if channels == RGB * stacked else channels
+
+
+def encode_observation(block: Block, obs: NDArray[Any], stacked: int) -> bytes:
+    """A block of an observation [D] as PNG: its pictures beside each other, the oldest on the left."""
+    channels, height, width = block.shape
+    many = image_count(block, stacked)
+    share = (obs[block.slice].reshape(block.shape) - block.low) / ((block.high - block.low) or 1.0)
+    grey = np.clip(np.nan_to_num(share) * 255, 0, 255).astype(np.uint8).reshape(many, channels // many, height, width)
+    beside = grey.transpose(2, 0, 3, 1).reshape(height, many * width, channels // many)
+    return _encode(Image.fromarray(beside.squeeze(-1) if many == channels else beside), "PNG", compress_level=1)
+
+
+def _encode(image: Image.Image, kind: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+MAX_COMPONENTS: Final = 64  # numbers of an observation that a page is told; all are in the table that is saved
 DIGITS: Final = 6
 OUTPUTS: Final = {"values": "q", "means": "mean", "deviations": "deviation", "probabilities": "probability"}
-Ended = Literal["terminated", "truncated", "stopped"]
+EndReason = Literal["terminated", "truncated", "stopped"]
 
 
-def advantages(
+def gae_advantages(
     rewards: NDArray[Any], values: NDArray[Any], judge: AdvantageEstimate, terminated: bool
 ) -> NDArray[np.float64]:
     """Of steps [T], from values [T + 1] of all moments; what is terminated has nothing more to expect."""
@@ -40,14 +74,14 @@ def advantages(
     return found
 
 
-class Episode:
+class GymEpisode:
     """Grows while it is rolled out in another thread: `known` moments may be read, and each is written once."""
 
     def __init__(self, key: str, run: str, checkpoint: str, who: str, seed: int, greedy: bool) -> None:
         self.key, self.run, self.checkpoint, self.who, self.seed, self.greedy = key, run, checkpoint, who, seed, greedy
         self.asked = time.monotonic()  # when somebody looked last
         self.known = 0
-        self.ended: Ended | None = None
+        self.ended: EndReason | None = None
         self.problem = ""  # why it could not be rolled out
         self.unseen = ""  # why there are no pictures
         self.frames: list[bytes] = []
@@ -94,9 +128,9 @@ class Episode:
                 self._outputs.setdefault(name, []).append(part.astype(np.float64).tolist())
         self._obs.append(np.concatenate([np.zeros(0, np.float32), *(moment.obs[b.slice] for b in self._told)]))
         if moment.frame is not None:
-            self._keep(self.frames, pictures.frame(moment.frame))
+            self._keep(self.frames, encode_frame(moment.frame))
         for block in self._drawn:
-            self._keep(self.seen[block.name], pictures.seen(block, moment.obs, self._stacked))
+            self._keep(self.seen[block.name], encode_observation(block, moment.obs, self._stacked))
         self.known += 1
 
     def _keep(self, into: list[bytes], picture: bytes) -> None:
@@ -106,7 +140,7 @@ class Episode:
     @property
     def components(self) -> list[str]:
         """What the numbers of an observation are called."""
-        return [name for block in self._told for name in _numbered(block)]
+        return [name for block in self._told for name in _component_names(block)]
 
     @property
     def outputs_are(self) -> list[str]:
@@ -121,9 +155,9 @@ class Episode:
             "episode": self.key, "checkpoint": self.checkpoint, "who": self.who, "seed": self.seed,
             "greedy": self.greedy,
             "actions": list(can.names), "chosen": "one" if isinstance(can, Discrete) else "each",
-            "components": names[:COMPONENTS], "more": max(0, len(names) - COMPONENTS),
+            "components": names[:MAX_COMPONENTS], "more": max(0, len(names) - MAX_COMPONENTS),
             "pictures": [
-                {"name": b.name, "looks": pictures.looks(b, self._stacked), "height": b.shape[1], "width": b.shape[2]}
+                {"name": b.name, "looks": image_count(b, self._stacked), "height": b.shape[1], "width": b.shape[2]}
                 for b in self._drawn
             ],
             "advantage": self._judge.text,
@@ -136,12 +170,12 @@ class Episode:
         return {
             "since": since, "known": known, "ended": self.ended, "problem": self.problem, "unseen": self.unseen,
             "drawn": len(self.frames), "outputs_are": self.outputs_are,
-            "obs": [_figures(row[:COMPONENTS]) for row in self._obs[since:known]],
-            "actions": [_figures(row) for row in self._actions[steps]],
-            "outputs": {name: [_figures(row) for row in self._outputs[name][steps]] for name in self.outputs_are},
-            "rewards": _figures(self._rewards[steps]),
-            "values": _figures(self.values) if over else [],
-            "advantages": _figures(self.advantages()) if over else [],
+            "obs": [_json_numbers(row[:MAX_COMPONENTS]) for row in self._obs[since:known]],
+            "actions": [_json_numbers(row) for row in self._actions[steps]],
+            "outputs": {name: [_json_numbers(row) for row in self._outputs[name][steps]] for name in self.outputs_are},
+            "rewards": _json_numbers(self._rewards[steps]),
+            "values": _json_numbers(self.values) if over else [],
+            "advantages": _json_numbers(self.advantages()) if over else [],
         }  # fmt: skip
 
     def advantages(self) -> list[float]:
@@ -149,7 +183,7 @@ class Episode:
         if self._judge.lam is None or len(self.values) != self.known or self.known < 2:
             return []
         rewards, values = np.asarray(self._rewards), np.asarray(self.values)
-        return list(advantages(rewards, values, self._judge, self.ended == "terminated").tolist())
+        return list(gae_advantages(rewards, values, self._judge, self.ended == "terminated").tolist())
 
     @property
     def judged(self) -> bool:
@@ -179,13 +213,13 @@ class Episode:
         return out.getvalue()
 
 
-def _numbered(block: Block) -> list[str]:
+def _component_names(block: Block) -> list[str]:
     """The names of a block's numbers: its own, with their places where there are several."""
     if block.size == 1:
         return [block.name]
     return [f"{block.name}[{','.join(map(str, place))}]" for place in np.ndindex(*block.shape)]
 
 
-def _figures(values: Iterable[float]) -> list[float | None]:
+def _json_numbers(values: Iterable[float]) -> list[float | None]:
     """Numbers as JSON has them; what is none of them is null."""
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]

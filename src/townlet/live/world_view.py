@@ -6,13 +6,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from townlet.config.yaml import parse
+from townlet.errors import Mistake, Mistakes
+from townlet.town.world.catalogue import FOLDER
+from townlet.town.world.load import from_node, shipped
 from townlet.town.world.tables import World
 
 # How needs are grouped on the page; a meter of a world of one's own is where its nature puts it.
 SURVIVAL: Final = "survival"
 
 
-def drawing(world: World) -> dict[str, Any]:
+def world_json(world: World) -> dict[str, Any]:
     """Map, places, needs, actions and rewards."""
     spec, t = world.spec, world.tables
     lethal = {int(m) for m in t.lethal}
@@ -48,7 +52,7 @@ def drawing(world: World) -> dict[str, Any]:
                 "price": round(float(t.price[k]) * int(t.ticks[k]) * float(spec.dollars or 0), 2),
                 "effects": {
                     world.meters[m]: round(float(v), 4)
-                    for m, v in enumerate(_session(world, k))
+                    for m, v in enumerate(session_effect(world, k))
                     if abs(float(v)) > 1e-6
                 },
             }
@@ -57,7 +61,40 @@ def drawing(world: World) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _session(world: World, place: int) -> Any:
+def session_effect(world: World, place: int) -> Any:
     """What a whole session does to every meter [M]."""
     effect, ticks = np.asarray(world.tables.effect), int(world.tables.ticks[place])
     return effect[2 * place] * (ticks - 1) + effect[2 * place + 1]
+
+
+SOURCE: Final = "edited.yaml"
+
+
+def parse_world(text: str) -> World:
+    """The world of a text; it may extend shipped worlds and nothing else."""
+    node = parse(text, SOURCE)
+    below = node.child("extends") if isinstance(node.value, dict) else None
+    if below is not None and below.value not in shipped():
+        fix = f"known: {', '.join(shipped())}"
+        raise Mistakes([Mistake("a world of this page can extend shipped worlds alone", fix, below.mark)])
+    return from_node(node, SOURCE)
+
+
+def check_world(text: str) -> World | list[Mistake]:
+    """The world of a text, or all that is wrong with it."""
+    try:
+        return parse_world(text)
+    except Mistakes as error:
+        return list(error.mistakes)
+
+
+def shipped_source(name: str) -> str:
+    """A shipped world as it is written."""
+    return (FOLDER / f"{name}.yaml").read_text("utf-8")
+
+
+def mistake_json(mistake: Mistake) -> dict[str, Any]:
+    """A mistake with its line, for the margin of an editor; 0 where it has none."""
+    where = mistake.where
+    place = {"line": where.line or 0, "column": where.column or 0} if where else {"line": 0, "column": 0}
+    return {**place, "what": mistake.what, "fix": mistake.fix}
