@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from townlet.decide.events import Decided, Expired, Outcome
-from townlet.decide.recovery import LOG, events
+from townlet.decide.recovery import events
+from townlet.decide.storage import LOG
 
 Message = dict[str, Any]
 DECISIONS = ("ad_decision", "no_ad", "spawn_decision", "observation_ack")  # replies to an observation

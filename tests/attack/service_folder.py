@@ -10,7 +10,7 @@ from attack.damage import Command, Effect, command
 from decide.sites import ask, begin
 from townlet.decide.figures import Figures
 from townlet.decide.service import Service
-from townlet.decide.storage.versions import digest_of
+from townlet.decide.storage.versions import weights_digest
 from townlet.decide.token_store import service_tokens
 from townlet.decide.training_thread import Rounds
 from townlet.errors import TownletError
@@ -76,8 +76,8 @@ def _operate(service: Service, rounds: Rounds, turn: int, turns: int) -> None:
     if turn in (turns // 3, turns * 3 // 4):
         service.milestone()
     if turn == turns // 2:
-        service.versions.switch(True, "maintenance")
-        service.versions.switch(False, "maintenance is over")
+        service.versions.set_gate_only(True, "maintenance")
+        service.versions.set_gate_only(False, "maintenance is over")
         service.versions.pin(1)
     if turn == turns * 2 // 3:
         service.versions.unpin()
@@ -115,8 +115,8 @@ def _shown(service: Service, rounds: Rounds) -> Shown:
     state = {name: value for name, value in whole.items() if name not in HIDDEN}
     state |= {
         "records": service.log.last,
-        "weights": digest_of(service.trainer.weights()),
-        "serving": digest_of(serving.network.state_dict()) if serving else None,
+        "weights": weights_digest(service.trainer.weights()),
+        "serving": weights_digest(serving.network.state_dict()) if serving else None,
         "answers": [_answers(service, place) for place in range(3)],
     }
     return Shown(state, alarms)

@@ -16,8 +16,8 @@ import pytest
 
 from decide.sites import ask, begin, click, live, request
 from runs.test_disk import may_mount
-from townlet.decide.storage.log import Log, read
-from townlet.decide.storage.segments import HEADER, RECORD, listing
+from townlet.decide.storage.log import WriteAheadLog
+from townlet.decide.storage.segments import HEADER, RECORD, list_segments, read_records
 from townlet.decide.storage.verify import verify
 from townlet.errors import TownletError
 
@@ -29,9 +29,9 @@ HOLES = tuple(512 << power for power in range(0, 12))  # 512 B to 1 MiB
 def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of 4 MB in one segment, written in many groups, and closed."""
     folder, chance = tmp_path_factory.mktemp("holes") / "log", random.Random(1)
-    with Log(folder) as log:
+    with WriteAheadLog(folder) as log:
         while log.last < 4000:
-            with log.together():
+            with log.batch():
                 for _ in range(chance.randint(1, 8)):
                     log.append(b'{"seen":%d,' % log.last + b'"rest":"' + bytes(chance.choices(b"0123abcd", k=1000)))
             log.wait(log.last)
@@ -50,13 +50,13 @@ def holes(data: bytes, count: int) -> Iterator[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("count", [60, pytest.param(400, marks=pytest.mark.long(minutes=3))])
 def test_a_hole_in_the_decision_log_is_reported_and_nothing_is_truncated(count: int, long_log: Path) -> None:
-    (segment,) = listing(long_log)
+    (segment,) = list_segments(long_log)
     whole = segment.path.read_bytes()
     try:
         for at, data in holes(whole, count):
             segment.path.write_bytes(data)
             with pytest.raises(TownletError) as refusal:
-                Log(long_log)
+                WriteAheadLog(long_log)
             told = str(refusal.value)
             assert segment.path.read_bytes() == data
             if "is damaged at byte" in told:
@@ -67,24 +67,24 @@ def test_a_hole_in_the_decision_log_is_reported_and_nothing_is_truncated(count: 
                 assert "refers to record 4" in told
     finally:
         segment.path.write_bytes(whole)
-    assert sum(1 for _ in read(long_log)) >= 4000
+    assert sum(1 for _ in read_records(long_log)) >= 4000
 
 
 def test_a_hole_is_named_with_the_records_that_are_lost(long_log: Path) -> None:
-    (segment,) = listing(long_log)
+    (segment,) = list_segments(long_log)
     whole = segment.path.read_bytes()
     try:
         segment.path.write_bytes(whole[:1_000_000] + bytes(65536) + whole[1_065_536:])
         with pytest.raises(TownletError, match=r"damaged at byte \d+: record (\d+) .*\(records \1 to \d+ are lost\)"):
-            Log(long_log)
+            WriteAheadLog(long_log)
     finally:
         segment.path.write_bytes(whole)
 
 
 def cut(folder: Path, last: int) -> None:
     """Shorten the log to this record."""
-    (segment,) = listing(folder)
-    end = HEADER.size + sum(RECORD.size + len(payload) for number, payload in read(folder) if number <= last)
+    (segment,) = list_segments(folder)
+    end = HEADER.size + sum(RECORD.size + len(payload) for number, payload in read_records(folder) if number <= last)
     segment.path.write_bytes(segment.path.read_bytes()[:end])
 
 
@@ -104,14 +104,14 @@ def known_by_snapshot(folder: Path) -> None:
 def known_by_version(folder: Path) -> None:
     (folder / "log" / "control").unlink()
     (folder / "versions" / "serving.jsonl").unlink()
-    shutil.rmtree(folder / "milestones")
+    shutil.rmtree(folder / "snapshots")
 
 
 @pytest.mark.parametrize(
     ("knows", "told"),
     [
         (known_by_control, "its control data"),
-        (known_by_snapshot, "milestones/step-"),
+        (known_by_snapshot, "snapshots/step-"),
         (known_by_version, "versions/step-"),
     ],
 )
@@ -176,13 +176,13 @@ def test_a_folder_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
     record = struct.pack("<II", len(payload), crc32(payload, crc32(struct.pack("<Q", 1)))) + payload
     path = folder / "log-000000000001.wal"
     path.write_bytes(start + struct.pack("<I", crc32(start)) + record)
-    with pytest.raises(TownletError, match=r"wal has format 1, and this release reads format 2 only; use the release"):
+    with pytest.raises(TownletError, match=r"wal has format 1, and this release reads format 3 only; use the release"):
         begin(tmp_path)
     assert path.read_bytes().endswith(payload)
 
 
 def test_a_folder_of_another_commit_with_the_same_format_is_refused(tmp_path: Path) -> None:
-    with Log(tmp_path / "log") as log:
+    with WriteAheadLog(tmp_path / "log") as log:
         log.append(b'["begun","%s",{"domain":"bandit-ads"},1.0,"0123456789abcdef"]' % (b"ab" * 16))
     with pytest.raises(TownletError, match="the log was written by another version of Townlet, with other events"):
         begin(tmp_path)
@@ -252,13 +252,13 @@ def test_a_damaged_log_can_be_continued_before_the_damage_and_nothing_is_thrown_
     service, rounds, clock = begin(tmp_path, ["segment=16384"])
     live(service, rounds, clock, 60)
     service.close()
-    damaged = listing(tmp_path / "log")[1]
+    damaged = list_segments(tmp_path / "log")[1]
     data = bytearray(damaged.path.read_bytes())
     data[5000:6000] = bytes(1000)
     damaged.path.write_bytes(data)
     with pytest.raises(TownletError, match=f"{damaged.path.name} is damaged at byte"):
-        list(read(tmp_path / "log"))
-    names = [segment.path.name for segment in listing(tmp_path / "log")[1:]]
+        list(read_records(tmp_path / "log"))
+    names = [segment.path.name for segment in list_segments(tmp_path / "log")[1:]]
     again, _, _ = begin(tmp_path, ["segment=16384"], accept_data_loss=True)
     assert any("is damaged at byte" in notice.what for notice in again.notices)
     assert again.ledger.join.counts.balanced

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from townlet.decide.storage.log import Log, LogStopped, read
+from townlet.decide.storage.log import LogStopped, WriteAheadLog
+from townlet.decide.storage.segments import read_records
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -119,7 +120,7 @@ def test_a_training_whose_folder_was_replaced_stops_and_writes_nothing_there(tmp
 
 
 def test_old_segments_are_not_removed_from_a_folder_that_took_the_place_of_the_log(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log", segment_bytes=2000)
+    log = WriteAheadLog(tmp_path / "log", segment_bytes=2000)
     for _ in range(60):
         log.append(b"x" * 100)
     assert log.wait(60, 20)
@@ -134,7 +135,7 @@ def test_old_segments_are_not_removed_from_a_folder_that_took_the_place_of_the_l
 
 def test_a_decision_log_whose_folder_was_replaced_takes_no_record_until_it_is_back(tmp_path: Path) -> None:
     folder, away = tmp_path / "log", tmp_path / "away"
-    with Log(folder) as log:
+    with WriteAheadLog(folder) as log:
         assert log.wait(log.append(b"first"), 10)
         folder.rename(away)
         folder.mkdir()
@@ -146,4 +147,4 @@ def test_a_decision_log_whose_folder_was_replaced_takes_no_record_until_it_is_ba
         away.rename(folder)
         log.check_lock()
         assert log.wait(log.append(b"second"), 10)
-    assert [payload for _, payload in read(folder)] == [b"first", b"second"]
+    assert [payload for _, payload in read_records(folder)] == [b"first", b"second"]

@@ -24,9 +24,9 @@ from decide.served import Process
 from decide.sites import click, request
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
-from townlet.web.serve import Server
-from townlet.web.throttle import GUESSES
-from townlet.web.tokens import OPERATOR, VIEWER, generated
+from townlet.web.limits import MAX_GUESSES
+from townlet.web.server import Server
+from townlet.web.tokens import OPERATOR, VIEWER, generate_tokens
 
 TOKENS = {
     "game": {"one": "one-plays-with-this", "two": "two-plays-with-this", "three": "three-plays-with-this"},
@@ -151,8 +151,8 @@ def test_public_paths_answer_whatever_the_token(server: Guarded) -> None:
     here = next(ADDRESSES)
     for path in ("/health", f"/health?token={WRONG}", "/client.js?token=", f"/static/decide.js?token={ONE}"):
         assert server.status("GET", path, None) == 200
-    found = [server.ask("GET", "/health", WRONG, address=here) for _ in range(2 * GUESSES)]
-    assert found == [(200, '{"ok":true}')] * (2 * GUESSES)
+    found = [server.ask("GET", "/health", WRONG, address=here) for _ in range(2 * MAX_GUESSES)]
+    assert found == [(200, '{"ok":true}')] * (2 * MAX_GUESSES)
 
 
 def test_a_token_in_the_query_of_a_change_is_understood(server: Guarded) -> None:
@@ -247,11 +247,11 @@ def test_guessing_tokens_is_slowed_down_and_does_not_lock_out_the_operator(serve
     here, there = next(ADDRESSES), next(ADDRESSES)
     assert server.ask("GET", "/api/decide/me", ANN, address=here)[0] == 200
     begun = time.monotonic()
-    found = [server.ask("GET", "/api/decide/me", f"{WRONG}-{n}", address=here)[0] for n in range(3 * GUESSES)]
-    allowed = GUESSES + (time.monotonic() - begun)
-    assert found[:GUESSES] == [401] * GUESSES
+    found = [server.ask("GET", "/api/decide/me", f"{WRONG}-{n}", address=here)[0] for n in range(3 * MAX_GUESSES)]
+    allowed = MAX_GUESSES + (time.monotonic() - begun)
+    assert found[:MAX_GUESSES] == [401] * MAX_GUESSES
     assert found.count(401) <= allowed + 1
-    assert found.count(429) >= 3 * GUESSES - allowed - 1
+    assert found.count(429) >= 3 * MAX_GUESSES - allowed - 1
     # A right guess looks like a wrong one meanwhile, but tokens that were used here before go on working.
     assert server.ask("GET", "/api/decide/me", BOB, address=here)[0] == 429
     assert server.ask("GET", "/api/decide/me", ANN, address=here)[0] == 200
@@ -297,7 +297,7 @@ def test_a_client_that_floods_is_limited_and_others_are_not(strict: Guarded) -> 
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
     """The live page in a thread, and the folder of worlds that it saves."""
     root = tmp_path_factory.mktemp("page")
-    server = Server("127.0.0.1", 0, generated(OPERATOR, VIEWER))
+    server = Server("127.0.0.1", 0, generate_tokens(OPERATOR, VIEWER))
     app = make_app(Hub(root / "runs", None), root / "worlds")
     thread = threading.Thread(target=server.run, args=(app,), daemon=True)
     thread.start()
@@ -343,5 +343,5 @@ def test_wrong_tokens_of_an_address_do_not_keep_out_an_operator_who_comes_later(
         finally:
             link.close()
 
-    assert [status(WRONG) for _ in range(GUESSES + 3)][-1] == 429
+    assert [status(WRONG) for _ in range(MAX_GUESSES + 3)][-1] == 429
     assert status(server.tokens.first(OPERATOR)) == 200

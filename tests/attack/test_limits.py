@@ -49,10 +49,9 @@ from townlet.nets.layers import MLP
 from townlet.town.engines.engine import make_engine
 from townlet.town.world.load import load as load_world
 from townlet.web import protocols
-from townlet.web.descriptors import shares
-from townlet.web.intake import Intake
-from townlet.web.protocols import CONTROL, FRAMES
-from townlet.web.serve import Server
+from townlet.web.limits import ConnectionLimiter, allocate_descriptors
+from townlet.web.protocols import CONTROL_BURST, MAX_FRAMES
+from townlet.web.server import Server
 
 FEW = 256  # descriptors
 SMALL = {name: [] for name in ("miningWorkers", "workersPresent", "protectors", "parasitesStart", "parasitesEnd")}
@@ -96,9 +95,9 @@ def test_a_message_of_64_frames_is_read_and_one_of_65_is_not(server: Process) ->
             return found
 
     # The client ends each message with an empty frame of its own.
-    assert asyncio.run(send(FRAMES - 1)) == {"type": "pong"}
-    with pytest.raises(ConnectionClosed, match=rf"1009.*a message may have at most {FRAMES} frames"):
-        asyncio.run(send(FRAMES))
+    assert asyncio.run(send(MAX_FRAMES - 1)) == {"type": "pong"}
+    with pytest.raises(ConnectionClosed, match=rf"1009.*a message may have at most {MAX_FRAMES} frames"):
+        asyncio.run(send(MAX_FRAMES))
 
 
 def pieces(text: str, count: int) -> list[str]:
@@ -112,9 +111,9 @@ def test_64_pings_at_once_are_answered_and_many_more_are_not(server: Process) ->
             waiting = [await socket.ping(str(number)) for number in range(times)]
             await asyncio.wait_for(asyncio.gather(*waiting), 20)
 
-    asyncio.run(ping(CONTROL))
+    asyncio.run(ping(CONTROL_BURST))
     with pytest.raises(ConnectionClosed, match=r"1008.*pings or pongs a second"):
-        asyncio.run(ping(10 * CONTROL))
+        asyncio.run(ping(10 * CONTROL_BURST))
 
 
 def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_dropped() -> None:
@@ -125,7 +124,7 @@ def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_dropped() -> N
             self.dropped = True
 
     first, second, third = (Connection() for _ in range(3))
-    intake = Intake(requests=1, sockets=1, input_bytes=100)
+    intake = ConnectionLimiter(requests=1, sockets=1, input_bytes=100)
     intake.hold(first, 60)
     intake.hold(second, 40)
     assert not first.dropped
@@ -138,9 +137,9 @@ def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_dropped() -> N
 
 def test_descriptors_are_shared_out_and_some_are_kept() -> None:
     for limit in (FEW, 1024, 4096, 65536):
-        found = shares(limit, used=20)
-        assert found.backlog + found.requests + found.sockets + 20 + 64 <= limit
-        assert found.served > limit // 3
+        found = allocate_descriptors(limit, used=20)
+        assert found.backlog + found.http + found.websockets + 20 + 64 <= limit
+        assert found.app_websockets > limit // 3
 
 
 async def answers_more_than_is_read(scope: Any, receive: Any, send: Any) -> None:
@@ -163,8 +162,8 @@ async def reads_a_body(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_a_body_that_does_not_arrive_in_time_is_answered_with_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocols, "BODY", 0.5)
-    server = Server("127.0.0.1", 0, None, programs=True)
+    monkeypatch.setattr(protocols, "BODY_SECONDS", 0.5)
+    server = Server("127.0.0.1", 0, None, allow_no_origin=True)
 
     async def post(pause: float) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -201,9 +200,9 @@ UPGRADE = f"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 
 def test_a_client_that_never_reads_the_end_of_a_response_loses_its_connection(
     path: str, headers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocols, "TAKEN", 0.3)
-    monkeypatch.setattr(protocols, "HEADER", 0.3)
-    server = Server("127.0.0.1", 0, None, programs=True)
+    monkeypatch.setattr(protocols, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(protocols, "HEADER_SECONDS", 0.3)
+    server = Server("127.0.0.1", 0, None, allow_no_origin=True)
     server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # accepted connections inherit it
 
     async def attack() -> None:
@@ -217,7 +216,7 @@ def test_a_client_that_never_reads_the_end_of_a_response_loses_its_connection(
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{headers}\r\n\r\n".encode())
             await asyncio.sleep(0.2)
             assert connections
-            async with asyncio.timeout(protocols.LINGER + 3):
+            async with asyncio.timeout(protocols.CLOSE_SECONDS + 3):
                 while connections:
                     await asyncio.sleep(0.1)
         server.stop()

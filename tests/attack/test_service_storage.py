@@ -16,14 +16,13 @@ from cli.program import program
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.alarms import Alarms
 from townlet.decide.figures import Figures
-from townlet.decide.recovery import LOG, events, replayed
+from townlet.decide.recovery import events, replayed
 from townlet.decide.room import Room
 from townlet.decide.service import Service
-from townlet.decide.storage import snapshots
+from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.backup import backup
-from townlet.decide.storage.verify import verify
-from townlet.decide.storage.verify_events import check_events
-from townlet.decide.storage.versions import digest_of
+from townlet.decide.storage.verify import check_events, verify
+from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.integrity_report import IntegrityReport
@@ -39,7 +38,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     live(service, rounds, clock, 120)
     service.milestone()
     live(service, rounds, clock, 60, seed=2)
-    service.versions.pin(service.versions.listing()[-1], "a calm night")
+    service.versions.pin(service.versions.list_versions()[-1], "a calm night")
     service.close()
     assert len(list((folder / LOG).glob("*.wal"))) > 2
     return folder
@@ -125,7 +124,7 @@ def state(service: Service) -> dict[str, Any]:
     serving = service.versions.serving
     return {
         "counts": service.ledger.join.counts, "tally": service.ledger.tally, "step": service.trainer.step,
-        "weights": digest_of(service.trainer.weights()), "serving": serving.digest if serving else None,
+        "weights": weights_digest(service.trainer.weights()), "serving": serving.digest if serving else None,
         "pinned": service.versions.pinned, "gate_only": service.versions.gate_only, "territories": places,
         "pending": sorted(service.ledger.pending),
     }  # fmt: skip
@@ -139,7 +138,7 @@ def test_a_backup_starts_in_the_state_of_the_original(gate_only: bool, tmp_path:
     live(service, rounds, clock, 30, seed=2)
     rounds.step()
     (open_one,) = ask(service, request(5e6, "open"))
-    service.versions.switch(gate_only, "for the test")
+    service.versions.set_gate_only(gate_only, "for the test")
     assert service.log.wait(service.log.last, 20)
     (tmp_path / "ads" / "tokens.json").write_text("{}")
     before, copied = state(service), backup(tmp_path / "ads", tmp_path / "copy")
@@ -255,7 +254,7 @@ def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -
     newest = checkpoint.listing(copy / "versions")[-1]
     other, rounds, clock = begin(tmp_path / "other", (*WORDS, "seed=9"))
     live(other, rounds, clock, 20)
-    while checkpoint.order(newest)[0] not in other.versions.listing():
+    while checkpoint.order(newest)[0] not in other.versions.list_versions():
         rounds.publish()
     other.close()
     shutil.rmtree(newest)
@@ -265,7 +264,7 @@ def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -
 
 def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(copy: Path) -> None:
     min((copy / LOG).glob("*.wal")).unlink()
-    shutil.rmtree(copy / "milestones")
+    shutil.rmtree(copy / "snapshots")
     for _ in range(2):  # an accepted loss is no reason to read the rest as if it were all
         with pytest.raises(TownletError, match=r"log begins with record \d+, but no whole snapshot covers"):
             begin(copy, WORDS, accept_data_loss=True)
@@ -290,15 +289,15 @@ def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tm
     service, rounds, clock = begin(tmp_path)
     live(service, rounds, clock, 20)
     service.milestone()
-    before = service.ledger.join.counts, digest_of(service.trainer.weights())
+    before = service.ledger.join.counts, weights_digest(service.trainer.weights())
     service.close()
-    (snapshot,) = checkpoint.listing(tmp_path / snapshots.FOLDER)
+    (snapshot,) = checkpoint.listing(tmp_path / SNAPSHOTS)
     state = snapshot / "state.safetensors"
     data = bytearray(state.read_bytes())
     data[len(data) // 2] ^= 1
     state.write_bytes(data)
     again, rounds, _ = begin(tmp_path)
-    assert (again.ledger.join.counts, digest_of(again.trainer.weights())) == before
+    assert (again.ledger.join.counts, weights_digest(again.trainer.weights())) == before
     alarms = [alarm for alarm in Alarms(again, rounds, Room()).look(0) if alarm.name == "snapshot"]
     assert [snapshot.name in alarm.what for alarm in alarms] == [True]
     again.close()

@@ -25,7 +25,7 @@ def switched_off(folder: Path) -> bytes:
     service, rounds, _ = begin(folder)
     rounds.publish()
     service.versions.pin(1, "a calm night")
-    service.versions.switch(True, "it is odd")
+    service.versions.set_gate_only(True, "it is odd")
     service.close()
     return (folder / RECORD).read_bytes()
 
@@ -56,7 +56,7 @@ def test_a_flipped_bit_in_the_serving_record_never_switches_the_network_on(tmp_p
         service = assert_gate_only(tmp_path, r"line \d of serving.jsonl|last line of serving.jsonl")
         service.close()
     service = assert_gate_only(tmp_path, "serving.jsonl")
-    service.versions.switch(False, "checked")
+    service.versions.set_gate_only(False, "checked")
     assert not service.versions.fault
     service.close()
     again, rounds, _ = begin(tmp_path)
@@ -101,7 +101,7 @@ def test_a_shortened_serving_record_means_gate_only(
 ) -> None:
     change(tmp_path / RECORD, switched_off(tmp_path))
     service = assert_gate_only(tmp_path, told)
-    service.versions.switch(False, "checked")
+    service.versions.set_gate_only(False, "checked")
     assert not service.versions.gate_only
     service.close()
     again, _, _ = begin(tmp_path)

@@ -12,11 +12,12 @@ from crash.smith import odd_leaves
 from decide.publisher import Twin, twin_state
 from decide.sites import begin, live, request
 from townlet.decide.events import Decided
-from townlet.decide.recovery import LOG, events
+from townlet.decide.recovery import events
 from townlet.decide.service import Service
-from townlet.decide.storage import serving_log, snapshots
-from townlet.decide.storage.log import Log, read
-from townlet.decide.storage.versions import Versions
+from townlet.decide.storage import LOG, SNAPSHOTS, serving_log, snapshots
+from townlet.decide.storage.log import WriteAheadLog
+from townlet.decide.storage.segments import read_records
+from townlet.decide.storage.versions import VersionStore
 from townlet.decide.token_store import service_tokens
 from townlet.runs import checkpoint
 from townlet.runs.flatten import flatten
@@ -34,10 +35,10 @@ class DecisionLog:
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
         for start in range(2):
-            with Log(folder / "service" / "log", segment_bytes=8000) as log:
+            with WriteAheadLog(folder / "service" / "log", segment_bytes=8000) as log:
                 log.subscribe(lambda synced: mark(synced=synced))
                 for turn in range(40):
-                    with log.together():
+                    with log.batch():
                         for _ in range(1 + turn % 4):
                             log.append(payload(log.last + 1))
                     if turn % 3 == 0:
@@ -53,13 +54,13 @@ class DecisionLog:
         if not last and not place.exists():
             return
         for _ in range(2):  # before recovery, and after it
-            found = dict(read(place))
+            found = dict(read_records(place))
             assert list(found) == list(range(min(found, default=1), max(found, default=0) + 1))
             assert max(found, default=0) >= last, f"record {last} is lost"
             assert min(found, default=1) <= first
             for number, data in found.items():
                 assert data == payload(number), number
-            with Log(place) as log:
+            with WriteAheadLog(place) as log:
                 assert log.last == max(found, default=0)
                 assert log.wait(log.append(payload(log.last + 1)), 10)
 
@@ -106,7 +107,7 @@ class Snapshots:
         for path in _snapshots(folder):
             checkpoint.verify(path)
         # The same state without snapshots, from the log alone.
-        shutil.rmtree(place / snapshots.FOLDER, ignore_errors=True)
+        shutil.rmtree(place / SNAPSHOTS, ignore_errors=True)
         again, _, _ = begin(place, Snapshots.WORDS)
         again.close()
         odd = odd_leaves(flatten(_known(service)), flatten(_known(again)))
@@ -114,11 +115,11 @@ class Snapshots:
 
 
 def _snapshots(folder: Path) -> list[Path]:
-    return checkpoint.listing(folder / "home" / "ads" / snapshots.FOLDER)
+    return checkpoint.listing(folder / "home" / "ads" / SNAPSHOTS)
 
 
 def _known(service: Service) -> dict[str, Any]:
-    ledger = snapshots.state_of(snapshots.take(service.ledger))
+    ledger = snapshots.serialize(snapshots.copy_state(service.ledger))
     del ledger["epochs"]  # every start has a key of its own
     return {"ledger": ledger, "trainer": service.trainer.copy()}
 
@@ -128,8 +129,8 @@ class Publications:
 
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
-        serving_log.REMEMBERED = 9  # type: ignore[misc]  # the record is rewritten after twice as many lines
-        versions = Versions(folder / "service" / "versions", Twin, keep=3)
+        serving_log.KEPT_CHANGES = 9  # type: ignore[misc]  # the record is rewritten after twice as many lines
+        versions = VersionStore(folder / "service" / "versions", Twin, keep=3)
 
         def serving(**more: Any) -> None:
             now = versions.serving.version if versions.serving else None
@@ -144,10 +145,10 @@ class Publications:
             serving()
             for turn, change in (
                 (5, lambda: versions.roll_back("every fifth")),
-                (7, lambda: versions.pin(versions.listing()[0])),
+                (7, lambda: versions.pin(versions.list_versions()[0])),
                 (9, lambda: versions.unpin()),
-                (11, lambda: versions.switch(True, "an operator")),
-                (13, lambda: versions.switch(False, "an operator")),
+                (11, lambda: versions.set_gate_only(True, "an operator")),
+                (13, lambda: versions.set_gate_only(False, "an operator")),
             ):
                 if number % 14 == turn:
                     mark(begins="change")
@@ -158,7 +159,7 @@ class Publications:
     def check(folder: Path, acknowledged: Acknowledged) -> None:
         place = folder / "service" / "versions"
         changes_made = [one for one in acknowledged if "serving" in one or one.get("begins") == "change"]
-        versions = Versions(place, Twin, keep=3)
+        versions = VersionStore(place, Twin, keep=3)
         assert not versions.damaged, versions.damaged
         now = (versions.serving.version if versions.serving else None, versions.pinned, versions.gate_only)
         states = [(one["serving"], one["pinned"], one["gate_only"]) for one in changes_made if "serving" in one]
@@ -168,12 +169,12 @@ class Publications:
         if changes_made and "serving" in changes_made[-1]:
             assert now == states[-1], (now, states[-1])
         published = max((one["published"] for one in acknowledged if "published" in one), default=0)
-        assert max(versions.listing(), default=0) >= published
-        for version in versions.listing():
+        assert max(versions.list_versions(), default=0) >= published
+        for version in versions.list_versions():
             network, trainer, _ = versions.open(version)
             assert trainer["step"] == version
             assert not odd_leaves(network, twin_state(version))
-        following = max(versions.listing(), default=0) + 1
+        following = max(versions.list_versions(), default=0) + 1
         versions.publish(following, twin_state(following), {"step": following}, {})
         versions.pin(following, "after the crash")
-        assert Versions(place, Twin, keep=3).pinned == following
+        assert VersionStore(place, Twin, keep=3).pinned == following

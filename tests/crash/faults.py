@@ -25,12 +25,13 @@ from crash.shim import Shim
 from decide.publisher import Twin, twin_state
 from decide.sites import begin, live, request
 from townlet.decide.domains import DOMAINS
-from townlet.decide.recovery import LOG, events
+from townlet.decide.recovery import events
 from townlet.decide.service import Service
 from townlet.decide.settings import load
-from townlet.decide.storage import snapshots as snapshot_files
-from townlet.decide.storage.log import Log, read
-from townlet.decide.storage.versions import Versions
+from townlet.decide.storage import LOG, SNAPSHOTS
+from townlet.decide.storage.log import WriteAheadLog
+from townlet.decide.storage.segments import read_records
+from townlet.decide.storage.versions import VersionStore
 from townlet.decide.training_thread import Rounds
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
@@ -178,19 +179,19 @@ def log(bench: Bench, folder: Path) -> None:
         bench.mark(synced=number)
 
     def life() -> None:
-        with Log(place, segment_bytes=3000, retry=0.002) as log:
+        with WriteAheadLog(place, segment_bytes=3000, retry=0.002) as log:
             log.subscribe(acknowledge)
             for _ in range(4):
-                with log.together():
+                with log.batch():
                     for _ in range(2):
                         log.append(payload(log.last + 1))
                 log.wait(log.last, 0.02)
 
     def settle() -> None:
-        assert not synced or max(dict(read(place))) >= synced
+        assert not synced or max(dict(read_records(place))) >= synced
         life()
         bench.mark(begins="drop", before=max(synced - 40, 1))
-        with Log(place) as log:
+        with WriteAheadLog(place) as log:
             log.drop_before(max(synced - 40, 1))
 
     bench.repeat("log", life, settle)
@@ -208,11 +209,11 @@ def snapshots(bench: Bench, folder: Path) -> None:
         assert service.log.wait(answer.record, 10)
         bench.mark(record=answer.record, reply=answer.reply)
         service.milestone()
-        newest = checkpoint.listing(place / snapshot_files.FOLDER)[-1]
+        newest = checkpoint.listing(place / SNAPSHOTS)[-1]
         bench.mark(snapshot=checkpoint.order(newest)[0])
 
     def settle() -> None:
-        damaged = checkpoint.survey(place / snapshot_files.FOLDER)[1]
+        damaged = checkpoint.survey(place / SNAPSHOTS)[1]
         assert not damaged, damaged
         assert service.log.wait(service.log.last, 10)
         save()
@@ -238,7 +239,7 @@ def snapshots(bench: Bench, folder: Path) -> None:
 
 
 def publications(bench: Bench, folder: Path) -> None:
-    versions = Versions(folder / "service" / "versions", Twin, keep=2)
+    versions = VersionStore(folder / "service" / "versions", Twin, keep=2)
     number = 0
 
     def serving() -> None:
@@ -269,14 +270,14 @@ def publications(bench: Bench, folder: Path) -> None:
     bench.repeat("promotion", change(lambda: versions.promote(number, "again")), publish_again)
     pin = change(lambda: versions.pin(number))
     bench.repeat("pin", pin, change(lambda: versions.unpin()))
-    switch = change(lambda: versions.switch(not versions.gate_only, "an operator"))
+    switch = change(lambda: versions.set_gate_only(not versions.gate_only, "an operator"))
     bench.repeat("gate only", switch, switch)
     change(lambda: versions.unpin())()
 
     def start() -> None:
         nonlocal versions
         bench.mark(begins="change")  # a version that cannot be read is replaced by one before it
-        versions = Versions(folder / "service" / "versions", Twin, keep=2)
+        versions = VersionStore(folder / "service" / "versions", Twin, keep=2)
 
     bench.repeat("start with versions", start, publish_again)
 
@@ -292,7 +293,10 @@ WORKLOADS: Final[dict[str, Callable[[Bench, Path], None]]] = {
 
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
-    Log.__init__.__defaults__ = (*Log.__init__.__defaults__[:-1], 0.01)  # attempts follow each other soon
+    WriteAheadLog.__init__.__defaults__ = (
+        *WriteAheadLog.__init__.__defaults__[:-1],
+        0.01,
+    )  # attempts follow each other soon
     shim, root, found = Shim.attached(), Path(os.environ["SHIM_ROOT"]), {}
     for name in names:
         shim.mark(f"workload {name}")

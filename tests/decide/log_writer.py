@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
-from townlet.decide.storage.log import Log, LogStopped, read
+from townlet.decide.storage.log import LogStopped, WriteAheadLog
+from townlet.decide.storage.segments import read_records
 
 KIB = bytes(1000)
 
@@ -40,7 +41,7 @@ def write(folder: Path) -> None:
             if chance.random() < 0.3:
                 time.sleep(chance.uniform(0, 0.002))
 
-    log = Log(folder, segment_bytes=50_000)
+    log = WriteAheadLog(folder, segment_bytes=50_000)
     told = log.last
     log.subscribe(tell)
     threads = [threading.Thread(target=work, args=[name]) for name in range(3)]
@@ -70,7 +71,7 @@ def killed(folder: Path, times: int) -> None:
         assert all(number > last for number in more), "a number was given twice"
         told |= more
         last = assert_whole(folder, told)
-    with Log(folder) as log:
+    with WriteAheadLog(folder) as log:
         assert log.last == last, "more was cut than a torn tail"
     assert assert_whole(folder, told) == last
     print("told:", len(told))
@@ -81,7 +82,7 @@ def assert_whole(folder: Path, told: dict[int, int]) -> int:
     """All that was told is there as it was told, and of every thread a prefix of what it wrote, once and in order."""
     turns: dict[bytes, int] = defaultdict(int)
     last = 0
-    for number, payload in read(folder):
+    for number, payload in read_records(folder):
         last += 1
         assert number == last
         assert told.get(number, crc32(payload)) == crc32(payload), f"record {number} is another one"
@@ -118,7 +119,7 @@ def stopped(folder: Path, make_room: Callable[[], object], take_room: Callable[[
         taken.append(payload)
         return number
 
-    with Log(folder, segment_bytes=30_000, retry=0.05) as log:
+    with WriteAheadLog(folder, segment_bytes=30_000, retry=0.05) as log:
         assert log.wait(append(), 10)
         if take_room:
             take_room()
@@ -130,7 +131,7 @@ def stopped(folder: Path, make_room: Callable[[], object], take_room: Callable[[
             print("refused:", error)
         time.sleep(0.3)  # some attempts
         print("problem:", log.problem)
-        synced, found = log.synced, list(read(folder))
+        synced, found = log.synced, list(read_records(folder))
         assert 0 < synced < len(taken), (synced, len(taken))
         assert synced <= len(found)
         assert found == list(enumerate(taken, 1))[: len(found)]
@@ -138,8 +139,8 @@ def stopped(folder: Path, make_room: Callable[[], object], take_room: Callable[[
         assert log.wait(log.last, 20), log.problem
         for _ in range(50):
             append()
-    assert list(read(folder)) == list(enumerate(taken, 1))
-    with Log(folder) as log:
+    assert list(read_records(folder)) == list(enumerate(taken, 1))
+    with WriteAheadLog(folder) as log:
         assert log.append(b"again") == len(taken) + 1
     print("problem afterwards:", log.problem)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from townlet.decide.storage.versions import Versions
+from townlet.decide.storage.versions import VersionStore
 from townlet.runs import checkpoint
 
 LONGEST = 120  # seconds; a publisher never outlives a test that went wrong
@@ -48,7 +48,7 @@ def publish_for_ever(folder: Path, said: Path, die: list[object] | None) -> None
             os.kill(os.getpid(), signal.SIGKILL)
 
     checkpoint.at = at
-    versions = Versions(folder, Twin, keep=3)
+    versions = VersionStore(folder, Twin, keep=3)
     with open(said, "a", buffering=1) as told:
 
         def tell(word: str, version: int | None) -> None:
@@ -56,7 +56,7 @@ def publish_for_ever(folder: Path, said: Path, die: list[object] | None) -> None
 
         tell("is", versions.serving.version if versions.serving else None)
         while True:
-            number = max(versions.listing(), default=0) + 1
+            number = max(versions.list_versions(), default=0) + 1
             snapshot = versions.publish(number, twin_state(number), {"step": number}, {})
             tell("will", snapshot.version)
             versions.promote(snapshot.version, "the next")

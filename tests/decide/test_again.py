@@ -161,7 +161,7 @@ def test_one_observation_that_breaks_us_costs_no_other_answer(tmp_path: Path) ->
 
 
 def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "STUCK", 0.2)
+    monkeypatch.setattr(log, "STALL_SECONDS", 0.2)
     real = os.fdatasync
 
     async def talk() -> tuple[dict[str, Any], str | None]:
@@ -171,7 +171,7 @@ def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monke
         promise = desk.ask(request(1.0))
         for _ in range(10):
             await asyncio.sleep(0.1)
-            service.log.look()
+            service.log.check_stall()
             desk.give_up()
         answer, wrong = promise.result(), service.log.problem
         monkeypatch.setattr(os, "fdatasync", real)

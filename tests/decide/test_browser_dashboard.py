@@ -24,9 +24,10 @@ from decide.sites import request
 from live.test_browser_shape import MISFITS, PALE, RESTS
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Serving
-from townlet.decide.recovery import LOG, events, replayed
+from townlet.decide.recovery import events, replayed
 from townlet.decide.service import Service
 from townlet.decide.settings import load
+from townlet.decide.storage import LOG
 
 if TYPE_CHECKING:
     from live.browser import Look, Visit

@@ -21,8 +21,8 @@ from cli.program import Program, program
 from decide.served import START, TOKENS, Process, environment
 from decide.sites import begin, live, request
 from townlet.decide.events import Published
-from townlet.decide.recovery import VERSIONS
-from townlet.decide.storage.serving_log import FILE, Change, Changes
+from townlet.decide.storage import VERSIONS
+from townlet.decide.storage.serving_log import SERVING_LOG, ServingChange, ServingLog
 
 STRANGER = "http://stranger.example:5173"
 
@@ -186,15 +186,15 @@ def test_a_service_that_is_not_there_is_no_trouble_with_the_disk(
     assert "townlet decide serve" in found.err
 
 
-def change(kind: str, version: int, at: float, **rest: object) -> Change:
-    return Change.model_validate(
+def change(kind: str, version: int, at: float, **rest: object) -> ServingChange:
+    return ServingChange.model_validate(
         {"kind": kind, "version": version, "reason": f"because {version}", "at": at, "served": True} | rest
     )
 
 
 def test_many_promotions_are_one_line_with_its_time(tmp_path: Path, townlet: Program) -> None:
     (tmp_path / VERSIONS).mkdir()
-    notes = Changes(tmp_path / VERSIONS / FILE)
+    notes = ServingLog(tmp_path / VERSIONS / SERVING_LOG)
     for version in range(1, 41):
         notes.add(change("promote", version, 1e9 + version, serving=version))
     notes.add(change("pin", 40, 1e9 + 50, serving=40, pinned=40))

@@ -75,9 +75,9 @@ def test_whoever_collapsed_is_told_until_something_else_serves(tmp_path: Path) -
         assert "entropy is 0.000" in alarm["what"]
         assert "Roll back" in alarm["fix"]
         assert 'townlet_decide_alarm{name="collapsed"} 1' in as_prometheus(figures.whole())
-        service.versions.switch(True, "it has collapsed")
+        service.versions.set_gate_only(True, "it has collapsed")
         assert alarms(figures) == []  # nobody asks that policy
-        service.versions.switch(False, "it is gone")
+        service.versions.set_gate_only(False, "it is gone")
         service.versions.unpin()
         service.versions.roll_back("it always says the same")
         for second in range(60, 80):
@@ -119,7 +119,7 @@ def test_with_nothing_whole_a_pin_leaves_it_to_the_gate(tmp_path: Path) -> None:
     rounds.begin()
     rounds.stop()
     figures = Figures(service, rounds)
-    assert (service.versions.serving, service.versions.pinned, service.versions.listing()) == (None, 1, [])
+    assert (service.versions.serving, service.versions.pinned, service.versions.list_versions()) == (None, 1, [])
     told = [alarm["what"] for alarm in figures.whole()["alarms"] if alarm["name"] == "pin"]
     assert told == ["Version 1 is pinned and was not whole at the start: the gate decides alone"]
     assert ask(service, request(1.0))[0]["modelVersion"] == 0

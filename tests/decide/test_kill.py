@@ -15,7 +15,8 @@ from decide.served import Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Decided, Outcome
-from townlet.decide.recovery import LOG, events, replayed
+from townlet.decide.recovery import events, replayed
+from townlet.decide.storage import LOG
 
 GAMES = 4
 WORDS = ("learning.every=0.05", "learning.samples_per_insert=100", "versions=50")

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pace import within
-from townlet.decide.storage.log import Log, LogStopped, read
-from townlet.decide.storage.segments import HEADER, MARKER, RECORD, encoded
+from townlet.decide.storage.log import LogStopped, WriteAheadLog
+from townlet.decide.storage.segments import HEADER, MARKER, RECORD, encode_record, read_records
 from townlet.errors import TownletError
 
 PAYLOADS = [b"one", b"", b"three" * 2, bytes(9), b"\xff" * 5, b"six"]
@@ -27,7 +27,7 @@ law = settings(deadline=None, derandomize=True, max_examples=25, database=None)
 
 
 def fill(folder: Path, payloads: list[bytes], segment_bytes: int = 1 << 20) -> None:
-    with Log(folder, segment_bytes) as log:
+    with WriteAheadLog(folder, segment_bytes) as log:
         for number, payload in enumerate(payloads, log.last + 1):
             assert log.append(payload) == number
             assert log.wait(number, 10)
@@ -46,7 +46,7 @@ def torn(folder: Path) -> list[bytes]:
 
 def content(folder: Path, after: int = 0) -> list[bytes]:
     """The payloads, whose numbers have no gap."""
-    found = list(read(folder, after))
+    found = list(read_records(folder, after))
     assert [number for number, _ in found] == list(range(after + 1, after + 1 + len(found)))
     return [payload for _, payload in found]
 
@@ -74,7 +74,7 @@ def test_what_was_appended_is_read_again(sittings: list[list[bytes]], segment_by
         wanted = [payload for sitting in sittings for payload in sitting]
         done = 0
         for sitting in sittings:
-            with Log(folder, segment_bytes) as log:
+            with WriteAheadLog(folder, segment_bytes) as log:
                 assert log.last == log.synced == done
                 for payload in sitting:
                     done += 1
@@ -113,11 +113,11 @@ def test_every_truncation_of_the_last_segment_leaves_a_prefix(cut: int, tmp_path
         assert content(tmp_path) == PAYLOADS[:left]
         if left < 2:
             with pytest.raises(TownletError, match=f"ends at record {left}, but its control data refers to record 2"):
-                Log(tmp_path)
+                WriteAheadLog(tmp_path)
             assert last.read_bytes() == whole[:length]
             continue
         cut_off = length - max([0, *(end for end in ends if end <= length)])
-        with Log(tmp_path) as log:
+        with WriteAheadLog(tmp_path) as log:
             assert log.last == log.synced == left
             assert log.append(b"next") == left + 1
             assert bool(log.notices) == bool(cut_off)
@@ -139,14 +139,14 @@ def test_every_flipped_byte_is_refused(tmp_path: Path) -> None:
                 if in_last and place >= len(whole) - len(PAYLOADS[-1]) - RECORD.size:
                     assert content(tmp_path) == PAYLOADS[:-1]
                     with pytest.raises(TownletError, match="ends at record 5, but its control data refers to record 6"):
-                        Log(tmp_path)
+                        WriteAheadLog(tmp_path)
                     assert path.stat().st_size == len(whole)
                     continue
                 with pytest.raises(TownletError, match=rf"{path.name} (is damaged at byte \d+|has format)"):
                     content(tmp_path)
                 if in_last:
                     with pytest.raises(TownletError, match=rf"{path.name} (is damaged at byte \d+|has format)"):
-                        Log(tmp_path)
+                        WriteAheadLog(tmp_path)
                     assert path.stat().st_size == len(whole)
         path.write_bytes(whole)
     assert content(tmp_path) == PAYLOADS
@@ -162,7 +162,7 @@ def test_damage_names_the_byte_where_the_record_begins(tmp_path: Path) -> None:
     with pytest.raises(
         TownletError, match=f"{path.name} is damaged at byte {third}: record 3 is unreadable, but record 4"
     ):
-        Log(tmp_path)
+        WriteAheadLog(tmp_path)
 
 
 def test_blocks_that_the_disk_never_got_are_a_torn_tail(tmp_path: Path) -> None:
@@ -184,12 +184,12 @@ def test_a_large_torn_record_is_set_aside_whatever_it_holds(payload: bytes, tmp_
     crashed(tmp_path, [payload])
     (path,) = segments(tmp_path)
     os.truncate(path, path.stat().st_size - 1)
-    with Log(tmp_path) as log:
+    with WriteAheadLog(tmp_path) as log:
         assert log.append(b"next") == len(PAYLOADS) + 1
         (notice,) = log.notices
     assert f"{RECORD.size + len(payload) - 1} bytes after record {len(PAYLOADS)} of {path.name}" in notice.what
     assert content(tmp_path) == [*PAYLOADS, b"next"]
-    assert torn(tmp_path) == [encoded(len(PAYLOADS) + 1, payload)[:-1]]
+    assert torn(tmp_path) == [encode_record(len(PAYLOADS) + 1, payload)[:-1]]
 
 
 def test_damage_is_refused_though_the_tail_is_torn_as_well(tmp_path: Path) -> None:
@@ -200,35 +200,35 @@ def test_damage_is_refused_though_the_tail_is_torn_as_well(tmp_path: Path) -> No
     for place in (third, third + 1, third + 3, third + 5, third + 100):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
         with pytest.raises(TownletError, match=f"damaged at byte {third}: "):
-            Log(tmp_path)
+            WriteAheadLog(tmp_path)
 
 
 def test_a_missing_segment_is_noticed(tmp_path: Path) -> None:
     fill(tmp_path, PAYLOADS, segment_bytes=1)
     segments(tmp_path)[2].unlink()
-    found = read(tmp_path)
+    found = read_records(tmp_path)
     assert [next(found), next(found)] == [(1, PAYLOADS[0]), (2, PAYLOADS[1])]
     with pytest.raises(TownletError, match=r"log-000000000002\.wal is damaged .* record 4 \(records 3 to 3 are lost"):
         next(found)
 
 
 @pytest.mark.parametrize(
-    ("version", "found"), [(1, struct.Struct("<8sIQI")), (3, struct.Struct("<8sIQ16xI"))], ids=["older", "newer"]
+    ("version", "found"), [(1, struct.Struct("<8sIQI")), (4, struct.Struct("<8sIQ16xI"))], ids=["older", "newer"]
 )
 def test_a_format_of_another_release_is_named(version: int, found: struct.Struct, tmp_path: Path) -> None:
     fill(tmp_path, [b"x"])
     (path,) = segments(tmp_path)
     start = found.pack(b"townlog\n", version, 1, 0)[:-4]
     path.write_bytes(start + crc32(start).to_bytes(4, "little") + bytes(100))
-    for act in (Log, content):
-        with pytest.raises(TownletError, match=f"has format {version}, and this release reads format 2 only"):
+    for act in (WriteAheadLog, content):
+        with pytest.raises(TownletError, match=f"has format {version}, and this release reads format 3 only"):
             act(tmp_path)
 
 
 def test_only_one_may_write(tmp_path: Path) -> None:
-    with Log(tmp_path) as log:
+    with WriteAheadLog(tmp_path) as log:
         with pytest.raises(TownletError, match="another process writes"):
-            Log(tmp_path)
+            WriteAheadLog(tmp_path)
         log.append(b"x")
     fill(tmp_path, [b"y"])
     assert content(tmp_path) == [b"x", b"y"]
@@ -240,7 +240,7 @@ def test_a_refused_log_lets_the_lock_go(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(b"?" + whole[1:])
     with pytest.raises(TownletError, match="its header is unreadable, but record 1"):
-        Log(tmp_path)
+        WriteAheadLog(tmp_path)
     path.write_bytes(whole)
     fill(tmp_path, [])
 
@@ -259,7 +259,7 @@ def test_many_threads_append_and_each_is_told(tmp_path: Path) -> None:
                 assert log.wait(number, 20)
                 assert log.synced >= number
 
-    with Log(tmp_path, segment_bytes=4000) as log:
+    with WriteAheadLog(tmp_path, segment_bytes=4000) as log:
         log.subscribe(heard.append)
         threads = [threading.Thread(target=work, args=[name]) for name in range(8)]
         for thread in threads:
@@ -267,7 +267,7 @@ def test_many_threads_append_and_each_is_told(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert log.last == 1600
-    assert dict(read(tmp_path)) == given
+    assert dict(read_records(tmp_path)) == given
     assert heard == sorted(set(heard))
     assert heard[-1] == 1600
     assert len(heard) < 1600  # many went to the disk together
@@ -279,7 +279,7 @@ def test_a_subscriber_that_fails_stops_nobody(tmp_path: Path, caplog: pytest.Log
     def failing(synced: int) -> None:
         raise KeyError(synced)
 
-    with Log(tmp_path) as log:
+    with WriteAheadLog(tmp_path) as log:
         log.subscribe(failing)
         log.subscribe(heard.append)
         assert log.wait(log.append(b"x"), 10)
@@ -289,7 +289,7 @@ def test_a_subscriber_that_fails_stops_nobody(tmp_path: Path, caplog: pytest.Log
 
 
 def test_waiting_has_an_end(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+    log = WriteAheadLog(tmp_path)
     assert not log.wait(1, 0.01)
     waiter = threading.Thread(target=log.wait, args=[1])
     waiter.start()
@@ -302,28 +302,28 @@ def test_waiting_has_an_end(tmp_path: Path) -> None:
 
 
 def test_old_segments_are_dropped_whole(tmp_path: Path) -> None:
-    with Log(tmp_path, segment_bytes=HEADER.size + 2 * (RECORD.size + 8)) as log:
+    with WriteAheadLog(tmp_path, segment_bytes=HEADER.size + 2 * (RECORD.size + 8)) as log:
         for number in range(1, 10):
             log.append(bytes(8))
             assert log.wait(number, 10)
         log.drop_before(6)  # 5 and 6 lie together
-        assert [number for number, _ in read(tmp_path)] == [5, 6, 7, 8, 9]
+        assert [number for number, _ in read_records(tmp_path)] == [5, 6, 7, 8, 9]
         log.drop_before(100)
-        assert [number for number, _ in read(tmp_path)] == [9]
+        assert [number for number, _ in read_records(tmp_path)] == [9]
         assert log.append(b"ten") == 10
-    with Log(tmp_path) as log:
+    with WriteAheadLog(tmp_path) as log:
         assert log.last == 10
 
 
 def test_a_dropped_log_goes_on_with_its_numbers_though_its_header_is_torn(tmp_path: Path) -> None:
     fill(tmp_path, PAYLOADS[:5], segment_bytes=1)
-    with Log(tmp_path, segment_bytes=1) as log:
+    with WriteAheadLog(tmp_path, segment_bytes=1) as log:
         log.drop_before(5)
     (tmp_path / "log-000000000006.wal").write_bytes(b"town")
-    with Log(tmp_path) as log:
+    with WriteAheadLog(tmp_path) as log:
         assert log.last == 5
         assert log.append(b"again") == 6
-    assert list(read(tmp_path)) == [(5, PAYLOADS[4]), (6, b"again")]
+    assert list(read_records(tmp_path)) == [(5, PAYLOADS[4]), (6, b"again")]
 
 
 def test_reading_while_it_is_written_gives_a_prefix(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_reading_while_it_is_written_gives_a_prefix(tmp_path: Path) -> None:
             log.append(str(log.last + 1).encode() * 50)
             time.sleep(0)
 
-    with Log(tmp_path, segment_bytes=20_000) as log:
+    with WriteAheadLog(tmp_path, segment_bytes=20_000) as log:
         writer = threading.Thread(target=write)
         writer.start()
         lengths = [0]
@@ -378,7 +378,7 @@ def test_a_failing_disk_stops_appending_and_loses_nothing(
 ) -> None:
     """With `ftruncate` broken the old segment keeps what was never acknowledged; it is not read twice."""
     disk = Disk(monkeypatch)
-    with Log(tmp_path, retry=0.02) as log:
+    with WriteAheadLog(tmp_path, retry=0.02) as log:
         assert log.wait(log.append(b"before"), 10)
         for sitting in (1, 2):
             disk.broken, disk.failures = broken, 0
@@ -414,7 +414,7 @@ def test_what_comes_while_a_group_fails_is_kept_in_order(tmp_path: Path, monkeyp
         real(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", failing)
-    with Log(tmp_path, segment_bytes=300, retry=0.001) as log:
+    with WriteAheadLog(tmp_path, segment_bytes=300, retry=0.001) as log:
         while failures < 30:
             payload = f"{len(taken)} ".encode() * (len(taken) % 5)
             try:
@@ -432,7 +432,7 @@ def test_what_comes_while_a_group_fails_is_kept_in_order(tmp_path: Path, monkeyp
 
 def test_closing_on_a_failing_disk_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch)
-    log = Log(tmp_path)
+    log = WriteAheadLog(tmp_path)
     assert log.wait(log.append(b"kept"), 10)
     disk.broken = {"write"}
     log.append(b"lost")
@@ -451,7 +451,7 @@ def test_a_disk_that_is_too_slow_stops_appending(tmp_path: Path, monkeypatch: py
         go_on.wait(20)
         real(descriptor)
 
-    with Log(tmp_path, waiting_bytes=1000) as log:
+    with WriteAheadLog(tmp_path, max_pending_bytes=1000) as log:
         monkeypatch.setattr(os, "fdatasync", slow)
         for _ in range(8):
             log.append(bytes(100))
@@ -470,19 +470,19 @@ def test_a_disk_that_is_too_slow_stops_appending(tmp_path: Path, monkeypatch: py
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(TownletError, match=r"cannot make .*file/log: a file of that name already exists"):
-        Log(tmp_path / "file" / "log")
+        WriteAheadLog(tmp_path / "file" / "log")
     with pytest.raises(TownletError, match=r"cannot read the log in .*none: it is not there"):
-        list(read(tmp_path / "none"))
+        list(read_records(tmp_path / "none"))
 
 
 def test_appending_is_cheap_and_reading_fast(tmp_path: Path) -> None:
     """Bounds far from what is measured: they fail for a disk in the way or a search in every record."""
     payload, took = bytes(200), []
-    with Log(tmp_path) as log:
+    with WriteAheadLog(tmp_path) as log:
         for _ in range(20_000):
             start = time.perf_counter()
             log.append(payload)
             took.append(time.perf_counter() - start)
     assert sorted(took)[10_000] < 100e-6
     with within(2.0):
-        assert sum(1 for _ in read(tmp_path)) == 20_000
+        assert sum(1 for _ in read_records(tmp_path)) == 20_000

@@ -10,9 +10,10 @@ import pytest
 
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.events import Decided
-from townlet.decide.recovery import LOG, events, replayed
+from townlet.decide.recovery import events, replayed
 from townlet.decide.service import Service
 from townlet.decide.state import is_held_out
+from townlet.decide.storage import LOG
 from townlet.errors import TownletError
 
 
@@ -140,7 +141,7 @@ def test_nonsense_is_answered_with_what_is_wrong(tmp_path: Path) -> None:
 
 def test_the_kill_switch_leaves_it_to_the_gate(tmp_path: Path) -> None:
     service, _, _ = begin(tmp_path)
-    service.versions.switch(True, "it is odd")
+    service.versions.set_gate_only(True, "it is odd")
     service.close()
     service, _, _ = begin(tmp_path)  # whoever turned it off must turn it on again
     found = ask(service, request(100.0))[0]
@@ -148,7 +149,7 @@ def test_the_kill_switch_leaves_it_to_the_gate(tmp_path: Path) -> None:
     assert ask(service, request(101.0))[0]["ad"] == 1  # the first was shown a second ago, and is less fresh
     assert service.versions.history[-1].kind == "gate_only"
     assert service.versions.history[-1].reason == "it is odd"
-    service.versions.switch(False, "mended")
+    service.versions.set_gate_only(False, "mended")
     assert ask(service, request(102.0))[0]["modelVersion"] == 1
     service.close()
 

@@ -13,7 +13,7 @@ from townlet.decide.events import Published, decode
 from townlet.decide.recovery import replayed
 from townlet.decide.service import Service
 from townlet.decide.storage.control import ControlFile
-from townlet.decide.storage.segments import HEADER, RECORD, listing, walk
+from townlet.decide.storage.segments import HEADER, RECORD, iter_records, list_segments
 from townlet.errors import TownletError
 
 
@@ -23,9 +23,9 @@ def learned(service: Service) -> dict[str, list[float]]:
 
 def cut_before_a_publication(folder: Path) -> None:
     """As if the machine had stopped before the first `Published` came to the disk."""
-    segment = listing(folder / "log")[0].path
+    segment = list_segments(folder / "log")[0].path
     data, end, last = segment.read_bytes(), HEADER.size, 0
-    for number, payload in walk(data, 1):
+    for number, payload in iter_records(data, 1):
         if isinstance(decode(payload), Published):
             break
         end, last = end + RECORD.size + len(payload), number
@@ -50,9 +50,9 @@ def test_a_milestone_is_of_use_although_what_was_gone_back_to_is_gone(tmp_path: 
     live(service, rounds, clock, 100, seed=2)
     rounds.step()
     before = learned(service), service.trainer.step, service.ledger.join.counts
-    assert back.version not in service.versions.listing()
+    assert back.version not in service.versions.list_versions()
     service.close()
-    early = listing(tmp_path / "log")[1].path
+    early = list_segments(tmp_path / "log")[1].path
     early.write_bytes(early.read_bytes()[:-1] + b"?")  # whoever reads all of it cannot start
     again, _, _ = begin(tmp_path, words)
     assert (learned(again), again.trainer.step, again.ledger.join.counts) == before
@@ -72,7 +72,7 @@ def test_what_was_gone_back_to_without_a_record_of_it_keeps_nobody_from_starting
     live(service, rounds, clock, 15)
     rounds._go_back()
     live(service, rounds, clock, 100, seed=2)
-    assert back.version not in service.versions.listing()
+    assert back.version not in service.versions.list_versions()
     service.close()
     for seed in (3, 4):  # the second time priorities have counted
         service, rounds, clock = begin(tmp_path, ["versions=2", f"learning.prioritized={prioritized}"])

@@ -24,24 +24,24 @@ from torch import nn
 
 from decide.publisher import Twin, twin_state
 from townlet.decide.estimate import Estimate
-from townlet.decide.storage.serving_log import FILE, REMEMBERED
-from townlet.decide.storage.versions import Versions, digest_of
+from townlet.decide.storage.serving_log import KEPT_CHANGES, SERVING_LOG
+from townlet.decide.storage.versions import VersionStore, weights_digest
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 
 SCRIPT = Path(__file__).with_name("publisher.py")
 
 
-def filled(folder: Path, count: int, keep: int = 20) -> Versions:
+def filled(folder: Path, count: int, keep: int = 20) -> VersionStore:
     """Versions 1 … count, each promoted."""
-    versions = Versions(folder, Twin, keep)
+    versions = VersionStore(folder, Twin, keep)
     for number in range(1, count + 1):
         versions.publish(10 * number, twin_state(number), {"step": 10 * number}, {"config": "abc", "log": number})
         versions.promote(number, f"reason {number}")
     return versions
 
 
-def serves(versions: Versions) -> int | None:
+def serves(versions: VersionStore) -> int | None:
     """The version that serves; its weights carry the same number."""
     if versions.serving is None:
         return None
@@ -51,18 +51,18 @@ def serves(versions: Versions) -> int | None:
 
 
 def test_a_version_is_published_and_read_again(tmp_path: Path) -> None:
-    versions = Versions(tmp_path, Twin, clock=lambda: 5.0)
+    versions = VersionStore(tmp_path, Twin, clock=lambda: 5.0)
     assert versions.serving is None
     trainer = {"optimizer": {"mean": torch.arange(3.0)}, "step": 40, "more": {}}
     snapshot = versions.publish(40, twin_state(1), trainer, {"config": "abc", "log": 17})
     assert (snapshot.version, snapshot.step, snapshot.parent) == (1, 40, None)
-    assert snapshot.digest == digest_of(twin_state(1))
+    assert snapshot.digest == weights_digest(twin_state(1))
     assert snapshot.finite
     assert not snapshot.network.training
     assert not any(weight.requires_grad for weight in snapshot.network.parameters())
     assert versions.serving is None  # nobody has judged it yet
     weights, kept, info = versions.open(1)
-    assert digest_of(weights) == snapshot.digest
+    assert weights_digest(weights) == snapshot.digest
     assert torch.equal(kept["optimizer"]["mean"], torch.arange(3.0))
     assert (kept["step"], kept["more"]) == (40, {})
     assert info == {
@@ -74,12 +74,12 @@ def test_a_version_is_published_and_read_again(tmp_path: Path) -> None:
 
 
 def test_what_is_published_does_not_change_with_what_is_trained(tmp_path: Path) -> None:
-    versions, state = Versions(tmp_path, Twin), twin_state(1)
+    versions, state = VersionStore(tmp_path, Twin), twin_state(1)
     snapshot = versions.publish(1, state, {}, {})
     versions.promote(1, "first")
     state["first"].fill_(9.0)
     assert serves(versions) == 1
-    assert digest_of(dict(snapshot.network.named_parameters())) == snapshot.digest
+    assert weights_digest(dict(snapshot.network.named_parameters())) == snapshot.digest
 
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         versions.publish(2, {"first": torch.zeros(64)}, {}, {})
     with pytest.raises(TownletError, match="'network: first' was saved as"):
         versions.publish(2, {"first": torch.zeros(3), "second": torch.zeros(64)}, {}, {})
-    assert versions.listing() == [1]
+    assert versions.list_versions() == [1]
     with pytest.raises(TownletError, match="network"):
-        Versions(tmp_path, lambda: nn.Linear(3, 3))
+        VersionStore(tmp_path, lambda: nn.Linear(3, 3))
 
 
 def test_versions_that_are_not_finite_are_told(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_digests_tell_names_shapes_types_and_values_apart() -> None:
         {"a": ones, "b": ones}, {"a": torch.ones(8)}, {"a": torch.ones(4, dtype=torch.bfloat16)}, {"a": torch.ones(())},
         {"a": torch.ones(0)}, {},
     ]  # fmt: skip
-    assert len({digest_of(state) for state in different}) == len(different)
+    assert len({weights_digest(state) for state in different}) == len(different)
     rows = torch.arange(6.0).view(2, 3)
-    assert digest_of({"a": rows, "b": ones}) == digest_of({"b": ones.clone(), "a": rows.t().contiguous().t()})
+    assert weights_digest({"a": rows, "b": ones}) == weights_digest({"b": ones.clone(), "a": rows.t().contiguous().t()})
 
 
 def test_every_promotion_has_its_reason(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_every_promotion_has_its_reason(tmp_path: Path) -> None:
     versions.publish(30, twin_state(3), {}, {})
     versions.note(3, "held: too little is known", estimate)
     versions.promote(3, "it earns more", estimate)
-    for seen in (versions, Versions(tmp_path, Twin)):
+    for seen in (versions, VersionStore(tmp_path, Twin)):
         told = [(change.kind, change.version, change.reason, change.estimate) for change in seen.history]
         assert told == [
             ("promote", 1, "reason 1", None), ("promote", 2, "reason 2", None),
@@ -131,7 +131,7 @@ def test_pinned_versions_stay_whatever_is_promoted(tmp_path: Path) -> None:
     versions.publish(40, twin_state(4), {}, {})
     assert not versions.promote(4, "better").served
     assert not versions.roll_back("worse").served
-    assert [serves(seen) for seen in (versions, Versions(tmp_path, Twin))] == [1, 1]
+    assert [serves(seen) for seen in (versions, VersionStore(tmp_path, Twin))] == [1, 1]
     assert versions.unpin() is not None
     assert versions.unpin() is None
     assert (serves(versions), versions.pinned) == (1, None)  # until the next promotion
@@ -162,8 +162,8 @@ def test_old_versions_go_and_needed_ones_stay(tmp_path: Path) -> None:
     versions.pin(2)
     for number in range(4, 10):
         versions.publish(10 * number, twin_state(number), {}, {})
-    assert versions.listing() == [2, 3, 8, 9]  # pinned, what served before it, and the last two
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != FILE) == [
+    assert versions.list_versions() == [2, 3, 8, 9]  # pinned, what served before it, and the last two
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != SERVING_LOG) == [
         checkpoint.name_at(number) for number in (2, 3, 8, 9)
     ]
     assert [facts["version"] for facts in versions.overview()["versions"]] == [2, 3, 8, 9]
@@ -179,7 +179,7 @@ def test_numbers_are_never_given_twice(tmp_path: Path) -> None:
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    versions = Versions(tmp_path, Twin)
+    versions = VersionStore(tmp_path, Twin)
     assert versions.serving is None
     assert versions.publish(1, twin_state(4), {}, {}).version == 4
 
@@ -195,23 +195,23 @@ def test_a_damaged_version_is_named_and_an_older_one_serves(tmp_path: Path) -> N
     filled(tmp_path, 4)
     damage(tmp_path, 4)
     damage(tmp_path, 3)
-    versions = Versions(tmp_path, Twin)
+    versions = VersionStore(tmp_path, Twin)
     assert serves(versions) == 2
     assert sorted(versions.damaged) == [3, 4]
     assert "does not match its sha256" in str(versions.damaged[4])
-    assert versions.listing() == [1, 2]
+    assert versions.list_versions() == [1, 2]
     assert "step-000000000004 is damaged" in versions.history[-1].reason
     assert "4" in versions.overview()["damaged"]
     with pytest.raises(TownletError, match="damaged"):
         versions.promote(4, "again")
     assert versions.publish(50, twin_state(5), {}, {}).version == 5
-    assert serves(Versions(tmp_path, Twin)) == 2
+    assert serves(VersionStore(tmp_path, Twin)) == 2
 
 
 def test_a_damaged_version_in_between_is_passed_when_rolling_back(tmp_path: Path) -> None:
     versions = filled(tmp_path, 4)
     damage(tmp_path, 3)
-    again = Versions(tmp_path, Twin)
+    again = VersionStore(tmp_path, Twin)
     again.roll_back("bad")
     assert serves(again) == 2
     del versions
@@ -220,30 +220,30 @@ def test_a_damaged_version_in_between_is_passed_when_rolling_back(tmp_path: Path
 def test_in_place_of_a_pinned_version_that_is_damaged_another_is_held(tmp_path: Path) -> None:
     filled(tmp_path, 4).pin(2)
     damage(tmp_path, 2)
-    versions = Versions(tmp_path, Twin)
+    versions = VersionStore(tmp_path, Twin)
     assert (serves(versions), versions.pinned, versions.instead_of) == (4, 4, 2)
     assert re.search("at a start, and held, .*step-000000000002 is damaged", versions.history[-1].reason)
     versions.publish(50, twin_state(5), {}, {})
     assert not versions.promote(5, "better").served
     damage(tmp_path, 4)
-    again = Versions(tmp_path, Twin)
+    again = VersionStore(tmp_path, Twin)
     assert (serves(again), again.pinned, again.instead_of) == (3, 3, 2)  # an operator asked for the second
     again.unpin()
     assert (serves(again), again.pinned, again.instead_of) == (3, None, None)
     assert again.promote(5, "better").served
     again.pin(1)
-    assert (again.pinned, again.instead_of, Versions(tmp_path, Twin).instead_of) == (1, None, None)
+    assert (again.pinned, again.instead_of, VersionStore(tmp_path, Twin).instead_of) == (1, None, None)
 
 
 def test_nothing_whole_is_left_to_the_gate(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     for version in (1, 2):
         damage(tmp_path, version)
-    versions = Versions(tmp_path, Twin)
+    versions = VersionStore(tmp_path, Twin)
     assert versions.serving is None
     versions.publish(30, twin_state(3), {}, {})
     versions.promote(3, "whole again")
-    assert serves(Versions(tmp_path, Twin)) == 3
+    assert serves(VersionStore(tmp_path, Twin)) == 3
 
 
 TORN = (b'0123abcd {"kind": "promote", "ver', b"\0" * 20, b"\xff\n", b"\n\n", b'{"kind": "promote"}\n')
@@ -252,32 +252,32 @@ TORN = (b'0123abcd {"kind": "promote", "ver', b"\0" * 20, b"\xff\n", b"\n\n", b'
 @pytest.mark.parametrize("torn", TORN)
 def test_a_torn_line_leaves_decisions_to_the_gate_until_an_operator_switches(torn: bytes, tmp_path: Path) -> None:
     filled(tmp_path, 2)
-    with open(tmp_path / FILE, "ab") as file:
+    with open(tmp_path / SERVING_LOG, "ab") as file:
         file.write(torn)
-    damaged = (tmp_path / FILE).read_bytes()
-    versions = Versions(tmp_path, Twin)
+    damaged = (tmp_path / SERVING_LOG).read_bytes()
+    versions = VersionStore(tmp_path, Twin)
     assert serves(versions) == 2
     assert versions.gate_only
     assert "line" in versions.fault
     versions.roll_back("after the crash")
     assert [copy.read_bytes() for copy in tmp_path.glob("serving-damaged-*")] == [damaged]
-    again = Versions(tmp_path, Twin)
+    again = VersionStore(tmp_path, Twin)
     assert [(serves(seen), seen.gate_only, bool(seen.fault)) for seen in (versions, again)] == [(1, True, True)] * 2
-    again.switch(False, "looked at it")
-    assert [(serves(seen), seen.gate_only, seen.fault) for seen in (again, Versions(tmp_path, Twin))] == [
+    again.set_gate_only(False, "looked at it")
+    assert [(serves(seen), seen.gate_only, seen.fault) for seen in (again, VersionStore(tmp_path, Twin))] == [
         (1, False, "")
     ] * 2
 
 
 def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert REMEMBERED == 1000
-    monkeypatch.setattr("townlet.decide.storage.serving_log.REMEMBERED", 20)
+    assert KEPT_CHANGES == 1000
+    monkeypatch.setattr("townlet.decide.storage.serving_log.KEPT_CHANGES", 20)
     versions = filled(tmp_path, 1)
     for number in range(100):
         versions.note(1, f"note {number}")
-        assert len((tmp_path / FILE).read_bytes().splitlines()) <= 40
+        assert len((tmp_path / SERVING_LOG).read_bytes().splitlines()) <= 40
     assert [change.reason for change in versions.history] == [f"note {number}" for number in range(80, 100)]
-    again = Versions(tmp_path, Twin)
+    again = VersionStore(tmp_path, Twin)
     assert again.history == versions.history
     assert serves(again) == 1
 
@@ -285,7 +285,7 @@ def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_full_disk_promotes_nothing_but_still_rolls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = filled(tmp_path, 3)
     versions.publish(40, twin_state(4), {}, {})
-    whole = (tmp_path / FILE).read_bytes()
+    whole = (tmp_path / SERVING_LOG).read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
         with pytest.raises(TownletError, match="the disk is full"):
@@ -295,11 +295,11 @@ def test_a_full_disk_promotes_nothing_but_still_rolls_back(tmp_path: Path, monke
             versions.roll_back("bad")
         assert serves(versions) == 2
         with pytest.raises(TownletError, match="done, but not stored"):
-            versions.switch(True, "stop it")
+            versions.set_gate_only(True, "stop it")
         assert versions.gate_only
-    (tmp_path / FILE).write_bytes(whole + b'0123abcd {"half')  # what a disk without space may leave behind
+    (tmp_path / SERVING_LOG).write_bytes(whole + b'0123abcd {"half')  # what a disk without space may leave behind
     versions.note(4, "space again")
-    assert [serves(seen) for seen in (versions, Versions(tmp_path, Twin))] == [2, 2]
+    assert [serves(seen) for seen in (versions, VersionStore(tmp_path, Twin))] == [2, 2]
 
 
 def failing(descriptor: int) -> None:
@@ -309,7 +309,7 @@ def failing(descriptor: int) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TownletError, match=r"cannot open the versions .* a file of that name already exists"):
-        Versions(tmp_path / "file" / "versions", Twin)
+        VersionStore(tmp_path / "file" / "versions", Twin)
 
 
 ACTS = st.lists(
@@ -323,15 +323,15 @@ ACTS = st.lists(
 def test_what_serves_follows_rules(tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]) -> None:
     """Beside a model of them: a list of what served, and what is pinned."""
     folder = tmp_path_factory.mktemp("versions")
-    versions, served, pinned = Versions(folder, Twin, keep=50), list[int](), 0
+    versions, served, pinned = VersionStore(folder, Twin, keep=50), list[int](), 0
     for act, number in acts:
-        known = versions.listing()
+        known = versions.list_versions()
         version = known[number % len(known)] if known else 0
         if act == "publish":
             new = versions.publish(len(known), twin_state(len(known) + 1), {}, {})
             assert new.version == len(known) + 1
         elif act == "reopen":
-            versions = Versions(folder, Twin, keep=50)
+            versions = VersionStore(folder, Twin, keep=50)
         elif act == "unpin":
             versions.unpin()
             pinned = 0
@@ -452,11 +452,11 @@ def killed(press: Press, folder: Path, seconds: float | None = None, die: list[A
 
 
 def assert_goes_on(folder: Path, allowed: set[str]) -> None:
-    versions = Versions(folder, Twin, keep=3)
+    versions = VersionStore(folder, Twin, keep=3)
     assert not versions.damaged
     assert str(serves(versions)) in allowed
     assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
-    number = max(versions.listing(), default=0) + 1
+    number = max(versions.list_versions(), default=0) + 1
     assert versions.publish(number, twin_state(number), {}, {}).version == number
 
 
@@ -489,7 +489,7 @@ def test_a_publisher_killed_at_a_point_of_a_commit_leaves_what_served(point: str
 
 def test_a_crash_while_the_history_is_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
     filled(tmp_path, 2)
-    disk.write_new(tmp_path / f".{FILE}.0123abcd", b"half")
-    versions = Versions(tmp_path, Twin)
+    disk.write_new(tmp_path / f".{SERVING_LOG}.0123abcd", b"half")
+    versions = VersionStore(tmp_path, Twin)
     assert serves(versions) == 2
     assert not list(tmp_path.glob(".*"))

@@ -31,7 +31,7 @@ from live.conftest import Served
 from sharing import Runs, once
 from townlet.runs.folder import Run
 from townlet.train.session import start
-from townlet.web.tokens import OPERATOR, VIEWER, generated
+from townlet.web.tokens import OPERATOR, VIEWER, generate_tokens
 from train.tiny import tiny
 
 WIDE: Final = (1280, 800)
@@ -232,6 +232,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 @pytest.fixture
 def shown(runs: tuple[Run, Run], tmp_path: Path) -> Iterator[Served]:
     """A server over both, begun for the first."""
-    one = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generated(OPERATOR, VIEWER))
+    one = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generate_tokens(OPERATOR, VIEWER))
     yield one
     one.stop()

@@ -18,7 +18,7 @@ from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.runs.folder import Run
 from townlet.train.session import start
-from townlet.web.serve import Server
+from townlet.web.server import Server
 from townlet.web.tokens import Tokens
 from train.tiny import tiny
 

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from live.conftest import Served
 from pace import slower
 from townlet.town.world.catalogue import FOLDER
-from townlet.web.tokens import generated
+from townlet.web.tokens import generate_tokens
 
 if TYPE_CHECKING:
     from live.browser import Look, Visit
@@ -182,12 +182,12 @@ def test_a_viewer_tries_worlds_and_cannot_save_them(visit: Visit, shown: Served)
 
 def test_a_page_whose_token_is_out_of_date_says_so(visit: Visit, runs: tuple[Run, Run], tmp_path: Path) -> None:
     """The server was started again, with new tokens at the same port."""
-    before = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generated("operator"))
+    before = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generate_tokens("operator"))
     look = visit(before)
     look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket|401")
     before.stop()
     port = before.server.port
-    after = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generated("operator"), port)
+    after = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generate_tokens("operator"), port)
     expect(look.page.locator(".toast")).to_contain_text("does not know the token of this page")
     look.page.goto(after.link)
     expect(look.page.locator("body")).to_have_attribute("data-phase", "ready")

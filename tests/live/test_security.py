@@ -16,9 +16,9 @@ from pace import within
 from townlet.errors import TownletError
 from townlet.live.protocol import MAX_MESSAGE_BYTES
 from townlet.runs.folder import Run
-from townlet.web.guard import COOKIE, HEADERS
-from townlet.web.serve import Server
-from townlet.web.tokens import OPERATOR, VIEWER, Tokens, generated
+from townlet.web.guard import COOKIE, SECURITY_HEADERS
+from townlet.web.server import Server
+from townlet.web.tokens import OPERATOR, VIEWER, Tokens, generate_tokens
 
 SESAME = "open-sesame-open"
 SECRET = "nobody outside may read this"
@@ -247,11 +247,11 @@ def test_every_answer_has_the_security_headers(served: Served) -> None:
     served.wait()
     for path in ("/", "/static/main.js", "/api/runs", "/nothing", "/docs/protocol"):
         headers = ask(served, path)[2]
-        assert {name: headers[name] for name in HEADERS} == HEADERS
+        assert {name: headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
     refused = ask(served, "/", Host="evil.example")[2]
     assert refused["X-Content-Type-Options"] == "nosniff"
-    assert "default-src 'self'" in HEADERS["Content-Security-Policy"]
-    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    assert "default-src 'self'" in SECURITY_HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in SECURITY_HEADERS["Content-Security-Policy"]
 
 
 @pytest.fixture
@@ -311,7 +311,7 @@ def test_the_link_of_a_started_browser_works_once(guarded: Served) -> None:
 def test_a_public_address_always_has_a_token() -> None:
     with pytest.raises(TownletError, match=r"without a token everyone who reaches 0\.0\.0\.0"):
         Server("0.0.0.0", 0, None)
-    public = Server("0.0.0.0", 0, generated(OPERATOR))
+    public = Server("0.0.0.0", 0, generate_tokens(OPERATOR))
     public.close()
     token = public.link().partition("?token=")[2]
     assert len(token) >= 32

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket
 from websockets.sync.client import connect
 
 from townlet.web import protocols
-from townlet.web.serve import Server
+from townlet.web.server import Server
 
 
 async def count(socket: WebSocket) -> None:
@@ -24,8 +24,8 @@ async def count(socket: WebSocket) -> None:
 
 
 def test_a_websocket_outlives_the_deadlines_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocols, "HEADER", 0.5)
-    monkeypatch.setattr(protocols, "BODY", 0.5)
+    monkeypatch.setattr(protocols, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(protocols, "BODY_SECONDS", 0.5)
     server = Server("127.0.0.1", 0, None)
     thread = threading.Thread(target=server.run, args=(Starlette(routes=[WebSocketRoute("/ws", count)]),), daemon=True)
     thread.start()

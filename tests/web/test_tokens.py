@@ -10,9 +10,8 @@ import pytest
 
 from townlet.decide.token_store import client_credentials, service_tokens
 from townlet.errors import TownletError
-from townlet.web.throttle import ADDRESSES, EVERY, GUESSES, Guesses, TokenBucket
-from townlet.web.token_file import environment_tokens, read_token_file
-from townlet.web.tokens import Identity, Tokens, generated
+from townlet.web.limits import GUESS_SECONDS, MAX_ADDRESSES, MAX_GUESSES, LoginThrottle, TokenBucket
+from townlet.web.tokens import Identity, Tokens, environment_tokens, generate_tokens, read_token_file
 
 SECRET = "do-not-show-this-to-anyone"
 ANN = Identity("operator", "ann")
@@ -103,7 +102,7 @@ def test_tokens_are_generated_once_and_for_their_owner_only(tmp_path: Path, monk
 
 
 def test_a_link_in_the_place_of_the_tokens_is_not_followed(tmp_path: Path) -> None:
-    elsewhere = written(tmp_path / "elsewhere.json", json.dumps(generated("game", "operator").as_json()))
+    elsewhere = written(tmp_path / "elsewhere.json", json.dumps(generate_tokens("game", "operator").as_json()))
     folder = tmp_path / "decisions"
     folder.mkdir()
     os.symlink(elsewhere, folder / "tokens.json")
@@ -137,17 +136,17 @@ def test_a_bucket_grants_its_rate_and_its_burst() -> None:
 
 def test_guesses_are_counted_by_address_and_forgotten_beyond_a_limit() -> None:
     clock = Clock()
-    guesses = Guesses(clock)
-    assert [guesses.judge("192.0.2.1", False, None) for _ in range(GUESSES + 1)] == [True] * GUESSES + [False]
+    guesses = LoginThrottle(clock)
+    assert [guesses.judge("192.0.2.1", False, None) for _ in range(MAX_GUESSES + 1)] == [True] * MAX_GUESSES + [False]
     assert not guesses.judge("192.0.2.1", False, ANN)  # right, but guessed
     assert guesses.judge("192.0.2.1", True, ANN)  # the cookie of a page has an allowance of its own
     assert guesses.judge("192.0.2.1", False, ANN)  # and from now on this identity is known there
     assert guesses.judge("192.0.2.2", False, ANN)
-    clock.now += EVERY
+    clock.now += GUESS_SECONDS
     assert [guesses.judge("192.0.2.1", False, None) for _ in range(2)] == [True, False]
-    for n in range(GUESSES):
+    for n in range(MAX_GUESSES):
         assert guesses.judge(f"2001:db8:1:1::{n:x}", False, None)
     assert not guesses.judge("2001:db8:1:1:ffff::1", False, None)  # one subscriber, one network
-    for n in range(2 * ADDRESSES):
+    for n in range(2 * MAX_ADDRESSES):
         guesses.judge(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
-    assert len(guesses._addresses) == ADDRESSES
+    assert len(guesses._addresses) == MAX_ADDRESSES

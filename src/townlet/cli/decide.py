@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from townlet.decide.settings import DecideSettings
     from townlet.decide.token_store import Found
-    from townlet.web.serve import Server
+    from townlet.web.server import Server
 
 PORT: Final = 8780
 SWITCH: Final = 5e-4  # seconds after which a thread makes way for another: so answers do not wait for the trainer
@@ -95,11 +95,13 @@ def serve(
     _refuse_options(changes or ())
     err().print(f"Opening {folder} …", markup=False, soft_wrap=True)  # what follows takes seconds
     from townlet.decide.token_store import access, service_tokens
-    from townlet.web.serve import Server
+    from townlet.web.server import Server
 
     settings = _settings(what, changes)
     found = None if no_token else service_tokens(folder, token_file)
-    server = Server(host, port, found.tokens if found else None, origins=origin or (), programs=True, access=access)
+    server = Server(
+        host, port, found.tokens if found else None, origins=origin or (), allow_no_origin=True, access=access
+    )
     if port not in (0, server.port):
         err().print(f"Port {port} is taken; listening at {server.port}.")
     from townlet.decide.app import open_app
@@ -223,14 +225,14 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     Many alike in a row are one line; --json has each.
     """
     from townlet.decide.history import chapters
-    from townlet.decide.recovery import VERSIONS
-    from townlet.decide.storage.serving_log import FILE, listed, told_of
+    from townlet.decide.storage import VERSIONS
+    from townlet.decide.storage.serving_log import SERVING_LOG, read_changes, read_versions
 
-    found = told_of(folder / VERSIONS)
+    found = read_versions(folder / VERSIONS)
     if as_json:
         out().print_json(json.dumps(found))
         return
-    for chapter in chapters(listed(folder / VERSIONS / FILE)):
+    for chapter in chapters(read_changes(folder / VERSIONS / SERVING_LOG)):
         out().print(_line(chapter), markup=False, soft_wrap=True)
     kept = [one["version"] for one in found["versions"]]
     first = f"{len(kept)} versions, {kept[0]} to {kept[-1]}" if len(kept) > 1 else ", ".join(map(str, kept)) or "none"

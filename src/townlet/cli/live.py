@@ -42,7 +42,7 @@ def live(
     are new at every start unless TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN or --token-file set them.
     """
     from townlet.runs.folder import Run
-    from townlet.web.serve import Server
+    from townlet.web.server import Server
     from townlet.web.tokens import VIEWER
 
     runs = Run.list(Path(root))
@@ -63,13 +63,12 @@ def live(
     from townlet.live.hub import Hub
 
     house = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program())
-    server.run(make_app(house, viewers=server.descriptors.served), orphaned if with_parent else None)
+    server.run(make_app(house, viewers=server.descriptors.app_websockets), orphaned if with_parent else None)
 
 
 def _tokens(token_file: Path | None) -> Tokens:
     """Tokens from the file or the environment; new ones for roles that are not set there."""
-    from townlet.web.token_file import environment_tokens, read_token_file
-    from townlet.web.tokens import OPERATOR, VIEWER, Tokens, new_token
+    from townlet.web.tokens import OPERATOR, VIEWER, Tokens, environment_tokens, new_token, read_token_file
 
     roles = (OPERATOR, VIEWER)
     given = read_token_file(token_file, roles) if token_file else environment_tokens(roles)

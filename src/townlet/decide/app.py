@@ -23,11 +23,11 @@ from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats_feed import StatsFeed
 from townlet.decide.storage.log import LogStopped
-from townlet.decide.storage.serving_log import Change
+from townlet.decide.storage.serving_log import ServingChange
 from townlet.decide.training_thread import Rounds
 from townlet.decide.websocket import talk
 from townlet.errors import TownletError
-from townlet.web.descriptors import Descriptors
+from townlet.web.limits import DescriptorBudget
 from townlet.web.tokens import ANONYMOUS, READERS, Identity
 
 STATIC: Final = Path(townlet.__file__).parent / "live" / "static"  # the dashboard lies with the other pages
@@ -61,14 +61,14 @@ class Back(Why):
 
 
 def open_app(
-    folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: Descriptors | None = None
+    folder: Path, settings: DecideSettings, accept_data_loss: bool = False, descriptors: DescriptorBudget | None = None
 ) -> FastAPI:
     """The server for the service in a folder, which goes on where it was."""
     service = Service(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
     return make_app(service, Rounds(service), descriptors)
 
 
-def make_app(service: Service, rounds: Rounds, descriptors: Descriptors | None = None) -> FastAPI:
+def make_app(service: Service, rounds: Rounds, descriptors: DescriptorBudget | None = None) -> FastAPI:
     """The server for one service; `descriptors` are the shares of file descriptors that it may use."""
     room = Room(descriptors)
     figures = Figures(service, rounds, room)
@@ -95,13 +95,13 @@ def make_app(service: Service, rounds: Rounds, descriptors: Descriptors | None =
 
     @app.websocket("/ws")
     async def game(socket: WebSocket) -> None:
-        async with room.games.take(socket) as taken:
+        async with room.games.acquire(socket) as taken:
             if taken:
                 await talk(socket, app.state.desk, _name(socket))
 
     @app.websocket("/ws/stats")
     async def stats(socket: WebSocket) -> None:
-        async with room.dashboards.take(socket) as taken:
+        async with room.dashboards.acquire(socket) as taken:
             if taken:
                 await feed.serve(socket)
 
@@ -115,7 +115,7 @@ async def _tick(service: Service, rounds: Rounds, figures: Figures) -> None:
     while True:
         figures.look()
         await asyncio.sleep(TICK)
-        service.log.look()
+        service.log.check_stall()
         service.expire()
         rounds.ensure()
         if figures.desk is not None:
@@ -184,7 +184,7 @@ def _dashboard(app: FastAPI) -> None:
 
 
 def _operator(app: FastAPI, service: Service) -> None:
-    async def changed(change: Callable[[], Change | None]) -> dict[str, Any]:
+    async def changed(change: Callable[[], ServingChange | None]) -> dict[str, Any]:
         """Made beside the loop, since it waits for the disk."""
         await asyncio.to_thread(change)
         return service.versions.overview()
@@ -203,7 +203,7 @@ def _operator(app: FastAPI, service: Service) -> None:
     async def roll_back(asked: Back, request: Request) -> dict[str, Any]:
         """Go back to the version that served before, and hold it if asked to: else the next promotion replaces it."""
 
-        def back() -> Change:
+        def back() -> ServingChange:
             if (pinned := service.versions.pinned) is not None:
                 raise TownletError(f"version {pinned} is pinned, and nothing was rolled back", "unpin it first")
             change = service.versions.roll_back(_signed(asked, request), to=asked.version)
@@ -216,7 +216,7 @@ def _operator(app: FastAPI, service: Service) -> None:
     @app.post("/api/decide/gate-only")
     async def gate_only(asked: GateOnly, request: Request) -> dict[str, Any]:
         """The kill switch: no network decides until it is put back, also after a restart."""
-        return await changed(lambda: service.versions.switch(asked.on, _signed(asked, request)))
+        return await changed(lambda: service.versions.set_gate_only(asked.on, _signed(asked, request)))
 
 
 def _signed(asked: Why, request: Request) -> str:

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from townlet.decide.settings import LimitSettings
-from townlet.web.throttle import TokenBucket
+from townlet.web.limits import TokenBucket
 
 KEY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 KEYED, KEYLESS = ".", "~"  # separators between the two halves of an owner

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from townlet.config.model import Model
 from townlet.decide.domain import Domain, Row, Scene, Sight, Verdicts
 from townlet.decide.sampling import draw_actions
-from townlet.decide.storage.versions import Snapshot
+from townlet.decide.storage.versions import NetworkVersion
 from townlet.town.compiled import compiled
 
 NO_VERSION: Final = 0  # decided by the gate alone
@@ -50,7 +50,7 @@ class Stacked(dict[str, NDArray[Any]]):
         return column
 
 
-def probabilities(domain: Domain, kind: str, snapshot: Snapshot, scene: Scene, time: NDArray[np.float64],
+def probabilities(domain: Domain, kind: str, snapshot: NetworkVersion, scene: Scene, time: NDArray[np.float64],
                   verdicts: Verdicts) -> NDArray[np.float64]:  # fmt: skip
     """Of all actions [B, K], by one version."""
     policy = domain.policies[kind]
@@ -69,7 +69,7 @@ class Decider:
     def __init__(self, domain: Domain, policy: str, explore: bool, generator: np.random.Generator) -> None:
         self._domain, self._policy, self._explore, self._generator = domain, policy, explore, generator
 
-    def decide(self, sights: Sequence[Sight], gate: Model, snapshot: Snapshot | None) -> list[Draft]:
+    def decide(self, sights: Sequence[Sight], gate: Model, snapshot: NetworkVersion | None) -> list[Draft]:
         """One decision for each observation; without a version the gate's favourite is taken."""
         domain, lines = self._domain, np.arange(len(sights))
         scene, time = Stacked([sight.row for sight in sights]), np.array([sight.time for sight in sights])

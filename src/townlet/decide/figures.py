@@ -16,10 +16,11 @@ from townlet.decide.curves import Curves, Pace
 from townlet.decide.decider import Draft
 from townlet.decide.events import Decided, Outcome
 from townlet.decide.history import chapters
-from townlet.decide.recovery import LOG, events
+from townlet.decide.recovery import events
 from townlet.decide.room import Room
 from townlet.decide.service import Service
 from townlet.decide.state import FIRST, Experience
+from townlet.decide.storage import LOG
 from townlet.decide.training_thread import Rounds
 
 RECENT: Final = 50  # decisions that are told one by one

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
-from townlet.decide.storage.serving_log import Change
+from townlet.decide.storage.serving_log import ServingChange
 
 TOLD: Final = 20  # chapters, the last ones
 NOTED: Final = ("hold", "refuse")  # verdicts that a note begins with
 
 
-def chapters(history: Iterable[Change]) -> list[dict[str, Any]]:
+def chapters(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
     """Changes with the same verdict in a row are one, oldest first: its versions, and the reason of the last."""
     found: list[dict[str, Any]] = []
     for change in history:
@@ -24,7 +24,7 @@ def chapters(history: Iterable[Change]) -> list[dict[str, Any]]:
     return [one | {"estimate": asdict(one["estimate"]) if one["estimate"] else None} for one in found[-TOLD:]]
 
 
-def _verdict(change: Change) -> tuple[str, str]:
+def _verdict(change: ServingChange) -> tuple[str, str]:
     """What was decided, and why."""
     verdict, colon, reason = change.reason.partition(": ")
     if change.kind == "note" and colon and verdict in NOTED:

@@ -17,7 +17,7 @@ from townlet.decide.estimate import fit_rewards, predict_rewards
 from townlet.decide.judge import Ages, Evidence, evidence
 from townlet.decide.policy_diff import Views, joined, views
 from townlet.decide.service import Service
-from townlet.decide.storage.versions import Snapshot
+from townlet.decide.storage.versions import NetworkVersion
 
 AT_ONCE: Final = 32  # observations: less than a millisecond
 FITTED: Final = 500  # of the newest experiences, for the model of rewards
@@ -55,7 +55,7 @@ class Hearing:
         self._verdicts, self._inputs = Kept(capacity), Kept(capacity)  # of the gate, which is the same for life
         self._chances: dict[int, Kept] = {}  # of the versions that were heard last
 
-    def hear(self, candidate: Snapshot, before: Snapshot, rng: np.random.Generator) -> Evidence:
+    def hear(self, candidate: NetworkVersion, before: NetworkVersion, rng: np.random.Generator) -> Evidence:
         """All that speaks for or against a version.
 
         What is estimated is the reward of a decision: what the gate would not send earns nothing, for both.
@@ -82,7 +82,12 @@ class Hearing:
         )  # fmt: skip
 
     def _compared(
-        self, candidate: Snapshot, before: Snapshot, held: Sample, lines: slice, weights: NDArray[np.float64] | None
+        self,
+        candidate: NetworkVersion,
+        before: NetworkVersion,
+        held: Sample,
+        lines: slice,
+        weights: NDArray[np.float64] | None,
     ) -> tuple[Views, NDArray[np.bool_]]:
         """What both versions would do in some of the observations, and whether what was done would be sent today."""
         verdicts, action = Verdicts(*self._verdicts.lines(lines)), held.action[lines]
@@ -107,7 +112,7 @@ class Hearing:
         self._verdicts.write(new.places[some], new.number[some], verdicts)
         self._rest()
 
-    def _decided(self, version: Snapshot, number: NDArray[np.int64], lines: slice) -> list[NDArray[np.float32]]:
+    def _decided(self, version: NetworkVersion, number: NDArray[np.int64], lines: slice) -> list[NDArray[np.float32]]:
         """Probabilities [N, K] and entropies [N] of one version in some of the observations that have these numbers."""
         kept = self._chances.setdefault(version.version, Kept(len(self._verdicts.number)))
         new = np.flatnonzero(kept.number[lines] != number[lines])

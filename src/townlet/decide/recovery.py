@@ -9,25 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import Begun, Event, Published, Returned, Stepped, Undone, decode
 from townlet.decide.settings import LearningSettings, settings_of
 from townlet.decide.state import Ledger
-from townlet.decide.storage import snapshots
-from townlet.decide.storage.known_records import VERSIONS as VERSIONS
-from townlet.decide.storage.log import read
-from townlet.decide.storage.notices import StorageNotice
-from townlet.decide.storage.segments import listing
-from townlet.decide.storage.snapshots import Milestone
-from townlet.decide.storage.versions import Versions, digest_of
+from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, StorageNotice, snapshots
+from townlet.decide.storage.segments import list_segments, read_records
+from townlet.decide.storage.snapshots import Snapshot
+from townlet.decide.storage.versions import VersionStore, weights_digest
 from townlet.decide.trainer import Trainer
 from townlet.errors import Mark, TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint
-
-LOG: Final = "log"  # a folder in that of a service
 
 
 class Checked(NamedTuple):
@@ -47,14 +42,14 @@ class Checked(NamedTuple):
 class Ways(NamedTuple):
     """How one comes to the end of a log."""
 
-    begun: Milestone | None  # None: from its beginning
+    begun: Snapshot | None  # None: from its beginning
     turns: list[Event]  # from there on
     anchor: Published | None  # steps before it need not be made again
 
 
 def events(folder: Path, after: int = 0) -> Iterator[Event]:
     """All that was written after a record, oldest first."""
-    return (decode(payload) for _, payload in read(folder, after))
+    return (decode(payload) for _, payload in read_records(folder, after))
 
 
 def beginning(folder: Path) -> Begun | None:
@@ -64,11 +59,11 @@ def beginning(folder: Path) -> Begun | None:
 
 
 def recover(
-    folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Trainer, versions: Versions
+    folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Trainer, versions: VersionStore
 ) -> list[StorageNotice]:
     """Bring ledger and trainer to where the log ends, which is at the record `last`; returns damaged snapshots."""
     notices: list[StorageNotice] = []
-    newest = snapshots.newest(folder.parent / snapshots.FOLDER, log_id, last, notices)
+    newest = snapshots.load_newest(folder.parent / SNAPSHOTS, log_id, last, notices)
     begun, turns, anchor = _ways(folder, newest, ledger, versions)
     _require_covered(folder, begun.record if begun else 0)
     if begun:
@@ -86,13 +81,13 @@ def recover(
 
 def _require_covered(folder: Path, record: int) -> None:
     """Refuse a log whose first record comes after the one where reading must start: a part of it is missing."""
-    segments = listing(folder)
+    segments = list_segments(folder)
     if segments and segments[0].first > record + 1:
         what = f"the log begins with record {segments[0].first}, but no whole snapshot covers the records before it"
         raise TownletError(what, "restore a backup, or start in a new folder with --folder", Mark(str(folder)))
 
 
-def _ways(folder: Path, begun: Milestone | None, ledger: Ledger, versions: Versions) -> Ways:
+def _ways(folder: Path, begun: Snapshot | None, ledger: Ledger, versions: VersionStore) -> Ways:
     """The shortest way: a milestone is of use unless a version must be made again that is older than it, and gone."""
     if begun:
         turns, learning = turns_of(folder, begun.record), begun.settings(ledger.domain).learning
@@ -111,7 +106,7 @@ def turns_of(folder: Path, start: int = 0) -> list[Event]:
     return [event for event in events(folder, start) if isinstance(event, Begun | Published | Returned)]
 
 
-def _openable(turns: Sequence[Event], versions: Versions) -> bool:
+def _openable(turns: Sequence[Event], versions: VersionStore) -> bool:
     """Whether each version that is gone back to was either made after these began, or is still there."""
     made = set[int]()
     for event in turns:
@@ -129,9 +124,9 @@ def _prioritized(turns: Sequence[Event], first: LearningSettings) -> bool:
     )
 
 
-def _newest_whole(turns: Sequence[Event], versions: Versions) -> Published | None:
+def _newest_whole(turns: Sequence[Event], versions: VersionStore) -> Published | None:
     """The last version that is still there and whole, from which on all that is gone back to can be had."""
-    there = set(versions.listing())
+    there = set(versions.list_versions())
     for place, event in reversed(list(enumerate(turns))):
         if not isinstance(event, Published) or event.version not in there:
             continue
@@ -141,7 +136,7 @@ def _newest_whole(turns: Sequence[Event], versions: Versions) -> Published | Non
     return None
 
 
-def _whole(versions: Versions, version: int) -> bool:
+def _whole(versions: VersionStore, version: int) -> bool:
     try:
         versions.open(version)
         return True
@@ -192,7 +187,7 @@ def replay(folder: Path, ledger: Ledger, trainer: Trainer, open: Callable[[int],
         ledger.apply(event)
         past.go_on(event)
         if isinstance(event, Published):
-            yield Checked(event.version, event.step, event.digest, digest_of(trainer.weights()))
+            yield Checked(event.version, event.step, event.digest, weights_digest(trainer.weights()))
 
 
 def replayed(folder: Path) -> Iterator[Checked]:

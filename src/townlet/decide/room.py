@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from townlet.decide import CONVERSATIONS
-from townlet.web.descriptors import REMEDY, Descriptors
-from townlet.web.slots import Slots
+from townlet.web.limits import DESCRIPTOR_REMEDY, DescriptorBudget, WebSocketLimit
 
 DASHBOARDS: Final = 256  # open at once
 
@@ -14,16 +13,20 @@ DASHBOARDS: Final = 256  # open at once
 class Room:
     """Connections that a service takes at once."""
 
-    def __init__(self, descriptors: Descriptors | None = None) -> None:
-        served = descriptors.served if descriptors else CONVERSATIONS + DASHBOARDS
+    def __init__(self, descriptors: DescriptorBudget | None = None) -> None:
+        served = descriptors.app_websockets if descriptors else CONVERSATIONS + DASHBOARDS
         dashboards = min(DASHBOARDS, served // 16)
         games = min(CONVERSATIONS, served - dashboards)
-        self.games = Slots(games, "too many games are connected")
-        self.dashboards = Slots(dashboards, "too many dashboards are open; this page tries again later")
+        self.games = WebSocketLimit(games, "too many games are connected")
+        self.dashboards = WebSocketLimit(dashboards, "too many dashboards are open; this page tries again later")
         self.short = games < CONVERSATIONS  # of descriptors
         self.limit = descriptors.limit if descriptors else 0
 
     @property
     def remedy(self) -> str:
         """What to do where games are refused."""
-        return f"{REMEDY[0].upper()}{REMEDY[1:]}." if self.short else "Run a second service for the other games."
+        return (
+            f"{DESCRIPTOR_REMEDY[0].upper()}{DESCRIPTOR_REMEDY[1:]}."
+            if self.short
+            else "Run a second service for the other games."
+        )

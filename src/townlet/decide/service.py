@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from townlet.decide.clients import Clients
 from townlet.decide.clock import Steady
@@ -19,19 +19,16 @@ from townlet.decide.domain import Choice, Domain, Following, Malformed, Sight
 from townlet.decide.events import SCHEMA, Begun, Decided, Event, Expired, Outcome, RefusedReports, Serving, encode
 from townlet.decide.ids import UNLOGGED
 from townlet.decide.join import Fate, report_digest
-from townlet.decide.recovery import LOG, VERSIONS, beginning, recover
+from townlet.decide.recovery import beginning, recover
 from townlet.decide.settings import DecideSettings, hash_of
 from townlet.decide.state import Ledger
-from townlet.decide.storage import snapshots
-from townlet.decide.storage.known_records import check_length
-from townlet.decide.storage.log import Log, LogStopped
-from townlet.decide.storage.serving_log import Change
-from townlet.decide.storage.versions import Snapshot, Versions
+from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, snapshots
+from townlet.decide.storage.log import LogStopped, WriteAheadLog
+from townlet.decide.storage.serving_log import ServingChange, check_references
+from townlet.decide.storage.versions import NetworkVersion, VersionStore
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.rng import Streams
-
-TOKENS: Final = "tokens.json"  # in the folder of a service: the access tokens that were generated for it
 
 
 class Answer(NamedTuple):
@@ -56,8 +53,8 @@ class Service:
         self.ears: list[Callable[[Decided, Draft], None]] = []
         self.clients = Clients(settings.limits)
         refuse_others(folder)
-        check = partial(check_length, folder)
-        self.log = Log(folder / LOG, settings.segment, accept_data_loss=accept_data_loss, check=check)
+        check = partial(check_references, folder)
+        self.log = WriteAheadLog(folder / LOG, settings.segment, accept_data_loss=accept_data_loss, check=check)
         try:
             self._recover(accept_data_loss)
         except BaseException:
@@ -72,7 +69,7 @@ class Service:
             self.ledger.configure(first)  # refuses what does not fit, before anything else is looked at
         self.trainer = Trainer(domain, self.ledger)
         make, log_id = domain.policies[settings.policy].make, self.log.log_id.hex()
-        self.versions = Versions(
+        self.versions = VersionStore(
             folder / VERSIONS,
             lambda: make(Streams(0).torch("empty")),
             settings.versions,
@@ -96,19 +93,19 @@ class Service:
         """Compare the serving record with the log and the control data: in doubt the kill switch is on."""
         versions, known, logged = self.versions, self.log.known, self.ledger.serving
         if not accept_data_loss or known.gate_only:  # changes given up on purpose do not count as missing
-            versions.compare("the control data of the log", known.serving, known.gate_only)
+            versions.cross_check("the control data of the log", known.serving, known.gate_only)
         if logged is not None:
-            versions.compare("the log", logged.number, logged.gate_only)
-        versions.changed = self._log_serving
+            versions.cross_check("the log", logged.number, logged.gate_only)
+        versions.on_change = self._log_serving
         if accept_data_loss:  # else the next start would report these changes as missing
-            self.log.note_serving(versions.change_number, versions.gate_only)
+            self.log.set_serving(versions.change_number, versions.gate_only)
 
-    def _log_serving(self, change: Change) -> None:
+    def _log_serving(self, change: ServingChange) -> None:
         """Store a change of the serving version in the log and in its control data, which works on a full disk."""
         why = f"{change.kind}: {change.reason}"
         event = Serving(change.serving or 0, why, change.at, change.number, change.gate_only, change.pinned)
         self._try(event)
-        self.log.note_serving(change.number, change.gate_only)
+        self.log.set_serving(change.number, change.gate_only)
 
     def warm_up(self) -> None:
         """Decide once for nobody: what is loaded or compiled at its first use must not keep a game waiting."""
@@ -185,9 +182,9 @@ class Service:
     def _decide(self, asked: Sequence[tuple[Sight, Mapping[str, Any], str]], hurried: bool) -> list[Answer]:
         """Decide for observations of different territories, each with its message and client."""
         seen = [sight for sight, _, _ in asked]
-        snapshot: Snapshot | None = None if hurried or self.gate_only else self.versions.serving
+        snapshot: NetworkVersion | None = None if hurried or self.gate_only else self.versions.serving
         drafts = self._decider.decide(seen, self.gate, snapshot)
-        with self.lock, self.log.together():
+        with self.lock, self.log.batch():
             if self.domain.following:
                 self._join_next(seen, self.domain.following)
             return [
@@ -294,10 +291,10 @@ class Service:
     def milestone(self) -> None:
         """Keep all that is known now, so that a start is quick. The trainer must be at rest."""
         with self.lock:  # no longer than needed: every decision waits meanwhile
-            record, taken, trainer = self.log.last, snapshots.take(self.ledger), self.trainer.copy()
+            record, taken, trainer = self.log.last, snapshots.copy_state(self.ledger), self.trainer.copy()
         if self.log.wait(record, timeout=60):
-            state = {"ledger": snapshots.state_of(taken), "trainer": trainer}
-            snapshots.save(self.folder / snapshots.FOLDER, self.log.log_id.hex(), record, state)
+            state = {"ledger": snapshots.serialize(taken), "trainer": trainer}
+            snapshots.save(self.folder / SNAPSHOTS, self.log.log_id.hex(), record, state)
             self.log.write_control()
 
     def close(self) -> None:

@@ -10,8 +10,8 @@ from typing import Final
 
 from fastapi import WebSocket, WebSocketDisconnect
 
-from townlet.web.mailbox import Mailbox, Stuck
-from townlet.web.shared import Shared
+from townlet.web.limits import SingleFlightCache
+from townlet.web.mailbox import Mailbox, SendTimeout
 
 logger = logging.getLogger(__name__)
 TOGETHER: Final = 16  # dashboards in one batch, about 1 ms of work
@@ -23,7 +23,7 @@ class StatsFeed:
 
     def __init__(self, text: Callable[[], str], every: float) -> None:
         self._text, self._every = text, every
-        self._latest = Shared[str](every / 2)
+        self._latest = SingleFlightCache[str](every / 2)
         self._mailboxes: set[Mailbox] = set()
 
     async def run(self) -> None:
@@ -37,7 +37,7 @@ class StatsFeed:
 
     async def _broadcast(self) -> None:
         for place, mailbox in enumerate(list(self._mailboxes)):
-            mailbox.post("stats", self._newest())
+            mailbox.post_latest("stats", self._newest())
             if place % TOGETHER == TOGETHER - 1:
                 await asyncio.sleep(PAUSE)
 
@@ -45,13 +45,13 @@ class StatsFeed:
         """Send to one dashboard until it disconnects or stops reading."""
         await socket.accept()
         mailbox = Mailbox()
-        mailbox.post("stats", self._newest())
+        mailbox.post_latest("stats", self._newest())
         self._mailboxes.add(mailbox)
-        tasks = [asyncio.create_task(part) for part in (mailbox.deliver(socket.send_text), mailbox.watch())]
+        tasks = [asyncio.create_task(part) for part in (mailbox.deliver(socket.send_text), mailbox.enforce_timeout())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                with suppress(WebSocketDisconnect, RuntimeError, Stuck):
+                with suppress(WebSocketDisconnect, RuntimeError, SendTimeout):
                     task.result()
         finally:
             self._mailboxes.discard(mailbox)

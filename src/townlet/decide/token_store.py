@@ -10,12 +10,23 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from townlet.decide.service import TOKENS, refuse_others
+from townlet.decide.service import refuse_others
+from townlet.decide.storage import TOKENS
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk
-from townlet.web.guard import is_local
-from townlet.web.token_file import environment_tokens, read_token_file
-from townlet.web.tokens import GAME, OPERATOR, READERS, ROLES, VIEWER, Tokens, generated, readers_and_operators
+from townlet.web.guard import is_loopback
+from townlet.web.tokens import (
+    GAME,
+    OPERATOR,
+    READERS,
+    ROLES,
+    VIEWER,
+    Tokens,
+    default_access,
+    environment_tokens,
+    generate_tokens,
+    read_token_file,
+)
 
 PUBLIC: Final = ("/health", "/client.js")  # and static files: a load balancer or a game's page has no token
 STATIC: Final = "/static/"
@@ -30,7 +41,7 @@ def access(method: str, path: str) -> frozenset[str] | None:
         return None
     if path == "/api/decide/schema":
         return READERS | GAMES
-    return readers_and_operators(method, path)
+    return default_access(method, path)
 
 
 class Found(NamedTuple):
@@ -54,7 +65,7 @@ def service_tokens(folder: Path, token_file: Path | None) -> Found:
         return Found(Tokens(given), "the environment")
     path = folder / TOKENS
     refuse_others(folder)
-    new = not os.path.lexists(path) and _create(path, generated(*ROLES))
+    new = not os.path.lexists(path) and _create(path, generate_tokens(*ROLES))
     tokens = Tokens({**read_token_file(path, follow_links=False), **given}, Mark(str(path)))
     kept = OPERATOR not in given
     return Found(tokens, str(path) if kept else "the environment", new, kept)
@@ -96,7 +107,7 @@ def client_credentials(url: str, folder: Path, token_file: Path | None) -> Crede
     if token_file is not None:
         found = read_token_file(token_file)
     else:
-        local = is_local(urlsplit(url).hostname or "") and os.path.lexists(folder / TOKENS)
+        local = is_loopback(urlsplit(url).hostname or "") and os.path.lexists(folder / TOKENS)
         found = (read_token_file(folder / TOKENS, follow_links=False) if local else {}) | environment_tokens()
     tokens = Tokens(found)
     return Credentials(tokens.first(GAME), tokens.first(VIEWER) or tokens.first(OPERATOR))

@@ -17,10 +17,10 @@ from townlet.decide.offline_eval import Hearing
 from townlet.decide.service import Service
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
-from townlet.decide.storage.versions import Snapshot
+from townlet.decide.storage.versions import NetworkVersion
 from townlet.decide.trainer import StepFigures
 from townlet.errors import TownletError
-from townlet.web.descriptors import REMEDY
+from townlet.web.limits import DESCRIPTOR_REMEDY
 
 LOOK: Final = 20  # versions between two looks at what serves
 IDLE: Final = 0.02  # seconds between looks for new experience, where rounds follow each other at once
@@ -114,10 +114,10 @@ class Rounds:
         self.progress.problem = _explained(error)[:300]
         logger.warning("a round of learning failed: %s", self.progress.problem)
 
-    def round(self) -> Snapshot | None:
+    def round(self) -> NetworkVersion | None:
         """Some steps, and a version of what they gave; None where there was nothing to learn from."""
         self._serve_something()
-        if self.service.log.last - self._marked >= snapshots.EVERY:
+        if self.service.log.last - self._marked >= snapshots.SNAPSHOT_RECORDS:
             self._marked = self.service.log.last
             self.service.milestone()
         done = [self.step() for _ in range(self.service.settings.learning.steps)]
@@ -155,7 +155,7 @@ class Rounds:
         progress.steps, progress.last, progress.seconds = progress.steps + 1, figures, seconds
         progress.agreed += figures.agreement
 
-    def publish(self) -> Snapshot:
+    def publish(self) -> NetworkVersion:
         """Write what was learned as a version, once the log has all that it was learned from; and judge it."""
         service, trainer = self.service, self.service.trainer
         self._await_log()
@@ -175,7 +175,7 @@ class Rounds:
         if not log.wait(log.last, timeout=PATIENCE):
             raise TownletError("the log does not come to the disk", str(log.problem or "look at the disk"))
 
-    def judge(self, candidate: Snapshot) -> Verdict:
+    def judge(self, candidate: NetworkVersion) -> Verdict:
         """Whether it may serve."""
         service, progress = self.service, self.progress
         serving, estimate = service.versions.serving, None
@@ -204,7 +204,7 @@ class Rounds:
     def watch(self) -> Verdict | None:
         """Whether what serves should go on to, beside what served before it; None where there is nothing to compare."""
         versions = self.service.versions
-        serving, before = versions.serving, versions.before
+        serving, before = versions.serving, versions.previous
         if serving is None or before is None or versions.pinned is not None:
             return None
         found = self._hearing.hear(serving, before, self._draws)
@@ -233,5 +233,5 @@ class Rounds:
 def _explained(error: BaseException) -> str:
     """The error as text, with the remedy if file descriptors are used up."""
     if isinstance(error, OSError) and error.errno in (EMFILE, ENFILE):
-        return f"file descriptors are used up: {REMEDY}"
+        return f"file descriptors are used up: {DESCRIPTOR_REMEDY}"
     return f"{type(error).__name__}: {error}"

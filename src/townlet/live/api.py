@@ -27,7 +27,7 @@ from townlet.runs.reader import Reader
 from townlet.town.record.episode_recorder import MOMENT, Recording
 from townlet.town.world.load import shipped
 from townlet.town.world.tables import World
-from townlet.web.shared import Shared
+from townlet.web.limits import SingleFlightCache
 
 WORLD_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 SPARKLINE_POINTS: Final = 60  # points of a sparkline
@@ -44,8 +44,8 @@ class SaveWorld(Message):
 def api_router(house: Hub, worlds: Path) -> APIRouter:
     """The routes; new worlds are written into the folder `worlds`."""
     ask = APIRouter(prefix="/api")
-    listed: Shared[list[dict[str, Any]]] = Shared(CACHE_SECONDS)
-    mapped: Shared[dict[str, Any]] = Shared(CACHE_SECONDS)
+    listed: SingleFlightCache[list[dict[str, Any]]] = SingleFlightCache(CACHE_SECONDS)
+    mapped: SingleFlightCache[dict[str, Any]] = SingleFlightCache(CACHE_SECONDS)
 
     @ask.get("/runs")
     def runs() -> list[dict[str, Any]]:

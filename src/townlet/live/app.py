@@ -23,8 +23,8 @@ from townlet.live.rollout_worker import TooManyRollouts
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
 from townlet.live.world_view import check_world
-from townlet.web.mailbox import Stuck
-from townlet.web.slots import Slots
+from townlet.web.limits import WebSocketLimit
+from townlet.web.mailbox import SendTimeout
 from townlet.web.tokens import ANONYMOUS, Identity
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -35,7 +35,7 @@ TOO_LARGE: Final = 1009  # too large
 
 def make_app(house: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS) -> FastAPI:
     """The whole server for the runs below one folder; worlds that a page saves go into another."""
-    slots = Slots(min(viewers, MAX_VIEWERS), "too many pages are open; this one tries again later")
+    slots = WebSocketLimit(min(viewers, MAX_VIEWERS), "too many pages are open; this one tries again later")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -55,7 +55,7 @@ def make_app(house: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWE
 
     @app.websocket("/ws")
     async def talk(socket: WebSocket) -> None:
-        async with slots.take(socket) as taken:
+        async with slots.acquire(socket) as taken:
             if taken:
                 await _serve_viewer(socket, house)
 
@@ -104,12 +104,16 @@ async def _serve_viewer(socket: WebSocket, house: Hub) -> None:
     await socket.accept()
     viewer = Viewer(house)
     viewer.say(Hello(version=__version__, run=house.first, program=house.program, role=_role(socket)))
-    parts = (viewer.mailbox.deliver(socket.send_text), viewer.mailbox.watch(), _receive_messages(socket, viewer))
+    parts = (
+        viewer.mailbox.deliver(socket.send_text),
+        viewer.mailbox.enforce_timeout(),
+        _receive_messages(socket, viewer),
+    )
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            with suppress(WebSocketDisconnect, Stuck, RuntimeError):
+            with suppress(WebSocketDisconnect, SendTimeout, RuntimeError):
                 task.result()
     finally:
         viewer.leave()

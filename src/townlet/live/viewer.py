@@ -64,7 +64,7 @@ class Viewer:
 
     def say(self, *messages: Message) -> None:
         """Something that happened."""
-        self.mailbox.tell(*(message.model_dump_json() for message in messages))
+        self.mailbox.post_event(*(message.model_dump_json() for message in messages))
 
     def show(self, messages: Sequence[Message]) -> None:
         """Frames replace those of their side that still wait; all else goes in order."""
@@ -74,9 +74,9 @@ class Viewer:
     def pass_on(self, message: Message, text: str) -> None:
         """A message as text that may be shared by many."""
         if isinstance(message, Frame):
-            self.mailbox.post(("frame", message.side), text)
+            self.mailbox.post_latest(("frame", message.side), text)
         else:
-            self.mailbox.tell(text)
+            self.mailbox.post_event(text)
 
     def _seat(
         self,
@@ -86,11 +86,11 @@ class Viewer:
         playing: bool = True,
     ) -> Playback:
         """A seat of its own, whose frames hold what the page has not got yet."""
-        return Playback(source, side, speed, playing, taken=lambda: not self.mailbox.waits(("frame", side)))
+        return Playback(source, side, speed, playing, taken=lambda: not self.mailbox.is_pending(("frame", side)))
 
     def hear(self, news: Sequence[str]) -> None:
         """What is new about the run."""
-        self.mailbox.tell(*news)
+        self.mailbox.post_event(*news)
 
     def turn(self, shown: Sequence[tuple[Message, str]]) -> None:
         """Some time has passed, and this is what all see; whoever asked for fewer frames waits for its turn."""
@@ -102,7 +102,7 @@ class Viewer:
             return
         self._then = now
         if self.asked.rows and self.stand.wall:
-            self.mailbox.post("wall", self.stand.wall)
+            self.mailbox.post_latest("wall", self.stand.wall)
         if not self.follows:
             self.advance(waited)
         elif self.asked.rate == FRAME_RATE:

@@ -20,30 +20,30 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from townlet.web.throttle import Guesses
+from townlet.web.limits import LoginThrottle
 from townlet.web.tokens import (
     ANONYMOUS,
     GAME,
     OPERATOR,
-    SAFE,
-    UNGUESSABLE,
+    SAFE_METHODS,
+    UNGUESSABLE_LENGTH,
     Access,
     Identity,
     OneTimeCodes,
     Tokens,
-    readers_and_operators,
+    default_access,
 )
 
 COOKIE: Final = "townlet_token"  # and the port: cookies of one host are shared by all of its ports
-EVERYWHERE: Final = ("0.0.0.0", "::")  # addresses that stand for all of the machine
-LOCAL: Final = ("127.0.0.1", "localhost", "::1")
-TOLD: Final = 32  # origins whose refusal is told, once each
-REFUSED: Final = 4403  # of a WebSocket, where the server cannot refuse it with an HTTP status
-FIELDS: Final = 20  # of a query; more are refused
+WILDCARD_HOSTS: Final = ("0.0.0.0", "::")  # addresses that stand for all of the machine
+LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+MAX_LOGGED_ORIGINS: Final = 32  # origins whose refusal is told, once each
+WS_FORBIDDEN: Final = 4403  # of a WebSocket, where the server cannot refuse it with an HTTP status
+MAX_QUERY_FIELDS: Final = 20  # of a query; more are refused
 
-log = logging.getLogger(__name__)
+LOGGER = logging.getLogger(__name__)
 
-HEADERS: Final = {
+SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -62,7 +62,7 @@ class Refusal:
     why: str
 
 
-class Offered(NamedTuple):
+class Credential(NamedTuple):
     """A token as it came with a request."""
 
     token: str
@@ -81,18 +81,18 @@ class Guard:
         app: ASGIApp,
         hosts: Iterable[str],
         tokens: Tokens | None,
-        access: Access = readers_and_operators,
+        access: Access = default_access,
         cookie: str = COOKIE,
         codes: OneTimeCodes | None = None,
         largest: int = 1 << 18,
         origins: Iterable[str] = (),
-        programs: bool = False,
+        allow_no_origin: bool = False,
     ) -> None:
         self._app, self._hosts, self._largest = app, {h.lower() for h in hosts}, largest
-        self._tokens, self._access, self._cookie, self._guesses = tokens, access, cookie, Guesses()
+        self._tokens, self._access, self._cookie, self._guesses = tokens, access, cookie, LoginThrottle()
         self._codes = codes or OneTimeCodes()
         self._origins = {origin.lower().rstrip("/") for origin in origins}  # of other pages that may come
-        self._programs = programs  # whoever names no Origin at all is no browser, and may come
+        self._allow_no_origin = allow_no_origin  # whoever names no Origin at all is no browser, and may come
         self._turned_away: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,21 +105,21 @@ class Guard:
         if scope["type"] == "websocket":
             await (_refuse(scope, refusal, receive, send) if refusal else self._app(scope, receive, send))
             return
-        send = _with_headers(send)
+        send = _add_headers(send)
         if refusal:
-            await _answer(refusal)(scope, receive, send)
-        elif offered.asked and scope["method"] in SAFE and _has_page(scope["identity"]):
+            await _response(refusal)(scope, receive, send)
+        elif offered.asked and scope["method"] in SAFE_METHODS and _has_page(scope["identity"]):
             await self._redirect(scope, offered.token)(scope, receive, send)
         else:
-            await self._app(scope, _bounded(receive, self._largest), send)
+            await self._app(scope, _limit_body(receive, self._largest), send)
 
-    def _judge(self, scope: Scope, headers: Headers, offered: Offered) -> Refusal | None:
+    def _judge(self, scope: Scope, headers: Headers, offered: Credential) -> Refusal | None:
         """The first reason to refuse this request."""
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if host not in self._hosts:
             return Refusal(421, "this server does not answer to that Host")
-        changes = scope["type"] == "websocket" or scope["method"] not in SAFE
+        changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         if (changes or "origin" in headers) and not self._welcome_from(scope, headers, host):
             self._tell_of(headers.get("origin", ""))
             return Refusal(403, "only this server's own page may do that: its Origin is missing or another")
@@ -130,7 +130,7 @@ class Guard:
             return Refusal(413, f"a request may have {self._largest} bytes")
         return None
 
-    def _unauthorized(self, scope: Scope, offered: Offered) -> Refusal | None:
+    def _unauthorized(self, scope: Scope, offered: Credential) -> Refusal | None:
         """Find the identity behind the token, and see whether its role may use this path."""
         scope["identity"] = None
         if self._tokens is None:
@@ -140,7 +140,7 @@ class Guard:
         if offered.token:
             identity = self._tokens.find(offered.token)
             # Otherwise one client with a wrong token keeps out all others of its address after a restart.
-            sure = identity is not None and len(offered.token) >= UNGUESSABLE
+            sure = identity is not None and len(offered.token) >= UNGUESSABLE_LENGTH
             if not (sure or self._guesses.judge(_address(scope), offered.kept, identity)):
                 if roles is None:  # as without a token
                     return None
@@ -154,44 +154,44 @@ class Guard:
         wrong = "this token is not valid" if offered.token else "a token is needed"
         return Refusal(401, f"{wrong}: open the link that the server printed, or send the token of the {needed}")
 
-    def _offered(self, scope: Scope, headers: Headers) -> Offered:
+    def _offered(self, scope: Scope, headers: Headers) -> Credential:
         """The token in the query, the header or the cookie, whichever is found first; it is removed from the query."""
         query = scope.get("query_string", b"").decode("latin-1")
         if "token=" in query or "code=" in query:
             try:
-                fields = parse_qsl(query, keep_blank_values=True, max_num_fields=FIELDS)
+                fields = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
             except ValueError:
                 fields = []
             left = urlencode([(name, value) for name, value in fields if name not in ("token", "code")])
             scope["query_string"] = left.encode()  # what is logged of a request shows no token
             given = dict(reversed(fields))
             if self._tokens and self._codes.redeem(given.get("code", "")):
-                return Offered(self._tokens.first(OPERATOR) or "", asked=True)
+                return Credential(self._tokens.first(OPERATOR) or "", asked=True)
             if given.get("token"):
-                return Offered(given["token"], asked=True)
+                return Credential(given["token"], asked=True)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and bearer.strip():
-            return Offered(bearer.strip())
+            return Credential(bearer.strip())
         cookies = SimpleCookie()
         with suppress(CookieError):
             cookies.load(headers.get("cookie", ""))
-        return Offered(cookies[self._cookie].value if self._cookie in cookies else "", kept=True)
+        return Credential(cookies[self._cookie].value if self._cookie in cookies else "", kept=True)
 
     def _welcome_from(self, scope: Scope, headers: Headers, host: str) -> bool:
         """Whether whoever asks comes from where he may."""
         origins = [origin.lower() for origin in headers.getlist("origin")]
         if not origins:
-            return self._programs
+            return self._allow_no_origin
         return len(origins) == 1 and origins[0] in {f"{_scheme(scope)}://{host}", *self._origins}
 
     def _tell_of(self, origin: str) -> None:
         """Whoever runs the server hears once of a page that wanted to come: it may be his own."""
-        if not origin or origin in self._turned_away or len(self._turned_away) >= TOLD:
+        if not origin or origin in self._turned_away or len(self._turned_away) >= MAX_LOGGED_ORIGINS:
             return
         self._turned_away.add(origin)
         named = ascii(origin[:100])[1:-1]  # it is a stranger's text
-        fix = f"; if it is yours, name it with --origin {named}" if self._programs else ""
-        log.warning("a page from %s was refused%s", named, fix)
+        fix = f"; if it is yours, name it with --origin {named}" if self._allow_no_origin else ""
+        LOGGER.warning("a page from %s was refused%s", named, fix)
 
     def _redirect(self, scope: Scope, token: str) -> Response:
         """Keep the token in a cookie, and take it out of the address bar."""
@@ -205,19 +205,19 @@ class Guard:
         return response
 
 
-def own_hosts(host: str, port: int, names: Iterable[str] = ()) -> list[str]:
+def allowed_hosts(host: str, port: int, names: Iterable[str] = ()) -> list[str]:
     """What a browser may call this server: as it was bound, and on the machine itself by the usual names."""
     known = {host, *names}
-    if is_local(host) or host in EVERYWHERE:
-        known |= {*LOCAL}
-    if host in EVERYWHERE:
+    if is_loopback(host) or host in WILDCARD_HOSTS:
+        known |= {*LOOPBACK_HOSTS}
+    if host in WILDCARD_HOSTS:
         known |= {*machine_names()}
-    return [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in sorted(known - {*EVERYWHERE})]
+    return [f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in sorted(known - {*WILDCARD_HOSTS})]
 
 
-def is_local(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether only this machine can reach it."""
-    return host in LOCAL
+    return host in LOOPBACK_HOSTS
 
 
 def machine_names() -> list[str]:
@@ -246,7 +246,7 @@ def _address(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-def _answer(refusal: Refusal) -> Response:
+def _response(refusal: Refusal) -> Response:
     headers = {401: {"WWW-Authenticate": 'Bearer realm="townlet"'}, 429: {"Retry-After": "5"}}.get(refusal.status)
     return PlainTextResponse(f"{refusal.why}\n", refusal.status, headers)
 
@@ -254,12 +254,12 @@ def _answer(refusal: Refusal) -> Response:
 async def _refuse(scope: Scope, refusal: Refusal, receive: Receive, send: Send) -> None:
     """Refuse a WebSocket with a status and a reason that its client can read, where the server can send them."""
     if "websocket.http.response" in scope.get("extensions", {}):
-        await _answer(refusal)(scope, receive, send)
+        await _response(refusal)(scope, receive, send)
     else:
-        await send({"type": "websocket.close", "code": REFUSED, "reason": refusal.why})
+        await send({"type": "websocket.close", "code": WS_FORBIDDEN, "reason": refusal.why})
 
 
-def _bounded(receive: Receive, largest: int) -> Receive:
+def _limit_body(receive: Receive, largest: int) -> Receive:
     """A body that does not say how long it is may not be longer, either: it ends as if its sender had left."""
     seen = 0
 
@@ -272,11 +272,11 @@ def _bounded(receive: Receive, largest: int) -> Receive:
     return take
 
 
-def _with_headers(send: Send) -> Send:
+def _add_headers(send: Send) -> Send:
     async def give(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
+            for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
         await send(message)
 

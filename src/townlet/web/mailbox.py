@@ -10,19 +10,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-LETTERS: Final = 64  # events that may wait; older ones are dropped
-LARGEST: Final = 4 << 20  # bytes of all messages that may wait; the newest event may be larger by itself
-PATIENCE: Final = 20.0  # seconds that one message may take to leave before the client counts as gone
+MAX_EVENTS: Final = 64  # events that may wait; older ones are dropped
+MAX_BYTES: Final = 4 << 20  # bytes of all messages that may wait; the newest event may be larger by itself
+SEND_TIMEOUT: Final = 20.0  # seconds that one message may take to leave before the client counts as gone
 
 
-class Stuck(Exception):
+class SendTimeout(Exception):
     """The client has read nothing for too long."""
 
 
 class Mailbox:
     """The messages for one client in the order they leave, as text that is ready to be sent."""
 
-    def __init__(self, letters: int = LETTERS) -> None:
+    def __init__(self, letters: int = MAX_EVENTS) -> None:
         self._waiting: dict[Hashable, tuple[str, ...]] = {}  # in order; letters have numbers for keys
         self._letters: deque[int] = deque()
         self._most, self._count = letters, 0
@@ -31,23 +31,23 @@ class Mailbox:
         self._sending: float | None = None  # since when
         self.dropped = 0  # messages that were replaced or pushed out before they could be sent
 
-    def post(self, key: Hashable, text: str) -> None:
+    def post_latest(self, key: Hashable, text: str) -> None:
         """Something that moves: takes the place of what waits under the same key, behind all else that waits."""
         if key in self._waiting:
             self._take(key)
             self.dropped += 1
         self._put(key, (text,))
 
-    def waits(self, key: Hashable) -> bool:
+    def is_pending(self, key: Hashable) -> bool:
         """Whether what was posted under this key last is still here."""
         return key in self._waiting
 
-    def tell(self, *texts: str) -> None:
+    def post_event(self, *texts: str) -> None:
         """Something that happened, one letter of any number of messages: only when too many wait, the oldest goes."""
         if not texts:
             return
         size = sum(map(len, texts))
-        while self._letters and (len(self._letters) == self._most or self._bytes + size > LARGEST):
+        while self._letters and (len(self._letters) == self._most or self._bytes + size > MAX_BYTES):
             self._take(self._letters.popleft())
             self.dropped += 1
         self._count += 1
@@ -64,13 +64,13 @@ class Mailbox:
         self._bytes -= sum(map(len, texts))
         return texts
 
-    async def watch(self, patience: float = PATIENCE) -> None:
+    async def enforce_timeout(self, patience: float = SEND_TIMEOUT) -> None:
         """For ever, beside `deliver`: raises Stuck when what is being sent does not leave in time."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(patience / 4)
             if self._sending is not None and clock() - self._sending > patience:
-                raise Stuck
+                raise SendTimeout
 
     async def deliver(self, send: Callable[[str], Awaitable[None]]) -> None:
         """Send what comes, for ever."""

@@ -13,27 +13,30 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from townlet.web.intake import Intake
-from townlet.web.throttle import TokenBucket
+from townlet.web.limits import ConnectionLimiter, TokenBucket
 
-HEADER: Final = 10.0  # seconds for the header of a request, from the opening of the connection on
-BODY: Final = 30.0  # seconds for the body of a request
-TAKEN: Final = 20.0  # seconds in which a client must read some of a response that fills its buffer
-SLICE: Final = 2048  # bytes of a WebSocket that are parsed at once: 341 empty frames, about 3 ms
-FRAMES: Final = 64  # of a message
-CONTROL: Final = 64  # pings and pongs of a client at once
+HEADER_SECONDS: Final = 10.0  # seconds for the header of a request, from the opening of the connection on
+BODY_SECONDS: Final = 30.0  # seconds for the body of a request
+READ_SECONDS: Final = 20.0  # seconds in which a client must read some of a response that fills its buffer
+SLICE_BYTES: Final = 2048  # bytes of a WebSocket that are parsed at once: 341 empty frames, about 3 ms
+MAX_FRAMES: Final = 64  # of a message
+CONTROL_BURST: Final = 64  # pings and pongs of a client at once
 CONTROL_RATE: Final = 16.0  # and in a second
-LINGER: Final = 2.0  # seconds for a client to read the close reason and to close
-BREACH, TOO_LARGE, BUSY = 1008, 1009, 1013  # close codes: policy violation, message too big, try again later
+CLOSE_SECONDS: Final = 2.0  # seconds for a client to read the close reason and to close
+POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = (
+    1008,
+    1009,
+    1013,
+)  # close codes: policy violation, message too big, try again later
 
-LATE: Final = b"the request did not arrive in time\n"
-FULL: Final = b"too many connections; try again later\n"
+TIMEOUT_TEXT: Final = b"the request did not arrive in time\n"
+BUSY_TEXT: Final = b"too many connections; try again later\n"
 
 
 class LimitedHTTP(H11Protocol):
     """HTTP/1.1 with a deadline for headers, bodies and readers, and a limit on connections."""
 
-    def __init__(self, *, intake: Intake, **rest: Any) -> None:
+    def __init__(self, *, intake: ConnectionLimiter, **rest: Any) -> None:
         super().__init__(**rest)
         self._intake = intake
         self._deadline: asyncio.TimerHandle | None = None
@@ -49,7 +52,7 @@ class LimitedHTTP(H11Protocol):
         if self._intake.admit(self):
             self._follow()
         else:
-            self._end(503, FULL)
+            self._end(503, BUSY_TEXT)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all deadlines."""
@@ -85,7 +88,7 @@ class LimitedHTTP(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand the connection over to the WebSocket protocol."""
         if self._intake.full:
-            self._end(503, FULL)
+            self._end(503, BUSY_TEXT)
             return
         self._leave()
         self._upgraded = True
@@ -101,7 +104,7 @@ class LimitedHTTP(H11Protocol):
         self._state = state
         if self._deadline:
             self._deadline.cancel()
-        seconds = {h11.IDLE: HEADER, h11.SEND_BODY: BODY}.get(state)
+        seconds = {h11.IDLE: HEADER_SECONDS, h11.SEND_BODY: BODY_SECONDS}.get(state)
         self._deadline = self.loop.call_later(seconds, self._late) if seconds else None
         if seconds is None:
             self._intake.requested(self)
@@ -109,7 +112,7 @@ class LimitedHTTP(H11Protocol):
     def _expect_end(self) -> None:
         """Limit the time in which the client must read the rest, since the connection stays open until then."""
         if self._ending is None and not self._upgraded:
-            self._ending = self.loop.call_later(TAKEN, self.transport.abort)
+            self._ending = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection without a further request, as uvicorn does, within the same time."""
@@ -118,13 +121,13 @@ class LimitedHTTP(H11Protocol):
 
     def _late(self) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._end(408, LATE)
+            self._end(408, TIMEOUT_TEXT)
         else:  # a response has begun before the request was complete
             self.transport.abort()
 
     def drop(self) -> None:
         """Make room for another connection."""
-        self._end(408, FULL)
+        self._end(408, BUSY_TEXT)
 
     def _end(self, status: int, text: bytes) -> None:
         """Send a status with a reason, and close; no response has begun."""
@@ -144,7 +147,7 @@ class LimitedHTTP(H11Protocol):
     def pause_writing(self) -> None:
         """Start the deadline of a client that does not read."""
         super().pause_writing()
-        self._unread = self.loop.call_later(TAKEN, self.transport.abort)
+        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stop the deadline: the client reads."""
@@ -156,14 +159,14 @@ class LimitedHTTP(H11Protocol):
 class LimitedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that is parsed in slices, with a limit on frames of a message and on pings and pongs."""
 
-    def __init__(self, *, intake: Intake, **rest: Any) -> None:
+    def __init__(self, *, intake: ConnectionLimiter, **rest: Any) -> None:
         super().__init__(**rest)
         self._intake = intake
         self._unparsed = bytearray()
         self._scheduled = self._refused = False
-        self._control = TokenBucket(CONTROL_RATE, CONTROL)
+        self._control = TokenBucket(CONTROL_RATE, CONTROL_BURST)
         self._unread: asyncio.TimerHandle | None = None  # deadline of a client that does not read
-        self.close_timeout = LINGER
+        self.close_timeout = CLOSE_SECONDS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count it against the limit on WebSockets."""
@@ -174,7 +177,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         """Parse a slice now and the rest in later turns of the event loop; reading is paused meanwhile."""
         if self._refused or self.transport.is_closing():
             return
-        if self._unparsed or self._scheduled or len(data) > SLICE:
+        if self._unparsed or self._scheduled or len(data) > SLICE_BYTES:
             self._unparsed += data
             self.transport.pause_reading()
             self._continue()
@@ -192,8 +195,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._scheduled = False
         if self._refused or self.transport.is_closing():
             return
-        data = bytes(self._unparsed[:SLICE])
-        del self._unparsed[:SLICE]
+        data = bytes(self._unparsed[:SLICE_BYTES])
+        del self._unparsed[:SLICE_BYTES]
         super().data_received(data)
         self._account()
         if self._unparsed:
@@ -237,7 +240,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         if self._unread:
             self._unread.cancel()
         if not self.disconnected:
-            self._unread = self.loop.call_later(TAKEN, self.transport.abort)
+            self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def _account(self) -> None:
         """Count the bytes of an incomplete message towards the budget of the server."""
@@ -254,8 +257,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         """Count a continuation frame; a message with too many is refused."""
-        if len(self.frames) >= FRAMES:
-            self._refuse(TOO_LARGE, f"a message may have at most {FRAMES} frames")
+        if len(self.frames) >= MAX_FRAMES:
+            self._refuse(MESSAGE_TOO_BIG, f"a message may have at most {MAX_FRAMES} frames")
         if not self._refused:
             super().handle_cont(event)
 
@@ -271,12 +274,12 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def _control_allowed(self) -> bool:
         if not self._control.take():
-            self._refuse(BREACH, f"more than {CONTROL_RATE:g} pings or pongs a second")
+            self._refuse(POLICY_VIOLATION, f"more than {CONTROL_RATE:g} pings or pongs a second")
         return not self._refused
 
     def drop(self) -> None:
         """Make room for the messages of others."""
-        self._refuse(BUSY, "too much unread input; send less at once, and try again later")
+        self._refuse(TRY_AGAIN_LATER, "too much unread input; send less at once, and try again later")
 
     def _refuse(self, code: int, reason: str) -> None:
         """Close with a reason. Further input is discarded, so that the client can read the reason."""
@@ -290,4 +293,4 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.resume_reading()
-        self.close_timer = self.loop.call_later(LINGER, self.transport.close)
+        self.close_timer = self.loop.call_later(CLOSE_SECONDS, self.transport.close)

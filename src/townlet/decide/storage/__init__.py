@@ -1,1 +1,18 @@
 """Durable storage of the decision service: write-ahead log, snapshots, versions, backup and verification."""
+
+from typing import Final, NamedTuple
+
+# Contents of a service folder.
+LOG: Final = "log"
+VERSIONS: Final = "versions"
+SNAPSHOTS: Final = "snapshots"
+TOKENS: Final = "tokens.json"
+
+
+class StorageNotice(NamedTuple):
+    """A problem with a stored file, found at startup: logged as a warning and raised as an alarm."""
+
+    name: str  # of the alarm
+    what: str
+    fix: str
+    grave: bool = True

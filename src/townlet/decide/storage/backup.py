@@ -12,13 +12,10 @@ import shutil
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from townlet.decide.recovery import LOG, VERSIONS
-from townlet.decide.service import TOKENS
-from townlet.decide.storage import control, serving_log, snapshots
-from townlet.decide.storage.control import Control, ControlFile
-from townlet.decide.storage.known_records import references
-from townlet.decide.storage.log_opening import DataLoss, missing
-from townlet.decide.storage.segments import content, end_of, listing
+from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, control, serving_log
+from townlet.decide.storage.control import ControlData, ControlFile, DataLossError, missing_records
+from townlet.decide.storage.segments import find_segment_end, list_segments, read_segment
+from townlet.decide.storage.serving_log import log_references
 from townlet.errors import Mark, TownletError
 from townlet.runs import checkpoint, disk
 
@@ -55,19 +52,19 @@ def backup(folder: Path, to: Path) -> BackupSummary:
 
 
 def _copy(folder: Path, fresh: Path) -> BackupSummary:
-    for name in (LOG, VERSIONS, snapshots.FOLDER):
+    for name in (LOG, VERSIONS, SNAPSHOTS):
         os.mkdir(fresh / name)
     known = _known(folder)
-    copied = _copy_checkpoints(folder, fresh, snapshots.FOLDER)
+    copied = _copy_checkpoints(folder, fresh, SNAPSHOTS)
     last, oldest = _copy_log(folder / LOG, fresh / LOG, known)
     for _ in range(ATTEMPTS):  # the version that serves may be replaced and removed in between
         serving, number, gate_only = _copy_serving(folder, fresh, last)
         versions = _copy_checkpoints(folder, fresh, VERSIONS, last)
         if serving is None or serving in versions:
             break
-    newest = max(references(fresh), default=None)
+    newest = max(log_references(fresh), default=None)
     if newest and newest.record > last:  # the original lacks records; a copy must not hide that
-        raise DataLoss(missing(last, newest.record, newest.source), folder)
+        raise DataLossError(missing_records(last, newest.record, newest.source), folder)
     control_file = ControlFile(fresh / LOG)
     control_file.create(known._replace(synced=last, oldest=oldest, serving=number, gate_only=gate_only))
     control_file.close()
@@ -78,8 +75,8 @@ def _copy(folder: Path, fresh: Path) -> BackupSummary:
 
 def _copy_serving(folder: Path, fresh: Path, last: int) -> tuple[int | None, int, bool]:
     """Copy the changes up to a record; returns the version that serves, the last number, and the kill switch."""
-    path, target = folder / VERSIONS / serving_log.FILE, fresh / VERSIONS / serving_log.FILE
-    record = serving_log.read_record(path)
+    path, target = folder / VERSIONS / serving_log.SERVING_LOG, fresh / VERSIONS / serving_log.SERVING_LOG
+    record = serving_log.read_serving_log(path)
     if record.damaged:
         disk.replace_file(
             target, disk.read_bounded(path, serving_log.MAX_BYTES)
@@ -88,14 +85,14 @@ def _copy_serving(folder: Path, fresh: Path, last: int) -> tuple[int | None, int
     kept = [change for change in record.changes if change.record <= last]
     if not kept:
         return None, 0, False
-    serving_log.write_record(target, kept)
+    serving_log.write_serving_log(target, kept)
     return kept[-1].serving, kept[-1].number, kept[-1].gate_only
 
 
-def _known(folder: Path) -> Control:
+def _known(folder: Path) -> ControlData:
     """The control data of the original; a service without them must be started or restored first."""
     for _ in range(ATTEMPTS):  # a running service may be writing one slot
-        slots = control.read_slots(folder / LOG / control.FILE)
+        slots = control.read_slots(folder / LOG / control.CONTROL_FILE)
         whole = [slot for slot in slots or () if slot is not None]
         if whole:
             return max(whole)[1]
@@ -125,17 +122,17 @@ def _copy_checkpoints(folder: Path, fresh: Path, name: str, last: int | None = N
     return copied
 
 
-def _copy_log(folder: Path, fresh: Path, known: Control) -> tuple[int, int]:
+def _copy_log(folder: Path, fresh: Path, known: ControlData) -> tuple[int, int]:
     """Copy the whole records of every segment; the numbers of the last and the first one."""
-    segments, last = listing(folder), 0
+    segments, last = list_segments(folder), 0
     for place, segment in enumerate(segments):
-        data, following = content(segment), segments[place + 1 : place + 2]
-        end = end_of(segment, data, following[0].first if following else None)
+        data, following = read_segment(segment), segments[place + 1 : place + 2]
+        end = find_segment_end(segment, data, following[0].first if following else None)
         if end.place:  # else its header is just being written
             _write(fresh / segment.path.name, data[: end.place])
         last = end.last
     if last < known.synced:
-        raise DataLoss(missing(last, known.synced, "its control data"), folder)
+        raise DataLossError(missing_records(last, known.synced, "its control data"), folder)
     return last, segments[0].first if segments else 1
 
 

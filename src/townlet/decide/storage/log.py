@@ -16,29 +16,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from townlet.decide.storage.control import Control
-from townlet.decide.storage.log_opening import Check, open_log
-from townlet.decide.storage.segments import RECORD, listing, read
+from townlet.decide.storage.control import ControlData, ReferenceCheck, open_log
+from townlet.decide.storage.segments import RECORD, list_segments
 from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
 
-__all__ = ["Log", "LogStopped", "read"]
-
-SEGMENT: Final = 64 << 20  # bytes, after which a new file begins
-WAITING: Final = 64 << 20  # bytes that may wait for the disk
-STUCK: Final = 3.0  # seconds in which the disk must have taken what it was given
-RETRY: Final = 1.0  # seconds between attempts while the disk fails
-CHECK_EVERY: Final = 1.0  # seconds between two checks of the lock
-CONTROL_EVERY: Final = 5.0  # seconds between two writes of the control data: each delays one commit by an fsync
-LOG: Final = logging.getLogger(__name__)
+SEGMENT_BYTES: Final = 64 << 20  # bytes, after which a new file begins
+MAX_PENDING_BYTES: Final = 64 << 20  # bytes that may wait for the disk
+STALL_SECONDS: Final = 3.0  # seconds in which the disk must have taken what it was given
+RETRY_SECONDS: Final = 1.0  # seconds between attempts while the disk fails
+LOCK_CHECK_SECONDS: Final = 1.0  # seconds between two checks of the lock
+CONTROL_SECONDS: Final = 5.0  # seconds between two writes of the control data: each delays one commit by an fsync
+LOGGER: Final = logging.getLogger(__name__)
 
 
 class LogStopped(TownletError):
     """Nothing can be appended now; the text says why."""
 
 
-class Log:
+class WriteAheadLog:
     """A folder of segments, open for writing. One process writes; `read` needs no leave.
 
     Records have numbers 1, 2, … in the order of the calls. While the disk fails `problem` says so and nothing more is
@@ -46,11 +43,12 @@ class Log:
     """
 
     def __init__(
-        self, folder: Path, segment_bytes: int = SEGMENT, waiting_bytes: int = WAITING, retry: float = RETRY,
-        *, accept_data_loss: bool = False, check: Check | None = None,
+        self, folder: Path, segment_bytes: int = SEGMENT_BYTES, max_pending_bytes: int = MAX_PENDING_BYTES,
+        retry: float = RETRY_SECONDS,
+        *, accept_data_loss: bool = False, check: ReferenceCheck | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
-        self._most, self._retry = waiting_bytes, retry
+        self._most, self._retry = max_pending_bytes, retry
         try:
             disk.make_folder(folder)
         except OSError as error:
@@ -64,7 +62,7 @@ class Log:
             raise
         self.log_id, self._control, self.known, self._tail, self.notices = opened
         for notice in self.notices:
-            LOG.warning("%s. %s", notice.what, notice.fix)
+            LOGGER.warning("%s. %s", notice.what, notice.fix)
         self.last = self.synced = self._tail.synced  # the last record that was taken, and that the disk has
         self.problem: str | None = None
         self.control_problem: str | None = None  # why the control data could not be written
@@ -102,7 +100,7 @@ class Log:
             return self.last
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch(self) -> Iterator[None]:
         """What is appended meanwhile goes to the disk in one piece, at the end: it is asked once for all of it."""
         with self._mutex:
             self._held += 1
@@ -121,11 +119,16 @@ class Log:
         self.problem = f"the disk is too slow: {self._size} bytes wait for it already; less traffic or a faster disk"
         raise LogStopped(self.problem)
 
-    def look(self) -> None:
+    def check_stall(self) -> None:
         """To be called now and then: a disk that does not come back is a problem like one that fails."""
         with self._mutex:
-            if self._waiting and self.problem is None and self._since and time.monotonic() - self._since > STUCK:
-                self.problem = f"the disk has not answered for {STUCK:g} s; look at it, or at what else uses it"
+            if (
+                self._waiting
+                and self.problem is None
+                and self._since
+                and time.monotonic() - self._since > STALL_SECONDS
+            ):
+                self.problem = f"the disk has not answered for {STALL_SECONDS:g} s; look at it, or at what else uses it"
 
     def subscribe(self, callback: Callable[[int], None]) -> None:
         """From now on tell `callback` what `synced` is, whenever it moved, in the thread that writes."""
@@ -140,7 +143,7 @@ class Log:
 
     def drop_before(self, number: int) -> None:
         """Remove the segments that end before this record; the oldest first, so that no gap can arise."""
-        segments = listing(self.folder)
+        segments = list_segments(self.folder)
         firsts = [segment.first for segment in segments if segment.first <= number]
         self._oldest = max([self._oldest, *firsts])
         self.write_control()  # first: otherwise segments would seem to be missing after a crash
@@ -173,7 +176,7 @@ class Log:
             lost, self._waiting = len(self._waiting), []
             raise LogStopped(f"{lost} records could not be written: {self.problem}")
 
-    def note_serving(self, number: int, gate_only: bool) -> None:
+    def set_serving(self, number: int, gate_only: bool) -> None:
         """Also store the state of the serving record in the control data."""
         self._serving = number, gate_only
         self.write_control()
@@ -185,7 +188,7 @@ class Log:
                 synced, (segment, size) = self.synced, self._segment
             try:
                 self._lock.check()
-                self._control.write(Control(self.log_id, synced, self._oldest, segment, size, *self._serving))
+                self._control.write(ControlData(self.log_id, synced, self._oldest, segment, size, *self._serving))
                 self.control_problem = None
             except OSError as error:
                 self.control_problem = str(disk.explained(error, f"cannot write the control data in {self.folder}"))
@@ -209,13 +212,13 @@ class Log:
 
         Commits in between cannot reach another folder, since they write to an open file of this one.
         """
-        due = time.monotonic() + CONTROL_EVERY
-        while not self._closed.wait(CHECK_EVERY):
+        due = time.monotonic() + CONTROL_SECONDS
+        while not self._closed.wait(LOCK_CHECK_SECONDS):
             self.check_lock()
             written = self._control.written
             if self.control_problem or written is None or (written.synced != self.synced and time.monotonic() >= due):
                 self.write_control()
-                due = time.monotonic() + CONTROL_EVERY
+                due = time.monotonic() + CONTROL_SECONDS
 
     def _run(self) -> None:
         while True:
@@ -260,9 +263,9 @@ class Log:
             try:
                 callback(self.synced)
             except Exception:
-                LOG.exception("a subscriber of the log failed")
+                LOGGER.exception("a subscriber of the log failed")
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> WriteAheadLog:
         return self
 
     def __exit__(

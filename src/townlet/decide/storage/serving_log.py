@@ -7,7 +7,7 @@ may have been on: only the gate decides until an operator switches again, which 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from zlib import crc32
@@ -16,21 +16,23 @@ from pydantic import ValidationError
 
 from townlet.config.model import Model
 from townlet.decide.estimate import Estimate
-from townlet.decide.storage.tail import timestamp
+from townlet.decide.storage import SNAPSHOTS, VERSIONS, StorageNotice
+from townlet.decide.storage.control import DataLossError, loss_notice, missing_records
+from townlet.decide.storage.segments import timestamp
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 
-FILE: Final = "serving.jsonl"
-REMEMBERED: Final = 1000  # changes; the file holds up to twice as many before it is written anew
-SHOWN: Final = 50  # changes that people are told of
+SERVING_LOG: Final = "serving.jsonl"
+KEPT_CHANGES: Final = 1000  # changes; the file holds up to twice as many before it is written anew
+SHOWN_CHANGES: Final = 50  # changes that people are told of
 MAX_BYTES: Final = 64 << 20
-Kind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only", "gate_and_network"]
+ChangeKind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only", "gate_and_network"]
 
 
-class Change(Model):
+class ServingChange(Model):
     """What was decided about serving, and what holds since then."""
 
-    kind: Kind
+    kind: ChangeKind
     version: int
     reason: str
     at: float  # seconds since 1970
@@ -47,31 +49,31 @@ class Change(Model):
     previous: str = ""  # CRC-32 of the line before; empty in the first line of the file
 
 
-class ServingRecord(NamedTuple):
+class ServingLogContents(NamedTuple):
     """The changes that a file holds, and why it cannot be trusted (empty if it can)."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ServingChange, ...]
     fault: str
     damaged: bool  # whether lines are damaged or missing: a fault may also have been recorded earlier
     lines: int
     check: str  # CRC-32 of the last line
 
 
-class Changes:
+class ServingLog:
     """The file of changes. A line is added and synced; now and then the whole is replaced by its last lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         for left in path.parent.glob(f".{path.name}.*"):  # of a crash while it was replaced
             left.unlink()
-        found = read_record(path)
+        found = read_serving_log(path)
         self.changes, self.fault, self._check = found.changes, found.fault, found.check
         self.number = self.changes[-1].number if self.changes else 0  # of the last change known from any source
         self._damaged = found.damaged  # a copy is kept before it is replaced
         self._lines = None if self._damaged or not path.exists() else found.lines  # None: the next change rewrites it
 
     @property
-    def last(self) -> Change | None:
+    def last(self) -> ServingChange | None:
         """What holds now."""
         return self.changes[-1] if self.changes else None
 
@@ -80,16 +82,16 @@ class Changes:
         self.fault, self.number = self.fault or fault, max(self.number, number)
         self._damaged, self._lines = self._path.exists(), None
 
-    def add(self, change: Change) -> Change:
+    def add(self, change: ServingChange) -> ServingChange:
         """One change more. When the disk fails it holds in memory, the error is raised, and the next one tries anew."""
         self.number += 1
         change = change.model_copy(update={"number": self.number, "previous": self._check if self._lines else ""})
-        self.changes, self.fault = (*self.changes, change)[-REMEMBERED:], change.fault
+        self.changes, self.fault = (*self.changes, change)[-KEPT_CHANGES:], change.fault
         lines, self._lines = self._lines, None
-        if lines is None or lines >= 2 * REMEMBERED:
+        if lines is None or lines >= 2 * KEPT_CHANGES:
             self._replace()
             return self.changes[-1]
-        line, self._check = _line(change)
+        line, self._check = _encode_line(change)
         try:
             with open(self._path, "ab") as file:
                 file.write(line)
@@ -106,10 +108,10 @@ class Changes:
             aside = self._path.with_name(f"serving-damaged-{timestamp()}.jsonl")
             disk.replace_file(aside, disk.read_bounded(self._path, MAX_BYTES))
             self._damaged = False
-        self.changes, self._check = write_record(self._path, self.changes)
+        self.changes, self._check = write_serving_log(self._path, self.changes)
         self._lines = len(self.changes)
 
-    def hold(self, change: Change) -> Change:
+    def hold(self, change: ServingChange) -> ServingChange:
         """One change more that is in force whatever the disk says: where that fails, the error tells both."""
         try:
             return self.add(change)
@@ -119,14 +121,14 @@ class Changes:
             raise TownletError(what, mistake.fix) from error
 
 
-def read_record(path: Path) -> ServingRecord:
+def read_serving_log(path: Path) -> ServingLogContents:
     """The last changes of a file, oldest first; damaged lines are left out and named."""
     if not path.exists():
-        return ServingRecord((), "", False, 0, "")
+        return ServingLogContents((), "", False, 0, "")
     *lines, rest = disk.read_bounded(path, MAX_BYTES).split(b"\n")
-    changes, faults, check = list[Change](), list[str](), ""
+    changes, faults, check = list[ServingChange](), list[str](), ""
     for number, line in enumerate(lines, 1):
-        change = _parsed(line)
+        change = _parse_line(line)
         if change is None:
             faults.append(f"line {number} of {path.name} is damaged")
         elif change.previous != check and not faults:
@@ -137,26 +139,26 @@ def read_record(path: Path) -> ServingRecord:
     if rest:
         faults.append(f"the last line of {path.name} ({len(lines) + 1}) is cut off")
     fault = faults[0] if faults else changes[-1].fault if changes else ""
-    return ServingRecord(tuple(changes[-REMEMBERED:]), fault, bool(faults), len(lines), check)
+    return ServingLogContents(tuple(changes[-KEPT_CHANGES:]), fault, bool(faults), len(lines), check)
 
 
-def write_record(path: Path, changes: Sequence[Change]) -> tuple[tuple[Change, ...], str]:
+def write_serving_log(path: Path, changes: Sequence[ServingChange]) -> tuple[tuple[ServingChange, ...], str]:
     """Replace the file with these changes; returns them with their links, and the CRC-32 of the last line."""
-    lines, linked, check = list[bytes](), list[Change](), ""
+    lines, linked, check = list[bytes](), list[ServingChange](), ""
     for change in changes:
         linked.append(change.model_copy(update={"previous": check}))
-        line, check = _line(linked[-1])
+        line, check = _encode_line(linked[-1])
         lines.append(line)
     disk.replace_file(path, b"".join(lines))
     return tuple(linked), check
 
 
-def listed(path: Path) -> tuple[Change, ...]:
+def read_changes(path: Path) -> tuple[ServingChange, ...]:
     """The last changes, oldest first."""
-    return read_record(path).changes
+    return read_serving_log(path).changes
 
 
-def told(changes: Sequence[Change], fault: str = "") -> dict[str, Any]:
+def serving_summary(changes: Sequence[ServingChange], fault: str = "") -> dict[str, Any]:
     """The state after these changes, and the last of them, as JSON; `fault`: why the record cannot be trusted."""
     last = changes[-1] if changes else None
     return {
@@ -166,32 +168,83 @@ def told(changes: Sequence[Change], fault: str = "") -> dict[str, Any]:
         "gate_only": bool(fault) or (last.gate_only if last else False),
         "fault": fault,
         "before": last.trail[-2] if last and len(last.trail) > 1 else None,
-        "history": [change.model_dump(mode="json", exclude={"trail", "previous"}) for change in changes[-SHOWN:]],
+        "history": [
+            change.model_dump(mode="json", exclude={"trail", "previous"}) for change in changes[-SHOWN_CHANGES:]
+        ],
     }
 
 
-def told_of(folder: Path) -> dict[str, Any]:
+def read_versions(folder: Path) -> dict[str, Any]:
     """The same and all versions, for a folder that somebody else may be writing to: it is only read."""
     if not folder.is_dir():
         raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
     whole, damaged = checkpoint.survey(folder)
     found = {str(checkpoint.order(path)[0]): str(error) for path, error in damaged.items()}
-    record = read_record(folder / FILE)
-    return told(record.changes, record.fault) | {"versions": [one.info for one in whole], "damaged": found}
+    record = read_serving_log(folder / SERVING_LOG)
+    return serving_summary(record.changes, record.fault) | {"versions": [one.info for one in whole], "damaged": found}
 
 
-def _line(change: Change) -> tuple[bytes, str]:
+def _encode_line(change: ServingChange) -> tuple[bytes, str]:
     """A change as a line of the file, and its checksum."""
     text = change.model_dump_json().encode()
     check = f"{crc32(text):08x}"
     return check.encode() + b" " + text + b"\n", check
 
 
-def _parsed(line: bytes) -> Change | None:
+def _parse_line(line: bytes) -> ServingChange | None:
     check, _, text = line.partition(b" ")
     if check != f"{crc32(text):08x}".encode():
         return None
     try:
-        return Change.model_validate_json(text)
+        return ServingChange.model_validate_json(text)
     except ValidationError:
         return None
+
+
+class LogReference(NamedTuple):
+    """A file that was written when the log had reached a record."""
+
+    record: int
+    source: str  # in words
+    path: Path
+
+
+def log_references(folder: Path) -> Iterator[LogReference]:
+    """Everything in the folder of a service that names a record of the log."""
+    for part in (SNAPSHOTS, VERSIONS):
+        whole, _ = checkpoint.survey(folder / part)
+        for found in whole:
+            if isinstance(record := found.info.get("record"), int):
+                yield LogReference(record, f"{part}/{found.name}", found.path)
+    path = folder / VERSIONS / SERVING_LOG
+    for change in read_changes(path):
+        yield LogReference(change.record, f"{VERSIONS}/{SERVING_LOG} (change {change.number})", path)
+
+
+def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[StorageNotice]:
+    """Refuse a log that ends before a record that other files refer to; or, if accepted, move these aside."""
+    beyond = [one for one in log_references(folder) if one.record > last]
+    if not beyond:
+        return []
+    newest = max(beyond)
+    what = missing_records(last, newest.record, newest.source)
+    if not accept_data_loss:
+        raise DataLossError(what, folder)
+    aside = folder / f"set-aside-{timestamp()}"
+    for path in {one.path for one in beyond}:
+        _move_aside(path, aside / path.relative_to(folder), last)
+    notice = loss_notice(what)
+    return [notice._replace(fix=f"{notice.fix} Later snapshots, versions and changes are in {aside.name}.")]
+
+
+def _move_aside(path: Path, target: Path, last: int) -> None:
+    """Move a snapshot or version; in the serving record, only remove the changes after record `last`."""
+    disk.make_folder(target.parent)
+    if path.name != SERVING_LOG:
+        os.rename(path, target)
+    else:
+        disk.replace_file(target, path.read_bytes())
+        if not (record := read_serving_log(path)).damaged:  # a damaged one stays as it is
+            write_serving_log(path, [change for change in record.changes if change.record <= last])
+    disk.sync_folder(target.parent)
+    disk.sync_folder(path.parent)

@@ -17,18 +17,17 @@ from townlet.decide.domain import Column, Domain, Row, Scene
 from townlet.decide.events import SCHEMA, Decided, Serving, decode, encode
 from townlet.decide.settings import DecideSettings, settings_of
 from townlet.decide.state import Experience, Ledger, Tally
-from townlet.decide.storage.notices import StorageNotice
+from townlet.decide.storage import StorageNotice
 from townlet.decide.territories import Answers, Territory
 from townlet.decide.trainer import Trainer
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
-FOLDER: Final = "milestones"  # in that of a service
-EVERY: Final = 20_000  # records between two of them
+SNAPSHOT_RECORDS: Final = 20_000  # records between two of them
 
 
-class Milestone(NamedTuple):
+class Snapshot(NamedTuple):
     """A moment that one can go on from."""
 
     record: int  # the last of the log that is in it
@@ -40,7 +39,7 @@ class Milestone(NamedTuple):
 
     def restore(self, ledger: Ledger, trainer: Trainer) -> None:
         """Bring both there."""
-        into(ledger, self.state["ledger"])
+        restore(ledger, self.state["ledger"])
         trainer.restore(self.state["trainer"])
 
 
@@ -50,7 +49,7 @@ def save(folder: Path, log_id: str, record: int, state: State) -> None:
     checkpoint.prune(folder)
 
 
-def newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Milestone | None:
+def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Snapshot | None:
     """The newest snapshot of this log that is whole and not beyond its last record, or None.
 
     A damaged one is skipped, since the log gives the same state, and added to `notices`.
@@ -63,11 +62,11 @@ def newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -
             notices.append(StorageNotice("snapshot", what, "The log gave the same state. Check the disk.", grave=False))
             continue
         if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:
-            return Milestone(int(info["record"]), state)
+            return Snapshot(int(info["record"]), state)
     return None
 
 
-class Taken(NamedTuple):
+class StateCopy(NamedTuple):
     """All that follows from the log so far. Territories and experiences never change, so that names of them do."""
 
     settings: DecideSettings
@@ -76,12 +75,12 @@ class Taken(NamedTuple):
     pending: list[Experience]
 
 
-def take(ledger: Ledger) -> Taken:
+def copy_state(ledger: Ledger) -> StateCopy:
     """A copy of what would change, quickly; whoever calls holds the service's lock."""
     tally = asdict(ledger.tally)
     small = {
-        "epochs": as_bytes(ledger.ids.state()),
-        "serving": as_bytes(ledger.serving),
+        "epochs": encode_json(ledger.ids.state()),
+        "serving": encode_json(ledger.serving),
         "gates": dict(ledger.gates),
         "reasons": tally.pop("reasons"),
         "tally": tally,
@@ -90,26 +89,29 @@ def take(ledger: Ledger) -> Taken:
         "buffer": ledger.buffer.state(),
         "held_out": ledger.held_out.state(),
     }
-    return Taken(ledger.settings, small, dict(ledger.territories), list(ledger.pending.values()))
+    return StateCopy(ledger.settings, small, dict(ledger.territories), list(ledger.pending.values()))
 
 
-def state_of(taken: Taken) -> State:
+def serialize(taken: StateCopy) -> State:
     """The same as it is kept."""
     places, waiting = taken.territories, taken.pending
     return {
         **taken.small,
-        "settings": as_bytes(taken.settings.model_dump(mode="json")),
+        "settings": encode_json(taken.settings.model_dump(mode="json")),
         "territories": {
-            "names": as_bytes(list(places)),
-            "last": _events(place.last for place in places.values()),
-            "known": _columns([place.known for place in places.values()]),
-            "earlier": _answers([place.earlier for place in places.values()]),
+            "names": encode_json(list(places)),
+            "last": _encode_decisions(place.last for place in places.values()),
+            "known": _stack_rows([place.known for place in places.values()]),
+            "earlier": _encode_answers([place.earlier for place in places.values()]),
         },
-        "pending": {"made": _events(one.made for one in waiting), "rows": _columns([one.row for one in waiting])},
+        "pending": {
+            "made": _encode_decisions(one.made for one in waiting),
+            "rows": _stack_rows([one.row for one in waiting]),
+        },
     }
 
 
-def into(ledger: Ledger, state: State) -> None:
+def restore(ledger: Ledger, state: State) -> None:
     """Let a new ledger go on where a state was taken."""
     ledger.follow(_settings(ledger.domain, state))
     ledger.ids.restore(json.loads(bytes(_numbers(state["epochs"]))))
@@ -122,13 +124,13 @@ def into(ledger: Ledger, state: State) -> None:
     ledger.buffer.restore(state["buffer"])
     ledger.held_out.restore(state["held_out"])
     places = state["territories"]
-    names, last = json.loads(bytes(_numbers(places["names"]))), _made(places["last"])
-    known = _rows(places["known"], len(names), ledger.domain.fresh())
-    earlier = _answered(places["earlier"])
+    names, last = json.loads(bytes(_numbers(places["names"]))), _decode_decisions(places["last"])
+    known = _split_rows(places["known"], len(names), ledger.domain.fresh())
+    earlier = _decode_answers(places["earlier"])
     for name, made, row, answers in zip(names, last, known, earlier, strict=True):
         ledger.territories.remember(name, Territory(row, made.time, made, answers))
-    waiting = _made(state["pending"]["made"])
-    rows = _rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
+    waiting = _decode_decisions(state["pending"]["made"])
+    rows = _split_rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
     ledger.pending = {one.number: Experience(row, one) for one, row in zip(waiting, rows, strict=True)}
 
 
@@ -136,21 +138,21 @@ def _settings(domain: Domain, state: State) -> DecideSettings:
     return settings_of(domain).model_validate_json(bytes(_numbers(state["settings"])))
 
 
-def as_bytes(value: Any) -> NDArray[np.uint8]:
+def encode_json(value: Any) -> NDArray[np.uint8]:
     """JSON as numbers: what may be long does not belong into a manifest."""
     return np.frombuffer(json.dumps(value, ensure_ascii=False).encode(), np.uint8)
 
 
-def _events(made: Iterable[Decided | None]) -> NDArray[np.uint8]:
+def _encode_decisions(made: Iterable[Decided | None]) -> NDArray[np.uint8]:
     return np.frombuffer(b"\n".join(encode(one) for one in made if one is not None), np.uint8)
 
 
-def _made(column: Any) -> list[Decided]:
+def _decode_decisions(column: Any) -> list[Decided]:
     found = [decode(line) for line in bytes(_numbers(column)).split(b"\n") if line]
     return [one for one in found if isinstance(one, Decided)]
 
 
-def _answers(earlier: list[Answers]) -> State:
+def _encode_answers(earlier: list[Answers]) -> State:
     """Of all territories one after the other, and how many are of each."""
     every = [answer for answers in earlier for answer in answers]
     return {
@@ -160,17 +162,17 @@ def _answers(earlier: list[Answers]) -> State:
     }
 
 
-def _answered(state: Any) -> list[Answers]:
+def _decode_answers(state: Any) -> list[Answers]:
     every = zip(_numbers(state["times"]).tolist(), bytes(_numbers(state["replies"])).split(b"\n"), strict=False)
     return [tuple(islice(every, count)) for count in _numbers(state["counts"]).tolist()]
 
 
-def _columns(rows: list[Row]) -> Scene:
+def _stack_rows(rows: list[Row]) -> Scene:
     stacked = Stacked(rows)
     return {name: stacked[name] for name in (rows[0] if rows else ())}
 
 
-def _rows(columns: Any, count: int, names: Iterable[str] | dict[str, Column]) -> list[Row]:
+def _split_rows(columns: Any, count: int, names: Iterable[str] | dict[str, Column]) -> list[Row]:
     if not count:
         return []
     arrays = {name: _numbers(columns[name]) for name in names}

@@ -5,24 +5,28 @@ Only reads, so it works beside a running service: whatever refers to the log is 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.decide.events import SCHEMA
-from townlet.decide.recovery import LOG, VERSIONS
-from townlet.decide.storage import control, serving_log, snapshots
-from townlet.decide.storage.control import Control
-from townlet.decide.storage.known_records import references
-from townlet.decide.storage.log_opening import OVERRIDE, missing
-from townlet.decide.storage.segments import LogDamage, content, end_of, listing
-from townlet.decide.storage.verify_events import LoggedFacts, check_events
-from townlet.decide.storage.versions import digest_of
+from townlet.decide.domains import DOMAINS
+from townlet.decide.events import SCHEMA, Begun, Decided, Event, Outcome, Published, Returned, Serving, Stepped, decode
+from townlet.decide.join import Counts
+from townlet.decide.settings import settings_of
+from townlet.decide.state import Ledger
+from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, control, serving_log
+from townlet.decide.storage.control import ACCEPT_DATA_LOSS, ControlData, missing_records
+from townlet.decide.storage.segments import LogDamage, find_segment_end, list_segments, read_records, read_segment
+from townlet.decide.storage.serving_log import log_references
+from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.restore import part
 from townlet.runs import checkpoint
 from townlet.runs.integrity_report import IntegrityReport
 
-ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # what was kept aside, by their names
+SET_ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # what was kept aside, by their names
 
 
 def verify(folder: Path) -> IntegrityReport:
@@ -30,26 +34,29 @@ def verify(folder: Path) -> IntegrityReport:
     if not (folder / LOG).is_dir():
         raise TownletError(f"{folder} has no decision log", "name the folder of a service")
     found = IntegrityReport(str(folder))
-    known = _control(folder, found)
-    referring = sorted(references(folder))
-    stored = {name: _checkpoints(folder, found, name) for name in (snapshots.FOLDER, VERSIONS)}
-    last, whole = _segments(folder, found, known)
-    logged = check_events(found.add, folder, last) if last else LoggedFacts()
-    _length(found, known, last, referring)
-    _snapshots(found, stored[snapshots.FOLDER], known, logged)
-    _versions(found, stored[VERSIONS], logged)
-    _serving(folder, found, known, logged, stored[VERSIONS])
-    for pattern in ASIDE:
+    known = _check_control_file(folder, found)
+    referring = sorted(log_references(folder))
+    stored = {name: _check_checkpoints(folder, found, name) for name in (SNAPSHOTS, VERSIONS)}
+    last, whole = _check_segments(folder, found, known)
+    logged = check_events(found.add, folder, last) if last else LogSummary()
+    _check_length(found, known, last, referring)
+    _check_snapshots(found, stored[SNAPSHOTS], known, logged)
+    _check_versions(found, stored[VERSIONS], logged)
+    _check_serving_log(folder, found, known, logged, stored[VERSIONS])
+    for pattern in SET_ASIDE:
         for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")]):
             found.note(str(path.relative_to(folder)), "kept aside earlier; never read back")
-    _usable(found, last, whole)
+    _add_usable(found, last, whole)
     return found
 
 
-def _control(folder: Path, found: IntegrityReport) -> Control | None:
+def _check_control_file(folder: Path, found: IntegrityReport) -> ControlData | None:
     """The control data of the log."""
-    slots = control.read_slots(folder / LOG / control.FILE)
-    name, newest = f"{LOG}/{control.FILE}", max((slot for slot in slots or () if slot is not None), default=None)
+    slots = control.read_slots(folder / LOG / control.CONTROL_FILE)
+    name, newest = (
+        f"{LOG}/{control.CONTROL_FILE}",
+        max((slot for slot in slots or () if slot is not None), default=None),
+    )
     if slots is None:
         found.add(name, "it is missing")
     elif newest is None:
@@ -61,13 +68,13 @@ def _control(folder: Path, found: IntegrityReport) -> Control | None:
     return newest[1] if newest else None
 
 
-def _segments(folder: Path, found: IntegrityReport, known: Control | None) -> tuple[int, bool]:
+def _check_segments(folder: Path, found: IntegrityReport, known: ControlData | None) -> tuple[int, bool]:
     """Check every byte of the log; returns the last record before any damage, and whether there is no damage."""
-    segments, log_id, last, whole = listing(folder / LOG), known.log_id if known else b"", 0, True
+    segments, log_id, last, whole = list_segments(folder / LOG), known.log_id if known else b"", 0, True
     for place, segment in enumerate(segments):
         name, following = f"{LOG}/{segment.path.name}", segments[place + 1 : place + 2]
         try:
-            end = end_of(segment, content(segment), following[0].first if following else None)
+            end = find_segment_end(segment, read_segment(segment), following[0].first if following else None)
         except LogDamage as damage:
             found.add(name, damage.mistakes[0].what)
             last, whole = (damage.last if whole else last), False
@@ -87,39 +94,39 @@ def _segments(folder: Path, found: IntegrityReport, known: Control | None) -> tu
     return last, whole
 
 
-def _checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[int, dict[str, Any]]:
+def _check_checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[int, dict[str, Any]]:
     """Check every byte of the snapshots or versions; returns the info of those that are whole, by number."""
     whole: dict[int, dict[str, Any]] = {}
     for path in checkpoint.listing(folder / name):
         try:
             state, info = checkpoint.read(path)
-            if name == VERSIONS and digest_of(part(state, "network", "version")) != info.get("digest"):
+            if name == VERSIONS and weights_digest(part(state, "network", "version")) != info.get("digest"):
                 found.add(f"{name}/{path.name}", "its weights do not match its digest")
                 continue
         except TownletError as error:
             if path.is_dir():  # otherwise the running service has just removed it
                 found.add(f"{name}/{path.name}", error.mistakes[0].what)
             continue
-        whole[checkpoint.order(path)[0]] = info | ({"state": state["ledger"]} if name == snapshots.FOLDER else {})
+        whole[checkpoint.order(path)[0]] = info | ({"state": state["ledger"]} if name == SNAPSHOTS else {})
     return whole
 
 
-def _length(found: IntegrityReport, known: Control | None, last: int, referring: list[Any]) -> None:
+def _check_length(found: IntegrityReport, known: ControlData | None, last: int, referring: list[Any]) -> None:
     """Nothing may refer to a record beyond the end of the log."""
-    short = [missing(last, known.synced, "its control data")] if known and known.synced > last else []
+    short = [missing_records(last, known.synced, "its control data")] if known and known.synced > last else []
     if referring and referring[-1].record > last:
-        short.append(missing(last, referring[-1].record, referring[-1].source))
+        short.append(missing_records(last, referring[-1].record, referring[-1].source))
     for what in short:
         found.add("length of the log", what)
     if not short:
         found.add("length of the log", text=f"nothing refers to a record after record {last}")
 
 
-def _snapshots(
-    found: IntegrityReport, stored: dict[int, dict[str, Any]], known: Control | None, logged: LoggedFacts
+def _check_snapshots(
+    found: IntegrityReport, stored: dict[int, dict[str, Any]], known: ControlData | None, logged: LogSummary
 ) -> None:
     for number, info in stored.items():
-        name, problem = f"{snapshots.FOLDER}/{checkpoint.name_at(number)}", ""
+        name, problem = f"{SNAPSHOTS}/{checkpoint.name_at(number)}", ""
         if known and info.get("log") != known.log_id.hex():
             problem = "it belongs to another log"
         elif info.get("schema") != SCHEMA:
@@ -134,7 +141,7 @@ def _differences(snapshot: dict[str, int], log: dict[str, int]) -> str:
     return ", ".join(odd)
 
 
-def _versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged: LoggedFacts) -> None:
+def _check_versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged: LogSummary) -> None:
     for number, info in stored.items():
         name = f"{VERSIONS}/{checkpoint.name_at(number)}"
         published = logged.published.get(number)
@@ -148,11 +155,18 @@ def _versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged:
             found.add(name, text=f"step {info['step']}")
 
 
-def _serving(
-    folder: Path, found: IntegrityReport, known: Control | None, logged: LoggedFacts, stored: dict[int, dict[str, Any]]
+def _check_serving_log(
+    folder: Path,
+    found: IntegrityReport,
+    known: ControlData | None,
+    logged: LogSummary,
+    stored: dict[int, dict[str, Any]],
 ) -> None:
     """The serving record, read last: on a running service it is never behind the log."""
-    name, record = f"{VERSIONS}/{serving_log.FILE}", serving_log.read_record(folder / VERSIONS / serving_log.FILE)
+    name, record = (
+        f"{VERSIONS}/{serving_log.SERVING_LOG}",
+        serving_log.read_serving_log(folder / VERSIONS / serving_log.SERVING_LOG),
+    )
     problems = [record.fault] if record.fault else []
     last = record.changes[-1] if record.changes else None
     sources = [("the control data", known.serving, known.gate_only)] if known else []
@@ -164,14 +178,14 @@ def _serving(
             problems.append(f"change {number} is missing, but known to {source}")
         elif by_number.get(number, gate_only) != gate_only:
             problems.append(f"the kill switch at change {number} differs from {source}")
-    if last and last.serving is not None and not problems and not _kept(folder, last.serving, stored):
+    if last and last.serving is not None and not problems and not _is_readable(folder, last.serving, stored):
         problems.append(f"version {last.serving} serves, but is missing or damaged")
     serves = "nothing serves yet" if last is None or last.serving is None else f"version {last.serving} serves"
     state = f"{serves}{', only the gate decides' if last and last.gate_only else ''}"
     found.add(name, "; ".join(problems), f"{record.lines} changes; {state}")
 
 
-def _kept(folder: Path, version: int, stored: dict[int, dict[str, Any]]) -> bool:
+def _is_readable(folder: Path, version: int, stored: dict[int, dict[str, Any]]) -> bool:
     """Whether a version is whole; a running service may have published it after the others were read."""
     if version in stored or any(number > version for number in stored):
         return version in stored
@@ -182,7 +196,7 @@ def _kept(folder: Path, version: int, stored: dict[int, dict[str, Any]]) -> bool
     return True
 
 
-def _usable(found: IntegrityReport, last: int, whole: bool) -> None:
+def _add_usable(found: IntegrityReport, last: int, whole: bool) -> None:
     """Add what can still be used."""
     damaged = {part.name.split("/")[0] for part in found.items if part.state == "damaged"}
     if not damaged:
@@ -190,10 +204,116 @@ def _usable(found: IntegrityReport, last: int, whole: bool) -> None:
         return
     if not whole or "length of the log" in damaged:
         found.usable.append(f"Records up to {last} of the log are whole. Restore a backup, if there is one.")
-        found.usable.append(f"`townlet decide serve {OVERRIDE}` continues after them and moves the rest to a folder.")
+        found.usable.append(
+            f"`townlet decide serve {ACCEPT_DATA_LOSS}` continues after them and moves the rest to a folder."
+        )
     else:
         found.usable.append("The log is whole: all decisions and outcomes can be used.")
-    if snapshots.FOLDER in damaged:
+    if SNAPSHOTS in damaged:
         found.usable.append("A damaged snapshot is not used: a start reads the log instead, which takes longer.")
     if VERSIONS in damaged:
         found.usable.append("A damaged version never serves. A damaged serving record leaves decisions to the gate.")
+
+
+MAX_VIOLATIONS: Final = 5  # violations that are listed
+COMPARED_COUNTS: Final = (
+    "decisions",
+    "joined",
+    "expired",
+    "waited",
+    "failed",
+)  # what a snapshot must count like the log
+
+
+@dataclass
+class LogSummary:
+    """What the log says about other files."""
+
+    published: dict[int, str] = field(default_factory=dict)  # digests of versions
+    serving: Serving | None = None  # the last change of what serves
+    counts: dict[int, dict[str, int]] = field(default_factory=dict)  # of decisions, at the records of snapshots
+    complete: bool = False  # whether the log was read from its first record on
+
+
+def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) -> LogSummary:
+    """Apply all events up to record `last`, and check what each refers to."""
+    facts, broken, checker = LogSummary(), list[str](), EventChecker()
+    wanted = {checkpoint.order(path)[0] for path in checkpoint.listing(folder / SNAPSHOTS)}
+    record = 0
+    try:
+        for record, payload in read_records(folder / LOG):
+            if record > last:
+                break
+            if not facts.complete and record > 1 and checker.ledger is None:
+                add("events of the log", "", "its beginning was dropped, so they cannot be checked")
+                return facts
+            facts.complete = True
+            broken += [f"record {record}: {what}" for what in checker.check(decode(payload))]
+            if record in wanted:
+                facts.counts[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
+            if len(broken) >= MAX_VIOLATIONS:
+                break
+    except (TownletError, ValueError, KeyError, TypeError, AttributeError) as error:
+        broken.append(f"record {record}: {error}")
+    facts.published, facts.serving = checker.published, checker.serving
+    counts = checker.counts
+    told = (
+        f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired + {counts.pending} pending"
+    )
+    add("events of the log", "; ".join(broken), f"{told} + {counts.not_executed} not executed")
+    return facts
+
+
+class EventChecker:
+    """Applies events to a state of its own, and compares each with what came before."""
+
+    def __init__(self) -> None:
+        self.ledger: Ledger | None = None  # until the first event
+        self.published: dict[int, str] = {}
+        self.serving: Serving | None = None
+        self._step = 0
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of decisions by state."""
+        return self.ledger.join.counts if self.ledger else Counts()
+
+    def check(self, event: Event) -> list[str]:
+        """Apply an event; returns the rules that it violates."""
+        if self.ledger is None:
+            if not isinstance(event, Begun):
+                return ["the log does not begin with a start of the service"]
+            domain = DOMAINS[event.settings["domain"]]
+            self.ledger = Ledger(domain, settings_of(domain).model_validate_json(json.dumps(event.settings)))
+        broken = self._references(event, self.ledger)
+        self.ledger.apply(event)
+        counts = self.ledger.join.counts
+        if not counts.balanced:
+            broken.append("the decisions do not add up")
+        if isinstance(event, Decided) and counts.decisions != event.number:
+            broken.append(f"decision {event.number} comes after {counts.decisions - 1} decisions")
+        return broken
+
+    def _references(self, event: Event, ledger: Ledger) -> list[str]:
+        match event:
+            case Decided(version=version, gate=gate, reply=reply):
+                wrong = [] if version in self.published or not version else [f"version {version} was never published"]
+                wrong += [] if gate in ledger.gates else ["its gate settings are not those of any start"]
+                id = str(reply.get("decisionId"))
+                known = ledger.ids.number(id, event.number) == event.number
+                return wrong if known else [*wrong, f"its id {id[:40]} is not one of this log"]
+            case Outcome(number=number) if not ledger.join.is_pending(number):
+                return [f"an outcome of decision {number}, which was not pending"]
+            case Published(version=version, digest=digest):
+                self.published[version] = digest
+            case Returned(version=version) if version not in self.published and self.published:
+                return [f"a rollback to version {version}, which was never published"]
+            case Serving(version=version):
+                self.serving = event
+                if version and version not in self.published and self.published:
+                    return [f"version {version} serves, but was never published"]
+            case Stepped(step=step):
+                if step < self._step:
+                    return [f"step {step} comes after step {self._step}"]
+                self._step = step
+        return []

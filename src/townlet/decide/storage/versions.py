@@ -22,19 +22,19 @@ from torch import Tensor, nn
 
 from townlet.agents.agent import no_interrupt
 from townlet.decide.estimate import Estimate
-from townlet.decide.storage.serving_log import FILE, Change, Changes, Kind, told
+from townlet.decide.storage.serving_log import SERVING_LOG, ChangeKind, ServingChange, ServingLog, serving_summary
 from townlet.errors import Mark, TownletError, did_you_mean
 from townlet.interfaces.restore import part
 from townlet.interfaces.state import State
 from townlet.nets.optimizers import restore_weights, weights
 from townlet.runs import checkpoint, disk
 
-LONGEST: Final = 500  # letters of a reason
-TRAIL: Final = 100  # versions that one can go back through, where they are kept
+MAX_REASON: Final = 500  # letters of a reason
+MAX_TRAIL: Final = 100  # versions that one can go back through, where they are kept
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class NetworkVersion:
     """A version that nobody changes any more: its network is in eval mode and without gradients."""
 
     version: int  # 1, 2, …
@@ -49,7 +49,7 @@ class Snapshot:
         return all(bool(weight.isfinite().all()) for weight in weights(self.network).values())
 
 
-def digest_of(state: Mapping[str, Tensor]) -> str:
+def weights_digest(state: Mapping[str, Tensor]) -> str:
     """sha256 of weights: names, types, shapes and bytes, in the order of the names."""
     found = sha256()
     for name in sorted(state):
@@ -60,7 +60,7 @@ def digest_of(state: Mapping[str, Tensor]) -> str:
     return found.hexdigest()
 
 
-class Versions:
+class VersionStore:
     """All versions in a folder, for the one who writes there.
 
     `serving` is replaced as a whole by one assignment. A reader takes it once and then uses nothing but what it took:
@@ -75,23 +75,25 @@ class Versions:
         self._log_id = log_id  # of the log that versions must belong to; empty: of any log
         self._empty = make()  # to be copied: first weights, which nobody needs here, take long to draw
         self.lock = threading.RLock()  # for those who change something; readers need none
-        self._known: dict[int, Snapshot] = {}  # at hand: what serves, what served before, the newest
+        self._known: dict[int, NetworkVersion] = {}  # at hand: what serves, what served before, the newest
         self._facts: dict[int, dict[str, Any]] = {}  # what the manifests of whole versions say; replaced, never changed
         self.damaged: dict[int, TownletError] = {}  # versions that were found to be so; replaced, never changed
-        self.serving: Snapshot | None = None  # None until one was promoted
+        self.serving: NetworkVersion | None = None  # None until one was promoted
         self._record = record  # the last record of the log that is on the disk
-        self.changed: Callable[[Change], object] = lambda change: None  # called with every change of what serves
+        self.on_change: Callable[[ServingChange], object] = lambda change: (
+            None
+        )  # called with every change of what serves
         try:
             disk.make_folder(folder)
             checkpoint.tidy(folder)
         except OSError as error:
             raise disk.explained(error, f"cannot open the versions in {folder}") from error
-        self._notes = Changes(folder / FILE)
+        self._notes = ServingLog(folder / SERVING_LOG)
         self._newest = max((0, *self._numbers(), *(change.version for change in self._notes.changes)))
         self._reopen()
 
     @property
-    def history(self) -> tuple[Change, ...]:
+    def history(self) -> tuple[ServingChange, ...]:
         """The last changes, oldest first."""
         return self._notes.changes
 
@@ -120,17 +122,19 @@ class Versions:
         """The number of the last change of what serves."""
         return self._notes.number
 
-    def compare(self, source: str, number: int, gate_only: bool) -> None:
+    def cross_check(self, source: str, number: int, gate_only: bool) -> None:
         """Distrust the serving record if it lacks a change that another source knows, or contradicts it."""
         found = {change.number: change.gate_only for change in self._notes.changes}
         if number > self._notes.number:
-            missing = f"{FILE} ends with change {self._notes.number}, but {source} refers to change {number}"
+            missing = f"{SERVING_LOG} ends with change {self._notes.number}, but {source} refers to change {number}"
             self._notes.distrust(missing, number)
         elif number in found and found[number] != gate_only:
-            self._notes.distrust(f"{FILE} and {source} disagree about the kill switch at change {number}", number)
+            self._notes.distrust(
+                f"{SERVING_LOG} and {source} disagree about the kill switch at change {number}", number
+            )
 
     @property
-    def before(self) -> Snapshot | None:
+    def previous(self) -> NetworkVersion | None:
         """The version that served before this one, where it is still kept."""
         last = self._notes.last
         found = last.trail[-2] if last and len(last.trail) > 1 else None
@@ -145,16 +149,21 @@ class Versions:
         serving = self.serving
         versions = {"versions": [facts for _, facts in sorted(self._facts.items())]}
         damaged = {"damaged": {str(version): str(error) for version, error in sorted(self.damaged.items())}}
-        return told(self.history, self.fault) | versions | damaged | {"serving": serving.version if serving else None}
+        return (
+            serving_summary(self.history, self.fault)
+            | versions
+            | damaged
+            | {"serving": serving.version if serving else None}
+        )
 
-    def listing(self) -> list[int]:
+    def list_versions(self) -> list[int]:
         """The versions that are kept and not known to be damaged, oldest first."""
         return [version for version in self._numbers() if version not in self.damaged]
 
     def publish(
         self, step: int, network_state: Mapping[str, Tensor], trainer_state: State, info: Mapping[str, Any],
         parent: int | None = None, rest: Callable[[], object] = no_interrupt,
-    ) -> Snapshot:  # fmt: skip
+    ) -> NetworkVersion:  # fmt: skip
         """Keep weights as the next version, with what the trainer needs to go on; it does not serve yet.
 
         `info` says more of it (hash of the config, number in the log). `parent` is the version before where none is
@@ -165,13 +174,13 @@ class Versions:
             version, network = max([self._newest, *self._numbers()]) + 1, self._network(network_state)
             rest()
             origin = parent if parent is not None else self._newest or None
-            own, digest = weights(network), digest_of(weights(network))
+            own, digest = weights(network), weights_digest(weights(network))
             facts = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
             state = {"network": own, "trainer": trainer_state}
             rest()
             written = checkpoint.write(self.folder, checkpoint.name_at(version), state, {**info, **facts})
             self._newest, self._facts = version, {**self._facts, version: written.info}
-            snapshot = self._known[version] = Snapshot(version, step, digest, network, origin)
+            snapshot = self._known[version] = NetworkVersion(version, step, digest, network, origin)
             rest()
             self._prune()
             return snapshot
@@ -180,12 +189,12 @@ class Versions:
         """The weights, the trainer's state and the info of a version, after every byte was checked."""
         path = self.folder / checkpoint.name_at(version)
         if not path.is_dir():
-            known = [str(number) for number in self.listing()]
+            known = [str(number) for number in self.list_versions()]
             raise TownletError(f"there is no version {version}", did_you_mean(str(version), known), Mark(str(path)))
         state, info = checkpoint.read(path)
         self._require_own(version, info)
         network, trainer = part(state, "network", "version"), part(state, "trainer", "version")
-        if digest_of(network) != info.get("digest"):
+        if weights_digest(network) != info.get("digest"):
             what = f"the weights of version {version} are not those that were published"
             raise TownletError(what, "use another version", Mark(str(path)))
         return network, trainer, info
@@ -198,7 +207,7 @@ class Versions:
         if self._log_id and info.get("log", self._log_id) != self._log_id:
             raise TownletError(f"version {version} belongs to another service", "restore it from a backup", where)
 
-    def promote(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
+    def promote(self, version: int, reason: str, estimate: Estimate | None = None) -> ServingChange:
         """Let a version serve. While another is pinned this is only noted."""
         with self.lock:
             snapshot, before = self._snapshot(version), self._notes.changes
@@ -211,7 +220,7 @@ class Versions:
             self._serve(snapshot, change)
             return self._tell(change)
 
-    def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> Change:
+    def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> ServingChange:
         """Let a version serve that served before, the last one or `to`. While one is pinned this is only noted."""
         with self.lock:
             snapshot = next(self._sound(self._trail()[-2::-1]), None) if to is None else self._snapshot(to)
@@ -222,7 +231,7 @@ class Versions:
             self._serve(snapshot, change)  # first: what is bad must go even where the disk is full
             return self._hold(change)
 
-    def pin(self, version: int, reason: str = "pinned by hand") -> Change:
+    def pin(self, version: int, reason: str = "pinned by hand") -> ServingChange:
         """Let a version serve until `unpin`, whatever is promoted or rolled back."""
         with self.lock:
             snapshot = self._snapshot(version)
@@ -230,28 +239,28 @@ class Versions:
             self._serve(snapshot, change)
             return self._hold(change)
 
-    def unpin(self, reason: str = "unpinned by hand") -> Change | None:
+    def unpin(self, reason: str = "unpinned by hand") -> ServingChange | None:
         """Go on: the same version serves until the next promotion. None where nothing was pinned."""
         with self.lock:
             if self.pinned is None:
                 return None
             return self._hold(self._changed("unpin", self.pinned, reason))
 
-    def switch(self, gate_only: bool, reason: str) -> Change | None:
+    def set_gate_only(self, gate_only: bool, reason: str) -> ServingChange | None:
         """Let the gate decide alone, or not any more; None where that is so already."""
         with self.lock:
             if gate_only == self.gate_only and not self.fault:
                 return None
-            kind: Kind = "gate_only" if gate_only else "gate_and_network"
+            kind: ChangeKind = "gate_only" if gate_only else "gate_and_network"
             serving = self.serving.version if self.serving else 0
             return self._hold(self._changed(kind, serving, reason, held=self.pinned, gate_only=gate_only))
 
-    def note(self, version: int, reason: str, estimate: Estimate | None = None) -> Change:
+    def note(self, version: int, reason: str, estimate: Estimate | None = None) -> ServingChange:
         """Keep what was said of a version that does not serve: that it was held or refused."""
         with self.lock:
             return self._notes.add(self._changed("note", version, reason, estimate, self.pinned, noted=True))
 
-    def _hold(self, change: Change) -> Change:
+    def _hold(self, change: ServingChange) -> ServingChange:
         """Store a change that has taken effect; if that fails, the log and its control data may still have it."""
         try:
             change = self._notes.hold(change)
@@ -260,28 +269,28 @@ class Versions:
             raise
         return self._tell(change)
 
-    def _tell(self, change: Change) -> Change:
+    def _tell(self, change: ServingChange) -> ServingChange:
         if change.served:
-            self.changed(change)
+            self.on_change(change)
         return change
 
-    def _serve(self, snapshot: Snapshot, change: Change) -> None:
+    def _serve(self, snapshot: NetworkVersion, change: ServingChange) -> None:
         if change.served:
             self.serving = snapshot
         self._prune()
 
     def _changed(
-        self, kind: Kind, version: int, reason: str, estimate: Estimate | None = None, held: int | None = None,
+        self, kind: ChangeKind, version: int, reason: str, estimate: Estimate | None = None, held: int | None = None,
         *, noted: bool = False, gate_only: bool | None = None,
-    ) -> Change:  # fmt: skip
+    ) -> ServingChange:  # fmt: skip
         """What holds after a change, with `held` pinned; nothing is done yet."""
         trail = self._trail()
         if kind == "roll_back" and not noted:
             trail = trail[: trail.index(version) + 1] if version in trail else (version,)
         elif not noted and gate_only is None:
-            trail = (*(one for one in trail if one != version), version)[-TRAIL:]
-        return Change(
-            kind=kind, version=version, reason=reason[:LONGEST], at=float(self._clock()), served=not noted,
+            trail = (*(one for one in trail if one != version), version)[-MAX_TRAIL:]
+        return ServingChange(
+            kind=kind, version=version, reason=reason[:MAX_REASON], at=float(self._clock()), served=not noted,
             estimate=estimate, serving=trail[-1] if trail else None, pinned=held, trail=trail,
             gate_only=self.gate_only if gate_only is None else gate_only,
             instead_of=self.instead_of if held is not None and kind != "pin" else None,
@@ -303,12 +312,12 @@ class Versions:
         last = self._notes.last
         if last is None or last.serving is None:
             return
-        older = [version for version in reversed(self.listing()) if version < last.serving]
+        older = [version for version in reversed(self.list_versions()) if version < last.serving]
         self.serving = next(self._sound(dict.fromkeys([*reversed(last.trail), *older])), None)
         if self.serving is not None and self.serving.version != last.serving:
             self._replace(last, self.serving.version)
 
-    def _replace(self, last: Change, version: int) -> None:
+    def _replace(self, last: ServingChange, version: int) -> None:
         """Another version serves after a start; where one was pinned this one is held, as somebody wanted no change."""
         why = str(self.damaged.get(last.serving or 0, f"version {last.serving} is not there"))
         held = None if last.pinned is None else version
@@ -318,7 +327,7 @@ class Versions:
         with suppress(TownletError):  # on a full disk one can still decide
             self._notes.add(change.model_copy(update={"instead_of": wanted}))
 
-    def _sound(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[Snapshot]:
+    def _sound(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[NetworkVersion]:
         """Those of these versions that are there and whole; one of another network is the user's mistake."""
         for version in versions:
             if version in self._known:
@@ -332,13 +341,15 @@ class Versions:
             else:
                 yield self._loaded(version, *found)
 
-    def _snapshot(self, version: int) -> Snapshot:
+    def _snapshot(self, version: int) -> NetworkVersion:
         return self._known[version] if version in self._known else self._loaded(version, *self.open(version))
 
-    def _loaded(self, version: int, state: Mapping[str, Tensor], trainer: State, info: Mapping[str, Any]) -> Snapshot:
+    def _loaded(
+        self, version: int, state: Mapping[str, Tensor], trainer: State, info: Mapping[str, Any]
+    ) -> NetworkVersion:
         del trainer
         network = self._network(state)
-        self._known[version] = Snapshot(version, int(info["step"]), info["digest"], network, info["parent"])
+        self._known[version] = NetworkVersion(version, int(info["step"]), info["digest"], network, info["parent"])
         return self._known[version]
 
     def _network(self, state: Mapping[str, Tensor]) -> nn.Module:
@@ -357,7 +368,7 @@ class Versions:
         if self.serving:
             needed.add(self.serving.version)
         self._known = {version: one for version, one in self._known.items() if version in needed}
-        leaving = [version for version in self.listing()[: -self._keep] if version not in needed]
+        leaving = [version for version in self.list_versions()[: -self._keep] if version not in needed]
         self._facts = {version: facts for version, facts in self._facts.items() if version not in leaving}
         with suppress(TownletError):  # what stays now goes next time; the next publication reports a failing disk
             checkpoint.remove(self.folder, [checkpoint.name_at(version) for version in leaving])

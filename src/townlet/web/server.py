@@ -15,15 +15,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from townlet.errors import TownletError
-from townlet.web.descriptors import raise_limit
-from townlet.web.guard import COOKIE, EVERYWHERE, Guard, is_local, machine_names, own_hosts
-from townlet.web.intake import Intake
+from townlet.web.guard import COOKIE, WILDCARD_HOSTS, Guard, allowed_hosts, is_loopback, machine_names
+from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
-from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, readers_and_operators
+from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access
 
-ACCEPTS: Final = 64  # connections that are accepted in one turn of the event loop
-PORTS: Final = 20  # that are tried from the wished one on
-LARGEST: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
+ACCEPTS_PER_ITERATION: Final = 64  # connections that are accepted in one turn of the event loop
+PORTS_TRIED: Final = 20  # that are tried from the wished one on
+MAX_MESSAGE_BYTES: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
 
 
 class Server:
@@ -36,24 +35,24 @@ class Server:
         tokens: Tokens | None,
         names: Iterable[str] = (),
         origins: Iterable[str] = (),
-        programs: bool = False,
-        access: Access = readers_and_operators,
+        allow_no_origin: bool = False,
+        access: Access = default_access,
     ) -> None:
-        if tokens is None and not is_local(host):
+        if tokens is None and not is_loopback(host):
             what = f"without a token everyone who reaches {host} could operate this server"
             raise TownletError(what, "leave out --no-token, or leave out --host")
-        self.descriptors = raise_limit()
-        self._socket = _bound(host, port, self.descriptors.backlog)
+        self.descriptors = raise_descriptor_limit()
+        self._socket = _bind(host, port, self.descriptors.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self.tokens, self._access, self._codes = tokens, access, OneTimeCodes()
         self._names, self._stopped = names, False
-        self._origins, self._programs = origins, programs
+        self._origins, self._allow_no_origin = origins, allow_no_origin
         self._server: uvicorn.Server | None = None
 
     @property
     def address(self) -> str:
         """Host and port as a client writes them."""
-        name = self.host if self.host not in EVERYWHERE else machine_names()[-1]
+        name = self.host if self.host not in WILDCARD_HOSTS else machine_names()[-1]
         return f"[{name}]:{self.port}" if ":" in name else f"{name}:{self.port}"
 
     def link(self, role: str = OPERATOR) -> str:
@@ -67,22 +66,23 @@ class Server:
 
     async def serve(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
         """Until somebody asks to stop, or `over` says so."""
-        hosts = own_hosts(self.host, self.port, self._names)
+        hosts = allowed_hosts(self.host, self.port, self._names)
         guarded = Guard(
             app, hosts, self.tokens, self._access, f"{COOKIE}_{self.port}", self._codes,
-            origins=self._origins, programs=self._programs,
+            origins=self._origins, allow_no_origin=self._allow_no_origin,
         )  # fmt: skip
-        intake = Intake(self.descriptors.requests, self.descriptors.sockets)
+        intake = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
         http: Any = partial(LimitedHTTP, intake=intake)  # uvicorn makes one for each connection
         websocket: Any = partial(LimitedWebSocket, intake=intake)
         config = uvicorn.Config(
             guarded, http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning", access_log=False,
-            server_header=False, ws_max_size=LARGEST, ws_per_message_deflate=False, timeout_graceful_shutdown=2,
+            server_header=False, ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
+            timeout_graceful_shutdown=2,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         watch = asyncio.create_task(self._watch(over))
         # uvloop accepts one connection for each listening descriptor in a turn: in a flood the queue would fill up.
-        accepts = min(ACCEPTS, self.descriptors.backlog // 2)
+        accepts = min(ACCEPTS_PER_ITERATION, self.descriptors.backlog // 2)
         listening = [self._socket, *(self._socket.dup() for _ in range(accepts - 1))]
         await self._server.serve(sockets=listening)
         watch.cancel()
@@ -115,10 +115,10 @@ class Server:
         self._socket.close()
 
 
-def _bound(host: str, port: int, backlog: int) -> socket.socket:
+def _bind(host: str, port: int, backlog: int) -> socket.socket:
     """A socket at this port, or at one of the next where it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for wanted in range(port, port + (PORTS if port else 1)):
+    for wanted in range(port, port + (PORTS_TRIED if port else 1)):
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
