@@ -75,6 +75,6 @@ def test_the_docs_name_every_package_of_an_extra_that_is_not_permissive(extra: s
     assert {name for name, found in needed.items() if not permissive(found)} <= listed
 
 
-@pytest.mark.parametrize("file", ["README.md", "docs/gym.md", "pyproject.toml", "src/townlet/cli/doctor.py"])
+@pytest.mark.parametrize("file", ["docs/install.md", "docs/gym.md", "pyproject.toml", "src/townlet/cli/doctor.py"])
 def test_the_licence_of_ale_py_is_stated_where_it_is_offered(file: str) -> None:
     assert re.search(r"ale-py[^\n]*GPL-2\.0-only", (ROOT / file).read_text(encoding="utf-8"))
