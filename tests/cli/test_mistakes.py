@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.program import Program
-from townlet.cli.opening import command
+from townlet.cli.options import run_command
 from townlet.runs.folder import Run
 
 FILES = {
@@ -94,6 +94,6 @@ def test_commands_to_copy_work_where_the_program_is_not_on_the_path(
     run = Run.open("town-ppo", runs)
     monkeypatch.setattr("sys.argv", [".venv/bin/townlet", "train"])
     monkeypatch.setenv("PATH", "")
-    assert command("play", run).startswith(f".venv/bin/townlet play {run.name}")
+    assert run_command("play", run).startswith(f".venv/bin/townlet play {run.name}")
     monkeypatch.setattr("sys.argv", ["-m", "train"])
-    assert command("play", run).startswith(f"townlet play {run.name}")
+    assert run_command("play", run).startswith(f"townlet play {run.name}")

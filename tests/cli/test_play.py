@@ -13,9 +13,8 @@ from rich.console import Console
 
 from cli.program import Program
 from cli.terminal import at_a_terminal
-from townlet.cli.keyboard import Keyboard, keys_of
-from townlet.cli.stage import Seat, stage
-from townlet.cli.town_keys import choose, legend
+from townlet.cli.play_screen import Keyboard, PlayerView, parse_keys, render_players
+from townlet.cli.play_targets import town_action, town_legend
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import make_player
@@ -89,7 +88,7 @@ def test_a_wrong_world_is_the_users_mistake(townlet: Program) -> None:
     ],
 )
 def test_keys_are_told_apart(sent: str, keys: list[str]) -> None:
-    assert keys_of(sent) == keys
+    assert parse_keys(sent) == keys
 
 
 def test_the_keyboard_hears_single_keys_and_leaves_the_terminal_as_it_was() -> None:
@@ -111,7 +110,7 @@ def test_keys_become_actions() -> None:
     world = load("town")
     scene = scene_at(world, 9)  # the Bed
     names = {key: world.actions[choice] for key in ("up", "a", "s", "right", " ", "e", ".")
-             if isinstance(choice := choose(world, scene, key), int)}  # fmt: skip
+             if isinstance(choice := town_action(world, scene, key), int)}  # fmt: skip
     assert names == {
         "up": "UP", "a": "LEFT", "s": "DOWN", "right": "RIGHT", " ": "INTERACT", "e": "INTERACT", ".": "WAIT",
     }  # fmt: skip
@@ -120,26 +119,29 @@ def test_keys_become_actions() -> None:
 def test_keys_that_cannot_be_followed_are_explained() -> None:
     world = load("town")
     corner = scene_at(world, 0)
-    assert choose(world, corner, "up") == "UP: the map ends here"
-    assert "nothing to use on this cell" in str(choose(world, corner, "e"))
-    assert legend(world) in str(choose(world, corner, "x"))
-    assert legend(world) in str(choose(world, corner, ">"))
+    assert town_action(world, corner, "up") == "UP: the map ends here"
+    assert "nothing to use on this cell" in str(town_action(world, corner, "e"))
+    assert town_legend(world) in str(town_action(world, corner, "x"))
+    assert town_legend(world) in str(town_action(world, corner, ">"))
     timed = load("town-l3")
     job = int(timed.tables.cell_of[0, timed.affordances.index("Job")])
-    assert choose(timed, scene_at(timed, job, hour=3), "e") == "Job is closed at hour 3"
-    assert choose(timed, scene_at(timed, job, hour=9), "e") == timed.actions.index("INTERACT")
+    assert town_action(timed, scene_at(timed, job, hour=3), "e") == "Job is closed at hour 3"
+    assert town_action(timed, scene_at(timed, job, hour=9), "e") == timed.actions.index("INTERACT")
 
 
 def test_a_purse_that_is_too_small_is_explained_where_it_is_masked() -> None:
     world = load("town", ["mask_unaffordable=true", "meters.money.start=0"])
-    assert choose(world, scene_at(world, 9), "e") == "Bed costs more than you have"
+    assert town_action(world, scene_at(world, 9), "e") == "Bed costs more than you have"
 
 
 def test_levels_have_keys_in_a_house() -> None:
     world = load("town-house")
     scene = scene_at(world, 64)
-    assert [choose(world, scene, key) for key in "<>"] == [world.actions.index("BELOW"), world.actions.index("ABOVE")]
-    assert "< > levels" in legend(world)
+    assert [town_action(world, scene, key) for key in "<>"] == [
+        world.actions.index("BELOW"),
+        world.actions.index("ABOVE"),
+    ]
+    assert "< > levels" in town_legend(world)
 
 
 def test_without_a_map_every_place_has_its_key() -> None:
@@ -147,22 +149,22 @@ def test_without_a_map_every_place_has_its_key() -> None:
     engine = make_engine(world, 1)
     engine.reset(0)
     scene = engine.scene(0)
-    assert choose(world, scene, "1") == world.actions.index("INTERACT Bed")
-    assert choose(world, scene, ".") == world.actions.index("WAIT")
-    assert "1 Bed" in legend(world)
-    assert isinstance(choose(world, scene, "up"), str)
+    assert town_action(world, scene, "1") == world.actions.index("INTERACT Bed")
+    assert town_action(world, scene, ".") == world.actions.index("WAIT")
+    assert "1 Bed" in town_legend(world)
+    assert isinstance(town_action(world, scene, "up"), str)
 
 
 @pytest.mark.parametrize(("width", "height", "together"), [(200, 30, 2), (90, 60, 2), (90, 24, 1)])
 def test_towns_stand_where_there_is_room(width: int, height: int, together: int) -> None:
     world = load("town")
     players = {name: make_player(name, world, Streams(0).numpy(name)) for name in ("random", "planner")}
-    seats = [Seat(name, TownShow(world, player, 0)) for name, player in players.items()]
+    seats = [PlayerView(name, TownShow(world, player, 0)) for name, player in players.items()]
     console = Console(width=width, height=height, no_color=True)
     shown = []
     for moment in (0.0, 4.5):
         with console.capture() as capture:
-            console.print(stage(seats, console, "the keys", moment))
+            console.print(render_players(seats, console, "the keys", moment))
         shown.append(capture.get())
         assert "the keys" in shown[-1]
     assert sum(name in shown[0] for name in (" random ", " planner ")) == together
@@ -171,7 +173,7 @@ def test_towns_stand_where_there_is_room(width: int, height: int, together: int)
 
 def test_an_end_stays_on_show_and_then_a_new_life_begins() -> None:
     world = load("town", ["max_steps=3"])
-    seat = Seat("passive", TownShow(world, make_player("passive", world, Streams(0).numpy("x")), 0))
+    seat = PlayerView("passive", TownShow(world, make_player("passive", world, Streams(0).numpy("x")), 0))
     ages = []
     for _ in range(8):
         seat.step(pause=2)

@@ -11,9 +11,9 @@ import pytest
 from cli.program import Program
 from cli.terminal import at_a_terminal
 from films import film_facts
-from townlet.cli.gym_keys import keys_for
-from townlet.gym import half_blocks
+from townlet.cli.play_targets import keys_for
 from townlet.runs.folder import Run
+from townlet.tasks.gym_show import half_block_text
 
 
 def test_a_pipe_gets_a_line_for_each_episode_and_what_they_mean(townlet: Program, gym_runs: dict[str, Run]) -> None:
@@ -135,7 +135,7 @@ def test_names_decide_which_arrow_is_which_action() -> None:
 def test_a_picture_becomes_half_blocks_within_its_room() -> None:
     picture = np.zeros((40, 80, 3), np.uint8)
     picture[:20] = (255, 0, 0)
-    text = half_blocks.frame(picture, 20, 50)
+    text = half_block_text(picture, 20, 50)
     lines = text.splitlines()
     assert len(lines) == 5
     assert all(line.count("▀") == 20 for line in lines)

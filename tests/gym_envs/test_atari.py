@@ -11,17 +11,17 @@ import torch
 from townlet.errors import TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
-from townlet.gym.vector_env import GymVec
+from townlet.gym.vector_env import GymVecEnv
 from townlet.interfaces import conformance
 
 SMALL: dict[str, Any] = {"grayscale": True, "resize": (36, 36), "frame_stack": 2, "frame_skip": 4}
 
 
-def console(game: str, rows: int = 2, render_mode: str | None = None, **keys: Any) -> GymVec:
+def console(game: str, rows: int = 2, render_mode: str | None = None, **keys: Any) -> GymVecEnv:
     return make_vec(f"ALE/{game}-v5", EnvSpec.model_validate(keys), rows, render_mode=render_mode)
 
 
-def native(game: str, rows: int = 2, **keys: Any) -> GymVec:
+def native(game: str, rows: int = 2, **keys: Any) -> GymVecEnv:
     return console(game, rows, **{"vectorization": "native", **SMALL, **keys})
 
 
@@ -56,7 +56,7 @@ def test_a_limit_counts_steps_and_not_frames_in_both_ways() -> None:
         assert ends == [False] * 6 + [True]
 
 
-def rewards(env: GymVec, steps: int) -> set[float]:
+def rewards(env: GymVecEnv, steps: int) -> set[float]:
     """What random play is paid."""
     return {paid for _, step in conformance.play(env, env.reset(1), steps) for paid in step.reward.tolist()}
 

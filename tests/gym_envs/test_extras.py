@@ -34,13 +34,13 @@ def test_an_id_names_the_extra_it_needs(id: str, extra: str, monkeypatch: pytest
     assert found.extra == extra
     monkeypatch.setattr(extras, "find_spec", lambda _: None)  # as if nothing were installed
     with pytest.raises(TownletError, match=found.unfit[:20] or re.escape(f"pip install 'townlet[{extra}]'")):
-        extras.ensure(id)
+        extras.require(id)
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Taxi-v4", "Bandit-v0", "Townlet/Town-v0"])
 def test_what_gymnasium_and_townlet_have_needs_nothing(id: str) -> None:
     assert extras.family(id) is None
-    extras.ensure(id)
+    extras.require(id)
 
 
 def test_every_registered_id_of_a_family_is_known_as_its_own() -> None:
@@ -55,7 +55,7 @@ def test_every_registered_id_of_a_family_is_known_as_its_own() -> None:
 
 def test_a_near_miss_is_helped() -> None:
     with pytest.raises(TownletError, match="did you mean 'MountainCar-v0'"):
-        extras.ensure("MountainCar-v7")
+        extras.require("MountainCar-v7")
 
 
 def test_every_extra_can_be_installed_by_its_name() -> None:

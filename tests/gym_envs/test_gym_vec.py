@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from gym_envs.counting import Counting
 from townlet.errors import TownletError
+from townlet.gym.env_state import VectorSaver
 from townlet.gym.make import make_vec
-from townlet.gym.masks import Masks
-from townlet.gym.saving import WholeKeeper
 from townlet.gym.spec import EnvSpec
-from townlet.gym.vector_env import GymVec
-from townlet.gym.wrappers.spec import MaskSpec
+from townlet.gym.vector_env import GymVecEnv
+from townlet.gym.wrappers.actions import ActionMasks
+from townlet.gym.wrappers.spec import ActionMaskSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.vec_env import Binary, Continuous, Discrete
 
@@ -35,16 +35,16 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def counting(mode: AutoresetMode, rows: int = 3, **how: Any) -> GymVec:
+def counting(mode: AutoresetMode, rows: int = 3, **how: Any) -> GymVecEnv:
     vec = Counting(rows, mode, both=how.pop("both", False))
-    return GymVec(vec, "Counting", WholeKeeper, one_seed=True, **how)
+    return GymVecEnv(vec, "Counting", VectorSaver, one_seed=True, **how)
 
 
 def spec(**keys: Any) -> EnvSpec:
     return EnvSpec.model_validate(keys)
 
 
-def idle(env: GymVec) -> torch.Tensor:
+def idle(env: GymVecEnv) -> torch.Tensor:
     return torch.zeros(env.rows, dtype=torch.int64)
 
 
@@ -116,7 +116,7 @@ def test_terminated_wins_where_both_are_said(mode: AutoresetMode) -> None:
 
 @MODES
 def test_masks_come_from_the_info_also_those_of_ends(mode: AutoresetMode) -> None:
-    env = counting(mode, masks=Masks(MaskSpec()))
+    env = counting(mode, masks=ActionMasks(ActionMaskSpec()))
     assert env.reset(0).mask.tolist() == [[True, True]] * 3
     assert env.step(idle(env)).mask.tolist() == [[True, False]] * 3
     step = env.step(idle(env))
@@ -206,9 +206,9 @@ def test_a_process_of_a_row_does_not_load_torch() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("promise", conformance.CHECKS, ids=lambda promise: promise.__name__)
 def test_rows_in_processes_keep_the_contract(promise: Callable[[conformance.Make], None]) -> None:
-    made: list[GymVec] = []
+    made: list[GymVecEnv] = []
 
-    def make(rows: int) -> GymVec:
+    def make(rows: int) -> GymVecEnv:
         made.append(make_vec("CartPole-v1", spec(vectorization="async"), rows))
         return made[-1]
 

@@ -12,7 +12,7 @@ from crash.smith import differences
 from townlet.errors import Mistakes, TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
-from townlet.gym.vector_env import GymVec
+from townlet.gym.vector_env import GymVecEnv
 from townlet.recipes.load import Loaded, load
 from townlet.rng import Streams
 from townlet.runs.folder import Run
@@ -119,7 +119,7 @@ def test_a_network_that_remembers_gets_rows_that_need_no_step_to_begin(tmp_path:
 
 def test_an_evaluation_that_is_interrupted_closes_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     arena, closed = small("CartPole-v1:ppo").arena, []
-    monkeypatch.setattr(GymVec, "close", lambda env: closed.append(env))
+    monkeypatch.setattr(GymVecEnv, "close", lambda env: closed.append(env))
 
     def ask() -> None:
         raise KeyboardInterrupt

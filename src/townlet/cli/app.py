@@ -12,12 +12,12 @@ import typer
 
 from townlet import __version__
 from townlet.allocation import explained
-from townlet.cli import bench, decide, doctor, evaluate, export, live, play, publish, recipes, runs, sweep, train, world
+from townlet.cli import bench, decide, doctor, evaluate, live, play, recipes, runs, sharing, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
-from townlet.cli.verbs import Verbs
+from townlet.cli.help import CommandGroup
 from townlet.errors import INTERRUPTED, Mark, TownletError
 
-app = Verbs("A reinforcement-learning laboratory that you can watch.")
+app = CommandGroup("A reinforcement-learning laboratory that you can watch.")
 app.command(
     "train",
     epilog=examples(
@@ -66,11 +66,11 @@ app.add_typer(runs.app, name="runs")
 app.command(
     "export",
     epilog=examples("townlet export latest", "townlet export town:ppo --format onnx --to agent.onnx"),
-)(export.export)
+)(sharing.export)
 app.command(
     "publish",
     epilog=examples("townlet publish latest --to my-agent", "townlet publish CartPole-v1:ppo --to hub:me/cartpole"),
-)(publish.publish)
+)(sharing.publish)
 app.add_typer(world.app, name="world")
 app.add_typer(decide.app, name="decide")
 app.add_typer(bench.app, name="bench")

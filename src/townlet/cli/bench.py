@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from townlet.cli.console import err, examples, out
+from townlet.cli.help import CommandGroup
 from townlet.cli.options import AsJson, WorldChanges, WorldName
-from townlet.cli.verbs import Verbs
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from townlet.bench.simulation import Result
     from townlet.bench.training import Comparison
 
-app = Verbs("Measure how fast this machine is.")
+app = CommandGroup("Measure how fast this machine is.")
 
 ROUNDS = 5
 ROWS, GPU_ROWS = 128, 262144
 TRAINING_ROUNDS = 3  # fewer and longer: one pass of a peer takes seconds
 
 
-class Engine(StrEnum):
+class EngineChoice(StrEnum):
     """Which engine steps the town."""
 
     NUMBA = "numba"
@@ -45,8 +45,8 @@ def sim(
     overrides: WorldChanges = None,
     rows: Annotated[list[int] | None, typer.Option(min=1, help="Rows of the town; may be given again.")] = None,
     engine: Annotated[
-        Engine, typer.Option(metavar="numba|torch|compiled", help="Which engine steps the town.")
-    ] = Engine.NUMBA,
+        EngineChoice, typer.Option(metavar="numba|torch|compiled", help="Which engine steps the town.")
+    ] = EngineChoice.NUMBA,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; all cores by default.")] = None,
     device: Annotated[
         str, typer.Option(metavar="cpu|cuda", help="cuda needs the torch or the compiled engine.")
@@ -61,7 +61,7 @@ def sim(
     from townlet.bench.simulation import engine_subject, interleave
     from townlet.town.world.load import load
 
-    if device != "cpu" and engine is Engine.NUMBA:
+    if device != "cpu" and engine is EngineChoice.NUMBA:
         raise TownletError(f"the numba engine runs on the CPU, not on '{device}'", "add --engine compiled")
     compiled = load(world, overrides or ())
     results: list[Result] = []

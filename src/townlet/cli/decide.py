@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from townlet.cli import decide_storage
-from townlet.cli.console import err, examples, out
+from townlet.cli.console import err, examples, out, print_integrity
+from townlet.cli.help import CommandGroup
+from townlet.cli.live import open_browser
 from townlet.cli.options import NO_TOKEN, AsJson, NoToken, TokenFile
-from townlet.cli.page import open_page
-from townlet.cli.verbs import Verbs
 from townlet.decide import CONVERSATIONS
 from townlet.errors import TownletError, did_you_mean
 
@@ -37,7 +36,7 @@ WORDS: Final = {
     "refuse": "refused", "noted": "noted only", "gate_only": "gate only", "gate_and_network": "network again",
 }  # fmt: skip
 
-app = Verbs("Decide for a live game, and learn from what comes of it.")
+app = CommandGroup("Decide for a live game, and learn from what comes of it.")
 
 What = Annotated[str, typer.Argument(metavar="DOMAIN|FILE", help="hive, bandit-ads, or a YAML file of settings.")]
 Changes = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of settings.")]
@@ -112,7 +111,7 @@ def serve(
     gc.freeze()  # else a full collection looks at all that the start has made, and pauses every game for 140 ms
     _announce(server, found)
     if show:
-        open_page(server.one_time_link())
+        open_browser(server.one_time_link())
     server.run(application)
     _take_leave(application, folder)
 
@@ -277,4 +276,34 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-decide_storage.register(app)  # last, so that the help lists them last
+ServiceFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a service, stopped or running.")]
+
+
+@app.command(epilog=examples("townlet decide verify decisions", "townlet decide verify night --json"))
+def verify(folder: ServiceFolder, as_json: AsJson = False) -> None:
+    """Check every checksum and reference in the files of a service.
+
+    Exit code 0 means that everything is whole, 1 that something is damaged.
+    """
+    from townlet.decide.storage.verify import verify as verify_folder
+
+    with err().status("checking"):
+        found = verify_folder(folder)
+    print_integrity(found, as_json)
+
+
+@app.command(epilog=examples("townlet decide backup decisions decisions-monday"))
+def backup(
+    folder: ServiceFolder,
+    to: Annotated[Path, typer.Argument(metavar="TO", help="A new folder for the copy.")],
+) -> None:
+    """Make a consistent copy of a service, running or stopped.
+
+    A service started from the copy has the state of the original at the last copied record.
+    """
+    from townlet.decide.storage.backup import backup as copy_folder
+
+    with err().status("copying"):
+        copied = copy_folder(folder, to)
+    told = f"Copied to {to}: {copied.records:,} records, {copied.versions} versions, {copied.snapshots} snapshots."
+    out().print(told, markup=False, soft_wrap=True)

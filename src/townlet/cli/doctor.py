@@ -14,13 +14,13 @@ from rich.table import Table
 
 from townlet.cli.console import err, out
 from townlet.gym import extras
-from townlet.gym.extras import Family
+from townlet.gym.extras import EnvFamily
 
 MISSING = "[yellow]missing[/yellow]"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One part of the installation: whether it works, what it is for, and the way to it."""
 
     part: str
@@ -38,81 +38,85 @@ def _package(name: str) -> str:
         return ""
 
 
-def python() -> Finding:
+def python() -> CheckResult:
     state = f"{platform.python_version()}, {sys.executable}"
-    return Finding("Python", sys.version_info >= (3, 11), state, "runs Townlet", "install Python 3.11 or newer")
+    return CheckResult("Python", sys.version_info >= (3, 11), state, "runs Townlet", "install Python 3.11 or newer")
 
 
-def torch() -> Finding:
+def torch() -> CheckResult:
     adds = "the tensor engine and batched environments"
     if not find_spec("torch"):
-        return Finding("torch", False, "missing", adds, "pip install torch")
+        return CheckResult("torch", False, "missing", adds, "pip install torch")
     import torch
 
-    return Finding("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads", adds)
+    return CheckResult("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads", adds)
 
 
-def cuda() -> Finding:
+def cuda() -> CheckResult:
     adds = "the tensor engine on a GPU"
     if not find_spec("torch"):
-        return Finding("CUDA", False, "torch is missing", adds, "pip install torch")
+        return CheckResult("CUDA", False, "torch is missing", adds, "pip install torch")
     import torch
 
     if torch.cuda.is_available():
-        return Finding("CUDA", True, f"{torch.version.cuda}, {torch.cuda.get_device_name()}", adds)
+        return CheckResult("CUDA", True, f"{torch.version.cuda}, {torch.cuda.get_device_name()}", adds)
     if torch.version.cuda is None:
-        return Finding("CUDA", False, "this torch is built for CPU", adds, "where there is a GPU, install a CUDA torch")
-    return Finding("CUDA", False, "no GPU is seen", adds, "check the driver: nvidia-smi should list the GPU")
+        return CheckResult(
+            "CUDA", False, "this torch is built for CPU", adds, "where there is a GPU, install a CUDA torch"
+        )
+    return CheckResult("CUDA", False, "no GPU is seen", adds, "check the driver: nvidia-smi should list the GPU")
 
 
-def numba() -> Finding:
+def numba() -> CheckResult:
     adds = "the CPU engine: millions of steps a second on one core"
     if not find_spec("numba"):
-        return Finding("numba", False, "missing", adds, "pip install numba")
+        return CheckResult("numba", False, "missing", adds, "pip install numba")
     found, fix = _package("numba"), "pip install --force-reinstall numba"
     try:
         from numba import njit
 
         works = njit(lambda x: x + 1)(1) == 2
     except Exception as error:  # whatever a broken LLVM raises, the doctor reports it and goes on
-        return Finding("numba", False, f"{found} fails: {error}", adds, fix)
-    return Finding("numba", works, found, adds, fix)
+        return CheckResult("numba", False, f"{found} fails: {error}", adds, fix)
+    return CheckResult("numba", works, found, adds, fix)
 
 
-def cache() -> Finding:
+def cache() -> CheckResult:
     adds = "engines that start in a second instead of many"
     if not find_spec("numba"):
-        return Finding("engine cache", False, "numba is missing", adds, "pip install numba")
+        return CheckResult("engine cache", False, "numba is missing", adds, "pip install numba")
     from townlet.town.engines.numba_kernel import cache_folder
 
     place = cache_folder()
     # Where nothing lasting can be written, a folder is made that no later process will find.
     if place.name.startswith("numba-"):
-        return Finding("engine cache", True, str(place), adds)
+        return CheckResult("engine cache", True, str(place), adds)
     fix = "set TOWNLET_CACHE to a folder that you may write to"
-    return Finding("engine cache", False, "no folder that lasts", adds, fix)
+    return CheckResult("engine cache", False, "no folder that lasts", adds, fix)
 
 
-def compiler() -> Finding:
+def compiler() -> CheckResult:
     from townlet.town.engines.engine import cpp_compiler
 
     found = cpp_compiler()
     fix = "install one: apt install g++, or Xcode's command line tools"
-    return Finding("C++ compiler", bool(found), found or "missing", "the compiled tensor engine on CPU", fix)
+    return CheckResult("C++ compiler", bool(found), found or "missing", "the compiled tensor engine on CPU", fix)
 
 
-def gymnasium() -> Finding:
+def gymnasium() -> CheckResult:
     found = _package("gymnasium")
     fix = "pip install gymnasium"
-    return Finding("gymnasium", bool(found), found or "missing", "environments, and the town for other libraries", fix)
+    return CheckResult(
+        "gymnasium", bool(found), found or "missing", "environments, and the town for other libraries", fix
+    )
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (python, numba, cache, torch, compiler, cuda, gymnasium)
+CHECKS: tuple[Callable[[], CheckResult], ...] = (python, numba, cache, torch, compiler, cuda, gymnasium)
 
 
-def _family(family: Family) -> Finding:
+def _family(family: EnvFamily) -> CheckResult:
     """A family of environments: one of them is made and stepped."""
-    return _extra(family.extra, family.module, lambda: extras.try_out(family), family.unfit)
+    return _extra(family.extra, family.module, lambda: extras.smoke_test(family), family.unfit)
 
 
 def _ffmpeg() -> None:
@@ -123,12 +127,12 @@ def _ffmpeg() -> None:
 
 # Extras beside the families: what is imported, and what shows that it works where importing does not.
 OTHERS: dict[str, tuple[str, Callable[[], object]]] = {
-    "hub": ("huggingface_hub", lambda: extras.load("huggingface_hub")),
-    "onnx": ("onnxscript", lambda: extras.load("onnxscript")),
-    "sweep": ("optuna", lambda: extras.load("optuna")),
+    "hub": ("huggingface_hub", lambda: extras.import_quietly("huggingface_hub")),
+    "onnx": ("onnxscript", lambda: extras.import_quietly("onnxscript")),
+    "sweep": ("optuna", lambda: extras.import_quietly("optuna")),
     "video": ("imageio_ffmpeg", _ffmpeg),
-    "wandb": ("wandb", lambda: extras.load("wandb")),
-    "window": ("pygame", lambda: extras.load("pygame")),
+    "wandb": ("wandb", lambda: extras.import_quietly("wandb")),
+    "window": ("pygame", lambda: extras.import_quietly("pygame")),
 }
 ADDS = {
     "atari": "games of the Atari 2600: ALE/Pong-v5 (ale-py is GPL-2.0-only)",
@@ -146,22 +150,22 @@ ADDS = {
 }
 
 
-def _extra(name: str, module: str, try_out: Callable[[], object], unfit: str = "") -> Finding:
+def _extra(name: str, module: str, try_out: Callable[[], object], unfit: str = "") -> CheckResult:
     """Whether an extra is installed, and really works; `unfit` says why it cannot be installed like the others."""
     adds, fix = ADDS[name], unfit or f"pip install 'townlet[{name}]'"
     if not find_spec(module):
-        return Finding(name, False, "missing", adds, fix)
+        return CheckResult(name, False, "missing", adds, fix)
     owners = packages_distributions().get(module, [])
     found = ", ".join(f"{owner} {_package(owner)}" for owner in dict.fromkeys(owners)) or module
     try:
         try_out()
     except Exception as error:  # whatever a broken package raises, the doctor reports it and goes on
         said = f"{type(error).__name__}: {error}".partition("\n")[0][:120]
-        return Finding(name, False, f"{found} fails: {said}", adds, f"install it anew: {fix}")
-    return Finding(name, True, found, adds)
+        return CheckResult(name, False, f"{found} fails: {said}", adds, f"install it anew: {fix}")
+    return CheckResult(name, True, found, adds)
 
 
-def _extras() -> list[Finding]:
+def _extras() -> list[CheckResult]:
     """Every extra, in the order of the project's file."""
     found = [_family(family) for family in extras.FAMILIES]
     return [*found, *(_extra(name, module, try_out) for name, (module, try_out) in OTHERS.items())]

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from townlet.cli.console import err, out
-from townlet.cli.opening import open_run, trained_policy
-from townlet.cli.options import ROOT, AllowCode, AsJson, Root, RunName, Sample, Which, WhichOne, WorldChanges
+from townlet.cli.options import (
+    ROOT,
+    AllowCode,
+    AsJson,
+    Checkpoint,
+    CheckpointChoice,
+    Root,
+    RunName,
+    Sample,
+    WorldChanges,
+    open_run,
+    trained_policy,
+)
 from townlet.errors import TownletError
 
 if TYPE_CHECKING:
@@ -20,7 +31,7 @@ if TYPE_CHECKING:
     from townlet.train.policies import TrainedPolicy
 
 
-class Layout(StrEnum):
+class LayoutChoice(StrEnum):
     """Where places stand."""
 
     FIXED = "fixed"
@@ -35,7 +46,7 @@ def evaluate(
         int | None, typer.Option(min=0, help="Which episodes; by default others than the run was evaluated on.")
     ] = None,
     layout: Annotated[
-        Layout | None,
+        LayoutChoice | None,
         typer.Option(
             metavar="fixed|shuffled", help="Of a town: shuffled moves the places. Did it learn the town, or its map?"
         ),
@@ -43,7 +54,7 @@ def evaluate(
     world: Annotated[
         str | None, typer.Option(metavar="WORLD", help="Another world with the same observation and actions.")
     ] = None,
-    which: WhichOne = Which.BEST,
+    which: Checkpoint = CheckpointChoice.BEST,
     sample: Sample = None,
     as_json: AsJson = False,
     allow_code: AllowCode = False,

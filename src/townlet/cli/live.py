@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from townlet.cli.console import err, out
-from townlet.cli.opening import program
-from townlet.cli.options import NO_TOKEN, ROOT, AllowCode, NoToken, Root, TokenFile
-from townlet.cli.page import PORT, open_page
+from townlet.cli.options import NO_TOKEN, ROOT, AllowCode, NoToken, Root, TokenFile, program_name
+from townlet.errors import TownletError
 
 if TYPE_CHECKING:
+    from townlet.runs.folder import Run
     from townlet.web.tokens import Tokens
 
+PORT: Final = 8808
 NICE: Final = 5  # beside a training: who learns goes before who watches
 
 
@@ -56,14 +62,14 @@ def live(
         out().print(f"Read-only: {server.link(VIEWER)}", soft_wrap=True)
     out().file.flush()
     if show:
-        open_page(server.one_time_link())
+        open_browser(server.one_time_link())
     if with_parent:
         os.nice(NICE)
     from townlet.live.app import make_app  # takes seconds, and the link is told already
     from townlet.live.hub import Hub
 
-    house = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program())
-    server.run(make_app(house, viewers=server.descriptors.app_websockets), orphaned if with_parent else None)
+    hub = Hub(first.path.parent if first else Path(root), first.name if first else None, called or program_name())
+    server.run(make_app(hub, viewers=server.descriptors.app_websockets), orphaned if with_parent else None)
 
 
 def _tokens(token_file: Path | None) -> Tokens:
@@ -78,3 +84,46 @@ def _tokens(token_file: Path | None) -> Tokens:
 def orphaned(parent: int = os.getppid()) -> bool:
     """Whether the process that started this one is gone."""
     return os.getppid() != parent
+
+
+def open_browser(link: str) -> None:
+    """In the browser of whoever sits here; where there is no screen, the link that was printed has to do."""
+    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open(link)
+
+
+class PageServer:
+    """A running server and its link."""
+
+    def __init__(self, process: subprocess.Popen[str], link: str) -> None:
+        self._process, self.link = process, link
+
+    def wait(self) -> None:
+        """Until somebody ends it."""
+        self._process.wait()
+
+
+@contextmanager
+def page_server(run: Run, host: str, port: int, show: bool = False) -> Iterator[PageServer]:
+    """Serve this run's folder of runs inside the block; the server also stops if this process is killed.
+
+    `show` makes the server open the page in a browser, with a single-use link.
+    """
+    words = ["live", run.name, "--root", str(run.path.parent), "--host", host, "--port", str(port)]
+    words += ["--called", program_name(), "--with-parent", *(["--open"] if show else [])]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "townlet", *words], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        told = process.stdout.readline().split()
+        link = next((word for word in told if word.startswith("http")), None)
+        if link is None:
+            raise TownletError("the page could not be started", "leave out --live, or name another --port")
+        yield PageServer(process, link)
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()

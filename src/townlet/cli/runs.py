@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from townlet.cli.compare import compare
-from townlet.cli.console import examples, out
-from townlet.cli.figures import figure, plain_table, runs_in_words, share, show_integrity
-from townlet.cli.opening import open_run, resume_command
-from townlet.cli.options import ROOT, AsJson, Root, RunName
-from townlet.cli.verbs import Verbs
+from townlet.cli.console import (
+    examples,
+    format_number,
+    format_percent,
+    format_setting,
+    out,
+    plain_table,
+    print_integrity,
+    runs_in_words,
+)
+from townlet.cli.help import CommandGroup
+from townlet.cli.options import ROOT, AsJson, Root, RunName, open_run, resume_command
+from townlet.errors import TownletError
 from townlet.interfaces.counters import short
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from townlet.runs.folder import Run
     from townlet.runs.overview import Overview
 
-app = Verbs("Look after runs: list, show, compare, export, verify, prune.")
-app.command(
-    epilog=examples("townlet runs compare town-ppo town-dqn", "townlet runs compare RUN RUN RUN --plot curves.png")
-)(compare)
+app = CommandGroup("Look after runs: list, show, compare, export, verify, prune.")
 SPARE = ("recipe", "age>", "seed>", "steps>")  # columns of the list that a narrow terminal goes without
-STYLES = {"running": "cyan", "diverged": "red", "damaged": "red", "interrupted": "yellow"}
+STATE_STYLES = {"running": "cyan", "diverged": "red", "damaged": "red", "interrupted": "yellow"}
 
 
-class Sort(StrEnum):
+class SortOrder(StrEnum):
     """Which run comes first."""
 
     AGE = "age"
@@ -39,7 +46,9 @@ class Sort(StrEnum):
 
 @app.command("list", epilog=examples("townlet runs list", "townlet runs list --sort score", "townlet runs list --json"))
 def list_(
-    sort: Annotated[Sort, typer.Option(metavar="age|score", help="The newest first, or the best.")] = Sort.AGE,
+    sort: Annotated[
+        SortOrder, typer.Option(metavar="age|score", help="The newest first, or the best.")
+    ] = SortOrder.AGE,
     as_json: AsJson = False,
     root: Root = ROOT,
 ) -> None:
@@ -47,18 +56,18 @@ def list_(
     from townlet.runs.overview import by_score, overviews
 
     found = overviews(root)
-    found = by_score(found) if sort is Sort.SCORE else found
+    found = by_score(found) if sort is SortOrder.SCORE else found
     if as_json:
         print(json.dumps([one.as_json() for one in found], indent=2))
     elif not found:
         out().print(f"There is no run in {root} yet. Train one: townlet train", markup=False, soft_wrap=True)
     else:
-        _print_list(found)
+        _print_overviews(found)
         if damaged := [one for one in found if one.problem]:
             out().print(f"What is wrong: townlet runs show {damaged[0].run.name}", markup=False, soft_wrap=True)
 
 
-def _print_list(found: list[Overview]) -> None:
+def _print_overviews(found: list[Overview]) -> None:
     """As many columns as fit, each cell whole: what can be done without goes first, in the order of SPARE."""
     console = out()
     for spared in range(len(SPARE) + 1):
@@ -79,10 +88,10 @@ def _listing(found: list[Overview], without: tuple[str, ...]) -> Table:
         cells: dict[str, Text | str] = {
             "run": Text(one.run.name),
             "recipe": Text(one.recipe),
-            "seed>": figure(one.seed),
+            "seed>": format_number(one.seed),
             "steps>": short(one.env_steps),
-            "best>": figure(one.best),
-            "state": Text(one.state, STYLES.get(one.state, "")),
+            "best>": format_number(one.best),
+            "state": Text(one.state, STATE_STYLES.get(one.state, "")),
             "age>": one.age(),
         }
         table.add_row(*(cells[name] for name in headings))
@@ -158,10 +167,10 @@ def _evaluations(one: Overview, lines: int = 12) -> Table:
     table = plain_table("steps>", "lives>", "limit>", "length>", "to the limit>", "work>", "score>")
     for at in shown:
         row = {name: values[at] for name, values in columns.items()}
-        shares = [share(row["survived"]), share(row["works"])]
+        shares = [format_percent(row["survived"]), format_percent(row["works"])]
         table.add_row(
-            f"{row['env_steps']:,}", figure(row["episodes"]), figure(row["limit"]), figure(row["length"]),
-            *shares, figure(row["score"]),
+            f"{row['env_steps']:,}", *(format_number(row[name]) for name in ("episodes", "limit", "length")),
+            *shares, format_number(row["score"]),
         )  # fmt: skip
     return table
 
@@ -209,7 +218,7 @@ def verify(
     if reseal:
         with Lock(opened.path):
             write_checksums(opened)
-    show_integrity(check(opened), as_json)
+    print_integrity(check(opened), as_json)
 
 
 @app.command(epilog=examples("townlet runs prune", "townlet runs prune --keep 3", "townlet runs prune --keep 3 --yes"))
@@ -243,3 +252,152 @@ def prune(
         console.print(f"{leaving.one.run.name}  {size / 1e6:.1f} MB  {told}", markup=False, soft_wrap=True)
     verb = "Removed" if yes else "These would go:"
     console.print(f"{verb} {runs_in_words(count)}, {total / 1e6:.1f} MB.{'' if yes else ' Remove them with --yes'}")
+
+
+BY_NAME: Final = ("agent", "network", "explore")  # parts whose keys depend on what was chosen
+SHOWN: Final = ("env", "variant", "seed")  # settings that every comparison shows
+
+
+@app.command(
+    epilog=examples("townlet runs compare town-ppo town-dqn", "townlet runs compare RUN RUN RUN --plot curves.png")
+)
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN RUN …", help="Runs to put side by side; a beginning stands for all runs that begin so."
+        ),
+    ],
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw their curves: a .png, .svg or .html file.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also settings that only some of the runs have.")] = False,
+    as_json: AsJson = False,
+    root: Root = ROOT,
+) -> None:
+    """Put runs side by side: what differs, and what came of each."""
+    from townlet.runs.compare import differences, write_curves
+    from townlet.runs.overview import overview
+
+    opened = _open_all(runs, root)
+    found = dict(zip(ascii_uppercase, map(overview, opened), strict=False))
+    differ = differences(opened)
+    if as_json:
+        these = [one.as_json() | {"evaluations": one.evaluations} for one in found.values()]
+        print(json.dumps({"runs": these, "differences": differ, "groups": _seed_groups(found)}, indent=2))
+    else:
+        _print_comparison(found, differ, every)
+    if plot is not None:
+        write_curves(found, plot)
+        if not as_json:
+            out().print(f"\nCurves: {plot}", markup=False, soft_wrap=True)
+
+
+def _print_comparison(found: dict[str, Overview], differ: dict[str, list[Any]], every: bool) -> None:
+    from rich.text import Text
+
+    from townlet.runs.overview import sparkline
+    from townlet.runs.vocabulary import TOWN
+
+    console = out()
+    for label, one in found.items():
+        console.print(Text.assemble((label, "bold"), " ", one.run.name), soft_wrap=True)
+    console.print("")
+    table = plain_table("", *(f"{label}>" for label in found))
+    ones = list(found.values())
+    lines = {
+        "recipe": [one.recipe for one in ones],
+        "seed": [format_number(one.seed) for one in ones],
+        "state": [one.state for one in ones],
+        "steps": [short(one.env_steps) for one in ones],
+        "seconds": [format_number(one.meta.get("seconds")) for one in ones],
+        "measured by": [one.metric for one in ones],
+        "best": [format_number(one.best) for one in ones],
+        "last": [format_number(one.last) for one in ones],
+        "to the limit": [format_percent(_final(one, "survived")) for one in ones],
+        **(
+            {"work": [format_percent(_final(one, "works")) for one in ones]}
+            if any(one.told is TOWN for one in ones)
+            else {}
+        ),
+        "a random agent": [format_number(one.random) for one in ones],
+        "evaluated": [sparkline(one.curve, 12) for one in ones],
+    }
+    for name, values in lines.items():
+        table.add_row(name, *values)
+    rest = {key: values for key, values in differ.items() if key not in SHOWN and (every or _of_all(key, differ))}
+    for key, values in rest.items():
+        table.add_row(key, *(Text(format_setting(value)) for value in values))
+    console.print(table)
+    if hidden := len(differ.keys() - rest.keys() - set(SHOWN)):
+        console.print(f"Only some of them have {hidden} further settings; --all shows these too.")
+    for group in _seed_groups(found):
+        low, high = group["interval"]
+        console.print(
+            f"{', '.join(group['labels'])} ({group['recipe']}, {len(group['labels'])} seeds): "
+            f"IQM of the last evaluation's {group['metric']} {group['iqm']:.1f}, "
+            f"95 % interval {low:.1f} to {high:.1f}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _open_all(words: list[str], root: Path) -> list[Run]:
+    """The runs that are meant: a beginning stands for all runs whose names begin so."""
+    from townlet.runs.folder import Run
+
+    named: dict[Path, str] = {}
+    found: list[Run] = []
+    for word in words:
+        begin = [run for run in Run.list(root) if word and run.name.startswith(word)]
+        whole = [run for run in begin if run.name == word]
+        for run in whole or (begin if len(begin) > 1 else [open_run(word, root)]):
+            if (place := run.path.resolve()) in named:
+                twice = f"as '{named[place]}' and '{word}'" if named[place] != word else "twice"
+                raise TownletError(f"the run {run.name} is named {twice}", "name different runs, each once")
+            named[place] = word
+            found.append(run)
+    most = len(ascii_uppercase)
+    if not 2 <= len(found) <= most:
+        raise TownletError(f"cannot compare {runs_in_words(len(found))}", f"name 2 to {most} different runs")
+    return found
+
+
+def _of_all(key: str, differ: dict[str, list[Any]]) -> bool:
+    """Whether every run has this setting in some form (a number here may be a schedule there), or could have it."""
+    if key.split(".")[0] not in BY_NAME:
+        return True
+    stem = ".".join(key.split(".")[:2])
+    related = [values for other, values in differ.items() if other == stem or other.startswith(f"{stem}.")]
+    return all(any(values[at] is not None for values in related) for at in range(len(differ[key])))
+
+
+def _final(one: Overview, name: str) -> float | None:
+    values = one.evaluations[name]
+    return values[-1] if values else None
+
+
+def _seed_groups(found: dict[str, Overview]) -> list[dict[str, Any]]:
+    """The IQM of the last evaluations of finished runs that differ in their seed alone, where there are several."""
+    from townlet.runs.settings import experiment_hash
+
+    alike: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
+    for label, one in found.items():
+        if one.last is not None and one.state == "finished":
+            alike[experiment_hash(one.run), one.meta.get("world"), one.recipe][label] = one.last
+    several = {key: scores for key, scores in alike.items() if len({found[label].seed for label in scores}) > 1}
+    if not several:
+        return []
+    from townlet.train.multi_seed import interval, iqm
+
+    return [
+        {
+            "recipe": key[-1],
+            "metric": found[next(iter(scores))].metric,
+            "labels": list(scores),
+            "runs": [found[label].run.name for label in scores],
+            "iqm": iqm(list(scores.values())),
+            "interval": interval(list(scores.values())),
+        }
+        for key, scores in several.items()
+    ]

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from townlet.cli.console import err, out
-from townlet.cli.figures import figure, plain_table
-from townlet.cli.opening import program
-from townlet.cli.options import ROOT, AllowCode, Root
-from townlet.cli.train import console_sink, count
+from townlet.cli.console import err, format_number, out, plain_table
+from townlet.cli.options import ROOT, AllowCode, Root, program_name
+from townlet.cli.train import console_sink, parse_steps
 from townlet.errors import INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ def sweep(
         typer.Option(metavar="URL", help="A database that machines share; sweeps.db beside the runs by default."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(parser=count, metavar="N", help="Steps of each trial (budget.env_steps).")
+        int | None, typer.Option(parser=parse_steps, metavar="N", help="Steps of each trial (budget.env_steps).")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed draws other values.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Train each trial with so many seeds; the median counts.")] = 1,
@@ -140,7 +138,7 @@ def _print_found(study: Study, experiment: Experiment) -> None:
     console, table = out(), plain_table("trial>", f"{experiment.recipe.metric}>", "values", "run")
     for trial in shown:
         runs = trial.user_attrs.get(RUNS, ["–"])
-        table.add_row(str(trial.number), figure(trial.value), _values(trial), " ".join(runs))
+        table.add_row(str(trial.number), format_number(trial.value), _values(trial), " ".join(runs))
     console.print(table)
     states = [trial.state.name for trial in every]
     counts = {"finished": "COMPLETE", "cut short": "PRUNED", "failed": "FAIL", "under way": "RUNNING"}
@@ -165,11 +163,11 @@ def _write(study: Study, experiment: Experiment, to: Path | None) -> None:
     what = best_recipe.in_words(experiment.recipe, won.value, begin, as_it_was=same)
     best_recipe.write(path, experiment, words_of(won), what, _command())
     out().print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)
-    out().print(f"Train it: {program()} train {shlex.quote(str(path))}", markup=False, soft_wrap=True)
+    out().print(f"Train it: {program_name()} train {shlex.quote(str(path))}", markup=False, soft_wrap=True)
 
 
 def _command() -> str:
     """The words of this sweep, without a database's password."""
     from townlet.train.fingerprint import without_secrets
 
-    return without_secrets(" ".join([program(), *map(shlex.quote, sys.argv[1:])]))
+    return without_secrets(" ".join([program_name(), *map(shlex.quote, sys.argv[1:])]))

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from townlet.cli.console import err, out
-from townlet.cli.opening import command, resume_command
-from townlet.cli.options import ROOT, AllowCode, Root
-from townlet.cli.page import PORT, page
+from townlet.cli.live import PORT, page_server
+from townlet.cli.options import ROOT, AllowCode, Root, resume_command, run_command
 from townlet.distributed.environment import LEADER, several
 from townlet.errors import INTERRUPTED, TownletError
 
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 DEFAULT = "town"
 
 
-class Place(NamedTuple):
+class PageOptions(NamedTuple):
     """Where the page is to be, and whether a browser is opened."""
 
     port: int
     show: bool
 
 
-def count(text: str) -> int:
+def parse_steps(text: str) -> int:
     """A number of steps as people write it."""
     try:
         number = float(text)
@@ -55,14 +54,14 @@ def train(
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with this run, to the bit.")] = None,
     steps: Annotated[
         int | None,
-        typer.Option(parser=count, metavar="N", help="End after so many steps of all rows (budget.env_steps)."),
+        typer.Option(parser=parse_steps, metavar="N", help="End after so many steps of all rows (budget.env_steps)."),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="End after so many minutes (budget.minutes).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Another seed, another run of the same experiment.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train so many seeds, one after the other, and compare.")] = 1,
     pause_at: Annotated[
         int | None,
-        typer.Option(parser=count, metavar="N", help="Stop here on the way to the budget; --resume goes on."),
+        typer.Option(parser=parse_steps, metavar="N", help="Stop here on the way to the budget; --resume goes on."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Show it in a browser while it trains.")] = False,
     show: Annotated[bool, typer.Option("--open", help="The same, and open the page in your browser.")] = False,
@@ -91,7 +90,7 @@ def train(
     if team and team.rank != LEADER:
         _follow(team)
         return
-    place = Place(port, show) if live or show else None
+    place = PageOptions(port, show) if live or show else None
     if place and seeds > 1:
         raise TownletError(
             "--live and --open show one run, and --seeds trains several",
@@ -129,7 +128,7 @@ def _follow(team: Team) -> None:
 
 
 def _start(
-    asked: str, words: list[str], root: Path, pause_at: int | None, place: Place | None, team: Team | None
+    asked: str, words: list[str], root: Path, pause_at: int | None, place: PageOptions | None, team: Team | None
 ) -> None:
     from townlet.recipes.load import load
     from townlet.runs.lock import Lock
@@ -143,7 +142,7 @@ def _start(
 
 
 def _resume(
-    name: str, words: list[str], root: Path, pause_at: int | None, place: Place | None, team: Team | None
+    name: str, words: list[str], root: Path, pause_at: int | None, place: PageOptions | None, team: Team | None
 ) -> None:
     from townlet.runs.folder import Run
     from townlet.train.reopen import reopen
@@ -156,12 +155,12 @@ def _resume(
 
 
 @contextmanager
-def _shown(run: Run, place: Place | None) -> Iterator[None]:
+def _shown(run: Run, place: PageOptions | None) -> Iterator[None]:
     """With a place, the page beside the training; at a terminal it stays until Ctrl-C once training is over."""
     if place is None:
         yield
         return
-    with page(run, "127.0.0.1", place.port, place.show) as shown:
+    with page_server(run, "127.0.0.1", place.port, place.show) as shown:
         out().print(f"Watch it: {shown.link}", soft_wrap=True)
         yield
         if out().is_terminal:
@@ -191,7 +190,7 @@ def _finish(outcome: Outcome) -> None:
     said.append(f"Run:     {outcome.run.path}")
     if outcome.run.report_html.is_file():
         said.append(f"Report:  {outcome.run.report_html}")
-    said += [f"Watch:   {command('play', outcome.run)}", f"Measure: {command('eval', outcome.run)}"]
+    said += [f"Watch:   {run_command('play', outcome.run)}", f"Measure: {run_command('eval', outcome.run)}"]
     for line in said:
         console.print(line, markup=False, soft_wrap=True)
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from townlet.cli.console import err, examples, out
+from townlet.cli.help import CommandGroup
 from townlet.cli.options import WorldChanges, WorldName
-from townlet.cli.verbs import Verbs
 
 if TYPE_CHECKING:
     from townlet.town.world.tables import World
 
-app = Verbs("Look at worlds, check them, and begin one of your own.")
+app = CommandGroup("Look at worlds, check them, and begin one of your own.")
 
 
 def _load(name: str, overrides: list[str] | None) -> World:

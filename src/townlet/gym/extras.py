@@ -25,7 +25,7 @@ NO_RETRO: Final = (
 
 
 @dataclass(frozen=True)
-class Family:
+class EnvFamily:
     """Environments that come with one package: the extra's name, what to import, and what their ids look like."""
 
     extra: str
@@ -48,24 +48,24 @@ class Family:
 
 
 FAMILIES: Final = (
-    Family(ATARI, "ale_py", r"ALE/|.*(NoFrameskip|Deterministic)-v[04]$", "ale_py", "ALE/Pong-v5"),
-    Family(
+    EnvFamily(ATARI, "ale_py", r"ALE/|.*(NoFrameskip|Deterministic)-v[04]$", "ale_py", "ALE/Pong-v5"),
+    EnvFamily(
         "box2d",
         "Box2D",
         r"(LunarLander|LunarLanderContinuous|BipedalWalker|BipedalWalkerHardcore|CarRacing)-v",
         "Box2D",
         "LunarLander-v3",
     ),
-    Family(
+    EnvFamily(
         "mujoco",
         "mujoco",
         r"(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|InvertedDoublePendulum|InvertedPendulum|Pusher|Reacher"
         r"|Swimmer|Walker2d)-v",
         example="InvertedPendulum-v5",
     ),
-    Family("vizdoom", "vizdoom", r"Vizdoom", "vizdoom.gymnasium_wrapper", "VizdoomBasic-v1"),
-    Family("minigrid", "minigrid", r"(MiniGrid|BabyAI)-", "minigrid", "MiniGrid-Empty-5x5-v0"),
-    Family(
+    EnvFamily("vizdoom", "vizdoom", r"Vizdoom", "vizdoom.gymnasium_wrapper", "VizdoomBasic-v1"),
+    EnvFamily("minigrid", "minigrid", r"(MiniGrid|BabyAI)-", "minigrid", "MiniGrid-Empty-5x5-v0"),
+    EnvFamily(
         "retro",
         "stable_retro",
         r"retro/",
@@ -77,7 +77,7 @@ FAMILIES: Final = (
 )
 
 
-def family(id: str) -> Family | None:
+def family(id: str) -> EnvFamily | None:
     """The family of an id; None where Gymnasium itself has it, or nobody knows."""
     return next((f for f in FAMILIES if re.match(f.ids, id)), None)
 
@@ -88,13 +88,13 @@ def is_atari(id: str) -> bool:
     return found is not None and found.extra == ATARI
 
 
-def threshold(id: str) -> float | None:
+def reward_threshold(id: str) -> float | None:
     """The mean return from which on an id counts as solved, where Gymnasium says so before anything is imported."""
     spec = gym.registry.get(id)
     return None if spec is None else spec.reward_threshold
 
 
-def install(id: str) -> str:
+def install_hint(id: str) -> str:
     """How to get what an id needs."""
     found = family(id)
     return f"install it: {found.command}" if found else "install what it asks for"
@@ -108,23 +108,23 @@ def missing(id: str) -> str | None:
     return f"{found.module} is not installed: {found.unfit or found.command}"
 
 
-def try_out(found: Family) -> None:
+def smoke_test(found: EnvFamily) -> None:
     """Make one environment of the family and do a step in it; whatever is wrong with it raises."""
-    ensure(found.example)
+    require(found.example)
     env = gym.make(found.example, disable_env_checker=True)
     env.reset(seed=0)
     env.step(env.action_space.sample())
     env.close()
 
 
-def load(module: str) -> Any:
+def import_quietly(module: str) -> Any:
     """Import a package of others without its warnings: Box2D takes the whole process down where they are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_module(module)
 
 
-def ensure(id: str) -> None:
+def require(id: str) -> None:
     """Make an id known to Gymnasium, or say in one line what is missing."""
     if id in BRIDGES:
         what = f"{id} makes environments of older packages by the name of a module, which would run it"
@@ -134,7 +134,7 @@ def ensure(id: str) -> None:
             what = f"{id} needs {found.module}, which is not installed"
             raise TownletError(what, found.unfit or f"install it: {found.command}")
         if found.registers:
-            module = load(found.registers)
+            module = import_quietly(found.registers)
             if found.extra == ATARI:  # its banner would stand among what was asked for
                 module.ALEInterface.setLoggerMode(module.LoggerMode.Error)
     if id not in gym.registry:

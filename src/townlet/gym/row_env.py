@@ -12,17 +12,15 @@ from gymnasium.wrappers import TimeLimit
 from townlet.config import user_code
 from townlet.errors import EnvironmentFailed, TownletError
 from townlet.gym import extras
-from townlet.gym.saving import Row
+from townlet.gym.env_state import RowEnv
 from townlet.gym.spec import EnvSpec
+from townlet.gym.wrappers.actions import FrameSkip, RemapActions
 from townlet.gym.wrappers.build import wrap
-from townlet.gym.wrappers.features import Features
-from townlet.gym.wrappers.frame_skip import FrameSkip
-from townlet.gym.wrappers.picture import Picture
-from townlet.gym.wrappers.remap import Remap
+from townlet.gym.wrappers.observations import AtariObjects, ResizeImage
 from townlet.window import draw_unseen
 
 # What people call the actions of environments that do not say it themselves.
-NAMES: Final = {
+ACTION_NAMES: Final = {
     "Acrobot": ("left", "none", "right"),
     "Blackjack": ("stick", "hit"),
     "CartPole": ("left", "right"),
@@ -36,14 +34,14 @@ NAMES: Final = {
 
 
 # What environments raise where they are asked for what they do not have.
-TROUBLE: Final = (
+CONSTRUCTION_ERRORS: Final = (
     TypeError, ValueError, AssertionError, LookupError, ImportError, OSError, AttributeError, RuntimeError,
     gym.error.Error,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Single:
+class RowFactory:
     """Makes one row when it is called; can be sent to another process."""
 
     id: str
@@ -56,15 +54,15 @@ class Single:
         """Whether frames are skipped here; Atari does it by itself."""
         return self.spec.frame_skip > 1 and not extras.is_atari(self.id)
 
-    def __call__(self) -> Row:
+    def __call__(self) -> RowEnv:
         """The environment with everything that stands between it and the agent."""
         for path in self.code:
             user_code.allow_code(path)
-        extras.ensure(self.id)
+        extras.require(self.id)
         spec, atari = self.spec, extras.is_atari(self.id)
         env = self._make(atari)
         if spec.observation == "objects":
-            env = Features(env, self.id)
+            env = AtariObjects(env, self.id)
         if self.skips:
             env = FrameSkip(env, spec.frame_skip)
             if spec.max_episode_steps is not None:  # counted in steps of the agent
@@ -74,8 +72,8 @@ class Single:
         if spec.observation == "rgb" and not atari:
             env = wrap_pixels(env)
         if spec.grayscale or spec.resize:
-            env = Picture(env, spec.grayscale, spec.resize)
-        return Row(env, action_names(env))
+            env = ResizeImage(env, spec.grayscale, spec.resize)
+        return RowEnv(env, action_names(env))
 
     def _make(self, atari: bool) -> gym.Env[Any, Any]:
         """The environment itself; what it does not understand is the recipe's mistake."""
@@ -96,7 +94,7 @@ class Single:
         if mode is not None:
             draw_unseen()
             kwargs["render_mode"] = mode
-        made: gym.Env[Any, Any] = making(self.id, lambda: self._gym_make(kwargs))
+        made: gym.Env[Any, Any] = construct(self.id, lambda: self._gym_make(kwargs))
         return made
 
     def _gym_make(self, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
@@ -106,22 +104,22 @@ class Single:
         return gym.make(self.id, limit, disable_env_checker=True, **kwargs)
 
 
-def making(name: str, make: Any) -> Any:
+def construct(name: str, make: Any) -> Any:
     """What `make` gives; what an environment does not understand is told as the recipe's mistake."""
     try:
         return make()
     except EnvironmentFailed as failed:
-        raise _unmade(name, failed.__cause__) from None
-    except TROUBLE as wrong:
-        raise _unmade(name, wrong) from None
+        raise _construction_error(name, failed.__cause__) from None
+    except CONSTRUCTION_ERRORS as wrong:
+        raise _construction_error(name, wrong) from None
 
 
-def _unmade(name: str, wrong: BaseException | None) -> TownletError:
+def _construction_error(name: str, wrong: BaseException | None) -> TownletError:
     """Why there is none, and what helps."""
     said = f"{type(wrong).__name__}: {wrong}" if isinstance(wrong, KeyError) else str(wrong)
     fix = "look at its kwargs and max_episode_steps"
     if isinstance(wrong, gym.error.DependencyNotInstalled):
-        fix = extras.install(name)
+        fix = extras.install_hint(name)
     elif isinstance(wrong, ImportError):
         fix = f"{f'pip install {wrong.name}' if wrong.name else 'install what it asks for'}, or take another version"
     return TownletError(f"{name} cannot be made: {said}", fix)
@@ -138,7 +136,7 @@ def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...] | None:
     """What the actions are called, where anybody knows."""
     if not isinstance(env.action_space, spaces.Discrete):
         return None
-    if isinstance(env, Remap):
+    if isinstance(env, RemapActions):
         inner = action_names(env.env)
         return None if inner is None else tuple(inner[use] for use in env.use)
     if callable(meanings := getattr(env, "get_action_meanings", None)):
@@ -148,4 +146,4 @@ def action_names(env: gym.Env[Any, Any]) -> tuple[str, ...] | None:
     world = getattr(env, "world", None)
     if names := getattr(world, "actions", None):
         return tuple(names)
-    return NAMES.get(env.spec.name) if env.spec is not None else None
+    return ACTION_NAMES.get(env.spec.name) if env.spec is not None else None

@@ -17,13 +17,13 @@ from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 
 Floats = NDArray[np.float32]
 Space = spaces.Space[Any]
-WHOLE: Final = "obs"  # the block of an observation that has no parts
+UNNAMED_BLOCK: Final = "obs"  # the block of an observation that has no parts
 CHANNELS: Final = (1, 3, 4)  # of a picture: gray, colour, colour with transparency
 BYTE: Final = 255
 
 
 @dataclass(frozen=True)
-class Leaf:
+class SubspaceWriter:
     """One part of an observation: how to find it, and how its numbers become the floats of its blocks."""
 
     path: tuple[str | int, ...]
@@ -46,11 +46,11 @@ class Leaf:
         np.divide(ordered, np.float32(BYTE), out=into.reshape(-1, *self.shape))
 
 
-class Observations:
+class ObservationEncoder:
     """The layout of a space's observations, and how they are written into rows of floats [n, D]."""
 
     def __init__(self, space: Space, where: str = "the environment") -> None:
-        self.leaves: list[Leaf] = []
+        self.leaves: list[SubspaceWriter] = []
         self._parts: list[Part] = []
         self._bounds: list[tuple[Floats, Floats]] = []
         self._where = where
@@ -73,7 +73,7 @@ class Observations:
 
     def _add(self, space: Space, path: tuple[str | int, ...]) -> None:
         """Add the blocks of a space, those of its parts one after the other."""
-        name = ".".join(map(str, path)) or WHOLE
+        name = ".".join(map(str, path)) or UNNAMED_BLOCK
         if isinstance(space, spaces.Dict):
             for key, inner in space.spaces.items():
                 self._add(inner, (*path, key))
@@ -122,7 +122,7 @@ class Observations:
 
     def _leaf(self, path: tuple[str | int, ...], shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> None:
         size = int(np.prod(shape))
-        self.leaves.append(Leaf(path, slice(self._size, self._size + size), shape, order))
+        self.leaves.append(SubspaceWriter(path, slice(self._size, self._size + size), shape, order))
         self._size += size
 
     def _block(self, part: Part, low: Floats | None = None, high: Floats | None = None) -> None:
@@ -148,7 +148,7 @@ def _axes(space: spaces.Box) -> tuple[int, ...] | None:
     return (2, 0, 1)  # last, also those of stacks in colour, which are fewer than lines
 
 
-def actions_of(space: Space, names: Sequence[str] | None, where: str) -> Actions:
+def actions_from_space(space: Space, names: Sequence[str] | None, where: str) -> Actions:
     """What can be done, with names where they are known."""
     if isinstance(space, spaces.Discrete):
         n = int(space.n)
@@ -171,7 +171,7 @@ def actions_of(space: Space, names: Sequence[str] | None, where: str) -> Actions
     )
 
 
-def encoder(space: Space, rows: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
+def action_encoder(space: Space, rows: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """From our actions ([N] or [N, n]) to those of all rows of an environment.
 
     Always in memory of their own: environments and wrappers keep the last action by reference.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from townlet.config.model import Model
-from townlet.gym.wrappers.spec import SHAPING, MaskSpec, OwnSpec, WrapperSpec
+from townlet.gym.wrappers.spec import SHAPING, ActionMaskSpec, CustomSpec, WrapperSpec
 
 Side = Annotated[int, Field(ge=1, le=4096)]
 
@@ -62,19 +62,21 @@ class EnvSpec(Model):
     def _makes_sense(self) -> EnvSpec:
         for key in {"render_mode", "max_episode_steps"} & self.kwargs.keys():
             raise ValueError(f"`kwargs.{key}` is not the environment's to know; {KWARGS[key]}")
-        if sum(isinstance(w, MaskSpec) for w in self.wrappers) > 1:
+        if sum(isinstance(w, ActionMaskSpec) for w in self.wrappers) > 1:
             raise ValueError("action_mask stands twice among the wrappers; one says which actions make sense")
         return self
 
     @property
-    def mask(self) -> MaskSpec | None:
+    def mask(self) -> ActionMaskSpec | None:
         """Where the mask comes from, if anything says so."""
-        return next((w for w in self.wrappers if isinstance(w, MaskSpec)), None)
+        return next((w for w in self.wrappers if isinstance(w, ActionMaskSpec)), None)
 
     @property
     def own_files(self) -> list[str]:
         """The files of wrappers of one's own."""
-        return [wrapper.file for wrapper in self.wrappers if isinstance(wrapper, OwnSpec) and wrapper.file is not None]
+        return [
+            wrapper.file for wrapper in self.wrappers if isinstance(wrapper, CustomSpec) and wrapper.file is not None
+        ]
 
     def unshaped(self) -> EnvSpec:
         """The same without wrappers that change rewards: what an agent is measured by."""
@@ -84,7 +86,7 @@ class EnvSpec(Model):
     @property
     def of_single(self) -> tuple[str, ...]:
         """Keys whose work is done row by row, which an environment's own vectorization cannot do."""
-        keys = [f"wrappers ({w.name})" for w in self.wrappers if not isinstance(w, MaskSpec)]
+        keys = [f"wrappers ({w.name})" for w in self.wrappers if not isinstance(w, ActionMaskSpec)]
         keys += ["frame_skip"] if self.frame_skip > 1 else []
         keys += ["grayscale"] if self.grayscale else []
         keys += ["resize"] if self.resize else []

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.errors import EnvironmentFailed, TownletError
-from townlet.gym.masks import Masks
-from townlet.gym.saving import Keeper
-from townlet.gym.spaces import Floats, Observations, actions_of, encoder
-from townlet.gym.wrappers.stage import Scaling, Stage
+from townlet.gym.env_state import EnvSaver
+from townlet.gym.spaces import Floats, ObservationEncoder, action_encoder, actions_from_space
+from townlet.gym.wrappers.actions import ActionMasks
+from townlet.gym.wrappers.transforms import ObservationTransform, Scaling
 from townlet.interfaces.restore import SAME, copied, part
 from townlet.interfaces.vec_env import Ended, Seen, Step
 from townlet.rng import Streams
 
-SEEDS = 2**31  # what every family of environments takes
-LOOKED_AT: Final = 4096  # numbers of an observation that are asked whether they are some; pictures always are
+SEED_RANGE = 2**31  # what every family of environments takes
+FINITE_CHECK_LIMIT: Final = 4096  # numbers of an observation that are asked whether they are some; pictures always are
 Bools = NDArray[np.bool_]
 
 
-class GymVec:
+class GymVecEnv:
     """N rows of a Gymnasium environment as tensors, which are reused. Made by `townlet.gym.make.make_vec`."""
 
     components: tuple[str, ...] = ("reward",)
@@ -35,23 +35,23 @@ class GymVec:
         self,
         vec: VectorEnv[Any, Any, Any],
         name: str,
-        keeper: Callable[[Any], Keeper],
+        keeper: Callable[[Any], EnvSaver],
         *,
         device: str = "cpu",
         action_names: Sequence[str] | None = None,
-        masks: Masks | None = None,
-        stages: Sequence[Stage] = (),
+        masks: ActionMasks | None = None,
+        stages: Sequence[ObservationTransform] = (),
         one_seed: bool = False,
     ) -> None:
         self.vec, self.name, self.rows, self.device = vec, name, int(vec.num_envs), device
         self._mode = _mode(vec, name)
         self.voids = self._mode is AutoresetMode.NEXT_STEP
-        self._sight = Observations(vec.single_observation_space, name)
-        self.actions = actions_of(vec.single_action_space, action_names, name)
-        self._encode = encoder(vec.single_action_space, self.rows)
+        self._sight = ObservationEncoder(vec.single_observation_space, name)
+        self.actions = actions_from_space(vec.single_action_space, action_names, name)
+        self._encode = action_encoder(vec.single_action_space, self.rows)
         self._keeper, self._one_seed = keeper(vec), one_seed
         self.exact = self._keeper.exact
-        self._masks = masks or Masks()
+        self._masks = masks or ActionMasks()
         self._masks.fit(self.rows, self.actions.choices, name)
         self._raw: Floats = np.zeros((self.rows, self._sight.layout.size), np.float32)
         self._last: Floats = np.zeros_like(self._raw)  # what ended rows saw last, in its first rows
@@ -84,7 +84,7 @@ class GymVec:
         return self._begin(seed)
 
     def _begin(self, seed: int) -> Seen:
-        seeds = Streams(seed).numpy("environments").integers(SEEDS, size=self.rows).tolist()
+        seeds = Streams(seed).numpy("environments").integers(SEED_RANGE, size=self.rows).tolist()
         seen, info = self._call("a reset", self.vec.reset, seed=seeds[0] if self._one_seed else seeds)
         self._sight.write(seen, self._raw)
         self._masks.read(info)
@@ -114,7 +114,7 @@ class GymVec:
         begins = self._pass_over() if self._mode is AutoresetMode.NEXT_STEP else self._over
         np.logical_or(self._terminated, self._truncated, out=self._over)
         self._sight.write(seen, self._raw)
-        if self._raw.shape[1] <= LOOKED_AT and not np.isfinite(self._raw).all():
+        if self._raw.shape[1] <= FINITE_CHECK_LIMIT and not np.isfinite(self._raw).all():
             self._refuse_no_numbers()
         self._masks.read(info)
         rows = np.flatnonzero(self._over)
@@ -195,7 +195,7 @@ class GymVec:
         for stage in self._stages:
             stage.frozen = on
 
-    def follow(self, other: GymVec) -> None:
+    def follow(self, other: GymVecEnv) -> None:
         """See as another environment of the same kind does now, and learn nothing about it here: for evaluation."""
         # One that stacks pictures itself lacks the last stage, which stacks and learns nothing.
         for mine, its in zip(self._stages, other._stages, strict=False):

@@ -156,7 +156,7 @@ def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:
     from townlet.tasks.gym_rollout import Rollout
 
     arena = cast("GymArena", trained.loaded.arena)
-    if "rgb_array" in arena.looks.modes:
+    if "rgb_array" in arena.render_info.modes:
         env = arena.stage(render_mode="rgb_array")
         try:
             return Rollout(env, episode.seed, trained.policy(episode.seed), greedy=episode.greedy)

@@ -75,7 +75,7 @@ def _line(title: str) -> Line:
     limits = [f"{short(value)} {unit}" for key, unit in UNITS if budget and (value := _plain(budget, key)) is not None]
     result, env = _plain(node, "result") or (), str(_plain(node, "env"))
     texts = [result] if isinstance(result, str) else [str(r["what"]) for r in result]
-    if not texts and (goal := _plain(node, "reward_threshold") or extras.threshold(env)) is not None:
+    if not texts and (goal := _plain(node, "reward_threshold") or extras.reward_threshold(env)) is not None:
         texts.append(f"not measured yet; solved from {goal:g} on")
     name = _plain(agent, "name") if agent else None
     said = (str(name or ""), ", ".join(limits), str(_plain(node, "description") or ""), "\n".join(texts))

@@ -143,14 +143,14 @@ def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
     """Where the recipe trains; raises Mistakes."""
     if recipe.gym is None:
         return TownArena(kept or load_worlds(recipe, node))
-    from townlet.gym.make import without_voids  # loads Gymnasium, which towns do without
+    from townlet.gym.make import without_autoreset_steps  # loads Gymnasium, which towns do without
     from townlet.tasks.gym import GymArena
 
     if recipe.env == ANY:
         fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
         raise Mistakes([Mistake(f"{ANY} is no environment, these are settings for any", fix, node.where("env"))])
     try:
-        spec = without_voids(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
+        spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
         arena = GymArena(recipe.env, spec, recipe.reward_threshold)
         arena.look()
     except TownletError as error:

@@ -26,7 +26,7 @@ from townlet.train.policies import TrainedPolicy, as_tensors, scaled
 if TYPE_CHECKING:
     import onnx
 
-    from townlet.gym.wrappers.stage import Scaling
+    from townlet.gym.wrappers.transforms import Scaling
 
 Format = Literal["safetensors", "onnx"]
 VERSION: Final = "1"

@@ -18,11 +18,11 @@ from townlet.agents.agent import no_interrupt
 from townlet.curriculum.curriculum import Curriculum
 from townlet.distributed.process_group import SOLO, Crew
 from townlet.gym.extras import is_atari
-from townlet.gym.make import Looks, about, looks, make_vec
-from townlet.gym.row_env import making
+from townlet.gym.make import RenderInfo, env_info, make_vec, render_info
+from townlet.gym.row_env import construct
 from townlet.gym.spec import EnvSpec
-from townlet.gym.vector_env import GymVec
-from townlet.gym.wrappers.spec import LimitSpec
+from townlet.gym.vector_env import GymVecEnv
+from townlet.gym.wrappers.spec import TimeLimitSpec
 from townlet.interfaces.layout import Layout
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Actions, Ended, VecEnv
@@ -48,16 +48,16 @@ class GymArena:
 
     def __init__(self, id: str, spec: EnvSpec, threshold: float | None = None) -> None:
         self.name, self.spec, self._threshold = id, spec, threshold
-        self._training: GymVec | None = None
+        self._training: GymVecEnv | None = None
 
     @cached_property
-    def _one(self) -> GymVec:
+    def _one(self) -> GymVecEnv:
         """A row to look at."""
         return make_vec(self.name, self.spec, 1)
 
     def look(self) -> None:
         """Make a row and one step in it: what cannot be made is said now."""
-        making(self.name, self._try_out)
+        construct(self.name, self._try_out)
 
     def _try_out(self) -> None:
         seen = self._one.reset(0)
@@ -77,17 +77,17 @@ class GymArena:
     @property
     def limit(self) -> int | None:
         """Steps after which an episode is cut short."""
-        limits = [wrapper.steps for wrapper in self.spec.wrappers if isinstance(wrapper, LimitSpec)]
+        limits = [wrapper.steps for wrapper in self.spec.wrappers if isinstance(wrapper, TimeLimitSpec)]
         if self.spec.max_episode_steps is not None:
             limits.append(self.spec.max_episode_steps)
-        elif (own := about(self.name).limit) is not None:
+        elif (own := env_info(self.name).max_episode_steps) is not None:
             limits.append(own if is_atari(self.name) else math.ceil(own / self.spec.frame_skip))
         return min(limits, default=None)
 
     @property
     def threshold(self) -> float | None:
         """The return from which on it counts as solved: the recipe's, or the environment's own."""
-        return about(self.name).threshold if self._threshold is None else self._threshold
+        return env_info(self.name).reward_threshold if self._threshold is None else self._threshold
 
     @cached_property
     def interface(self) -> str:
@@ -104,7 +104,7 @@ class GymArena:
         plain.close()
         return Raw(plain.layout, self._eyes.scaling)
 
-    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> GymVec:
+    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> GymVecEnv:
         """The environment to train in, whole: processes do not share it."""
         self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
         return self._training
@@ -120,11 +120,11 @@ class GymArena:
         self._eyes.recall(state)
 
     @property
-    def _eyes(self) -> GymVec:
+    def _eyes(self) -> GymVecEnv:
         """The environment whose view of things others follow."""
         return self._one if self._training is None else self._training
 
-    def stage(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVec:
+    def stage(self, rows: int = 1, device: str = "cpu", render_mode: str | None = None) -> GymVecEnv:
         """An environment to be measured or shown in: its own rewards, seen as training sees it now."""
         env = make_vec(self.name, self.spec.unshaped(), rows, device, render_mode=render_mode)
         env.follow(self._eyes)
@@ -165,9 +165,9 @@ class GymArena:
         return Evaluated(limit=self.limit, causes=causes, **found)
 
     @cached_property
-    def looks(self) -> Looks:
+    def render_info(self) -> RenderInfo:
         """How it can be watched."""
-        return looks(self.name, self.spec)
+        return render_info(self.name, self.spec)
 
     def show(self, policy: Acting, recipe: Recipe, device: str = "cpu") -> GymShow:
         """Episodes of an evaluation, drawn."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.gym.vector_env import GymVec
+from townlet.gym.vector_env import GymVecEnv
 from townlet.interfaces.vec_env import Seen
 from townlet.rng import Streams
 from townlet.tasks.evaluation import Acting
@@ -45,7 +45,7 @@ class Rollout:
     Unless told to `keep` all moments, `moments` holds the last one alone: frames are large.
     """
 
-    def __init__(self, env: GymVec, seed: int, player: Acting, *, greedy: bool = True, keep: bool = True) -> None:
+    def __init__(self, env: GymVecEnv, seed: int, player: Acting, *, greedy: bool = True, keep: bool = True) -> None:
         self.env, self.player, self._greedy, self._keep = env, player, greedy, keep
         self.moments: list[Moment] = []
         self.steps, self.reward = 0, 0.0  # made, and won, so far

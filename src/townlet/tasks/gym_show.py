@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
-from townlet.gym import half_blocks
 from townlet.interfaces.show import Words
 from townlet.interfaces.vec_env import Discrete
 from townlet.tasks.evaluation import TIME, Acting
@@ -39,9 +38,15 @@ class GymShow:
         greedy: bool = True,
         device: str = "cpu",
     ) -> None:
-        if mode is not None and mode not in arena.looks.modes:
+        if mode is not None and mode not in arena.render_info.modes:
             raise TownletError(f"{arena.name} draws no pictures", "leave out what needs them")
-        self.arena, self.rate, self._player, self._greedy, self._seed = arena, arena.looks.rate, player, greedy, seed
+        self.arena, self.rate, self._player, self._greedy, self._seed = (
+            arena,
+            arena.render_info.fps,
+            player,
+            greedy,
+            seed,
+        )
         self._env = arena.stage(1, device, mode)
         self.rollout = self._begun()
 
@@ -93,7 +98,7 @@ class GymShow:
         if isinstance(seen, str):
             drawn = seen if colour else _plain(seen)
         elif seen is not None and colour:
-            drawn = half_blocks.frame(seen, columns, lines - 1)
+            drawn = half_block_text(seen, columns, lines - 1)
         said = f"step {self.age}  return {figure(self.rollout.reward)}  {self.led}".rstrip()
         return "\n".join(part for part in (drawn.strip("\n"), said) if part)
 
@@ -110,3 +115,35 @@ class GymShow:
 def _plain(text: str) -> str:
     """Text without control codes; what they put on a coloured ground, as the place of the agent, is in brackets."""
     return re.sub(r"\x1b\[[\d;]*m", "", re.sub(r"\x1b\[[\d;]*4[0-7]m(.*?)\x1b\[0m", r"[\1]", text))
+
+
+HALF_BLOCK = "▀"
+ANSI_RESET = "\x1b[0m"
+
+
+def half_block_text(picture: NDArray[np.uint8], columns: int, lines: int) -> str:
+    """The picture [height, width, 3] as lines of coloured half blocks, as large as there is room and never larger."""
+    small = _shrink_to_fit(picture, max(1, columns), max(2, 2 * lines))
+    if len(small) % 2:
+        small = np.concatenate([small, small[-1:]])
+    told = []
+    for above, below in zip(small[::2].tolist(), small[1::2].tolist(), strict=True):
+        line, last = [], None
+        for top, bottom in zip(above, below, strict=True):
+            if (inks := (*top, *bottom)) != last:  # one code for a stretch of the same colours
+                line.append(f"\x1b[38;2;{top[0]};{top[1]};{top[2]};48;2;{bottom[0]};{bottom[1]};{bottom[2]}m")
+                last = inks
+            line.append(HALF_BLOCK)
+        told.append("".join(line) + ANSI_RESET)
+    return "\n".join(told)
+
+
+def _shrink_to_fit(picture: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    """The picture within that size, its sides in proportion."""
+    from PIL import Image
+
+    scale = min(width / picture.shape[1], height / picture.shape[0], 1.0)
+    size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
+    if scale == 1.0:
+        return picture
+    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BOX))

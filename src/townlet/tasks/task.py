@@ -24,7 +24,7 @@ from townlet.runs.store import Store
 from townlet.tasks.evaluation import Acting, Evaluated
 
 if TYPE_CHECKING:
-    from townlet.gym.wrappers.stage import Scaling
+    from townlet.gym.wrappers.transforms import Scaling
     from townlet.recipes.schema import Recipe
     from townlet.runs.folder import Run
     from townlet.train.build import Training

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from townlet.agents.policy import Kind, Policy
 from townlet.agents.registry import entry
 from townlet.errors import Mark, TownletError
-from townlet.gym.wrappers.stage import Scaling
+from townlet.gym.wrappers.transforms import Scaling
 from townlet.interfaces.vec_env import Continuous
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.optimizers import restore_weights

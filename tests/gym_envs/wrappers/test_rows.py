@@ -18,9 +18,8 @@ from townlet.errors import TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
 from townlet.gym.wrappers.build import wrap
-from townlet.gym.wrappers.encode import Encode
-from townlet.gym.wrappers.features import Features
-from townlet.gym.wrappers.spec import CartPoleShaping, LunarLanderShaping, MountainCarShaping, SkipSpec
+from townlet.gym.wrappers.observations import AtariObjects, EncodeDiscrete
+from townlet.gym.wrappers.spec import CartPoleShapingSpec, FrameSkipSpec, LunarLanderShapingSpec, MountainCarShapingSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.vec_env import Discrete
 
@@ -42,7 +41,7 @@ class Numbers(gym.Env[Any, Any]):
 def test_every_state_has_a_code_of_its_own(n: int, start: int, data: st.DataObject) -> None:
     env = Numbers(gym.spaces.Discrete(n, start=start))
     to = data.draw(st.sampled_from(["one_hot", "binary", "array"]))
-    wrapped = Encode(env, to)
+    wrapped = EncodeDiscrete(env, to)
     codes = [wrapped.observation(start + state) for state in range(n)]
     assert len({code.tobytes() for code in codes}) == n
     assert all(code in wrapped.observation_space for code in codes)
@@ -50,13 +49,13 @@ def test_every_state_has_a_code_of_its_own(n: int, start: int, data: st.DataObje
 
 def test_codes_say_what_they_promise() -> None:
     lake, cards = gym.make("FrozenLake-v1"), gym.make("Blackjack-v1")
-    assert Encode(lake, "one_hot").observation(3).tolist() == [0, 0, 0, 1] + [0] * 12
-    assert Encode(lake, "binary").observation(6).tolist() == [0, 1, 1, 0]
-    assert Encode(lake, "array").observation(6).tolist() == [6]
-    assert Encode(cards, "array").observation((13, 10, 1)).tolist() == [13, 10, 1]
-    assert np.flatnonzero(Encode(cards, "one_hot").observation((13, 10, 1))).tolist() == [13, 42, 44]
+    assert EncodeDiscrete(lake, "one_hot").observation(3).tolist() == [0, 0, 0, 1] + [0] * 12
+    assert EncodeDiscrete(lake, "binary").observation(6).tolist() == [0, 1, 1, 0]
+    assert EncodeDiscrete(lake, "array").observation(6).tolist() == [6]
+    assert EncodeDiscrete(cards, "array").observation((13, 10, 1)).tolist() == [13, 10, 1]
+    assert np.flatnonzero(EncodeDiscrete(cards, "one_hot").observation((13, 10, 1))).tolist() == [13, 42, 44]
     with pytest.raises(TownletError, match="not a state's number"):
-        Encode(gym.make("CartPole-v1"), "array")
+        EncodeDiscrete(gym.make("CartPole-v1"), "array")
 
 
 def test_actions_are_the_environments_under_other_numbers() -> None:
@@ -76,7 +75,7 @@ def test_frames_are_skipped_and_paid_together() -> None:
     steps = [conformance.copied(env.step(torch.zeros(1, dtype=torch.int64))) for _ in range(7)]
     assert [float(step.reward[0]) for step in steps] == [-3.0] * 7
     assert [bool(step.truncated[0]) for step in steps] == [False] * 6 + [True]  # the limit counts skips as one
-    random = wrap(gym.make("Acrobot-v1"), SkipSpec(frames=1, most=3))
+    random = wrap(gym.make("Acrobot-v1"), FrameSkipSpec(frames=1, most=3))
     random.reset(seed=0)
     assert {float(random.step(0)[1]) for _ in range(40)} == {-1.0, -2.0, -3.0}
 
@@ -98,8 +97,8 @@ def test_a_time_limit_cuts_off() -> None:
 
 
 SHAPED = {
-    "CartPole-v1": CartPoleShaping(gamma=0.9),
-    "MountainCar-v0": MountainCarShaping(position=1.0, velocity=0.5, height=2.0, gamma=0.9),
+    "CartPole-v1": CartPoleShapingSpec(gamma=0.9),
+    "MountainCar-v0": MountainCarShapingSpec(position=1.0, velocity=0.5, height=2.0, gamma=0.9),
 }
 
 
@@ -125,9 +124,9 @@ def test_potentials_never_change_what_is_best(name: str, seed: int) -> None:
 
 
 def test_potentials_point_the_right_way() -> None:
-    pole = wrap(gym.make("CartPole-v1"), CartPoleShaping())
+    pole = wrap(gym.make("CartPole-v1"), CartPoleShapingSpec())
     assert pole.potential([0, 0, 0, 0]) == 0 > pole.potential([1, 0, 0, 0]) > pole.potential([1, 0, 0.1, 0])
-    car = wrap(gym.make("MountainCar-v0"), MountainCarShaping(position=1.0, velocity=1.0, height=1.0))
+    car = wrap(gym.make("MountainCar-v0"), MountainCarShapingSpec(position=1.0, velocity=1.0, height=1.0))
     assert car.potential([0.5, 0]) > car.potential([-0.5, 0])
     assert car.potential([-0.5, -0.07]) > car.potential([-0.5, 0.01])
     assert car.potential([-1.1, 0]) != car.potential([-0.5, 0])
@@ -135,7 +134,7 @@ def test_potentials_point_the_right_way() -> None:
     class Lander(Numbers):
         """Stands for the lander, whose simulator need not be installed."""
 
-    lander = wrap(Lander(gym.spaces.Box(-10, 10, (8,))), LunarLanderShaping())
+    lander = wrap(Lander(gym.spaces.Box(-10, 10, (8,))), LunarLanderShapingSpec())
     still = [0, 0, 0, 0, 0, 0, 1, 1]
     assert lander.potential(still) == 0
     for place in range(5):
@@ -198,7 +197,7 @@ class Memory(gym.Env[Any, Any]):
 
 
 def test_objects_are_found_in_the_consoles_memory() -> None:
-    env = Features(Memory(), "ALE/Pong-v5")
+    env = AtariObjects(Memory(), "ALE/Pong-v5")
     assert env.names == ("player_y", "enemy_y", "ball_x", "ball_y", "ball_dx", "ball_dy")
     seen, _ = env.reset()
     assert np.allclose(seen, [100 / 255, 200 / 255, 60 / 255, 90 / 255, 0, 0])
@@ -209,7 +208,7 @@ def test_objects_are_found_in_the_consoles_memory() -> None:
     assert env.step(0)[0][4:].tolist() == [0, 0]  # a new one
     assert all(env.step(0)[0] in env.observation_space for _ in range(20))
     with pytest.raises(TownletError, match="Pong, Breakout"):
-        Features(Memory(), "ALE/Tennis-v5")
+        AtariObjects(Memory(), "ALE/Tennis-v5")
 
 
 OWN = """

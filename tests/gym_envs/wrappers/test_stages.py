@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gym_envs.counting import Counting
+from townlet.gym.env_state import VectorSaver
 from townlet.gym.make import make_vec
-from townlet.gym.saving import WholeKeeper
-from townlet.gym.spaces import Observations
+from townlet.gym.spaces import ObservationEncoder
 from townlet.gym.spec import EnvSpec
-from townlet.gym.vector_env import GymVec
-from townlet.gym.wrappers.normalize import Running
-from townlet.gym.wrappers.stack import Stack
+from townlet.gym.vector_env import GymVecEnv
+from townlet.gym.wrappers.transforms import FrameStack, RunningNormalize
 from townlet.interfaces import conformance
 
 NEXT = AutoresetMode.NEXT_STEP
@@ -32,7 +31,7 @@ def spec(**keys: Any) -> EnvSpec:
 @MODES
 def test_frames_of_two_episodes_never_stand_together(mode: AutoresetMode) -> None:
     vec = Counting(2, mode)
-    env = GymVec(vec, "Counting", WholeKeeper, stages=[Stack(3)], one_seed=True)
+    env = GymVecEnv(vec, "Counting", VectorSaver, stages=[FrameStack(3)], one_seed=True)
     first = int(env.reset(0).obs[0, 0])
     assert env.layout.block("obs").shape == (3, 2)
     actions = torch.zeros(2, dtype=torch.int64)
@@ -100,8 +99,8 @@ def test_running_moments_are_those_of_all_that_was_seen(
 ) -> None:
     import gymnasium as gym
 
-    sight = Observations(gym.spaces.Box(-np.inf, np.inf, (3,)))
-    running = Running()
+    sight = ObservationEncoder(gym.spaces.Box(-np.inf, np.inf, (3,)))
+    running = RunningNormalize()
     running.fit(sight.layout, 1, sight)
     chance = np.random.default_rng(seed)
     batches = [(shift + scale * chance.standard_normal((n, 3))).astype(np.float32) for n in sizes]

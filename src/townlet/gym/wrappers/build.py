@@ -11,13 +11,9 @@ from gymnasium.wrappers import AddRenderObservation, ClipReward, FilterObservati
 from townlet.config import user_code
 from townlet.errors import TownletError, did_you_mean
 from townlet.gym.wrappers import spec as named
-from townlet.gym.wrappers.cart_pole import CartPolePotential
-from townlet.gym.wrappers.cells import Cells
-from townlet.gym.wrappers.encode import Encode
-from townlet.gym.wrappers.frame_skip import FrameSkip
-from townlet.gym.wrappers.lunar_lander import LunarLanderPotential
-from townlet.gym.wrappers.mountain_car import MountainCarShaped
-from townlet.gym.wrappers.remap import Remap
+from townlet.gym.wrappers.actions import FrameSkip, RemapActions
+from townlet.gym.wrappers.observations import EncodeDiscrete, MiniGridOneHot
+from townlet.gym.wrappers.shaping import CartPolePotential, LunarLanderPotential, MountainCarPotential
 from townlet.gym.wrappers.spec import WrapperSpec
 
 Env = gym.Env[Any, Any]
@@ -26,30 +22,30 @@ Env = gym.Env[Any, Any]
 def wrap(env: Env, spec: WrapperSpec) -> Env:
     """An environment with one more wrapper around it."""
     if isinstance(spec, named.EncodeSpec):
-        return Encode(env, spec.to)
+        return EncodeDiscrete(env, spec.to)
     if isinstance(spec, named.KeysSpec):
         return _keep(env, spec.keep)
-    if isinstance(spec, named.CellsSpec):
-        return Cells(env)
-    if isinstance(spec, named.ActionsSpec):
-        return Remap(env, spec.use)
-    if isinstance(spec, named.MaskSpec):
+    if isinstance(spec, named.MiniGridOneHotSpec):
+        return MiniGridOneHot(env)
+    if isinstance(spec, named.RemapActionsSpec):
+        return RemapActions(env, spec.use)
+    if isinstance(spec, named.ActionMaskSpec):
         return env  # masks are read for all rows at once, see `envs.masks`
-    if isinstance(spec, named.StickySpec):
+    if isinstance(spec, named.StickyActionsSpec):
         return StickyAction(env, spec.probability)
-    if isinstance(spec, named.SkipSpec):
+    if isinstance(spec, named.FrameSkipSpec):
         return FrameSkip(env, spec.frames, spec.most)
-    if isinstance(spec, named.ClipSpec):
+    if isinstance(spec, named.ClipRewardSpec):
         return ClipReward(env, -spec.limit, spec.limit)
-    if isinstance(spec, named.LimitSpec):
+    if isinstance(spec, named.TimeLimitSpec):
         return TimeLimit(env, spec.steps)
     if isinstance(spec, named.PixelsSpec):
         return _pixels(env)
-    if isinstance(spec, named.CartPoleShaping):
+    if isinstance(spec, named.CartPoleShapingSpec):
         return CartPolePotential(env, spec)
-    if isinstance(spec, named.MountainCarShaping):
-        return MountainCarShaped(env, spec)
-    if isinstance(spec, named.LunarLanderShaping):
+    if isinstance(spec, named.MountainCarShapingSpec):
+        return MountainCarPotential(env, spec)
+    if isinstance(spec, named.LunarLanderShapingSpec):
         return LunarLanderPotential(env, spec)
     return _own(env, spec)
 
@@ -70,7 +66,7 @@ def _pixels(env: Env) -> Env:
         raise TownletError(f"the environment gives no pictures: {wrong}", "write observation: vector") from None
 
 
-def _own(env: Env, spec: named.OwnSpec) -> Env:
+def _own(env: Env, spec: named.CustomSpec) -> Env:
     """A wrapper of the user's; what goes wrong in it is told with its name."""
     maker = user_code.registered(spec.wrapper)
     try:

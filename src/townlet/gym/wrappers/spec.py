@@ -32,13 +32,13 @@ class KeysSpec(Model):
     keep: tuple[str, ...] = Field(min_length=1, description="Names of the parts to keep. Fewer make a smaller network.")
 
 
-class CellsSpec(Model):
+class MiniGridOneHotSpec(Model):
     """MiniGrid: what lies in each cell of the view as ones at the places of its kind, colour and state."""
 
     name: Literal["cells"] = "cells"
 
 
-class ActionsSpec(Model):
+class RemapActionsSpec(Model):
     """Fewer or other actions: what the agent calls 0, 1, … is what the environment calls `use`."""
 
     name: Literal["actions"] = "actions"
@@ -47,7 +47,7 @@ class ActionsSpec(Model):
     )
 
 
-class MaskSpec(Model):
+class ActionMaskSpec(Model):
     """Which actions make sense, so that an agent need not find out."""
 
     name: Literal["action_mask"] = "action_mask"
@@ -56,14 +56,14 @@ class MaskSpec(Model):
     )
 
 
-class StickySpec(Model):
+class StickyActionsSpec(Model):
     """Now and then the last action is done again whatever was asked for: a world that cannot be learned by heart."""
 
     name: Literal["sticky_actions"] = "sticky_actions"
     probability: float = Field(0.25, ge=0, lt=1, description="Raise it and plans by heart fail more often.")
 
 
-class SkipSpec(Model):
+class FrameSkipSpec(Model):
     """An action is done several times in a row, and its rewards are added up."""
 
     name: Literal["frame_skip"] = "frame_skip"
@@ -73,20 +73,20 @@ class SkipSpec(Model):
     )
 
     @model_validator(mode="after")
-    def _ascending(self) -> SkipSpec:
+    def _ascending(self) -> FrameSkipSpec:
         if self.most is not None and self.most < self.frames:
             raise ValueError(f"`most` {self.most} cannot be below `frames` {self.frames}")
         return self
 
 
-class ClipSpec(Model):
+class ClipRewardSpec(Model):
     """Rewards cut off on both sides, so that one learning rate suits games that pay differently. Training only."""
 
     name: Literal["clip_reward"] = "clip_reward"
     limit: float = Field(1.0, gt=0, description="No reward is farther from 0. Raise it to tell large rewards apart.")
 
 
-class LimitSpec(Model):
+class TimeLimitSpec(Model):
     """Episodes are cut off after so many steps, counted where this stands among the wrappers."""
 
     name: Literal["time_limit"] = "time_limit"
@@ -99,7 +99,7 @@ class PixelsSpec(Model):
     name: Literal["pixels"] = "pixels"
 
 
-class CartPoleShaping(Model):
+class CartPoleShapingSpec(Model):
     """CartPole: a potential that is higher in the middle and upright. What is best stays best."""
 
     name: Literal["cart_pole_shaping"] = "cart_pole_shaping"
@@ -107,7 +107,7 @@ class CartPoleShaping(Model):
     gamma: Gamma = Field(0.99, description=GAMMA)
 
 
-class MountainCarShaping(Model):
+class MountainCarShapingSpec(Model):
     """MountainCar: potentials of where the car is and how fast, and a bonus for states seldom seen."""
 
     name: Literal["mountain_car_shaping"] = "mountain_car_shaping"
@@ -121,13 +121,13 @@ class MountainCarShaping(Model):
     gamma: Gamma = Field(0.99, description=GAMMA)
 
     @model_validator(mode="after")
-    def _says_something(self) -> MountainCarShaping:
+    def _says_something(self) -> MountainCarShapingSpec:
         if not (self.position or self.velocity or self.height or self.count):
             raise ValueError("nothing is shaped; give one of position, velocity, height, count")
         return self
 
 
-class LunarLanderShaping(Model):
+class LunarLanderShapingSpec(Model):
     """LunarLander: a potential that is higher near the pad, slow and upright. What is best stays best."""
 
     name: Literal["lunar_lander_shaping"] = "lunar_lander_shaping"
@@ -137,7 +137,7 @@ class LunarLanderShaping(Model):
     gamma: Gamma = Field(0.99, description=GAMMA)
 
 
-class OwnSpec(Model):
+class CustomSpec(Model):
     """A wrapper of one's own, registered by @townlet.gym.wrapper in a file that runs only with --allow-code."""
 
     name: Literal["own"] = "own"
@@ -154,18 +154,18 @@ class OwnSpec(Model):
 WrapperSpec = Annotated[
     EncodeSpec
     | KeysSpec
-    | CellsSpec
-    | ActionsSpec
-    | MaskSpec
-    | StickySpec
-    | SkipSpec
-    | ClipSpec
-    | LimitSpec
+    | MiniGridOneHotSpec
+    | RemapActionsSpec
+    | ActionMaskSpec
+    | StickyActionsSpec
+    | FrameSkipSpec
+    | ClipRewardSpec
+    | TimeLimitSpec
     | PixelsSpec
-    | CartPoleShaping
-    | MountainCarShaping
-    | LunarLanderShaping
-    | OwnSpec,
+    | CartPoleShapingSpec
+    | MountainCarShapingSpec
+    | LunarLanderShapingSpec
+    | CustomSpec,
     Field(discriminator="name"),
 ]
-SHAPING = (ClipSpec, CartPoleShaping, MountainCarShaping, LunarLanderShaping)
+SHAPING = (ClipRewardSpec, CartPoleShapingSpec, MountainCarShapingSpec, LunarLanderShapingSpec)

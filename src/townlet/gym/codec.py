@@ -22,7 +22,7 @@ DEPTH: Final = 12
 LARGE: Final = 2**63  # from here on JSON's readers differ
 
 
-class Unfit(ValueError):
+class UnsupportedValue(ValueError):
     """A value that is not plain."""
 
 
@@ -33,7 +33,7 @@ def _tagged(kind: str, value: Any, **more: Any) -> dict[str, Any]:
 def encode(value: Any, depth: int = 0) -> Any:
     """A value as JSON, or as an array when it is one; `Unfit` when it is not plain."""
     if depth > DEPTH:
-        raise Unfit("nested too deeply")
+        raise UnsupportedValue("nested too deeply")
     kind = type(value)
     if value is None or kind in (bool, str):
         return value
@@ -57,7 +57,7 @@ def encode(value: Any, depth: int = 0) -> Any:
         return _tagged("bytes", value.hex())
     if kind is np.random.Generator and type(value.bit_generator).__name__ in GENERATORS:
         return _tagged("generator", encode(value.bit_generator.state, depth + 1))
-    raise Unfit(f"a {kind.__name__}")
+    raise UnsupportedValue(f"a {kind.__name__}")
 
 
 def decode(tree: Any) -> Any:

@@ -18,9 +18,9 @@ from hypothesis.extra import numpy as arrays
 
 from gym_envs.elsewhere import ID
 from townlet.errors import TownletError
-from townlet.gym import saving
+from townlet.gym import env_state
+from townlet.gym.codec import UnsupportedValue, decode, digest, encode, pack, unpack
 from townlet.gym.make import make_vec
-from townlet.gym.plain_values import Unfit, decode, digest, encode, pack, unpack
 from townlet.gym.spec import EnvSpec
 from townlet.interfaces import conformance
 from townlet.runs import checkpoint, flatten
@@ -69,7 +69,7 @@ def test_plain_values_of_rows_come_back_as_they_were_from_a_checkpoint(rows: lis
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.array([None]), [[object()]], 1j])
 def test_what_is_not_plain_is_not_saved(value: Any) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(UnsupportedValue):
         encode(value)
 
 
@@ -124,9 +124,9 @@ def test_other_wrappers_are_refused() -> None:
 
 
 def test_a_large_table_is_compared_unless_it_changes() -> None:
-    taxi = saving.Row(gym.make("Taxi-v4"))
+    taxi = env_state.RowEnv(gym.make("Taxi-v4"))
     taxi.reset(seed=0)
-    *_, (where, _) = saving.layers(taxi.env)
+    *_, (where, _) = env_state.layers(taxi.env)
     assert taxi.kept[where]["plain"]["P"] == {"~": "table", "is": digest(taxi.unwrapped.P)}
     taxi.unwrapped.P[0][0] = [(1.0, 7, -1, False)]
     assert equal(decode(taxi.kept[where]["plain"]["P"]), taxi.unwrapped.P)

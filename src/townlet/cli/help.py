@@ -18,38 +18,38 @@ Entry = tuple[str, str]  # what to write, and what it does
 MANY = " …"
 
 
-class Verbs(typer.Typer):
+class CommandGroup(typer.Typer):
     """Commands that share their manners; without a word after it, a family shows its help."""
 
     def __init__(self, help: str) -> None:
         super().__init__(
-            help=help, cls=Group, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+            help=help, cls=FormattedGroup, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
             context_settings={"help_option_names": ["--help", "-h"]},
         )  # fmt: skip
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         """Typer's decorator, for commands with this help."""
-        return super().command(name, cls=Command, **settings)
+        return super().command(name, cls=FormattedCommand, **settings)
 
 
-class Command(TyperCommand):
+class FormattedCommand(TyperCommand):
     """One verb."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(help_of(self, ctx))
+        formatter.write(format_help(self, ctx))
 
 
-class Group(TyperGroup):
+class FormattedGroup(TyperGroup):
     """Verbs under one word."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["--help"])
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(help_of(self, ctx))
+        formatter.write(format_help(self, ctx))
 
 
-def help_of(command: Any, ctx: Any) -> str:
+def format_help(command: Any, ctx: Any) -> str:
     """The whole help of a command, as wide as the terminal."""
     from rich.text import Text
 
