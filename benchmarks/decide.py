@@ -75,10 +75,10 @@ def stats(port: int) -> dict[str, Any]:
 
 def scenes() -> list[dict[str, Any]]:
     """Observations of a game in which nothing is decided."""
-    game, found = DOMAINS[DOMAIN].game(7, "scenes", 2), []
+    game, found = DOMAINS[DOMAIN].make_game(7, "scenes", 2), []
     for _ in range(SCENES):
-        found.append(game.message())
-        game.go_on()
+        found.append(game.observe())
+        game.advance()
     return found
 
 

@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from townlet.decide.domain import Scene
+from townlet.decide.domain import ObservationBatch
 from townlet.decide.domains import DOMAINS
 from townlet.decide.domains.hive.chunks import CHUNKS
 from townlet.decide.domains.hive.game import EVERY, KILL, Game
 from townlet.decide.domains.hive.play import Choose, by, play
 from townlet.decide.service import Service
-from townlet.decide.settings import load
+from townlet.decide.settings import load_settings
 from townlet.decide.state import Experience
-from townlet.decide.training_thread import Rounds
+from townlet.decide.training_thread import TrainingThread
 from townlet.train.multi_seed import interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
@@ -89,7 +89,7 @@ def _unlearned(trial: Trial) -> Played:
 def _territory(game: Game, choose: Choose, ticks: int) -> Played:
     actions: list[int] = []
 
-    def chosen(scene: Scene, moment: float) -> int:
+    def chosen(scene: ObservationBatch, moment: float) -> int:
         if moment >= ticks / 2:
             game.kill_range = FARTHER
         actions.append(choose(scene, moment))
@@ -110,18 +110,18 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
     now = [0.0]
     words = [f"policy={trial.who}", f"seed={trial.seed}", *trial.words]
     with tempfile.TemporaryDirectory() as folder:
-        service = Service(Path(folder), DOMAIN, load("hive", words, DOMAINS), lambda: now[0])
-        rounds, entropy = Rounds(service), []
-        service.ledger.heard.append(hear)
+        service = Service(Path(folder), DOMAIN, load_settings("hive", words, DOMAINS), lambda: now[0])
+        rounds, entropy = TrainingThread(service), []
+        service.state.outcome_listeners.append(hear)
         rounds.publish()
         playing = games(trial)
         for turn in range(trial.observations):
             if turn == trial.observations // 2:
                 for game in playing:
                     game.kill_range = FARTHER
-            answers = service.answer([game.message() for game in playing])
+            answers = service.answer([game.observe() for game in playing])
             for game, answer in zip(playing, answers, strict=True):
-                for report in [*game.obey(answer.reply), *game.go_on()]:
+                for report in [*game.apply(answer.reply), *game.advance()]:
                     service.report(report)
             now[0] += EVERY
             stepped = [rounds.step() for _ in range(service.settings.learning.steps)]

@@ -75,7 +75,7 @@ async def _play(
 
 def _player(server: Process, domain: str, number: int, history: History, chance: random.Random) -> Player:
     """Every other client is the one that ships."""
-    own, game = random.Random(chance.random()), DOMAINS[domain].game(number, f"site {number}", 0)
+    own, game = random.Random(chance.random()), DOMAINS[domain].make_game(number, f"site {number}", 0)
     shipped, plain = Shipped(Client(server.url, patience=PATIENCE)), Plain(f"{server.url}&client=plain-{number}", own)
     return Player(number, plain if number % 2 else shipped, game, history, own)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from townlet.decide.events import Decided, Expired, Outcome
+from townlet.decide.events import DecisionMade, DecisionsExpired, OutcomeRecorded
 from townlet.decide.recovery import events
 from townlet.decide.storage import LOG
 
@@ -111,12 +111,12 @@ def read_log(folder: Path) -> Iterator[Logged]:
     """Decisions, outcomes and expiries in the log of a service that was stopped."""
     ids: dict[int, str] = {}
     for event in events(folder / LOG):
-        if isinstance(event, Decided):
+        if isinstance(event, DecisionMade):
             ids[event.number] = event.reply["decisionId"]
             yield LoggedDecision(ids[event.number], event.message, event.reply, event.at, event.send)
-        elif isinstance(event, Outcome):
+        elif isinstance(event, OutcomeRecorded):
             yield LoggedOutcome(ids.get(event.number, f"number {event.number}"), event.value, event.how)
-        elif isinstance(event, Expired):
+        elif isinstance(event, DecisionsExpired):
             yield LoggedExpiry(event.at, event.after, event.most)
 
 

@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from attack.history import History, Message, Operation
-from townlet.decide.client import Client, Lost
-from townlet.decide.domain import Game
+from townlet.decide.client import Client, NoAnswer
+from townlet.decide.domain import SimulatedGame
 
 PAUSE = 0.02  # seconds between two observations of a client
 RETRY = 0.2  # seconds before a refused message is sent again
@@ -48,7 +48,7 @@ class Shipped:
             self._begun = True
         try:
             return await self._client.say(message)
-        except Lost:
+        except NoAnswer:
             return None
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ class Player:
     """Plays one game, repeats itself now and then, and records everything."""
 
     def __init__(
-        self, number: int, conversation: Conversation, game: Game, history: History, chance: random.Random
+        self, number: int, conversation: Conversation, game: SimulatedGame, history: History, chance: random.Random
     ) -> None:
         self._number, self._conversation, self._game = number, conversation, game
         self._history, self._chance = history, chance
@@ -98,11 +98,11 @@ class Player:
     async def play(self, over: Callable[[], bool]) -> None:
         """Until it is over."""
         while not over():
-            message = self._game.message()
+            message = self._game.observe()
             reply = await self._insist(message, over)
             self._asked = [*self._asked, message][-REMEMBERED:]
-            reports = self._game.obey(reply) if reply and reply["type"] != "error" else []
-            for report in [*reports, *self._game.go_on()]:
+            reports = self._game.apply(reply) if reply and reply["type"] != "error" else []
+            for report in [*reports, *self._game.advance()]:
                 await self._insist(report, over)
                 if self._chance.random() < REPEATED:
                     await self._say(report)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.domains import DOMAINS
-from townlet.decide.figures import Figures
-from townlet.decide.recovery import replayed
+from townlet.decide.figures import ServiceStats
+from townlet.decide.recovery import replay_folder
 from townlet.decide.service import Service
-from townlet.decide.settings import load
+from townlet.decide.settings import load_settings
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.verify import verify
-from townlet.decide.training_thread import Rounds
+from townlet.decide.training_thread import TrainingThread
 
 
 def fill(place: Path) -> Path:
@@ -42,7 +42,7 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     live(service, rounds, clock, 40)
     (kept,) = ask(service, request(1e6, "kept"))
     assert service.log.wait(service.log.last, 20)
-    before = service.ledger.decisions
+    before = service.state.decisions
     if torn:  # by a crash while the log was written
         service.close()
         with open(sorted((folder / "log").glob("*.wal"))[-1], "ab") as segment:
@@ -51,10 +51,10 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     with suppress(LogStopped):
         service.close()
     # What `townlet decide serve` does.
-    again = Service(folder, DOMAINS["bandit-ads"], load("bandit-ads", ["learning.every=0.05"], DOMAINS))
-    rounds = Rounds(again)
+    again = Service(folder, DOMAINS["bandit-ads"], load_settings("bandit-ads", ["learning.every=0.05"], DOMAINS))
+    rounds = TrainingThread(again)
     rounds.begin()
-    figures = Figures(again, rounds)
+    figures = ServiceStats(again, rounds)
     until(lambda: again.log.problem)
     print("problem:", again.log.problem)
     (reply,) = ask(again, request(2e6, "full"))
@@ -73,9 +73,9 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     assert again.report(click(kept["decisionId"])).reply["type"] == "outcome_ack"
     rounds.stop()
     again.close()
-    assert all(one.same for one in replayed(folder))
+    assert all(one.same for one in replay_folder(folder))
     assert verify(folder).whole
-    print("decisions:", again.ledger.decisions - before)
+    print("decisions:", again.state.decisions - before)
 
 
 def until(true: object) -> None:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from attack.damage import Command, Effect, command
 from decide.sites import ask, begin
-from townlet.decide.figures import Figures
+from townlet.decide.figures import ServiceStats
 from townlet.decide.service import Service
 from townlet.decide.storage.versions import weights_digest
-from townlet.decide.token_store import service_tokens
-from townlet.decide.training_thread import Rounds
+from townlet.decide.token_store import load_service_tokens
+from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
 from townlet.web.tokens import ROLES
 
@@ -51,23 +51,23 @@ def build(folder: Path, domain: str, turns: int, words: tuple[str, ...]) -> Path
     """Play with a service in this process. The folder is what a `kill -9` after the last answer would leave."""
     live = folder.with_name(f"{folder.name}-live")
     service, rounds, clock = begin(live, words, domain)
-    games = [service.domain.game(1, f"site {place}", 0) for place in range(TERRITORIES)]
+    games = [service.domain.make_game(1, f"site {place}", 0) for place in range(TERRITORIES)]
     for turn in range(turns):
-        for game, reply in zip(games, ask(service, *[game.message() for game in games]), strict=True):
-            for report in game.obey(reply) + game.go_on():
+        for game, reply in zip(games, ask(service, *[game.observe() for game in games]), strict=True):
+            for report in game.apply(reply) + game.advance():
                 service.report(report)
         clock.now += 1
         service.expire()
         _operate(service, rounds, turn, turns)
     assert service.log.wait(service.log.last, 60)
-    service_tokens(live, None)  # as `decide serve` makes them
+    load_service_tokens(live, None)  # as `decide serve` makes them
     shutil.copytree(live, folder)
     service.close()
     shutil.rmtree(live)
     return folder
 
 
-def _operate(service: Service, rounds: Rounds, turn: int, turns: int) -> None:
+def _operate(service: Service, rounds: TrainingThread, turn: int, turns: int) -> None:
     """Training, versions, a snapshot of the state, and an operator who pins, unpins and sets gate-only for a while."""
     if turn % 5 == 4:
         rounds.step()
@@ -87,7 +87,7 @@ def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, st
     """Start a service from a folder, ask it fixed questions, and stop it. Only a `TownletError` is a refusal."""
     roles: Roles = {}
     try:
-        found = service_tokens(folder, None).tokens
+        found = load_service_tokens(folder, None).tokens
         roles = {role: identity.role if (identity := found.find(token)) else None for role, token in known.items()}
         service, rounds, _ = begin(folder, words, domain)
     except TownletError as error:
@@ -102,12 +102,12 @@ def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, st
 
 def tokens_of(folder: Path) -> dict[str, str]:
     """The token of each role."""
-    found = service_tokens(folder, None).tokens
+    found = load_service_tokens(folder, None).tokens
     return {role: token for role in ROLES if (token := found.first(role))}
 
 
-def _shown(service: Service, rounds: Rounds) -> Shown:
-    whole = Figures(service, rounds).whole()
+def _shown(service: Service, rounds: TrainingThread) -> Shown:
+    whole = ServiceStats(service, rounds).whole()
     alarms = frozenset(f"{alarm['name']}: {alarm['what']}" for alarm in whole["alarms"])
     for name in ("now", "up_seconds"):
         del whole["service"][name]
@@ -124,9 +124,11 @@ def _shown(service: Service, rounds: Rounds) -> Shown:
 
 def _answers(service: Service, place: int) -> list[dict[str, Any]]:
     """Decisions for a territory of which nothing is known, and for one with a past."""
-    fresh, known = (service.domain.game(seed, name, 0) for seed, name in ((7, f"new {place}"), (1, f"site {place}")))
-    later = known.message() | {"timestamp": 1e6}
-    return [reply | {"decisionId": ""} for reply in ask(service, fresh.message(), later)]  # ids are random
+    fresh, known = (
+        service.domain.make_game(seed, name, 0) for seed, name in ((7, f"new {place}"), (1, f"site {place}"))
+    )
+    later = known.observe() | {"timestamp": 1e6}
+    return [reply | {"decisionId": ""} for reply in ask(service, fresh.observe(), later)]  # ids are random
 
 
 def effect(before: Started, folder: Path, domain: str, words: tuple[str, ...], known: dict[str, str]) -> Outcome:

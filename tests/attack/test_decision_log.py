@@ -152,7 +152,7 @@ def test_ids_of_a_copied_folder_are_unknown_to_the_other_copy(tmp_path: Path) ->
     for copy, foreign in zip(copies, reversed(ids), strict=True):
         assert copy.report(click(foreign)).reply["code"] == "UNKNOWN_DECISION"
         assert copy.report(click(common)).reply["type"] == "outcome_ack"
-        assert copy.ledger.join.counts.joined == 1
+        assert copy.state.join.counts.joined == 1
         copy.close()
 
 
@@ -162,7 +162,7 @@ def test_an_id_cannot_be_guessed_from_another(tmp_path: Path) -> None:
     epoch, _, tag = ids[0].split("-")
     for guess in (f"{epoch}-2-{tag}", f"{epoch}-2", f"{epoch}-02-{tag}", f"{epoch}-2-{'0' * 16}"):
         assert service.report(click(guess)).reply["code"] == "UNKNOWN_DECISION"
-    assert service.ledger.join.counts.joined == 0
+    assert service.state.join.counts.joined == 0
     assert len({id.split("-")[2] for id in ids}) == 3
     service.close()
 
@@ -205,13 +205,13 @@ def test_a_flood_of_duplicate_reports_does_not_grow_the_log(tmp_path: Path) -> N
     service.expire()
     service.expire()
     assert service.log.last == record + 1
-    counts = service.ledger.join.counts
+    counts = service.state.join.counts
     assert (counts.joined, counts.duplicates, counts.late, counts.balanced) == (1, 3000, 3000, True)
     service.report(click(id))
     service.close()
     again, _, _ = begin(tmp_path)
-    assert again.ledger.join.counts.duplicates == 3001  # a clean end writes the rest
-    assert again.ledger.join.counts.late == 3000
+    assert again.state.join.counts.duplicates == 3001  # a clean end writes the rest
+    assert again.state.join.counts.late == 3000
     again.close()
 
 
@@ -226,14 +226,14 @@ def test_a_contradicting_duplicate_has_a_code_of_its_own_and_changes_nothing(res
     if restart != "none":
         service.close()
         service, _, _ = begin(tmp_path)
-    before = service.ledger.tally
+    before = service.state.tally
     for report in (click(first, False), click(second, True), click(first, shown=False), click(third, True)):
         assert service.report(report).reply["code"] == "CONTRADICTING_REPORT"
     for report in (click(first, True), click(second, False), click(third, shown=False)):
         assert service.report(report).reply["type"] == "outcome_ack"
-    counts = service.ledger.join.counts
+    counts = service.state.join.counts
     assert (counts.joined, counts.failed, counts.contradicting, counts.duplicates) == (2, 1, 4, 3)
-    assert service.ledger.tally == before
+    assert service.state.tally == before
     service.close()
 
 
@@ -261,7 +261,7 @@ def test_a_damaged_log_can_be_continued_before_the_damage_and_nothing_is_thrown_
     names = [segment.path.name for segment in list_segments(tmp_path / "log")[1:]]
     again, _, _ = begin(tmp_path, ["segment=16384"], accept_data_loss=True)
     assert any("is damaged at byte" in notice.what for notice in again.notices)
-    assert again.ledger.join.counts.balanced
+    assert again.state.join.counts.balanced
     assert ask(again, request(9e6, "new"))[0]["type"] in ("ad_decision", "no_ad")
     again.close()
     assert sorted(path.name for path in (tmp_path / "log").glob("set-aside-*/*")) == names

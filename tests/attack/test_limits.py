@@ -34,20 +34,20 @@ from pace import slower
 from townlet import allocation
 from townlet.allocation import explained, reserve
 from townlet.buffers.storage import FLOAT, CircularStorage
-from townlet.decide.batcher import Desk
+from townlet.decide.batcher import Batcher
 from townlet.decide.budgets import most_pending, most_territories, pending_size, territory_size
 from townlet.decide.clients import owner_of
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import Decided
-from townlet.decide.recovery import replayed
-from townlet.decide.settings import hash_of, load
-from townlet.decide.state import Ledger
+from townlet.decide.events import DecisionMade
+from townlet.decide.recovery import replay_folder
+from townlet.decide.settings import load_settings, settings_hash
+from townlet.decide.state import ServiceState
 from townlet.errors import TownletError
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.nets.layers import MLP
 from townlet.town.engines.engine import make_engine
-from townlet.town.world.load import load as load_world
+from townlet.town.world.load import load_settings as load_world
 from townlet.web import protocols
 from townlet.web.limits import ConnectionLimiter, allocate_descriptors
 from townlet.web.protocols import CONTROL_BURST, MAX_FRAMES
@@ -228,11 +228,11 @@ def test_a_client_that_never_reads_the_end_of_a_response_loses_its_connection(
 @pytest.mark.parametrize("name", sorted(DOMAINS))
 def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
     """The largest observations, as many answers as are remembered, and all of them pending."""
-    domain, settings = DOMAINS[name], load(name, (), DOMAINS)
-    gate, places, each = hash_of(settings.gate), 5, 70
+    domain, settings = DOMAINS[name], load_settings(name, (), DOMAINS)
+    gate, places, each = settings_hash(settings.gate), 5, 70
 
     def held(send: bool) -> int:
-        ledger = Ledger(domain, settings)
+        ledger = ServiceState(domain, settings)
         ledger.follow(settings)
         tracemalloc.start()
         number = 0
@@ -244,11 +244,11 @@ def test_no_entry_takes_more_memory_than_its_budget_counts(name: str) -> None:
                 if name == "hive":
                     message = largest(turn + 1.0, territory) | (SMALL if turn < each - 2 else {})
                 reply = {"type": "spawn_decision", "decisionId": "d" * 40, "reason": "r" * 60, "version": number}
-                made = Decided(
+                made = DecisionMade(
                     number, territory, turn + 1.0, float(number), message, 5, 0.1, 0.2, send, "positive_reward", 0.7,
                     gate, 3, reply, "c" * 40,
                 )  # fmt: skip
-                ledger.apply(Decided(*json.loads(json.dumps(made))))
+                ledger.apply(DecisionMade(*json.loads(json.dumps(made))))
         found, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert len(ledger.pending) == send * number
@@ -272,26 +272,26 @@ def test_budgets_in_bytes_expire_the_oldest_and_forget_the_longest_silent(tmp_pa
             ask(service, request(turn + 1.0, f"site {place}"))
             clock.now += 0.001
     ask(service, request(1.0, "one more"))
-    assert len(service.ledger.territories) == places
-    assert "site 0" not in service.ledger.territories
+    assert len(service.state.territories) == places
+    assert "site 0" not in service.state.territories
     service.expire()
-    counts = service.ledger.join.counts
+    counts = service.state.join.counts
     assert counts.balanced
-    assert counts.pending == len(service.ledger.pending) == most
+    assert counts.pending == len(service.state.pending) == most
     rounds.round()
     service.close()
     again, _, _ = begin(tmp_path, words)
-    assert again.ledger.join.counts == counts
-    assert list(again.ledger.territories) == list(service.ledger.territories)
+    assert again.state.join.counts == counts
+    assert list(again.state.territories) == list(service.state.territories)
     again.close()
-    assert all(checked.same for checked in replayed(tmp_path))
+    assert all(checked.same for checked in replay_folder(tmp_path))
 
 
 def test_observations_that_wait_are_bounded_in_bytes(tmp_path: Path) -> None:
     service, _, _ = begin(tmp_path, ("overload.waiting_bytes=200000",))
 
     async def play() -> list[str]:
-        desk = Desk(service)
+        desk = Batcher(service)
         asked = [desk.ask(request(1.0, f"site {place}"), size=60_000) for place in range(4)]
         first = [(await asyncio.wait_for(answer, 20))["type"] for answer in asked]
         return [*first, (await desk.ask(request(2.0, "site 3"), size=200_000))["type"]]
@@ -331,7 +331,7 @@ def test_rows_replay_buffers_and_networks_beyond_memory_are_refused_before_they_
     with pytest.raises(TownletError, match=r"a network of .* weights, .* needs .* lower network.hidden"):
         MLP(65536, (65536 * 64, 65536 * 64), "relu", layer_norm=False)
     with pytest.raises(TownletError, match=r"a replay buffer of 10,000,000 experiences .* lower memory.capacity"):
-        Ledger(DOMAINS["hive"], load("hive", ("memory.capacity=10000000",), DOMAINS))
+        ServiceState(DOMAINS["hive"], load_settings("hive", ("memory.capacity=10000000",), DOMAINS))
 
 
 def test_buffers_that_are_not_written_yet_count_as_used() -> None:
@@ -397,10 +397,10 @@ def test_a_flood_of_new_territories_does_not_evict_those_of_other_tokens(tmp_pat
     assert stolen.reply["code"] == "FOREIGN_TERRITORY"
     (again,) = service.answer([request(0.0, "home")], clients=[owner])
     assert again.reply == first.reply
-    kept = list(service.ledger.territories)
+    kept = list(service.state.territories)
     service.milestone()
     service.answer([request(2.0, "flood 99")], clients=[flooder])
     service.close()
     after, _, _ = begin(tmp_path, ["memory.territories=20"])
-    assert sorted(after.ledger.territories) == sorted(kept)
+    assert sorted(after.state.territories) == sorted(kept)
     after.close()

@@ -15,9 +15,9 @@ import pytest
 from cli.program import program
 from decide.sites import ask, begin, click, live, request
 from townlet.decide.alarms import Alarms
-from townlet.decide.figures import Figures
-from townlet.decide.recovery import events, replayed
-from townlet.decide.room import Room
+from townlet.decide.figures import ServiceStats
+from townlet.decide.recovery import events, replay_folder
+from townlet.decide.room import ConnectionLimits
 from townlet.decide.service import Service
 from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.backup import backup
@@ -120,13 +120,13 @@ def test_what_contradicts_other_files_is_named(attack: Callable[[Path], str], co
 
 
 def state(service: Service) -> dict[str, Any]:
-    places = {name: place.last.reply for name, place in service.ledger.territories.items() if place.last}
+    places = {name: place.last.reply for name, place in service.state.territories.items() if place.last}
     serving = service.versions.serving
     return {
-        "counts": service.ledger.join.counts, "tally": service.ledger.tally, "step": service.trainer.step,
+        "counts": service.state.join.counts, "tally": service.state.tally, "step": service.trainer.step,
         "weights": weights_digest(service.trainer.weights()), "serving": serving.digest if serving else None,
         "pinned": service.versions.pinned, "gate_only": service.versions.gate_only, "territories": places,
-        "pending": sorted(service.ledger.pending),
+        "pending": sorted(service.state.pending),
     }  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_a_backup_of_a_busy_service_is_consistent(tmp_path: Path) -> None:
         assert not again.versions.fault
         assert again.notices == []
         again.close()
-    assert all(one.same for one in replayed(tmp_path / "copy 3"))
+    assert all(one.same for one in replay_folder(tmp_path / "copy 3"))
 
 
 def test_a_damaged_log_is_not_copied_as_if_it_were_whole(copy: Path, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def assert_never_serves(folder: Path, version: int, told: str) -> None:
     try:
         assert service.versions.serving is not None
         assert service.versions.serving.version != version
-        assert any(told in alarm["what"] for alarm in Figures(service, rounds).whole()["alarms"])
+        assert any(told in alarm["what"] for alarm in ServiceStats(service, rounds).whole()["alarms"])
     finally:
         service.close()
     assert f"versions/{checkpoint.name_at(version)}" in damaged(verify(folder))
@@ -289,7 +289,7 @@ def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tm
     service, rounds, clock = begin(tmp_path)
     live(service, rounds, clock, 20)
     service.milestone()
-    before = service.ledger.join.counts, weights_digest(service.trainer.weights())
+    before = service.state.join.counts, weights_digest(service.trainer.weights())
     service.close()
     (snapshot,) = checkpoint.listing(tmp_path / SNAPSHOTS)
     state = snapshot / "state.safetensors"
@@ -297,7 +297,7 @@ def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tm
     data[len(data) // 2] ^= 1
     state.write_bytes(data)
     again, rounds, _ = begin(tmp_path)
-    assert (again.ledger.join.counts, weights_digest(again.trainer.weights())) == before
-    alarms = [alarm for alarm in Alarms(again, rounds, Room()).look(0) if alarm.name == "snapshot"]
+    assert (again.state.join.counts, weights_digest(again.trainer.weights())) == before
+    alarms = [alarm for alarm in Alarms(again, rounds, ConnectionLimits()).look(0) if alarm.name == "snapshot"]
     assert [snapshot.name in alarm.what for alarm in alarms] == [True]
     again.close()

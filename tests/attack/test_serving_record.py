@@ -12,9 +12,9 @@ import pytest
 
 from cli.program import program
 from decide.sites import ask, begin, request
-from townlet.decide.figures import Figures
+from townlet.decide.figures import ServiceStats
 from townlet.decide.service import Service
-from townlet.decide.training_thread import Rounds
+from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
 
 RECORD = Path("versions", "serving.jsonl")
@@ -41,8 +41,8 @@ def assert_gate_only(folder: Path, told: str) -> Service:
     return service
 
 
-def alarms(service: Service, rounds: Rounds) -> list[dict[str, Any]]:
-    figures = Figures(service, rounds)
+def alarms(service: Service, rounds: TrainingThread) -> list[dict[str, Any]]:
+    figures = ServiceStats(service, rounds)
     figures.look()
     return [alarm for alarm in figures.whole()["alarms"] if alarm["name"] == "serving_record"]
 

@@ -11,14 +11,14 @@ from crash.run_workloads import Acknowledged, Mark
 from crash.smith import odd_leaves
 from decide.publisher import Twin, twin_state
 from decide.sites import begin, live, request
-from townlet.decide.events import Decided
+from townlet.decide.events import DecisionMade
 from townlet.decide.recovery import events
 from townlet.decide.service import Service
 from townlet.decide.storage import LOG, SNAPSHOTS, serving_log, snapshots
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import read_records
 from townlet.decide.storage.versions import VersionStore
-from townlet.decide.token_store import service_tokens
+from townlet.decide.token_store import load_service_tokens
 from townlet.runs import checkpoint
 from townlet.runs.flatten import flatten
 
@@ -73,7 +73,9 @@ class Snapshots:
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
         for seed in (1, 2):
-            mark(tokens=service_tokens(folder / "home" / "ads", None).tokens.as_json())  # as the command does first
+            mark(
+                tokens=load_service_tokens(folder / "home" / "ads", None).tokens.as_json()
+            )  # as the command does first
             service, rounds, clock = begin(folder / "home" / "ads", Snapshots.WORDS)
             mark(log_id=service.log.log_id.hex())
             for turn in range(4):
@@ -90,18 +92,20 @@ class Snapshots:
     def check(folder: Path, acknowledged: Acknowledged) -> None:
         place = folder / "home" / "ads"
         for one in acknowledged:
-            assert one.get("tokens") in (None, service_tokens(place, None).tokens.as_json())
+            assert one.get("tokens") in (None, load_service_tokens(place, None).tokens.as_json())
         service, _, _ = begin(place, Snapshots.WORDS)
         service.close()
         started = [one["log_id"] for one in acknowledged if "log_id" in one]
         if not started:
             return
         assert service.log.log_id.hex() == started[0]
-        found = {event.reply["decisionId"]: event.reply for event in events(place / LOG) if isinstance(event, Decided)}
+        found = {
+            event.reply["decisionId"]: event.reply for event in events(place / LOG) if isinstance(event, DecisionMade)
+        }
         for one in acknowledged:
             if "reply" in one:
                 assert found[one["reply"]["decisionId"]] == one["reply"]
-        assert service.ledger.decisions == len(found)
+        assert service.state.decisions == len(found)
         newest = max((one["snapshot"] for one in acknowledged if "snapshot" in one), default=0)
         assert not newest or max(checkpoint.order(path)[0] for path in _snapshots(folder)) >= newest
         for path in _snapshots(folder):
@@ -119,7 +123,7 @@ def _snapshots(folder: Path) -> list[Path]:
 
 
 def _known(service: Service) -> dict[str, Any]:
-    ledger = snapshots.serialize(snapshots.copy_state(service.ledger))
+    ledger = snapshots.serialize(snapshots.copy_state(service.state))
     del ledger["epochs"]  # every start has a key of its own
     return {"ledger": ledger, "trainer": service.trainer.copy()}
 

@@ -27,12 +27,12 @@ from decide.sites import begin, live, request
 from townlet.decide.domains import DOMAINS
 from townlet.decide.recovery import events
 from townlet.decide.service import Service
-from townlet.decide.settings import load
+from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG, SNAPSHOTS
 from townlet.decide.storage.log import WriteAheadLog
 from townlet.decide.storage.segments import read_records
 from townlet.decide.storage.versions import VersionStore
-from townlet.decide.training_thread import Rounds
+from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 from townlet.runs.folder import Run
@@ -224,10 +224,10 @@ def snapshots(bench: Bench, folder: Path) -> None:
     number = 0
 
     def create() -> None:
-        settings = load("bandit-ads", Snapshots.WORDS, DOMAINS)
+        settings = load_settings("bandit-ads", Snapshots.WORDS, DOMAINS)
         with closing(Service(folder / f"other {number}" / "ads", DOMAINS["bandit-ads"], settings)) as service:
             if service.versions.serving is None:
-                Rounds(service).publish()
+                TrainingThread(service).publish()
 
     def again() -> None:
         nonlocal number

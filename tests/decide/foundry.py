@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from townlet.decide.estimate import fit_rewards, predict_rewards
-from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence
-from townlet.decide.policy_diff import views
+from townlet.decide.judge import Evidence, JudgeSettings, VersionSteps, collect_evidence
+from townlet.decide.policy_diff import compare_policies
 
 ACTIONS: Final = 60
 SIZE: Final = 8
@@ -23,7 +23,7 @@ GOOD: Final = ("improved", "copy")
 
 class Candidate(NamedTuple):
     network: nn.Module
-    ages: Ages
+    ages: VersionSteps
 
 
 class World:
@@ -82,7 +82,7 @@ class World:
 
     def make(self, kind: str) -> Candidate:
         """A version of a kind of GOOD or BAD."""
-        network, newer = copy.deepcopy(self.network), Ages(SERVING + 1, SERVING, SERVING)
+        network, newer = copy.deepcopy(self.network), VersionSteps(SERVING + 1, SERVING, SERVING)
         inner, last = network[0], network[2]
         with torch.no_grad():
             match kind:
@@ -100,10 +100,10 @@ class World:
                     last.bias.mul_(0.0)[self.rng.integers(ACTIONS)] = float(self.rng.uniform(8, 60))
                 case "stale" if self.rng.random() < 0.5:
                     back = int(self.rng.integers(0, 2000))
-                    return Candidate(self.older, Ages(SERVING - back, SERVING - back - 1, SERVING))
+                    return Candidate(self.older, VersionSteps(SERVING - back, SERVING - back - 1, SERVING))
                 case "stale":  # a branch that was left long ago
                     parent = SERVING - int(self.rng.integers(1001, 4000))
-                    return Candidate(self.older, Ages(SERVING + 1, parent, SERVING))
+                    return Candidate(self.older, VersionSteps(SERVING + 1, parent, SERVING))
                 case "old weights":  # that claim to be new
                     return Candidate(self.older, newer)
         if kind == "improved":
@@ -117,8 +117,8 @@ class World:
         lines = np.arange(len(self.action))
         model = predict_rewards(features, fit_rewards(features[lines, self.action], self.reward))
         chances = self.chances(candidate.network), self.chances(self.network)
-        return evidence(
-            views(*chances, self.action, approved, model=model if self.modelled else None), self.reward,
+        return collect_evidence(
+            compare_policies(*chances, self.action, approved, model=model if self.modelled else None), self.reward,
             self.propensity, candidate.ages, settings, self.rng,
             weights_finite=all(bool(weight.isfinite().all()) for weight in candidate.network.parameters()),
         )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 
 from townlet.decide.domains import DOMAINS
 from townlet.decide.service import Service
-from townlet.decide.settings import load
-from townlet.decide.training_thread import Rounds
+from townlet.decide.settings import load_settings
+from townlet.decide.training_thread import TrainingThread
 
 QUICK = ("learning.every=0", "learning.lr=0.002", "memory.expire_after=20")
 
@@ -25,10 +25,10 @@ class Clock:
 
 def begin(
     folder: Path, words: Sequence[str] = (), domain: str = "bandit-ads", *, accept_data_loss: bool = False
-) -> tuple[Service, Rounds, Clock]:
-    clock, settings = Clock(), load(domain, [*QUICK, *words], DOMAINS)
+) -> tuple[Service, TrainingThread, Clock]:
+    clock, settings = Clock(), load_settings(domain, [*QUICK, *words], DOMAINS)
     service = Service(folder, DOMAINS[domain], settings, clock, accept_data_loss=accept_data_loss)
-    rounds = Rounds(service)
+    rounds = TrainingThread(service)
     if service.versions.serving is None:
         rounds.publish()
     return service, rounds, clock
@@ -53,11 +53,11 @@ def stop(service: Service) -> None:
     service.log.problem = "no room"
 
 
-def live(service: Service, rounds: Rounds, clock: Clock, visits: int, seed: int = 1) -> Any:
+def live(service: Service, rounds: TrainingThread, clock: Clock, visits: int, seed: int = 1) -> Any:
     """Some visitors, with a step for every fourth and a version for every twentieth; the simulated site."""
-    site = service.domain.game(seed, f"site {seed}", 0)
+    site = service.domain.make_game(seed, f"site {seed}", 0)
     for visit in range(visits):
-        for report in site.obey(ask(service, site.message())[0]) + site.go_on():
+        for report in site.apply(ask(service, site.observe())[0]) + site.advance():
             service.report(report)
         clock.now += 1
         service.expire()

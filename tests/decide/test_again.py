@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from decide.sites import ask, begin, click, live, request, stop
-from townlet.decide.batcher import Desk
-from townlet.decide.clock import Steady
+from townlet.decide.batcher import Batcher
+from townlet.decide.clock import MonotonicClock
 from townlet.decide.domains import DOMAINS
-from townlet.decide.offline_eval import Hearing
-from townlet.decide.recovery import replayed
+from townlet.decide.offline_eval import OfflineEvaluator
+from townlet.decide.recovery import replay_folder
 from townlet.decide.service import Service
-from townlet.decide.settings import load
+from townlet.decide.settings import load_settings
 from townlet.decide.storage import log
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.websocket import IN_FLIGHT
@@ -28,7 +28,7 @@ from townlet.errors import TownletError
 
 
 def all_the_same(folder: Path) -> int:
-    found = list(replayed(folder))
+    found = list(replay_folder(folder))
     assert [one.version for one in found if not one.same] == []
     return len(found)
 
@@ -43,12 +43,12 @@ def test_territories_that_come_and_go_are_learned_from_as_they_were_kept(tmp_pat
         if second % 10 == 9:
             assert rounds.step()
             rounds.publish()
-    assert len(service.ledger.territories) == 3
+    assert len(service.state.territories) == 3
     service.close()
     assert all_the_same(tmp_path) == 7
     again, _, _ = begin(tmp_path, ["memory.territories=2"])
     ask(again, request(100.0, "another"))
-    assert len(again.ledger.territories) == 2
+    assert len(again.state.territories) == 2
     again.close()
 
 
@@ -64,11 +64,11 @@ def test_a_replay_with_more_cores_gives_the_same_weights(tmp_path: Path) -> None
     torch.set_num_threads(1)
     words = ["learning.batch=256", "learning.samples_per_insert=1000", "policy=candidates", "gate.enabled=false"]
     service, rounds, clock = begin(tmp_path, words, "hive")
-    games = [service.domain.game(seed, f"hive {seed}", 0) for seed in range(20)]
+    games = [service.domain.make_game(seed, f"hive {seed}", 0) for seed in range(20)]
     for _ in range(40):
-        for game, reply in zip(games, ask(service, *(game.message() for game in games)), strict=True):
-            game.obey(reply)
-            game.go_on()
+        for game, reply in zip(games, ask(service, *(game.observe() for game in games)), strict=True):
+            game.apply(reply)
+            game.advance()
         clock.now += 1
     for _ in range(4):
         assert rounds.step()
@@ -145,7 +145,7 @@ def test_a_step_that_fails_in_any_way_is_undone(tmp_path: Path, monkeypatch: pyt
 def test_one_observation_that_breaks_us_costs_no_other_answer(tmp_path: Path) -> None:
     async def talk() -> list[dict[str, Any]]:
         service, _, _ = begin(tmp_path)
-        desk, decide = Desk(service), service.domain.read
+        desk, decide = Batcher(service), service.domain.parse_observation
         service.domain.__dict__["read"] = lambda message: decide({**message, "traits": message["traits"].pop("no")})
         try:
             first = await desk.ask(request(1.0))
@@ -166,7 +166,7 @@ def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monke
 
     async def talk() -> tuple[dict[str, Any], str | None]:
         service, _, _ = begin(tmp_path)
-        desk = Desk(service)
+        desk = Batcher(service)
         monkeypatch.setattr(os, "fdatasync", lambda file: (time.sleep(1.5), real(file)))
         promise = desk.ask(request(1.0))
         for _ in range(10):
@@ -189,12 +189,12 @@ def test_a_disk_that_hangs_is_told_and_nobody_waits_for_it(tmp_path: Path, monke
 def test_what_failed_was_never_shown(tmp_path: Path) -> None:
     service, _, _ = begin(tmp_path)
     (reply,) = ask(service, request(10.0))
-    assert service.ledger.territory("a").known["shown"][reply["ad"]] == 10.0
+    assert service.state.territory("a").known["shown"][reply["ad"]] == 10.0
     service.report(click(reply["decisionId"], shown=False))
-    assert service.ledger.territory("a").known["shown"][reply["ad"]] < -1e9
+    assert service.state.territory("a").known["shown"][reply["ad"]] < -1e9
     service.close()
     again, _, _ = begin(tmp_path)
-    assert again.ledger.territory("a").known["shown"][reply["ad"]] < -1e9
+    assert again.state.territory("a").known["shown"][reply["ad"]] < -1e9
     again.close()
 
 
@@ -212,7 +212,7 @@ def test_answers_of_a_lost_link_are_remembered_and_older_ones_explained(tmp_path
     lost = seconds[-IN_FLIGHT - 2 :]  # with one that was just being told and one that was just being read
     for site, said in zip(("a", "b"), replies, strict=True):
         assert ask(service, *(request(second, site) for second in lost)) == said[-len(lost) :]
-    assert service.ledger.decisions == 201
+    assert service.state.decisions == 201
     (stale,) = ask(service, request(1.0))
     assert stale["code"] == "STALE_OBSERVATION"
     assert "another territoryId" in stale["message"]
@@ -220,18 +220,18 @@ def test_answers_of_a_lost_link_are_remembered_and_older_ones_explained(tmp_path
 
 
 def test_a_clock_that_was_set_back_still_lets_things_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load("bandit-ads", ["memory.expire_after=0.3"], DOMAINS)
+    settings = load_settings("bandit-ads", ["memory.expire_after=0.3"], DOMAINS)
     monkeypatch.setattr(time, "time", lambda: 4e9)  # a hundred years ahead
     service = Service(tmp_path, DOMAINS["bandit-ads"], settings)
     ask(service, request(1.0))
     service.close()
     monkeypatch.undo()
     again = Service(tmp_path, DOMAINS["bandit-ads"], settings)
-    assert isinstance(again.clock, Steady)
-    assert again.ledger.join.counts.pending == 1
+    assert isinstance(again.clock, MonotonicClock)
+    assert again.state.join.counts.pending == 1
     time.sleep(0.4)
     again.expire()
-    assert again.ledger.join.counts.expired == 1
+    assert again.state.join.counts.expired == 1
     again.close()
 
 
@@ -256,8 +256,8 @@ def test_versions_are_judged_by_the_gate_of_today(tmp_path: Path, threshold: flo
     again, _, _ = begin(tmp_path, ["memory.expired=0", "memory.held_out=0.5", f"gate.threshold={threshold}"])
     serving = again.versions.serving
     assert serving is not None
-    found = Hearing(again).hear(serving, serving, np.random.default_rng(0))
-    held = again.ledger.held_out.everything()
+    found = OfflineEvaluator(again).hear(serving, serving, np.random.default_rng(0))
+    held = again.state.held_out.everything()
     if counts:  # what would be sent today and waited then says nothing
         assert int(held.send.sum()) <= found.count < len(held)
         assert found.comparison.snips.value > 0
@@ -272,12 +272,12 @@ def test_without_exploring_the_policy_that_serves_is_judged(tmp_path: Path) -> N
     live(service, rounds, clock, 100)
     serving = service.versions.serving
     assert serving is not None
-    found = Hearing(service).hear(rounds.publish(), serving, np.random.default_rng(0))
+    found = OfflineEvaluator(service).hear(rounds.publish(), serving, np.random.default_rng(0))
     assert found.entropy == pytest.approx(found.entropy_before, abs=0.1)  # of the networks themselves
     assert found.entropy is not None
     assert 0.5 < found.entropy < 1.0
     assert found.change is not None
-    held = service.ledger.held_out.everything()
+    held = service.state.held_out.everything()
     changed = found.change * len(held)
     assert changed == pytest.approx(round(changed))  # each decision changes or does not
     service.close()
@@ -300,12 +300,14 @@ def test_without_exploring_versions_are_promoted_and_a_collapse_is_refused(tmp_p
 def test_what_a_hearing_remembers_changes_nothing(tmp_path: Path) -> None:
     """Held-out experiences come and go between two hearings, and versions as well."""
     service, rounds, clock = begin(tmp_path, ["memory.held_out=0.5", "memory.judged_by=40", "judge.least_count=40"])
-    hearing, sizes = Hearing(service), set()
+    hearing, sizes = OfflineEvaluator(service), set()
     for turn in range(6):
         live(service, rounds, clock, 40, seed=turn)
         serving, published = service.versions.serving, rounds.publish()
         assert serving is not None
-        found, anew = (one.hear(published, serving, np.random.default_rng(0)) for one in (hearing, Hearing(service)))
+        found, anew = (
+            one.hear(published, serving, np.random.default_rng(0)) for one in (hearing, OfflineEvaluator(service))
+        )
         assert found == anew
         sizes.add(found.count)
     assert max(sizes) > 10

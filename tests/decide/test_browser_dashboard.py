@@ -23,10 +23,10 @@ from decide.served import VIEWER, Process
 from decide.sites import request
 from live.test_browser_shape import MISFITS, PALE, RESTS
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import Serving
-from townlet.decide.recovery import events, replayed
+from townlet.decide.events import ServingChanged
+from townlet.decide.recovery import events, replay_folder
 from townlet.decide.service import Service
-from townlet.decide.settings import load
+from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ class Game:
 
 def plant(folder: Path) -> None:
     """Version 1 of a service that has decided nothing: it has collapsed."""
-    service = Service(folder, DOMAINS[DOMAIN], load(DOMAIN, WORDS, DOMAINS))
+    service = Service(folder, DOMAINS[DOMAIN], load_settings(DOMAIN, WORDS, DOMAINS))
     state = {name: tensor.clone() for name, tensor in service.trainer.weights().items()}
-    state["score.bias"] += 50 * torch.eye(service.domain.actions)[ALWAYS]
+    state["score.bias"] += 50 * torch.eye(service.domain.n_actions)[ALWAYS]
     assert service.versions.publish(0, state, service.trainer.state(), {}).version == COLLAPSED
     service.close()
 
@@ -217,7 +217,7 @@ def test_going_back_and_staying_there(visit: Visit, service: Process, game: Game
     back = next(change for change in reversed(told["history"]) if change["kind"] == "roll_back")
     assert (back["served"], back["version"], back["reason"]) == (True, held, "it went wrong")
     assert held < max(change["version"] for change in told["history"] if change["served"])
-    log = [event for event in events(service.folder / LOG) if isinstance(event, Serving)]
+    log = [event for event in events(service.folder / LOG) if isinstance(event, ServingChanged)]
     assert {"roll_back: it went wrong", "pin: it went wrong"} <= {event.why for event in log if event.version == held}
 
 
@@ -345,7 +345,7 @@ def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit
         look.until(lambda: number(look, "#sum-rule") == 7)
     finally:
         service.end(signal.SIGTERM)
-    assert all(version.same for version in replayed(tmp_path))
+    assert all(version.same for version in replay_folder(tmp_path))
 
 
 # What a game in a browser does: it asks, asks again, loses its connection, and goes on.

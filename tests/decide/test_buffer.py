@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from townlet.decide.buffer import Buffer, Facts, Sample
-from townlet.decide.domain import Column
+from townlet.decide.buffer import DecisionFields, ExperienceBatch, ExperienceBuffer
+from townlet.decide.domain import ColumnSpec
 from townlet.errors import TownletError
 from townlet.runs.flatten import flatten, unflatten
 
-COLUMNS = {"seen": Column((3,), "float32"), "grid": Column((2, 2), "int64"), "count": Column((), "uint8")}
+COLUMNS = {"seen": ColumnSpec((3,), "float32"), "grid": ColumnSpec((2, 2), "int64"), "count": ColumnSpec((), "uint8")}
 law = settings(deadline=None, derandomize=True, max_examples=60, database=None)
 
 
@@ -32,8 +32,8 @@ def row(number: int) -> dict[str, NDArray[Any]]:
     }
 
 
-def facts(number: int, send: bool = True, known: bool = True, outcome: float | None = None) -> Facts:
-    return Facts(
+def facts(number: int, send: bool = True, known: bool = True, outcome: float | None = None) -> DecisionFields:
+    return DecisionFields(
         number=number,
         action=number,
         time=float(number),
@@ -48,14 +48,14 @@ def facts(number: int, send: bool = True, known: bool = True, outcome: float | N
     )
 
 
-def filled(capacity: int, count: int, start: int = 0, **more: Any) -> Buffer:
-    buffer = Buffer(capacity, COLUMNS)
+def filled(capacity: int, count: int, start: int = 0, **more: Any) -> ExperienceBuffer:
+    buffer = ExperienceBuffer(capacity, COLUMNS)
     for number in range(start, start + count):
         buffer.add(row(number), **facts(number, **more))
     return buffer
 
 
-def assert_whole(sample: Sample) -> None:
+def assert_whole(sample: ExperienceBatch) -> None:
     """Every row is of one experience."""
     for name in ("action", "time", "version", "gate", "outcome"):
         assert (getattr(sample, name) == sample.number).all()
@@ -65,7 +65,7 @@ def assert_whole(sample: Sample) -> None:
     assert (sample.propensity == 1 / (sample.number + 1)).all()
 
 
-def whose(sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def whose(sample: ExperienceBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return sample.places, sample.number
 
 
@@ -77,7 +77,7 @@ def fresh(seed: int = 0) -> np.random.Generator:
 @given(st.integers(1, 9), st.lists(st.integers(0, 12), max_size=8))
 def test_the_newest_are_kept_in_their_order(capacity: int, groups: list[int]) -> None:
     """One by one or many at once, also more than there is room for."""
-    buffer, wanted, number = Buffer(capacity, COLUMNS), deque[int](maxlen=capacity), 0
+    buffer, wanted, number = ExperienceBuffer(capacity, COLUMNS), deque[int](maxlen=capacity), 0
     for turn, size in enumerate(groups):
         numbers = list(range(number, number + size))
         number += size
@@ -111,7 +111,7 @@ def test_the_newest_are_kept_in_their_order(capacity: int, groups: list[int]) ->
 def test_only_what_may_be_learned_from_is_drawn(
     made: list[tuple[bool, bool, float]], batch: int, least: int, waits: bool, stratified: bool, prioritized: bool
 ) -> None:
-    buffer = Buffer(30, COLUMNS)
+    buffer = ExperienceBuffer(30, COLUMNS)
     for number, (send, known, outcome) in enumerate(made):
         buffer.add(row(number), **facts(number, send, known, outcome))
     kept = list(enumerate(made))[-30:]
@@ -133,7 +133,7 @@ def test_only_what_may_be_learned_from_is_drawn(
 
 
 def test_nothing_to_learn_from_gives_nothing() -> None:
-    assert Buffer(5, COLUMNS).sample(4, fresh(), least=0) is None
+    assert ExperienceBuffer(5, COLUMNS).sample(4, fresh(), least=0) is None
     assert filled(5, 5, known=False).sample(4, fresh(), True) is None
     assert filled(5, 5, known=False, send=False).sample(4, fresh(), False) is None
     assert filled(5, 5, known=False, send=False).sample(4, fresh(), True) is not None
@@ -154,7 +154,7 @@ def test_all_are_drawn_alike_while_no_error_is_known(prioritized: bool) -> None:
 
 
 def test_large_errors_are_drawn_oftener_and_weigh_less() -> None:
-    buffer, generator = Buffer(10, COLUMNS, alpha=1.0, beta=1.0), fresh(2)
+    buffer, generator = ExperienceBuffer(10, COLUMNS, alpha=1.0, beta=1.0), fresh(2)
     for number in range(10):
         buffer.add(row(number), **facts(number))
     buffer.reprioritize(*whose(buffer.everything()), np.where(np.arange(10) < 5, -3.0, 1.0))
@@ -179,7 +179,7 @@ def test_errors_that_are_no_numbers_spoil_nothing() -> None:
 
 
 def test_errors_of_what_was_written_over_are_ignored() -> None:
-    buffer = Buffer(4, COLUMNS, beta=1.0)
+    buffer = ExperienceBuffer(4, COLUMNS, beta=1.0)
     for number in range(4):
         buffer.add(row(number), **facts(number))
     old = buffer.everything()
@@ -235,14 +235,14 @@ def test_a_restored_buffer_goes_on_with_the_same_bits(count: int) -> None:
 def test_a_state_that_does_not_fit_is_refused() -> None:
     state = filled(10, 4).state()
     with pytest.raises(TownletError, match="has 10 places and this one 11"):
-        Buffer(11, COLUMNS).restore(state)
+        ExperienceBuffer(11, COLUMNS).restore(state)
     with pytest.raises(TownletError, match="does not hold seen"):
-        Buffer(10, COLUMNS).restore({**state, "columns": {}})
+        ExperienceBuffer(10, COLUMNS).restore({**state, "columns": {}})
     with pytest.raises(TownletError, match="cannot go on at place 5"):
-        Buffer(10, COLUMNS).restore({**state, "head": 5})
+        ExperienceBuffer(10, COLUMNS).restore({**state, "head": 5})
     wider = {**state["columns"], "seen": state["columns"]["seen"].astype(np.float64)}
     with pytest.raises(TownletError, match="'seen' was saved as float64"):
-        Buffer(10, COLUMNS).restore({**state, "columns": wider})
+        ExperienceBuffer(10, COLUMNS).restore({**state, "columns": wider})
 
 
 def test_an_experience_that_does_not_fit_changes_nothing() -> None:
@@ -258,7 +258,7 @@ def test_an_experience_that_does_not_fit_changes_nothing() -> None:
     assert buffer.everything().number.tolist() == [0, 1, 2]
     assert_whole(buffer.everything())
     with pytest.raises(ValueError, match="'action' is kept"):
-        Buffer(3, {"action": Column((), "int64")})
+        ExperienceBuffer(3, {"action": ColumnSpec((), "int64")})
 
 
 def test_threads_that_add_and_sample_never_see_a_torn_row_and_wait_little() -> None:

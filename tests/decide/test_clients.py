@@ -22,9 +22,9 @@ from websockets.asyncio.server import ServerConnection, serve
 
 import townlet.decide.app
 import townlet.decide.client
-from townlet.decide.client import Client, Lost
+from townlet.decide.client import Client, NoAnswer
 from townlet.decide.domains import DOMAINS
-from townlet.decide.settings import load
+from townlet.decide.settings import load_settings
 from townlet.decide.simulate import simulate
 from townlet.errors import TownletError
 
@@ -76,7 +76,7 @@ def test_who_is_turned_away_is_told_at_once(status: int) -> None:
     async def twice(url: str) -> None:
         async with Client(url + "?token=secret", patience=60) as client:
             for _ in range(2):
-                with pytest.raises(Lost, match=f"{status}, the token is ") as found:
+                with pytest.raises(NoAnswer, match=f"{status}, the token is ") as found:
                     await client.say(PING)
                 assert "secret" not in str(found.value)
 
@@ -90,12 +90,15 @@ def test_who_waits_in_vain_is_told_what_went_wrong_last() -> None:
     def nowhere(link: ServerConnection, request: Any) -> Any:
         return link.respond(http.HTTPStatus.NOT_FOUND, "no")
 
-    with listening(echo, process_request=nowhere) as url, pytest.raises(Lost, match=r"for 0.5 s: 404, nothing listens"):
+    with (
+        listening(echo, process_request=nowhere) as url,
+        pytest.raises(NoAnswer, match=r"for 0.5 s: 404, nothing listens"),
+    ):
         asyncio.run(said(url, 0.5))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and listens to nobody
         url = f"ws://127.0.0.1:{taken.getsockname()[1]}/ws"
-        with pytest.raises(Lost, match=rf"no answer from {url} for 0.5 s: .*Connect"):
+        with pytest.raises(NoAnswer, match=rf"no answer from {url} for 0.5 s: .*Connect"):
             asyncio.run(said(url, 0.5))
 
 
@@ -127,7 +130,7 @@ def test_whom_a_full_service_lets_go_waits_and_is_let_in_later(tmp_path: Path, m
     full = "no answer from .* s: too many games are connected"
 
     async def play() -> None:
-        app = townlet.decide.app.open_app(tmp_path, load("bandit-ads", (), DOMAINS))
+        app = townlet.decide.app.open_app(tmp_path, load_settings("bandit-ads", (), DOMAINS))
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         serving = asyncio.create_task(server.serve())
         while not server.started:
@@ -136,7 +139,7 @@ def test_whom_a_full_service_lets_go_waits_and_is_let_in_later(tmp_path: Path, m
         async with Client(url, patience=20) as first:
             await first.say(PING)
             async with Client(url, patience=2) as second:
-                with pytest.raises(Lost, match=full):
+                with pytest.raises(NoAnswer, match=full):
                     await second.say(PING)
                 assert not second.refused
                 assert 2 < second.connections < 12  # its waits grow
@@ -160,7 +163,7 @@ async def only_pongs(link: ServerConnection) -> None:
 
 def test_a_simulation_tells_of_a_service_that_went_mute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.decide.simulate.PATIENCE", 0.5)
-    games = [DOMAINS["bandit-ads"].game(seed, f"mute {seed}", 0) for seed in range(2)]
+    games = [DOMAINS["bandit-ads"].make_game(seed, f"mute {seed}", 0) for seed in range(2)]
     with (
         listening(only_pongs) as url,
         pytest.raises(TownletError, match=f"no answer from {url} for 0.5 s; see whether"),

@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 from cli.program import Program, program
 from decide.served import START, TOKENS, Process, environment
 from decide.sites import begin, live, request
-from townlet.decide.events import Published
+from townlet.decide.events import VersionPublished
 from townlet.decide.storage import VERSIONS
 from townlet.decide.storage.serving_log import SERVING_LOG, ServingChange, ServingLog
 
@@ -227,7 +227,7 @@ def test_only_what_differs_is_told_of_a_replay(tmp_path: Path, townlet: Program)
 def test_a_version_of_other_weights_is_told_of_a_replay(tmp_path: Path, townlet: Program) -> None:
     service, rounds, clock = begin(tmp_path)
     live(service, rounds, clock, 30)
-    service.write(Published(99, service.trainer.step, "f" * 64))
+    service.write(VersionPublished(99, service.trainer.step, "f" * 64))
     service.close()
     found = townlet("replay", "--folder", str(tmp_path))
     assert found.code == 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from townlet.decide.decider import drawn
+from townlet.decide.decider import sample_actions
 from townlet.decide.json import parsed, written
 
 shares = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 9)), elements=st.sampled_from((0.0, 0.1, 1.0)))
@@ -24,7 +24,7 @@ def likely(shares: np.ndarray) -> np.ndarray:
 @given(shares, st.integers(0, 2**32))
 def test_only_what_is_possible_is_drawn_and_entropy_is_a_share(shares: np.ndarray, seed: int) -> None:
     chances = likely(shares)
-    actions, spread = drawn(chances, np.random.default_rng(seed))
+    actions, spread = sample_actions(chances, np.random.default_rng(seed))
     assert (chances[np.arange(len(chances)), actions] > 0).all()
     for line, found in zip(chances, spread, strict=True):
         possible = line[line > 0]
@@ -33,7 +33,7 @@ def test_only_what_is_possible_is_drawn_and_entropy_is_a_share(shares: np.ndarra
 
 def test_actions_come_as_often_as_they_are_likely() -> None:
     chances = np.tile([0.5, 0.0, 0.3, 0.2], (20_000, 1))
-    actions, _ = drawn(chances, np.random.default_rng(0))
+    actions, _ = sample_actions(chances, np.random.default_rng(0))
     assert np.bincount(actions, minlength=4) / 20_000 == pytest.approx(chances[0], abs=0.015)
 
 

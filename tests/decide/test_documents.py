@@ -21,7 +21,7 @@ from decide.served import GAME, Process, environment
 from decide.sites import ask, begin
 from townlet.config.yaml import Node, parse
 from townlet.decide.domains import DOMAINS
-from townlet.decide.settings import load
+from townlet.decide.settings import load_settings
 from townlet.decide.simulate import simulate
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "decide.md").read_text(encoding="utf-8")
@@ -56,8 +56,8 @@ def flat(values: dict[str, Any], path: str = "") -> Iterator[str]:
 def test_settings_are_all_there_are_and_the_usual_ones(tmp_path: Path, name: str, domain: str) -> None:
     file = tmp_path / "game.yaml"
     file.write_text(block(f"yaml {name}"), encoding="utf-8")
-    usual = load(domain, (), DOMAINS)
-    assert load(file, (), DOMAINS).model_dump() == usual.model_dump()
+    usual = load_settings(domain, (), DOMAINS)
+    assert load_settings(file, (), DOMAINS).model_dump() == usual.model_dump()
     every = set(flat(usual.model_dump(mode="json")))
     written = set(keys(parse(file.read_text(encoding="utf-8"), "docs")))
     own = {
@@ -102,7 +102,7 @@ def test_the_program_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         script = tmp_path / "game.py"
         script.write_text(block("python game").replace("ws://127.0.0.1:8780/ws", server.address))
         play = runpy.run_path(str(script))["play"]
-        observation = DOMAINS["hive"].game(1, "documented", 0).message()
+        observation = DOMAINS["hive"].make_game(1, "documented", 0).observe()
         found = asyncio.run(play(observation))
         assert found["type"] in ("spawn_decision", "observation_ack")
         assert asyncio.run(play(observation)) == found
@@ -114,7 +114,7 @@ def test_the_program_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_commands_of_an_operator_work(tmp_path: Path) -> None:
     server = Process(tmp_path / "service", "bandit-ads", "learning.every=0.1", "versions=1000").start().wait()
     try:
-        games = [DOMAINS["bandit-ads"].game(1, "documented", 0)]
+        games = [DOMAINS["bandit-ads"].make_game(1, "documented", 0)]
         asyncio.run(simulate(server.url, games, 40))
         until = time.monotonic() + PATIENT
         while server.get("/api/decide/versions")["serving"] < 2:

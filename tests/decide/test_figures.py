@@ -17,28 +17,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decide.sites import Clock, ask, begin, click, live, request
-from townlet.decide.batcher import Desk
-from townlet.decide.curves import EVERY, NAMES, POINTS, Curves, Pace
-from townlet.decide.figures import Figures, as_prometheus
+from townlet.decide.batcher import Batcher
+from townlet.decide.curves import EVERY, NAMES, POINTS, RateMeter, RecentCurves
+from townlet.decide.figures import ServiceStats, as_prometheus
 from townlet.decide.service import Service
-from townlet.decide.training_thread import Rounds
+from townlet.decide.training_thread import TrainingThread
 from townlet.runs import checkpoint
 
 COLLAPSED = 3  # the action that a planted version always takes
 
 
 @contextmanager
-def watched(folder: Path, *words: str) -> Iterator[tuple[Figures, Service, Rounds, Clock]]:
+def watched(folder: Path, *words: str) -> Iterator[tuple[ServiceStats, Service, TrainingThread, Clock]]:
     """A service whose trainer runs, but has nothing to do for an hour, and who looks at it."""
     service, rounds, clock = begin(folder, ["learning.every=3600", *words])
-    figures = Figures(service, rounds)
+    figures = ServiceStats(service, rounds)
     rounds.ensure()
     yield figures, service, rounds, clock
     rounds.stop()
     service.close()
 
 
-def alarms(figures: Figures) -> list[str]:
+def alarms(figures: ServiceStats) -> list[str]:
     return [alarm["name"] for alarm in figures.whole()["alarms"]]
 
 
@@ -115,10 +115,10 @@ def test_with_nothing_whole_a_pin_leaves_it_to_the_gate(tmp_path: Path) -> None:
         service.versions.pin(1, "a calm night")
     rmtree(service.versions.folder / checkpoint.name_at(1))
     service = Service(tmp_path, service.domain, service.settings)
-    rounds = Rounds(service)
+    rounds = TrainingThread(service)
     rounds.begin()
     rounds.stop()
-    figures = Figures(service, rounds)
+    figures = ServiceStats(service, rounds)
     assert (service.versions.serving, service.versions.pinned, service.versions.list_versions()) == (None, 1, [])
     told = [alarm["what"] for alarm in figures.whole()["alarms"] if alarm["name"] == "pin"]
     assert told == ["Version 1 is pinned and was not whole at the start: the gate decides alone"]
@@ -166,8 +166,8 @@ def test_overload_is_told_and_answers_are_timed(tmp_path: Path, mode: str) -> No
     answered as it was declared, and never after a later observation of the same territory.
     """
 
-    async def crowd(figures: Figures, service: Service) -> list[list[dict[str, Any]]]:
-        desk = figures.desk = Desk(service)
+    async def crowd(figures: ServiceStats, service: Service) -> list[list[dict[str, Any]]]:
+        desk = figures.batcher = Batcher(service)
         at_once = await asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in range(5)))
         late = asyncio.gather(*(desk.ask(request(float(turn), "site")) for turn in (7, 8)))
         time.sleep(0.8)  # the loop has no time for them
@@ -225,7 +225,7 @@ def test_looking_makes_curves(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0.2, 5.0), min_size=1, max_size=80))
 def test_curves_keep_ten_minutes_however_often_one_looks(pauses: list[float]) -> None:
-    curves, now = Curves(), 0.0
+    curves, now = RecentCurves(), 0.0
     for pause in pauses * 12:
         curves.add(now, now, dict.fromkeys(NAMES, now))
         now += pause
@@ -237,7 +237,7 @@ def test_curves_keep_ten_minutes_however_often_one_looks(pauses: list[float]) ->
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=40))
 def test_a_pace_is_what_came_in_the_last_ten_seconds(grown: list[int]) -> None:
-    pace, count = Pace(), 0
+    pace, count = RateMeter(), 0
     for second, more in enumerate(grown):
         count += more
         pace.look(float(second), count)

@@ -9,31 +9,31 @@ from typing import Any
 import pytest
 
 from decide.sites import ask, begin, stop
-from townlet.decide.domain import Game
+from townlet.decide.domain import SimulatedGame
 from townlet.decide.service import Service
 
 WORDS = ("policy=candidates", "gate.enabled=false")
 
 
-def seen(game: Game) -> dict[str, Any]:
+def seen(game: SimulatedGame) -> dict[str, Any]:
     """Where the queen can pay for whatever is decided."""
-    return game.message() | {"queenEnergy": {"current": 100.0, "max": 100.0}}
+    return game.observe() | {"queenEnergy": {"current": 100.0, "max": 100.0}}
 
 
-def start(folder: Path) -> tuple[Service, Game]:
+def start(folder: Path) -> tuple[Service, SimulatedGame]:
     """A service that waits for what comes of its first decision."""
     service, _, _ = begin(folder, WORDS, "hive")
-    game = service.domain.game(3, "a", 2)
+    game = service.domain.make_game(3, "a", 2)
     assert ask(service, seen(game))[0]["type"] == "spawn_decision"
-    game.go_on()
-    assert service.ledger.join.counts.pending == 1
+    game.advance()
+    assert service.state.join.counts.pending == 1
     return service, game
 
 
-def next_outcomes(service: Service, game: Game) -> list[int]:
+def next_outcomes(service: Service, game: SimulatedGame) -> list[int]:
     """Decisions that the observation after this one tells of."""
     told: list[int] = []
-    service.ledger.heard.append(lambda experience, value, how: told.append(experience.made.number))
+    service.state.outcome_listeners.append(lambda experience, value, how: told.append(experience.made.number))
     ask(service, seen(game))
     return told
 
@@ -44,14 +44,14 @@ def test_what_is_seen_at_once_is_what_came_next(tmp_path: Path) -> None:
     service.close()
 
 
-def unseen(service: Service, game: Game) -> None:
+def unseen(service: Service, game: SimulatedGame) -> None:
     """The disk is full for one observation."""
     stop(service)
     ask(service, seen(game))
     service.log.problem = None
 
 
-def half_seen(service: Service, game: Game) -> None:
+def half_seen(service: Service, game: SimulatedGame) -> None:
     """The disk takes what was decided, and not the outcome just before."""
     append = service.log.append
 
@@ -70,14 +70,14 @@ def half_seen(service: Service, game: Game) -> None:
 
 @pytest.mark.parametrize(("gap", "told"), [(unseen, []), (half_seen, [2])])
 def test_what_is_seen_after_a_gap_is_not_what_came_next(
-    tmp_path: Path, gap: Callable[[Service, Game], None], told: list[int]
+    tmp_path: Path, gap: Callable[[Service, SimulatedGame], None], told: list[int]
 ) -> None:
     service, game = start(tmp_path)
     gap(service, game)
-    assert service.ledger.join.counts.joined == 0
-    game.go_on()
+    assert service.state.join.counts.joined == 0
+    game.advance()
     assert next_outcomes(service, game) == told
-    assert 1 in service.ledger.pending  # until it expires
+    assert 1 in service.state.pending  # until it expires
     service.close()
 
 
@@ -86,15 +86,15 @@ def test_what_was_not_seen_before_a_restart_is_not_made_up_after_it(tmp_path: Pa
     stop(service)
     for _ in range(30):
         ask(service, seen(game))
-        game.go_on()
+        game.advance()
     service.log.problem = None
     service.close()
     again, _, clock = begin(tmp_path, WORDS, "hive")
     assert next_outcomes(again, game) == []
-    game.go_on()
+    game.advance()
     assert next_outcomes(again, game) == [2]
     clock.now += 30
     again.expire()
-    counts = again.ledger.join.counts
+    counts = again.state.join.counts
     assert (counts.joined, counts.expired, counts.pending, counts.balanced) == (1, 2, 0, True)
     again.close()

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from townlet.decide.join import Counts, Fate, Join
+from townlet.decide.join import DecisionCounts, Join, OutcomeStatus
 from townlet.errors import TownletError
 from townlet.runs.flatten import flatten, unflatten
 
@@ -43,7 +43,7 @@ class Joining(RuleBasedStateMachine):
         self.join.expire(0.0, 0.0)  # now its clock stands at 0
         self.made: dict[int, Slow] = {}
         self.last, self.clock = 0, 0.0
-        self.refused: Counter[Fate] = Counter()
+        self.refused: Counter[OutcomeStatus] = Counter()
         self.used: Counter[int] = Counter()
 
     @rule(
@@ -67,20 +67,20 @@ class Joining(RuleBasedStateMachine):
             fresh.append(self.last)
         return multiple(*fresh)
 
-    def expected(self, number: int, counted: Fate) -> Fate:
+    def expected(self, number: int, counted: OutcomeStatus) -> OutcomeStatus:
         found = self.made.get(number)
         if found and found.place == "pending":
             return counted
         if 0 < number <= self.last - WINDOW:
-            return Fate.LATE
+            return OutcomeStatus.LATE
         if found is None or found.place == "waited":
-            return Fate.UNKNOWN
-        return Fate.LATE if found.place == "expired" else Fate.DUPLICATE
+            return OutcomeStatus.UNKNOWN
+        return OutcomeStatus.LATE if found.place == "expired" else OutcomeStatus.DUPLICATE
 
     def hear(self, number: int, fails: bool) -> None:
-        wanted = self.expected(number, Fate.FAILED if fails else Fate.JOINED)
+        wanted = self.expected(number, OutcomeStatus.FAILED if fails else OutcomeStatus.JOINED)
         assert (self.join.failed(number) if fails else self.join.reported(number)) is wanted
-        if wanted in (Fate.JOINED, Fate.FAILED):
+        if wanted in (OutcomeStatus.JOINED, OutcomeStatus.FAILED):
             self.made[number].place = wanted.value
             self.used[number] += 1
         else:
@@ -129,16 +129,16 @@ class Joining(RuleBasedStateMachine):
     def every_decision_is_in_one_place(self) -> None:
         places = Counter(slow.place for slow in self.made.values())
         counts = self.join.counts
-        assert counts == Counts(
+        assert counts == DecisionCounts(
             decisions=len(self.made),
             joined=places["joined"],
             expired=places["expired"],
             pending=places["pending"],
             waited=places["waited"],
             failed=places["failed"],
-            duplicates=self.refused[Fate.DUPLICATE],
-            late=self.refused[Fate.LATE],
-            unknown=self.refused[Fate.UNKNOWN],
+            duplicates=self.refused[OutcomeStatus.DUPLICATE],
+            late=self.refused[OutcomeStatus.LATE],
+            unknown=self.refused[OutcomeStatus.UNKNOWN],
         )
         assert counts.decisions == counts.joined + counts.expired + counts.pending + counts.not_executed
         assert counts.balanced
@@ -162,14 +162,14 @@ TestJoining.settings = settings(deadline=None, derandomize=True, max_examples=60
 
 
 def test_the_law_can_be_broken() -> None:
-    assert Counts(decisions=5, joined=1, expired=1, pending=1, waited=1, failed=1).balanced
-    assert not Counts(decisions=5, joined=1, expired=1, pending=2, waited=1, failed=1).balanced
+    assert DecisionCounts(decisions=5, joined=1, expired=1, pending=1, waited=1, failed=1).balanced
+    assert not DecisionCounts(decisions=5, joined=1, expired=1, pending=2, waited=1, failed=1).balanced
 
 
 def test_unreliable_delivery_of_many_decisions_uses_each_outcome_once() -> None:
     """10 % duplicates, 10 % out of order, 5 % lost, some fail: the sum rule after every call."""
     chance, join = random.Random(3), Join()
-    fates: Counter[Fate] = Counter()
+    fates: Counter[OutcomeStatus] = Counter()
     waiting: list[tuple[float, int, bool]] = []
     lost = 0
     for number in range(1, 20_001):
@@ -197,8 +197,12 @@ def test_unreliable_delivery_of_many_decisions_uses_each_outcome_once() -> None:
     counts = join.counts
     assert counts.balanced
     assert counts.pending == 0
-    assert (counts.joined, counts.failed) == (fates[Fate.JOINED], fates[Fate.FAILED])
-    assert (counts.duplicates, counts.late, counts.unknown) == (fates[Fate.DUPLICATE], fates[Fate.LATE], 0)
+    assert (counts.joined, counts.failed) == (fates[OutcomeStatus.JOINED], fates[OutcomeStatus.FAILED])
+    assert (counts.duplicates, counts.late, counts.unknown) == (
+        fates[OutcomeStatus.DUPLICATE],
+        fates[OutcomeStatus.LATE],
+        0,
+    )
     assert counts.expired >= lost > 0
     assert min(counts.duplicates, counts.late, counts.failed) > 0
 
@@ -226,17 +230,17 @@ def test_memory_does_not_grow_with_what_is_over() -> None:
     assert join.ages(0.0).territories == {}
     leaves = flatten(join.state()).values()
     assert sum(leaf.numel() if hasattr(leaf, "numel") else len(str(leaf)) for leaf in leaves) < 2100
-    assert join.reported(1) is Fate.LATE
-    assert join.reported(49_500) is Fate.DUPLICATE
+    assert join.reported(1) is OutcomeStatus.LATE
+    assert join.reported(49_500) is OutcomeStatus.DUPLICATE
 
 
 def test_a_decision_that_waits_longer_than_the_window_still_counts() -> None:
     join = Join(10)
     for number in range(1, 101):
         join.decided(number, "t", 0.0, 0.0, number == 1)
-    assert join.reported(1) is Fate.JOINED
-    assert join.reported(1) is Fate.LATE
-    assert join.reported(95) is Fate.UNKNOWN  # to wait
+    assert join.reported(1) is OutcomeStatus.JOINED
+    assert join.reported(1) is OutcomeStatus.LATE
+    assert join.reported(95) is OutcomeStatus.UNKNOWN  # to wait
     assert join.counts.balanced
 
 
@@ -247,9 +251,9 @@ def test_numbers_that_were_left_out_do_not_inherit_the_fate_of_older_ones() -> N
         join.reported(number)
     join.decided(15, "t", 0.0, 0.0, True)
     assert [join.reported(number) for number in (12, 14, 15, 16)] == [
-        Fate.UNKNOWN, Fate.UNKNOWN, Fate.JOINED, Fate.UNKNOWN
+        OutcomeStatus.UNKNOWN, OutcomeStatus.UNKNOWN, OutcomeStatus.JOINED, OutcomeStatus.UNKNOWN
     ]  # fmt: skip
-    assert [join.reported(number) for number in (5, 6)] == [Fate.LATE, Fate.DUPLICATE]
+    assert [join.reported(number) for number in (5, 6)] == [OutcomeStatus.LATE, OutcomeStatus.DUPLICATE]
 
 
 def test_numbers_that_go_back_and_times_that_are_none_are_refused() -> None:
@@ -258,7 +262,7 @@ def test_numbers_that_go_back_and_times_that_are_none_are_refused() -> None:
     for number, time, at in ((5, 0.0, 0.0), (4, 0.0, 0.0), (6, float("nan"), 0.0), (6, 0.0, float("inf"))):
         with pytest.raises(ValueError, match="decision"):
             join.decided(number, "t", time, at, True)
-    assert join.counts == Counts(decisions=1, pending=1)
+    assert join.counts == DecisionCounts(decisions=1, pending=1)
     assert join.due("t", 1.0) == [5]
 
 

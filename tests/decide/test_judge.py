@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decide.foundry import ACTIONS, BAD, GOOD, World
-from townlet.decide.estimate import Comparison, Estimate
-from townlet.decide.judge import Ages, Evidence, JudgeSettings, evidence, judge, watch
-from townlet.decide.policy_diff import joined, views
+from townlet.decide.estimate import Estimate, PolicyComparison
+from townlet.decide.judge import Evidence, JudgeSettings, VersionSteps, collect_evidence, judge, review_serving
+from townlet.decide.policy_diff import compare_policies, concatenate
 
 SETTINGS = JudgeSettings()
-NEWER = Ages(step=11, parent_step=10, serving_step=10)
+NEWER = VersionSteps(step=11, parent_step=10, serving_step=10)
 
 
 @pytest.fixture(autouse=True)
@@ -84,15 +84,17 @@ def test_a_version_that_serves_is_rolled_back_when_the_one_before_was_better() -
         world.act(1500)
         world.gated = False
         worse, same = (replace_before(world, network) for network in (good, world.older))
-        rolled[watch(worse, SETTINGS).action] += 1
-        assert watch(same, SETTINGS).action == "keep"
+        rolled[review_serving(worse, SETTINGS).action] += 1
+        assert review_serving(same, SETTINGS).action == "keep"
     assert rolled["roll_back"] >= 2, rolled  # the others are held by too little evidence
 
 
 def replace_before(world: World, before: torch.nn.Module) -> Evidence:
     """What is known of the serving network beside another one before it."""
-    found = views(world.chances(world.network), world.chances(before), world.action, np.ones(world.opinion.shape, bool))
-    return evidence(found, world.reward, world.propensity, NEWER, SETTINGS, world.rng, weights_finite=True)
+    found = compare_policies(
+        world.chances(world.network), world.chances(before), world.action, np.ones(world.opinion.shape, bool)
+    )
+    return collect_evidence(found, world.reward, world.propensity, NEWER, SETTINGS, world.rng, weights_finite=True)
 
 
 def estimate(value: float | None, width: float = 0.01, effective: float = 400.0, count: int = 500) -> Estimate:
@@ -105,7 +107,7 @@ def known(gain: Estimate | None = None, **others: object) -> Evidence:
     """A sound candidate with small changes, but for what is said of it."""
     mean = estimate(0.3)
     usual = Evidence(
-        True, NEWER, 500, 0.5, 0.5, 0.6, 0.6, 0.03, Comparison(mean, mean, None, None, gain or estimate(0.0)), 1.0
+        True, NEWER, 500, 0.5, 0.5, 0.6, 0.6, 0.03, PolicyComparison(mean, mean, None, None, gain or estimate(0.0)), 1.0
     )
     return replace(usual, **others)  # type: ignore[arg-type]
 
@@ -114,10 +116,14 @@ CASES = {
     "as good": (known(), "promote", "earns no less"),
     "better": (known(estimate(0.1), change=0.9), "promote", "earns no less"),
     "not finite": (known(finite=False), "refuse", "not finite"),
-    "not trained": (known(ages=Ages(10, 9, 10)), "refuse", "stale: step 10, and what serves is of step 10"),
-    "older": (known(ages=Ages(4, 3, 10)), "refuse", "stale: step 4"),
-    "of an old parent": (known(ages=Ages(5001, 3999, 5000)), "refuse", "stale: trained from step 3999, 1001 steps"),
-    "of a parent just young enough": (known(ages=Ages(5001, 4000, 5000)), "promote", ""),
+    "not trained": (known(ages=VersionSteps(10, 9, 10)), "refuse", "stale: step 10, and what serves is of step 10"),
+    "older": (known(ages=VersionSteps(4, 3, 10)), "refuse", "stale: step 4"),
+    "of an old parent": (
+        known(ages=VersionSteps(5001, 3999, 5000)),
+        "refuse",
+        "stale: trained from step 3999, 1001 steps",
+    ),
+    "of a parent just young enough": (known(ages=VersionSteps(5001, 4000, 5000)), "promote", ""),
     "collapsed": (known(entropy=0.04, entropy_before=0.07), "refuse", "collapsed: its entropy is 0.040"),
     "half as undecided": (known(entropy=0.2, entropy_before=0.5), "refuse", "after 0.500 in the version before"),
     "on the way out of a collapse": (known(entropy=0.04, entropy_before=0.02), "promote", ""),
@@ -158,7 +164,7 @@ def test_verdicts(case: str) -> None:
     ],
 )  # fmt: skip
 def test_what_serves_is_watched(case: str, action: str) -> None:
-    assert watch(CASES[case][0], SETTINGS).action == action
+    assert review_serving(CASES[case][0], SETTINGS).action == action
 
 
 @pytest.mark.parametrize(
@@ -207,8 +213,8 @@ def test_evidence_of_known_policies() -> None:
     candidate = np.array([[1.0, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     before = np.array([[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     approved = np.array([[True, False, False, False], [True, True, False, False]])
-    seen = views(candidate, before, np.array([0, 3]), approved)
-    found = evidence(
+    seen = compare_policies(candidate, before, np.array([0, 3]), approved)
+    found = collect_evidence(
         seen, np.array([1.0, 0.0]), np.array([0.5, 0.25]), NEWER, SETTINGS, np.random.default_rng(0),
         weights_finite=True, at=7.0,
     )  # fmt: skip
@@ -225,9 +231,9 @@ def test_evidence_of_known_policies() -> None:
 def test_entropy_counts_only_the_actions_that_can_be_chosen() -> None:
     chances = np.array([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     allowed = np.array([[True, True, False, False], [True, False, False, False]])
-    seen = views(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
+    seen = compare_policies(chances, chances, np.array([0, 0]), np.ones((2, 4), bool), allowed=allowed)
     told = (np.zeros(2), np.array([0.5, 1.0]), NEWER, SETTINGS)
-    found = evidence(seen, *told, np.random.default_rng(0), weights_finite=True)
+    found = collect_evidence(seen, *told, np.random.default_rng(0), weights_finite=True)
     assert found.entropy == pytest.approx(1.0)  # the second had no choice, and tells nothing
 
 
@@ -236,9 +242,9 @@ def test_experiences_without_an_outcome_count_for_the_policy_and_not_for_the_rew
     chances, reward = rng.dirichlet(np.ones(5), 50), rng.normal(size=50)
     reward[20:] = np.nan
     model = np.zeros((50, 5))
-    seen = views(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), model=model)
+    seen = compare_policies(chances, chances, rng.integers(5, size=50), np.ones((50, 5), bool), model=model)
     told = (reward, np.full(50, 0.2), NEWER, SETTINGS, rng)
-    found = evidence(seen, *told, weights_finite=True, known=np.arange(50) < 20)
+    found = collect_evidence(seen, *told, weights_finite=True, known=np.arange(50) < 20)
     assert found.count == found.difference.count == 20
     assert found.comparison.doubly_robust is not None
     assert found.difference.value == 0.0
@@ -251,18 +257,20 @@ def test_broken_probabilities_are_evidence_and_not_an_error(broken: float) -> No
     bad[3] = broken
     done, told = (np.zeros(30, int), np.ones((30, ACTIONS), bool)), (np.zeros(30), np.full(30, 0.1), NEWER, SETTINGS)
     rng = np.random.default_rng(0)
-    seen = views(bad, chances, *done, model=np.zeros((30, ACTIONS)))
-    found = evidence(seen, *told, rng, weights_finite=True)
+    seen = compare_policies(bad, chances, *done, model=np.zeros((30, ACTIONS)))
+    found = collect_evidence(seen, *told, rng, weights_finite=True)
     assert (found.finite, found.entropy, found.change) == (False, None, None)
     assert judge(found, SETTINGS).action == "refuse"
-    beside = evidence(views(chances, bad, *done), *told, rng, weights_finite=True)
+    beside = collect_evidence(compare_policies(chances, bad, *done), *told, rng, weights_finite=True)
     assert judge(beside, SETTINGS).action == "hold"  # what serves is broken: `watch` takes care of that
 
 
 def test_no_observation_at_all_is_evidence_too() -> None:
     nothing = np.empty((0, 4))
-    seen = views(nothing, nothing, np.empty(0, int), np.empty((0, 4), bool))
-    found = evidence(seen, np.empty(0), np.empty(0), NEWER, SETTINGS, np.random.default_rng(0), weights_finite=True)
+    seen = compare_policies(nothing, nothing, np.empty(0, int), np.empty((0, 4), bool))
+    found = collect_evidence(
+        seen, np.empty(0), np.empty(0), NEWER, SETTINGS, np.random.default_rng(0), weights_finite=True
+    )
     assert judge(found, SETTINGS).action == "hold"
 
 
@@ -270,9 +278,9 @@ def test_views_in_parts_are_the_same_views() -> None:
     rng = np.random.default_rng(0)
     new, old = rng.dirichlet(np.ones(6), (2, 40))
     told = rng.integers(6, size=40), rng.random((40, 6)) < 0.5, rng.normal(size=(40, 6))
-    whole = views(new, old, told[0], told[1], model=told[2])
+    whole = compare_policies(new, old, told[0], told[1], model=told[2])
     parts = [slice(0, 1), slice(1, 30), slice(30, 40)]
-    found = joined([views(new[p], old[p], told[0][p], told[1][p], model=told[2][p]) for p in parts])
+    found = concatenate([compare_policies(new[p], old[p], told[0][p], told[1][p], model=told[2][p]) for p in parts])
     for name, one, other in zip(whole._fields, whole, found, strict=True):
         assert np.allclose(np.asarray(one, float), np.asarray(other, float)), name
     assert len(found) == 40

@@ -14,8 +14,8 @@ import pytest
 from decide.served import Process
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import Decided, Outcome
-from townlet.decide.recovery import events, replayed
+from townlet.decide.events import DecisionMade, OutcomeRecorded
+from townlet.decide.recovery import events, replay_folder
 from townlet.decide.storage import LOG
 
 GAMES = 4
@@ -32,13 +32,13 @@ class Book:
 
 
 async def play(url: str, place: int, book: Book) -> None:
-    site = DOMAINS["bandit-ads"].game(place, f"site {place}", 0)
+    site = DOMAINS["bandit-ads"].make_game(place, f"site {place}", 0)
     async with Client(url, patience=120) as client:
         while not book.over:
-            reply = await client.say(site.message())
+            reply = await client.say(site.observe())
             assert reply["type"] in ("ad_decision", "no_ad"), reply
             assert book.decided.setdefault(reply["decisionId"], reply) is reply, "an id was given twice"
-            for report in site.obey(reply) + site.go_on():
+            for report in site.apply(reply) + site.advance():
                 answer = await client.say(report)
                 assert answer["type"] == "outcome_ack", answer
                 book.reported[report["decisionId"]] = report["clicked"]
@@ -58,12 +58,12 @@ async def torment(server: Process, kills: int, book: Book, rng: random.Random) -
 
 def check(server: Process, book: Book) -> None:
     found = list(events(server.folder / LOG))
-    decided = {event.reply["decisionId"]: event for event in found if isinstance(event, Decided)}
-    assert len(decided) == sum(isinstance(event, Decided) for event in found)
+    decided = {event.reply["decisionId"]: event for event in found if isinstance(event, DecisionMade)}
+    assert len(decided) == sum(isinstance(event, DecisionMade) for event in found)
     # Nothing acknowledged is lost. What the log has beyond it was never told to anybody.
     for id, reply in book.decided.items():
         assert decided[id].reply == reply
-    outcomes = Counter(event.number for event in found if isinstance(event, Outcome))
+    outcomes = Counter(event.number for event in found if isinstance(event, OutcomeRecorded))
     assert all(decided[id].number in outcomes for id in book.reported)
     stats = server.get("/api/decide/stats")["buffer"]
     parts = ("joined", "expired", "pending", "not_executed")
@@ -80,7 +80,7 @@ def rounds(tmp_path: Path, kills: int, seed: int) -> None:
         check(server, book)
     finally:
         server.end(signal.SIGTERM)
-    versions = list(replayed(tmp_path))
+    versions = list(replay_folder(tmp_path))
     assert len(versions) > kills
     assert all(version.same for version in versions)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from decide.sites import ask, begin, click, live, request
-from townlet.decide.events import Decided
-from townlet.decide.recovery import events, replayed
+from townlet.decide.events import DecisionMade
+from townlet.decide.recovery import events, replay_folder
 from townlet.decide.service import Service
 from townlet.decide.state import is_held_out
 from townlet.decide.storage import LOG
@@ -18,7 +18,7 @@ from townlet.errors import TownletError
 
 
 def counts(service: Service) -> dict[str, int]:
-    found = service.ledger.join.counts
+    found = service.state.join.counts
     assert found.balanced
     assert found.decisions == found.joined + found.expired + found.pending + found.not_executed
     return {"decisions": found.decisions, "joined": found.joined, "expired": found.expired, "pending": found.pending}
@@ -48,8 +48,8 @@ def test_a_report_counts_once(tmp_path: Path) -> None:
     for _ in range(3):
         assert service.report(click(id)).reply == {"type": "outcome_ack", "decisionId": id}
     assert counts(service) == {"decisions": 1, "joined": 1, "expired": 0, "pending": 0}
-    assert service.ledger.tally.completed == 1
-    assert service.ledger.join.counts.duplicates == 2
+    assert service.state.tally.completed == 1
+    assert service.state.join.counts.duplicates == 2
     service.close()
 
 
@@ -76,8 +76,8 @@ def test_what_waits_too_long_expires_and_a_late_report_changes_nothing(tmp_path:
     service.expire()
     service.report(click(id))
     assert counts(service) == {"decisions": 1, "joined": 0, "expired": 1, "pending": 0}
-    assert service.ledger.join.counts.late == 1
-    assert len(service.ledger.buffer) + len(service.ledger.held_out) == 0  # censored
+    assert service.state.join.counts.late == 1
+    assert len(service.state.buffer) + len(service.state.held_out) == 0  # censored
     service.close()
 
 
@@ -118,7 +118,7 @@ def test_expired_ones_can_have_an_outcome(tmp_path: Path) -> None:
     ask(service, request(1.0))
     clock.now += 21
     service.expire()
-    assert len(service.ledger.buffer) + len(service.ledger.held_out) == 1
+    assert len(service.state.buffer) + len(service.state.held_out) == 1
     service.close()
 
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_paid_for_is_never_shown(tmp_path: Path) -> None:
     service, _, _ = begin(tmp_path)
     found = ask(service, request(1.0, budgets=[0.0] * 12))[0]
     assert (found["type"], found["reason"]) == ("no_ad", "no_budget")
-    assert service.ledger.join.counts.waited == 1
+    assert service.state.join.counts.waited == 1
     service.close()
 
 
@@ -163,7 +163,7 @@ def test_it_learns_what_visitors_click_on_and_the_log_gives_the_same_versions(tm
     assert rates[0] < 0.26 < 0.34 < rates[2], rates  # about .64 is possible
     assert rounds.progress.agreed == rounds.progress.steps  # the gate was never changed
     service.close()
-    found = list(replayed(tmp_path))
+    found = list(replay_folder(tmp_path))
     assert len(found) > 80
     assert all(one.same for one in found)
 
@@ -175,26 +175,28 @@ def test_a_service_that_was_closed_goes_on_where_it_was(tmp_path: Path, mileston
     if milestone:
         service.milestone()
     live(service, rounds, clock, 120, seed=2)
-    pending = {number: one.made for number, one in service.ledger.pending.items()}
-    held = service.ledger.held_out.everything(), service.ledger.buffer.everything()
+    pending = {number: one.made for number, one in service.state.pending.items()}
+    held = service.state.held_out.everything(), service.state.buffer.everything()
     rounds.step()
     rounds.step()  # not published: must be made again
-    before = service.ledger.join.counts, service.trainer.step, service.versions.serving
+    before = service.state.join.counts, service.trainer.step, service.versions.serving
     weights = {name: tensor.tolist() for name, tensor in service.trainer.weights().items()}
     service.close()
     again, _, _ = begin(tmp_path)
     assert before[2] is not None
     assert again.versions.serving is not None
-    assert (again.ledger.join.counts, again.trainer.step) == before[:2]
+    assert (again.state.join.counts, again.trainer.step) == before[:2]
     assert again.versions.serving.digest == before[2].digest
     assert {name: tensor.tolist() for name, tensor in again.trainer.weights().items()} == weights
-    assert {number: one.made for number, one in again.ledger.pending.items()} == pending
-    for kept, found in zip(held, (again.ledger.held_out.everything(), again.ledger.buffer.everything()), strict=True):
+    assert {number: one.made for number, one in again.state.pending.items()} == pending
+    for kept, found in zip(held, (again.state.held_out.everything(), again.state.buffer.everything()), strict=True):
         assert kept.number.tolist() == found.number.tolist()
         assert kept.outcome.tolist() == found.outcome.tolist()
         assert all((kept.rows[name] == found.rows[name]).all() for name in kept.rows)
-    assert again.ledger.tally == service.ledger.tally
-    decided = [event for event in events(tmp_path / LOG) if isinstance(event, Decided) and event.territory == "site 2"]
+    assert again.state.tally == service.state.tally
+    decided = [
+        event for event in events(tmp_path / LOG) if isinstance(event, DecisionMade) and event.territory == "site 2"
+    ]
     assert ask(again, decided[-1].message) == [decided[-1].reply]
     again.close()
 
@@ -210,7 +212,7 @@ def test_a_changed_gate_changes_agreement(tmp_path: Path) -> None:
     assert later.progress.last is not None
     assert later.progress.last.agreement < 0.9
     again.close()
-    assert all(one.same for one in replayed(tmp_path))
+    assert all(one.same for one in replay_folder(tmp_path))
 
 
 @pytest.mark.parametrize("games", [20, 144, 233])
@@ -239,4 +241,4 @@ def test_what_is_refused_is_not_learned_on_from_and_the_log_tells_it(tmp_path: P
     again, _, _ = begin(tmp_path, ["judge.entropy_floor=1.0", "versions=2"])
     assert again.trainer.step == service.trainer.step
     again.close()
-    assert all(one.same for one in replayed(tmp_path))
+    assert all(one.same for one in replay_folder(tmp_path))

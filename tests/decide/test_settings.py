@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from townlet.decide.domains import DOMAINS
-from townlet.decide.settings import hash_of, load
+from townlet.decide.settings import load_settings, settings_hash
 from townlet.errors import Mistakes
 
 WRONG = """\
@@ -30,7 +30,7 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "game.yaml"
     file.write_text(WRONG)
     with pytest.raises(Mistakes) as found:
-        load(file, (), DOMAINS)
+        load_settings(file, (), DOMAINS)
     told = {(m.where.line if m.where else 0): str(m) for m in found.value.mistakes}
     assert sorted(told) == [2, 5, 6, 7, 9, 10, 12]
     assert "plain" in told[2]
@@ -43,24 +43,26 @@ def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_may_just_be_enough() -> None:
-    load("hive", ["memory.capacity=8", "memory.judged_by=100"], DOMAINS)
+    load_settings("hive", ["memory.capacity=8", "memory.judged_by=100"], DOMAINS)
 
 
 @pytest.mark.parametrize(("actual", "gate", "right"), [(0.7, 0.3, True), (0.7, 0.309, True), (0.7, 0.32, False)])
 def test_weights_of_rewards_must_sum_to_one(actual: float, gate: float, right: bool) -> None:
     words = [f"learning.reward.actual={actual}", f"learning.reward.gate={gate}"]
     if right:
-        assert load("hive", words, DOMAINS).learning.reward.gate == gate
+        assert load_settings("hive", words, DOMAINS).learning.reward.gate == gate
     else:
         with pytest.raises(Mistakes, match="must sum to 1"):
-            load("hive", words, DOMAINS)
+            load_settings("hive", words, DOMAINS)
 
 
 def test_an_unknown_domain_is_told_with_the_known_ones() -> None:
     with pytest.raises(Mistakes, match=r"^no domain is called 'hives'; did you mean 'hive'"):
-        load("hives", (), DOMAINS)
+        load_settings("hives", (), DOMAINS)
 
 
 def test_the_hash_of_a_gate_is_that_of_its_values() -> None:
-    usual, same, other = (load("hive", words, DOMAINS).gate for words in ((), ("seed=3",), ("gate.threshold=0.5",)))
-    assert hash_of(usual) == hash_of(same) != hash_of(other)
+    usual, same, other = (
+        load_settings("hive", words, DOMAINS).gate for words in ((), ("seed=3",), ("gate.threshold=0.5",))
+    )
+    assert settings_hash(usual) == settings_hash(same) != settings_hash(other)

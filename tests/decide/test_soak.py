@@ -14,13 +14,13 @@ import pytest
 
 from decide.served import Process
 from townlet.decide.domains import DOMAINS
-from townlet.decide.simulate import Score, Trouble, simulate
+from townlet.decide.simulate import NetworkFaults, SimulationResult, simulate
 
 GAMES = 8
 PAUSE = 0.1  # seconds between the decisions of a game
 # Little is kept, so that all of it is in use before one begins to look.
 WORDS = ("memory.capacity=500", "memory.judged_by=100", "memory.expire_after=5", "learning.every=0.5", "versions=4")
-TROUBLE = Trouble(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.02)
+TROUBLE = NetworkFaults(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.02)
 LOOKS = 24
 PARTS = ("joined", "expired", "pending", "not_executed")
 
@@ -32,7 +32,7 @@ class Look(NamedTuple):
     p99: float
 
 
-def look(server: Process, score: Score) -> Look:
+def look(server: Process, score: SimulationResult) -> Look:
     """What the process holds, and how long its answers took since the last look. The sum rule holds at any moment."""
     buffer = server.get("/api/decide/stats")["buffer"]
     assert buffer["decisions"] == sum(buffer[name] for name in PARTS)
@@ -45,8 +45,8 @@ def look(server: Process, score: Score) -> Look:
 
 
 async def watch(server: Process, seconds: float) -> list[Look]:
-    games = [DOMAINS["hive"].game(place, f"territory {place}", 2) for place in range(GAMES)]
-    scores: list[Score] = []
+    games = [DOMAINS["hive"].make_game(place, f"territory {place}", 2) for place in range(GAMES)]
+    scores: list[SimulationResult] = []
     playing = asyncio.create_task(
         simulate(server.url, games, 10**9, trouble=TROUBLE, pause=PAUSE, told=scores.append)  # the same one each time
     )

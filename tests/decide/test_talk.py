@@ -21,7 +21,7 @@ from decide.served import VIEWER, Process
 from decide.sites import click, request
 from townlet.decide.client import Client
 from townlet.decide.domains import DOMAINS
-from townlet.decide.simulate import Trouble, simulate
+from townlet.decide.simulate import NetworkFaults, simulate
 from townlet.errors import TownletError
 
 GAME = "http://play.example:5173"
@@ -92,8 +92,8 @@ def test_answers_come_in_the_order_of_messages(server: Process) -> None:
 
 
 def test_badly_behaved_games_break_no_count(server: Process) -> None:
-    games = [DOMAINS["bandit-ads"].game(seed, f"bad {seed}", 0) for seed in range(6)]
-    trouble = Trouble(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.05)
+    games = [DOMAINS["bandit-ads"].make_game(seed, f"bad {seed}", 0) for seed in range(6)]
+    trouble = NetworkFaults(duplicates=0.1, reordering=0.1, losses=0.05, reconnects=0.05)
     stop = asyncio.Event()
     seen: list[dict[str, int]] = []
 

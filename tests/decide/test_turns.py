@@ -9,8 +9,8 @@ import pytest
 
 from decide.sites import begin, live
 from townlet.decide import training_thread as learning
-from townlet.decide.events import Published, decode
-from townlet.decide.recovery import replayed
+from townlet.decide.events import VersionPublished, decode
+from townlet.decide.recovery import replay_folder
 from townlet.decide.service import Service
 from townlet.decide.storage.control import ControlFile
 from townlet.decide.storage.segments import HEADER, RECORD, iter_records, list_segments
@@ -26,7 +26,7 @@ def cut_before_a_publication(folder: Path) -> None:
     segment = list_segments(folder / "log")[0].path
     data, end, last = segment.read_bytes(), HEADER.size, 0
     for number, payload in iter_records(data, 1):
-        if isinstance(decode(payload), Published):
+        if isinstance(decode(payload), VersionPublished):
             break
         end, last = end + RECORD.size + len(payload), number
     segment.write_bytes(data[:end])
@@ -49,13 +49,13 @@ def test_a_milestone_is_of_use_although_what_was_gone_back_to_is_gone(tmp_path: 
     rounds._go_back()
     live(service, rounds, clock, 100, seed=2)
     rounds.step()
-    before = learned(service), service.trainer.step, service.ledger.join.counts
+    before = learned(service), service.trainer.step, service.state.join.counts
     assert back.version not in service.versions.list_versions()
     service.close()
     early = list_segments(tmp_path / "log")[1].path
     early.write_bytes(early.read_bytes()[:-1] + b"?")  # whoever reads all of it cannot start
     again, _, _ = begin(tmp_path, words)
-    assert (learned(again), again.trainer.step, again.ledger.join.counts) == before
+    assert (learned(again), again.trainer.step, again.state.join.counts) == before
     again.close()
 
 
@@ -104,8 +104,8 @@ def test_nothing_serves_that_the_log_does_not_know(tmp_path: Path, monkeypatch: 
     assert service.versions.serving is not None
     assert service.versions.serving.version == serving.version + 2  # the one between was never judged
     service.close()
-    assert [one.version for one in replayed(tmp_path)] == list(range(1, serving.version + 3))
-    assert all(one.same for one in replayed(tmp_path))
+    assert [one.version for one in replay_folder(tmp_path)] == list(range(1, serving.version + 3))
+    assert all(one.same for one in replay_folder(tmp_path))
 
 
 class Operator:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.decide.token_store import client_credentials, service_tokens
+from townlet.decide.token_store import client_credentials, load_service_tokens
 from townlet.errors import TownletError
 from townlet.web.limits import GUESS_SECONDS, MAX_ADDRESSES, MAX_GUESSES, LoginThrottle, TokenBucket
 from townlet.web.tokens import Identity, Tokens, environment_tokens, generate_tokens, read_token_file
@@ -83,18 +83,18 @@ def test_variables_are_checked_as_files_are(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_tokens_are_generated_once_and_for_their_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "decisions"
-    first = service_tokens(folder, None)
+    first = load_service_tokens(folder, None)
     file = folder / "tokens.json"
     assert (first.new, first.kept, first.source) == (True, True, str(file))
     assert file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in folder.iterdir()] == ["tokens.json"]
     assert json.loads(file.read_text()) == first.tokens.as_json()
-    again = service_tokens(folder, None)
+    again = load_service_tokens(folder, None)
     assert (again.new, again.tokens.as_json()) == (False, first.tokens.as_json())
     assert client_credentials("ws://127.0.0.1:1/ws", folder, None).game == first.tokens.first("game")
     assert client_credentials("wss://play.example/ws", folder, None) == (None, None)  # they stay on this machine
     monkeypatch.setenv("TOWNLET_OPERATOR_TOKEN", SECRET)
-    mixed = service_tokens(folder, None)
+    mixed = load_service_tokens(folder, None)
     assert mixed.tokens.first("operator") == SECRET
     assert mixed.tokens.first("game") == first.tokens.first("game")
     assert not mixed.kept
@@ -107,13 +107,13 @@ def test_a_link_in_the_place_of_the_tokens_is_not_followed(tmp_path: Path) -> No
     folder.mkdir()
     os.symlink(elsewhere, folder / "tokens.json")
     with pytest.raises(TownletError, match="cannot read the token file"):
-        service_tokens(folder, None)
+        load_service_tokens(folder, None)
 
 
 def test_a_folder_of_something_else_gets_no_tokens(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(TownletError, match="it contains thesis"):
-        service_tokens(tmp_path, None)
+        load_service_tokens(tmp_path, None)
     assert not (tmp_path / "tokens.json").exists()
 
 

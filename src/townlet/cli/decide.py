@@ -17,14 +17,14 @@ from townlet.cli.console import err, examples, out, print_integrity
 from townlet.cli.help import CommandGroup
 from townlet.cli.live import open_browser
 from townlet.cli.options import NO_TOKEN, AsJson, NoToken, TokenFile
-from townlet.decide import CONVERSATIONS
+from townlet.decide import MAX_GAMES
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from townlet.decide.settings import DecideSettings
-    from townlet.decide.token_store import Found
+    from townlet.decide.token_store import ServiceTokens
     from townlet.web.server import Server
 
 PORT: Final = 8780
@@ -45,10 +45,10 @@ Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its log and 
 
 def _settings(what: str, changes: list[str] | None) -> DecideSettings:
     from townlet.decide.domains import DOMAINS
-    from townlet.decide.settings import load
+    from townlet.decide.settings import load_settings
 
     path = Path(what)
-    return load(path if path.suffix in (".yaml", ".yml") else what, changes or (), DOMAINS)
+    return load_settings(path if path.suffix in (".yaml", ".yml") else what, changes or (), DOMAINS)
 
 
 def _refuse_options(changes: Sequence[str]) -> None:
@@ -93,11 +93,11 @@ def serve(
     """
     _refuse_options(changes or ())
     err().print(f"Opening {folder} …", markup=False, soft_wrap=True)  # what follows takes seconds
-    from townlet.decide.token_store import access, service_tokens
+    from townlet.decide.token_store import access, load_service_tokens
     from townlet.web.server import Server
 
     settings = _settings(what, changes)
-    found = None if no_token else service_tokens(folder, token_file)
+    found = None if no_token else load_service_tokens(folder, token_file)
     server = Server(
         host, port, found.tokens if found else None, origins=origin or (), allow_no_origin=True, access=access
     )
@@ -116,7 +116,7 @@ def serve(
     _take_leave(application, folder)
 
 
-def _announce(server: Server, found: Found | None) -> None:
+def _announce(server: Server, found: ServiceTokens | None) -> None:
     """Print addresses and tokens. Output that is not a terminal shows tokens only at the start that generates them."""
     out().print(f"Games connect to ws://{server.address}/ws", soft_wrap=True)
     if found is None:
@@ -157,7 +157,7 @@ def simulate(
     url: Annotated[str, typer.Option(help="Where the service listens.")] = f"ws://127.0.0.1:{PORT}/ws",
     folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of a local service, for its tokens.")] = FOLDER,
     token_file: TokenFile = None,
-    games: Annotated[int, typer.Option(min=1, max=CONVERSATIONS, help="Territories, with a connection each.")] = 4,
+    games: Annotated[int, typer.Option(min=1, max=MAX_GAMES, help="Territories, with a connection each.")] = 4,
     observations: Annotated[int, typer.Option(min=1, help="Of each game.")] = 200,
     stage: Annotated[int, typer.Option(min=0, help="How hard the game is, from 0 on.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of the games and of what goes wrong.")] = 0,
@@ -179,31 +179,31 @@ def simulate(
     import asyncio
 
     from townlet.decide.domains import DOMAINS
-    from townlet.decide.simulate import Trouble, outcomes
+    from townlet.decide.simulate import NetworkFaults, fetch_outcomes
     from townlet.decide.simulate import simulate as play
     from townlet.decide.token_store import client_credentials
 
     if domain not in DOMAINS:
         raise TownletError(f"no domain is called '{domain}'", did_you_mean(domain, sorted(DOMAINS)))
-    played = [DOMAINS[domain].game(seed + place, f"{domain} {seed}.{place}", stage) for place in range(games)]
+    played = [DOMAINS[domain].make_game(seed + place, f"{domain} {seed}.{place}", stage) for place in range(games)]
     # The service knows the games of an earlier call, and their time does not begin anew.
     name = name or f"game {secrets.token_hex(2)}"
     called = [f"{name}.{place}" for place in range(games)]
-    trouble = Trouble(duplicates, reordering, losses, reconnects)
+    trouble = NetworkFaults(duplicates, reordering, losses, reconnects)
     token, reader = client_credentials(url, folder, token_file)
-    before = outcomes(url, reader)
+    before = fetch_outcomes(url, reader)
     score = asyncio.run(
         play(url, played, observations, token=token, trouble=trouble, seed=seed, pause=pause, territories=called)
     )
-    after = outcomes(url, reader)
+    after = fetch_outcomes(url, reader)
     told: dict[str, Any] = {
         "observations": score.observations, "sent": score.sent, "waited": score.waited, "refused": score.refused,
         "reports": score.reports, "connections": score.connections, "seconds": score.seconds,
         "per_second": score.observations / score.seconds, "p50_ms": 1000 * score.percentile(0.5),
         "p99_ms": 1000 * score.percentile(0.99),
     }  # fmt: skip
-    if before and after and after.heard > before.heard:
-        told["mean_reward"] = (after.total - before.total) / (after.heard - before.heard)
+    if before and after and after.number > before.number:
+        told["mean_reward"] = (after.total - before.total) / (after.number - before.number)
     if score.refusal:
         told["first_refusal"] = score.refusal
     if as_json:
@@ -223,7 +223,7 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
 
     Many alike in a row are one line; --json has each.
     """
-    from townlet.decide.history import chapters
+    from townlet.decide.history import summarize_history
     from townlet.decide.storage import VERSIONS
     from townlet.decide.storage.serving_log import SERVING_LOG, read_changes, read_versions
 
@@ -231,7 +231,7 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     if as_json:
         out().print_json(json.dumps(found))
         return
-    for chapter in chapters(read_changes(folder / VERSIONS / SERVING_LOG)):
+    for chapter in summarize_history(read_changes(folder / VERSIONS / SERVING_LOG)):
         out().print(_line(chapter), markup=False, soft_wrap=True)
     kept = [one["version"] for one in found["versions"]]
     first = f"{len(kept)} versions, {kept[0]} to {kept[-1]}" if len(kept) > 1 else ", ".join(map(str, kept)) or "none"
@@ -257,11 +257,11 @@ def replay(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
 
     The same log gives the same weights, to the last bit; otherwise something is damaged or was changed.
     """
-    from townlet.decide.recovery import replayed
+    from townlet.decide.recovery import replay_folder
 
     found: list[dict[str, Any]] = []
     with err().status("reading the log") as status:
-        for checked in replayed(folder):
+        for checked in replay_folder(folder):
             found.append(checked._asdict() | {"same": checked.same})
             status.update(f"{len(found):,} versions, now at step {checked.step:,}")
             if not (as_json or checked.same):

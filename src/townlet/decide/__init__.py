@@ -5,4 +5,4 @@ General parts lie here and know no game; what belongs to one lies in `domains`.
 
 from typing import Final
 
-CONVERSATIONS: Final = 4096  # games that a service takes at once
+MAX_GAMES: Final = 4096  # games that a service takes at once

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final, NamedTuple
 
-from townlet.decide.events import Decided
-from townlet.decide.room import Room
+from townlet.decide.events import DecisionMade
+from townlet.decide.room import ConnectionLimits
 from townlet.decide.service import Service
-from townlet.decide.training_thread import Rounds
+from townlet.decide.training_thread import TrainingThread
 
 WINDOW: Final = 200  # decisions of networks by which a collapse is seen
 LEAST: Final = 50  # of them, before their entropy tells anything
@@ -32,7 +32,7 @@ class Alarm(NamedTuple):
 class Alarms:
     """Listens to a service, and says what is wrong at this moment."""
 
-    def __init__(self, service: Service, rounds: Rounds, room: Room) -> None:
+    def __init__(self, service: Service, rounds: TrainingThread, room: ConnectionLimits) -> None:
         self._service, self._rounds, self._room = service, rounds, room
         self._chosen: deque[int] = deque(maxlen=WINDOW)  # by networks: what the gate decides alone is no policy
         self._entropy: deque[float] = deque(maxlen=WINDOW)
@@ -42,7 +42,7 @@ class Alarms:
         self._refused = _Growing()
         self._since: dict[str, float] = {}  # alarms that are told now, and since when
 
-    def decided(self, made: Decided, entropy: float) -> None:
+    def decided(self, made: DecisionMade, entropy: float) -> None:
         """A decision was made, by a policy of this entropy (a share of the largest)."""
         self._decided_at = made.at
         if made.version:

@@ -15,17 +15,17 @@ from fastapi.staticfiles import StaticFiles
 
 import townlet
 from townlet.config.model import Model
-from townlet.decide.batcher import Desk
+from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
-from townlet.decide.figures import Figures, as_prometheus
-from townlet.decide.room import Room
+from townlet.decide.figures import ServiceStats, as_prometheus
+from townlet.decide.room import ConnectionLimits
 from townlet.decide.service import Service
 from townlet.decide.settings import DecideSettings
 from townlet.decide.stats_feed import StatsFeed
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.serving_log import ServingChange
-from townlet.decide.training_thread import Rounds
-from townlet.decide.websocket import talk
+from townlet.decide.training_thread import TrainingThread
+from townlet.decide.websocket import serve_game
 from townlet.errors import TownletError
 from townlet.web.limits import DescriptorBudget
 from townlet.web.tokens import ANONYMOUS, READERS, Identity
@@ -65,18 +65,18 @@ def open_app(
 ) -> FastAPI:
     """The server for the service in a folder, which goes on where it was."""
     service = Service(folder, DOMAINS[settings.domain], settings, accept_data_loss=accept_data_loss)
-    return make_app(service, Rounds(service), descriptors)
+    return make_app(service, TrainingThread(service), descriptors)
 
 
-def make_app(service: Service, rounds: Rounds, descriptors: DescriptorBudget | None = None) -> FastAPI:
+def make_app(service: Service, rounds: TrainingThread, descriptors: DescriptorBudget | None = None) -> FastAPI:
     """The server for one service; `descriptors` are the shares of file descriptors that it may use."""
-    room = Room(descriptors)
-    figures = Figures(service, rounds, room)
+    room = ConnectionLimits(descriptors)
+    figures = ServiceStats(service, rounds, room)
     feed = StatsFeed(lambda: json.dumps({"type": "stats", **figures.whole()}, separators=(",", ":")), TICK)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.desk = figures.desk = Desk(service)
+        app.state.batcher = figures.batcher = Batcher(service)
         rounds.begin()
         service.warm_up()
         tasks = [asyncio.create_task(_tick(service, rounds, figures)), asyncio.create_task(feed.run())]
@@ -97,7 +97,7 @@ def make_app(service: Service, rounds: Rounds, descriptors: DescriptorBudget | N
     async def game(socket: WebSocket) -> None:
         async with room.games.acquire(socket) as taken:
             if taken:
-                await talk(socket, app.state.desk, _name(socket))
+                await serve_game(socket, app.state.batcher, _name(socket))
 
     @app.websocket("/ws/stats")
     async def stats(socket: WebSocket) -> None:
@@ -111,18 +111,18 @@ def make_app(service: Service, rounds: Rounds, descriptors: DescriptorBudget | N
     return app
 
 
-async def _tick(service: Service, rounds: Rounds, figures: Figures) -> None:
+async def _tick(service: Service, rounds: TrainingThread, figures: ServiceStats) -> None:
     while True:
         figures.look()
         await asyncio.sleep(TICK)
         service.log.check_stall()
         service.expire()
         rounds.ensure()
-        if figures.desk is not None:
-            figures.desk.give_up()
+        if figures.batcher is not None:
+            figures.batcher.give_up()
 
 
-def _questions(app: FastAPI, service: Service, figures: Figures) -> None:
+def _questions(app: FastAPI, service: Service, figures: ServiceStats) -> None:
     @app.get("/health")
     async def health(request: Request) -> JSONResponse:
         """200 while decisions are logged, 503 while the log cannot be written; with the reason for readers only."""

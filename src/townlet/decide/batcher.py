@@ -8,14 +8,14 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from townlet.decide.service import Answer, Service, problem
+from townlet.decide.service import Answer, Service, error_message
 
 logger = logging.getLogger(__name__)
 TURN: Final = 1 << 16  # bytes of observations, as JSON, that are decided in one turn of the loop
 MEASURED: Final = 1000  # answers of which it is known how long they took
 
 
-class Asked(NamedTuple):
+class QueuedObservation(NamedTuple):
     """An observation that waits for its decision."""
 
     message: Mapping[str, Any]
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     answer: asyncio.Future[dict[str, Any]]
 
 
-class Promised(NamedTuple):
+class PendingReply(NamedTuple):
     """A reply that goes out once the log has its record."""
 
     record: int
@@ -34,14 +34,14 @@ class Promised(NamedTuple):
     since: float | None  # when it was asked for; None: nobody measures it
 
 
-class Desk:
+class Batcher:
     """Micro-batches for the service, in the thread of the event loop."""
 
     def __init__(self, service: Service) -> None:
         self.service, self._settings = service, service.settings.overload
         self._loop = asyncio.get_running_loop()
-        self._waiting: OrderedDict[str, deque[Asked]] = OrderedDict()  # by client, the next in turn first
-        self._unsynced: deque[Promised] = deque()
+        self._waiting: OrderedDict[str, deque[QueuedObservation]] = OrderedDict()  # by client, the next in turn first
+        self._unsynced: deque[PendingReply] = deque()
         self._count = self._bytes = 0  # of the observations that wait, and their bytes as JSON
         self._due = False
         self.overloaded = 0  # observations that no network decided for want of time
@@ -58,7 +58,7 @@ class Desk:
         Clients take turns, so that many or large observations of one do not delay the others.
         """
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        asked, limits = Asked(message, size, client, self._loop.time(), answer), self._settings
+        asked, limits = QueuedObservation(message, size, client, self._loop.time(), answer), self._settings
         if self._count >= limits.waiting or self._bytes + size > limits.waiting_bytes:
             self._refuse([asked])
             return answer
@@ -73,7 +73,7 @@ class Desk:
     def told(self, answer: Answer) -> asyncio.Future[dict[str, Any]]:
         """A reply that goes out once the log has its record."""
         future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._promise(Promised(answer.record, future, answer.reply, None))
+        self._promise(PendingReply(answer.record, future, answer.reply, None))
         return future
 
     def _decide(self) -> None:
@@ -93,9 +93,9 @@ class Desk:
         if self._due:
             self._loop.call_soon(self._decide)
 
-    def _next(self) -> list[Asked]:
+    def _next(self) -> list[QueuedObservation]:
         """The observations to decide in this turn of the event loop: fewer if they are large, which takes longer."""
-        batch: list[Asked] = []
+        batch: list[QueuedObservation] = []
         size = 0
         while self._waiting and len(batch) < self._settings.batch:
             client, lane = next(iter(self._waiting.items()))
@@ -110,32 +110,34 @@ class Desk:
         self._bytes -= sum(asked.size for asked in batch)
         return batch
 
-    def _refuse(self, asked: list[Asked]) -> None:
+    def _refuse(self, asked: list[QueuedObservation]) -> None:
         self.overloaded += len(asked)
-        refusal = problem("OVERLOADED", "more is asked than can be decided now; ask again later")
+        refusal = error_message("OVERLOADED", "more is asked than can be decided now; ask again later")
         self._give(asked, [Answer(refusal)] * len(asked))
 
-    def _answer(self, asked: list[Asked], hurried: bool = False) -> None:
+    def _answer(self, asked: list[QueuedObservation], hurried: bool = False) -> None:
         """Decide, whatever comes: a mistake of ours may cost these answers, and no others."""
         try:
             clients = [one.client for one in asked]
             answers = self.service.answer([one.message for one in asked], hurried, clients)
         except Exception:
             logger.exception("%d observations could not be decided", len(asked))
-            answers = [Answer(problem("INTERNAL", "the service has failed here; its output says how"))] * len(asked)
+            answers = [Answer(error_message("INTERNAL", "the service has failed here; its output says how"))] * len(
+                asked
+            )
         self._give(asked, answers)
 
-    def _give(self, asked: list[Asked], answers: list[Answer]) -> None:
+    def _give(self, asked: list[QueuedObservation], answers: list[Answer]) -> None:
         for one, answer in zip(asked, answers, strict=True):
-            self._promise(Promised(answer.record, one.answer, answer.reply, one.since))
+            self._promise(PendingReply(answer.record, one.answer, answer.reply, one.since))
 
-    def _promise(self, promised: Promised) -> None:
+    def _promise(self, promised: PendingReply) -> None:
         if promised.record <= self.service.log.synced:
             self._keep(promised)
         else:
             self._unsynced.append(promised)
 
-    def _keep(self, promised: Promised) -> None:
+    def _keep(self, promised: PendingReply) -> None:
         if promised.since is not None:
             self.latency.append(self._loop.time() - promised.since)
         if not promised.future.done():  # else whoever asked is gone

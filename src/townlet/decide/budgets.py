@@ -27,7 +27,7 @@ def pending_size(domain: Domain) -> int:
 
 def territory_size(domain: Domain) -> int:
     """Largest size of a territory, in bytes."""
-    known = domain.fresh().values()
+    known = domain.initial_memory().values()
     return sum(column.nbytes + ARRAY for column in known) + ANSWER * (KEPT + 1) + ENTRY
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from townlet.allocation import reserve
-from townlet.decide.domain import Column, Row, Scene
+from townlet.decide.domain import ColumnSpec, ObservationBatch, ObservationRow
 from townlet.errors import TownletError
 from townlet.interfaces.restore import SAME, copy_tensor, part
 from townlet.interfaces.state import State
@@ -23,7 +23,7 @@ BETA: Final = 0.4  # how much of the bias that this brings is corrected
 EPSILON: Final = 1e-6  # added to every error, so that none is never drawn
 
 
-class Facts(TypedDict):
+class DecisionFields(TypedDict):
     """What is kept of an experience beside its observation."""
 
     number: int
@@ -39,23 +39,23 @@ class Facts(TypedDict):
     gate: int  # which of the gates that ever judged
 
 
-FACTS: Final = {
-    "number": Column((), "int64"),
-    "action": Column((), "int64"),
-    "time": Column((), "float64"),
-    "propensity": Column((), "float64"),
-    "confidence": Column((), "float32"),
-    "send": Column((), "bool"),
-    "expected": Column((), "float64"),
-    "outcome": Column((), "float64"),
-    "has_outcome": Column((), "bool"),
-    "version": Column((), "int64"),
-    "gate": Column((), "int64"),
+DECISION_COLUMNS: Final = {
+    "number": ColumnSpec((), "int64"),
+    "action": ColumnSpec((), "int64"),
+    "time": ColumnSpec((), "float64"),
+    "propensity": ColumnSpec((), "float64"),
+    "confidence": ColumnSpec((), "float32"),
+    "send": ColumnSpec((), "bool"),
+    "expected": ColumnSpec((), "float64"),
+    "outcome": ColumnSpec((), "float64"),
+    "has_outcome": ColumnSpec((), "bool"),
+    "version": ColumnSpec((), "int64"),
+    "gate": ColumnSpec((), "int64"),
 }
 
 
 @dataclass(frozen=True)
-class Sample:
+class ExperienceBatch:
     """B experiences, copied: nothing that happens to the buffer changes them."""
 
     places: NDArray[np.int64]  # [B], where they lay
@@ -77,13 +77,15 @@ class Sample:
         return len(self.number)
 
 
-class Buffer:
+class ExperienceBuffer:
     """The last `capacity` experiences; each new one takes the place of the oldest."""
 
-    def __init__(self, capacity: int, columns: Mapping[str, Column], alpha: float = ALPHA, beta: float = BETA) -> None:
-        if twice := sorted(columns.keys() & FACTS.keys()):
+    def __init__(
+        self, capacity: int, columns: Mapping[str, ColumnSpec], alpha: float = ALPHA, beta: float = BETA
+    ) -> None:
+        if twice := sorted(columns.keys() & DECISION_COLUMNS.keys()):
             raise ValueError(f"'{twice[0]}' is kept of every experience already")
-        every = {**columns, **FACTS}
+        every = {**columns, **DECISION_COLUMNS}
         size = capacity * sum(prod(column.shape) * np.dtype(column.dtype).itemsize for column in every.values())
         reserve(self, size, f"a replay buffer of {capacity:,} experiences", "lower memory.capacity or memory.judged_by")
         self.capacity = capacity
@@ -105,13 +107,13 @@ class Buffer:
         """The share of the places that are taken."""
         return self._filled / self.capacity
 
-    def add(self, row: Row, **facts: Unpack[Facts]) -> None:
+    def add(self, row: ObservationRow, **facts: Unpack[DecisionFields]) -> None:
         """One experience more: its observation, and what is known of it."""
         given = self._fitting({**row, **facts}, ())
         with self._lock:
             self._write(self._head, given, 1)
 
-    def add_many(self, rows: Scene, facts: Mapping[str, ArrayLike]) -> None:
+    def add_many(self, rows: ObservationBatch, facts: Mapping[str, ArrayLike]) -> None:
         """B experiences more, oldest first: observations [B, ...] by column, and facts [B] by name."""
         given = self._fitting({**rows, **facts}, np.shape(facts.get("number", ())))
         given = {name: array[-self.capacity :] for name, array in given.items()}
@@ -147,7 +149,7 @@ class Buffer:
         least: int = 1,
         stratified: bool = False,
         prioritized: bool = False,
-    ) -> Sample | None:
+    ) -> ExperienceBatch | None:
         """Up to `batch` different experiences that may be learned from; None if there are not even `least`.
 
         Stratified, half of them were sent and went well, as far as there are; prioritized, large errors come oftener.
@@ -199,9 +201,9 @@ class Buffer:
         weight: NDArray[np.float64] = (priority / priority.min()) ** -self._beta
         return weight.astype(np.float32)
 
-    def _copy(self, places: NDArray[np.int64], weight: NDArray[np.float32], seen: bool = True) -> Sample:
+    def _copy(self, places: NDArray[np.int64], weight: NDArray[np.float32], seen: bool = True) -> ExperienceBatch:
         rows = {name: self._columns[name][places] for name in self._names} if seen else {}
-        return Sample(places, weight, rows, **{name: self._columns[name][places] for name in FACTS})
+        return ExperienceBatch(places, weight, rows, **{name: self._columns[name][places] for name in DECISION_COLUMNS})
 
     def outcomes(self, most: int) -> NDArray[np.float64]:
         """What came of the last ones of which that is known."""
@@ -210,18 +212,18 @@ class Buffer:
             known: NDArray[np.float64] = self._columns["outcome"][places[self._columns["has_outcome"][places]]]
             return known[-most:]
 
-    def everything(self) -> Sample:
+    def everything(self) -> ExperienceBatch:
         """All that is kept, oldest first, whether it may be learned from or not."""
         return self.newest(self.capacity)
 
-    def newest(self, most: int) -> Sample:
+    def newest(self, most: int) -> ExperienceBatch:
         """The last ones, oldest first."""
         with self._lock:
             count = min(most, self._filled)
             places = (self._head - count + np.arange(count)) % self.capacity
             return self._copy(places, np.ones(count, np.float32))
 
-    def news(self, known: NDArray[np.int64]) -> tuple[Sample, Sample]:
+    def news(self, known: NDArray[np.int64]) -> tuple[ExperienceBatch, ExperienceBatch]:
         """All that is kept, as it lies and without observations; and with theirs those whose numbers are not `known`.
 
         `known` [capacity] has the number of who was found at each place the last time.

@@ -37,11 +37,11 @@ FOR_GOOD: Final = (401, 403, 421)  # a retry does not help
 FULL: Final = 1013  # of a link that is closed: too many games, try again later
 
 
-class Lost(ConnectionError):
+class NoAnswer(ConnectionError):
     """No answer came in time; what was said may or may not have been heard, and may be said again."""
 
 
-class Said(NamedTuple):
+class InFlight(NamedTuple):
     """A message on its way, and who waits for the answer."""
 
     text: str
@@ -58,8 +58,8 @@ class Client:
         self._full_url = f"{url}{'&' if '?' in url else '?'}client={quote(self.client)}"
         self._address = url.partition("?")[0]  # to be told: what follows may be a token
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._waiting: deque[Said] = deque()  # not sent yet, oldest first
-        self._sent: deque[Said] = deque()  # sent and not answered
+        self._waiting: deque[InFlight] = deque()  # not sent yet, oldest first
+        self._sent: deque[InFlight] = deque()  # sent and not answered
         self._room = asyncio.Semaphore(IN_FLIGHT)
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -83,20 +83,20 @@ class Client:
             await asyncio.gather(self._task, return_exceptions=True)
         for said in (*self._sent, *self._waiting):
             if not said.answer.done():
-                said.answer.set_exception(Lost("the conversation was ended before the answer came"))
+                said.answer.set_exception(NoAnswer("the conversation was ended before the answer came"))
 
     async def say(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a message, however often the connection breaks; raises Lost when it takes too long."""
         async with self._room:
             if self.refused:
                 raise self._refusal()
-            said = Said(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
+            said = InFlight(json.dumps(message, separators=(",", ":"), allow_nan=False), asyncio.Future())
             self._waiting.append(said)
             self._news.set()
             try:
                 return await asyncio.wait_for(said.answer, self._patience)
             except TimeoutError:
-                raise Lost(self._why(f"no answer from {self._address} for {self._patience:g} s")) from None
+                raise NoAnswer(self._why(f"no answer from {self._address} for {self._patience:g} s")) from None
 
     async def _stay_connected(self) -> None:
         wait, full = FIRST_WAIT, False
@@ -126,8 +126,8 @@ class Client:
     def _why(self, what: str) -> str:
         return f"{what}: {self._trouble}" if self._trouble else what
 
-    def _refusal(self) -> Lost:
-        return Lost(self._why(f"{self._address} refuses the connection"))
+    def _refusal(self) -> NoAnswer:
+        return NoAnswer(self._why(f"{self._address} refuses the connection"))
 
     def _give_up(self) -> None:
         """The service does not let us in, and will not in a minute: all who wait are told now."""

@@ -23,7 +23,7 @@ KEYED, KEYLESS = ".", "~"  # separators between the two halves of an owner
 DIGITS: Final = 12  # of each half
 
 
-class Connected(NamedTuple):
+class GameConnection(NamedTuple):
     """The client behind a connection."""
 
     owner: str
@@ -39,14 +39,14 @@ class Clients:
         self._buckets: dict[str, TokenBucket] = {}  # by the name of the token, so that new keys do not evade it
 
     @contextmanager
-    def connect(self, name: str, key: str | None) -> Iterator[Connected]:
+    def connect(self, name: str, key: str | None) -> Iterator[GameConnection]:
         """Count a connection with the token of this name inside the block."""
         owner = owner_of(name, key)
         limits = self._limits
         bucket = self._buckets.setdefault(name, TokenBucket(limits.messages_per_second, limits.burst))
         self._connections[owner] += 1
         try:
-            yield Connected(owner, bucket)
+            yield GameConnection(owner, bucket)
         finally:
             self._connections[owner] -= 1
             if not self._connections[owner]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-class Steady:
+class MonotonicClock:
     """Seconds since 1970 as they were at its beginning, and since then as many as have passed."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ NAMES: Final = (
 )  # fmt: skip
 
 
-class Pace:
+class RateMeter:
     """How fast a count grows, over the last looks at it."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Pace:
         return (count - before) / (now - then) if now > then else 0.0
 
 
-class Curves:
+class RecentCurves:
     """A row of figures every two seconds; what is not known yet is None."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.config.model import Model
-from townlet.decide.domain import Domain, Row, Scene, Sight, Verdicts
+from townlet.decide.domain import Domain, GateResult, Observation, ObservationBatch, ObservationRow
 from townlet.decide.sampling import draw_actions
 from townlet.decide.storage.versions import NetworkVersion
 from townlet.town.compiled import compiled
@@ -19,7 +19,7 @@ NO_VERSION: Final = 0  # decided by the gate alone
 FEW: Final = 16  # observations, up to which a network need not be asked through torch
 
 
-class Draft(NamedTuple):
+class DraftDecision(NamedTuple):
     """A decision that nobody knows of yet."""
 
     version: int
@@ -34,10 +34,10 @@ class Draft(NamedTuple):
     entropy: float  # of these, as a share of the largest that they could have
 
 
-class Stacked(dict[str, NDArray[Any]]):
+class LazyBatch(dict[str, NDArray[Any]]):
     """Observations one above the other: a column is put together when somebody reads it, and most read few."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[ObservationRow]) -> None:
         super().__init__()
         self._rows = rows
 
@@ -50,13 +50,19 @@ class Stacked(dict[str, NDArray[Any]]):
         return column
 
 
-def probabilities(domain: Domain, kind: str, snapshot: NetworkVersion, scene: Scene, time: NDArray[np.float64],
-                  verdicts: Verdicts) -> NDArray[np.float64]:  # fmt: skip
+def policy_probabilities(
+    domain: Domain,
+    kind: str,
+    snapshot: NetworkVersion,
+    scene: ObservationBatch,
+    time: NDArray[np.float64],
+    verdicts: GateResult,
+) -> NDArray[np.float64]:
     """Of all actions [B, K], by one version."""
     policy = domain.policies[kind]
     inputs = policy.inputs(scene, time, verdicts)
-    if policy.few and len(time) <= FEW:
-        return policy.few(snapshot.network, *inputs)
+    if policy.small_batch and len(time) <= FEW:
+        return policy.small_batch(snapshot.network, *inputs)
     with torch.inference_mode():
         found: NDArray[np.float64] = snapshot.network(*map(torch.from_numpy, inputs)).double().exp().numpy()
     found /= found.sum(1, keepdims=True)
@@ -69,22 +75,24 @@ class Decider:
     def __init__(self, domain: Domain, policy: str, explore: bool, generator: np.random.Generator) -> None:
         self._domain, self._policy, self._explore, self._generator = domain, policy, explore, generator
 
-    def decide(self, sights: Sequence[Sight], gate: Model, snapshot: NetworkVersion | None) -> list[Draft]:
+    def decide(
+        self, sights: Sequence[Observation], gate: Model, snapshot: NetworkVersion | None
+    ) -> list[DraftDecision]:
         """One decision for each observation; without a version the gate's favourite is taken."""
         domain, lines = self._domain, np.arange(len(sights))
-        scene, time = Stacked([sight.row for sight in sights]), np.array([sight.time for sight in sights])
+        scene, time = LazyBatch([sight.row for sight in sights]), np.array([sight.time for sight in sights])
         verdicts = domain.gate(scene, time, gate)
         if snapshot is None:
             chances = np.zeros(verdicts.expected.shape)
             chances[lines, domain.baselines["gate_greedy"](scene, verdicts, self._generator)] = 1.0
         else:
-            chances = probabilities(domain, self._policy, snapshot, scene, time, verdicts)
-        action, spread = drawn(chances, self._generator)
+            chances = policy_probabilities(domain, self._policy, snapshot, scene, time, verdicts)
+        action, spread = sample_actions(chances, self._generator)
         if not self._explore:
             action = chances.argmax(1)
         likely = chances[lines, action] if self._explore else np.ones(len(sights))
         version = NO_VERSION if snapshot is None else snapshot.version
-        chosen = verdicts.of(action)
+        chosen = verdicts.select(action)
         rated = zip(chosen.expected.tolist(), chosen.rated, strict=True)
         expected = [worth if known else None for worth, known in rated]
         parts = zip(
@@ -92,10 +100,10 @@ class Decider:
             [domain.reasons[reason] for reason in chosen.reason], expected, chosen.components,
             chances.astype(np.float32), spread.tolist(), strict=True,
         )  # fmt: skip
-        return [Draft(version, *part) for part in parts]
+        return [DraftDecision(version, *part) for part in parts]
 
 
-def drawn(
+def sample_actions(
     chances: NDArray[np.float64], generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """One action of each line [B], by its probability [B, K], never one of probability 0; and their entropies [B]."""

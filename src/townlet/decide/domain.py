@@ -1,74 +1,81 @@
-"""What a domain brings along: how to read what a game sees, judge an action, act, and say how it went.
+"""Interface of a decision domain, and the message models that domains share.
 
-Observations are kept as columns: arrays with the observations of a batch in front, B of them. So gates, features and
-networks work on one observation as on thousands.
+Observations are stored as columns: arrays with a leading batch dimension B, so that gates, features and networks handle
+one observation and thousands alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 from torch import Generator, nn
 
 from townlet.config.model import Model
+from townlet.config.scalar import shorten
 
-Row = dict[str, NDArray[Any]]  # one observation: column → [...]
-Scene = Mapping[str, NDArray[Any]]  # B of them: column → [B, ...]
+MAX_TIME: Final = 1e11  # seconds; a larger timestamp is probably in milliseconds
+MAX_KEYS: Final = 32  # keys in a message; a message with more is refused unparsed
+
+ObservationRow = dict[str, NDArray[Any]]  # one observation: column → [...]
+ObservationBatch = Mapping[str, NDArray[Any]]  # B observations: column → [B, ...]
 
 
-class Column(NamedTuple):
-    """What one observation keeps under a name."""
+class ColumnSpec(NamedTuple):
+    """Shape and dtype of one column of an observation."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
-class Sight(NamedTuple):
-    """One observation of a game, as it was read from the wire."""
+class Observation(NamedTuple):
+    """One parsed observation of a game."""
 
-    territory: str  # whose decisions and outcomes belong together
+    territory: str  # decisions and outcomes of one territory belong together
     time: float  # seconds, by the game's clock
-    row: Row
+    row: ObservationRow
 
 
-class Report(NamedTuple):
-    """What a game tells of a decision."""
+class OutcomeReport(NamedTuple):
+    """A game's report about a decision."""
 
     id: str
-    value: float | None = None  # what came of it; None where that shows later
-    failed: bool = False  # it could not be carried out
+    value: float | None = None  # the outcome; None if a later observation shows it
+    failed: bool = False  # the decision could not be carried out
 
 
-class Verdicts(NamedTuple):
-    """What the gate says of all K actions [B, K], or of one for each observation [B]."""
+class GateResult(NamedTuple):
+    """The gate's evaluation of all K actions [B, K], or of one action per observation [B]."""
 
     send: NDArray[np.bool_]
-    reason: NDArray[np.uint8]  # a place in the domain's `reasons`
-    rated: NDArray[np.bool_]  # whether there is an estimate at all: what cannot be paid for has none
-    expected: NDArray[np.float64]  # the estimated reward, 0 where there is none
-    components: NDArray[np.float64]  # [..., C], the parts of the estimate by the domain's `components`
+    reason: NDArray[np.uint8]  # index into the domain's `reasons`
+    rated: NDArray[np.bool_]  # whether there is an estimate; an unaffordable action has none
+    expected: NDArray[np.float64]  # estimated reward, 0 without an estimate
+    components: NDArray[np.float64]  # [..., C], the terms of the estimate, in the order of the domain's `components`
 
-    def of(self, actions: NDArray[np.int64]) -> Verdicts:
-        """From those of all actions those of one for each observation [B]."""
-        lines = np.arange(len(actions))
-        send, reason, rated, expected, components = (part[lines, actions] for part in self)
-        return Verdicts(send, reason, rated, expected, components)  # type: ignore[arg-type]
-
-
-class PolicyKind(NamedTuple):
-    """A form of network that a domain offers."""
-
-    about: str
-    inputs: Callable[[Scene, NDArray[np.float64], Verdicts], tuple[NDArray[np.float32], ...]]  # scene, time [B], [B, K]
-    make: Callable[[Generator], nn.Module]  # inputs as tensors → logarithms of probabilities [B, K], −∞ for never
-    few: Callable[..., NDArray[np.float64]] | None = None  # network, inputs → probabilities, quicker for a few rows
+    def select(self, actions: NDArray[np.int64]) -> GateResult:
+        """The result of one action per observation [B], from the results of all actions."""
+        rows = np.arange(len(actions))
+        send, reason, rated, expected, components = (part[rows, actions] for part in self)
+        return GateResult(send, reason, rated, expected, components)  # type: ignore[arg-type]
 
 
-class Choice(NamedTuple):
-    """What is told to the game of a decision."""
+class PolicySpec(NamedTuple):
+    """A network architecture that a domain offers."""
+
+    description: str
+    # observations, time [B], gate result [B, K] → network inputs
+    inputs: Callable[[ObservationBatch, NDArray[np.float64], GateResult], tuple[NDArray[np.float32], ...]]
+    build: Callable[[Generator], nn.Module]  # the network maps inputs to log-probabilities [B, K], −∞ for impossible
+    small_batch: Callable[..., NDArray[np.float64]] | None = None  # network, inputs → probabilities; fast for few rows
+
+
+class Decision(NamedTuple):
+    """A decision, as the reply to the game needs it."""
 
     id: str
     action: int
@@ -76,85 +83,165 @@ class Choice(NamedTuple):
     reason: str
     confidence: float
     version: int
-    probabilities: NDArray[np.float32]  # [K], of which the action was drawn
+    probabilities: NDArray[np.float32]  # [K], from which the action was sampled
 
 
-Following = Callable[[Scene, Scene], NDArray[np.float64]]  # [B], in [−1, 1]
-Baseline = Callable[[Scene, Verdicts, np.random.Generator], NDArray[np.int64]]  # actions [B] without learning
+RewardFromNext = Callable[[ObservationBatch, ObservationBatch], NDArray[np.float64]]  # rewards [B] in [−1, 1]
+Baseline = Callable[[ObservationBatch, GateResult, np.random.Generator], NDArray[np.int64]]  # actions [B], not learned
 
 
-class Game(Protocol):
-    """A simulated game, to try a service with."""
+class SimulatedGame(Protocol):
+    """A simulated game that plays against the service."""
 
-    def message(self) -> dict[str, Any]:
-        """What is seen now, as it is sent."""
+    def observe(self) -> dict[str, Any]:
+        """The current observation, as a message."""
 
-    def obey(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Carry out an answer; what can be reported of it at once."""
+    def apply(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Carry out a reply; returns the reports that it allows at once."""
 
-    def go_on(self) -> list[dict[str, Any]]:
-        """Time passes until something is to be decided again; what can be reported now."""
+    def advance(self) -> list[dict[str, Any]]:
+        """Advance the game to its next decision; returns the reports that are due."""
 
 
 class Domain(Protocol):
-    """A game for the service. All functions are pure: the same arguments give the same answer, now and in a year."""
+    """A kind of game that the service decides for. All methods are pure functions of their arguments."""
 
     name: str
-    observation: str  # the type of messages that ask for a decision
-    report: str  # the type of messages that tell of one
-    actions: int  # K
-    columns: Mapping[str, Column]
+    observation_type: str  # type of the messages that request a decision
+    report_type: str  # type of the messages that report about one
+    n_actions: int  # K
+    columns: Mapping[str, ColumnSpec]
     reasons: tuple[str, ...]
     components: tuple[str, ...]
     gate_settings: type[Model]
-    policies: Mapping[str, PolicyKind]  # the first is the usual one
+    policies: Mapping[str, PolicySpec]  # the first one is the default
     baselines: Mapping[str, Baseline]
-    failed: float  # the outcome of what was decided and could not be carried out
+    failed_outcome: float  # outcome of a decision that could not be carried out
 
     @property
-    def following(self) -> Following | None:
-        """What came of decisions, from what was seen then and is seen next; None where reports tell it."""
+    def reward_from_next(self) -> RewardFromNext | None:
+        """Rewards from the observation of a decision and the next one; None if outcomes are reported."""
 
     @property
-    def game(self) -> Callable[[int, str, int], Game]:
-        """A simulated one: of a seed, a territory, and a stage from 0 on."""
+    def make_game(self) -> Callable[[int, str, int], SimulatedGame]:
+        """Factory of simulated games: seed, territory, stage (from 0)."""
 
-    def fresh(self) -> Row:
-        """What is known of a territory before anything happened there: columns that the service carries over."""
+    def initial_memory(self) -> ObservationRow:
+        """Memory of a new territory: the columns that the service carries from one observation to the next."""
 
-    def read(self, message: Mapping[str, Any]) -> Sight:
-        """An observation from the wire, without what is carried over; raises `Malformed` for a wrong one."""
+    def parse_observation(self, message: Mapping[str, Any]) -> Observation:
+        """Parse an observation, without the memory columns; raises `InvalidMessage`."""
 
-    def read_report(self, message: Mapping[str, Any]) -> Report:
-        """What the game tells of a decision; raises `Malformed` for a wrong message."""
+    def parse_report(self, message: Mapping[str, Any]) -> OutcomeReport:
+        """Parse a report; raises `InvalidMessage`."""
 
-    def remember(self, known: Row, action: int, time: float) -> Row:
-        """What is known of a territory after an action was carried out there; `known` itself stays as it is."""
+    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
+        """A new memory that includes an action carried out at this time."""
 
-    def forget(self, known: Row, before: Row, action: int, time: float) -> Row:
-        """What is known after an action of that time turned out to have failed; `before` is what was known then."""
+    def memory_without(
+        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
+    ) -> ObservationRow:
+        """A new memory without an action that failed; `before` is the observation for which it was decided."""
 
-    def confidence(self, chances: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How sure a policy is [B] that gives actions these probabilities [B, K]."""
+    def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Confidence [B] of a policy with these action probabilities [B, K]."""
 
     def gate(
-        self, scene: Scene, time: NDArray[np.float64], settings: Model, actions: NDArray[np.int64] | None = None
-    ) -> Verdicts:
-        """Estimate and approve all actions, or one for each observation."""
+        self, batch: ObservationBatch, time: NDArray[np.float64], settings: Model,
+        actions: NDArray[np.int64] | None = None,
+    ) -> GateResult:  # fmt: skip
+        """Rate and approve all actions, or one action per observation."""
 
-    def reply(self, choice: Choice) -> dict[str, Any]:
-        """The answer to an observation, as the game reads it."""
+    def reply(self, decision: Decision) -> dict[str, Any]:
+        """The message that answers an observation."""
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of every message, both ways."""
+        """JSON Schema of every message in both directions."""
 
-    def chart(self, actions: NDArray[np.int64]) -> dict[str, Any]:
-        """How often each action was decided [K], as the dashboard draws it."""
+    def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
+        """Dashboard chart of how often each action [K] was chosen."""
 
 
-class Malformed(Exception):
-    """A message that the domain cannot read: `code` for programs, the text for people."""
+class InvalidMessage(Exception):
+    """A message that the domain cannot parse: `code` for programs, the text for people."""
 
     def __init__(self, code: str, what: str) -> None:
         super().__init__(what)
         self.code = code
+
+
+DecisionId = Annotated[str, Field(min_length=1, max_length=100, description="Identifies a decision.")]
+Time = Annotated[float, Field(ge=0, le=MAX_TIME, description="Seconds by the game's clock.")]
+TerritoryId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=100,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="Groups observations that belong together.",
+    ),
+]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
+Version = Annotated[int, Field(ge=0, lt=2**53)]
+Reason = Annotated[str, Field(max_length=200)]
+
+
+class WireMessage(BaseModel):
+    """Base of all messages: camel-case keys, no unknown fields, no coercion, no NaN or infinity."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        alias_generator=to_camel,
+        serialize_by_alias=True,
+        hide_input_in_errors=True,
+    )
+
+
+class Ping(WireMessage):
+    """Checks the connection; answered by a pong. Sent by the game."""
+
+    type: Literal["ping"] = "ping"
+
+
+class OutcomeAck(WireMessage):
+    """A report has been stored durably. Sent by the service."""
+
+    type: Literal["outcome_ack"] = "outcome_ack"
+    decision_id: DecisionId
+
+
+class ErrorMessage(WireMessage):
+    """A message was refused: a code for programs, a text for people. Sent by the service."""
+
+    type: Literal["error"] = "error"
+    code: str = Field(pattern="^[A-Z_]{1,40}$")
+    message: str = Field(max_length=1000)
+
+
+COMMON_MESSAGES: Final[tuple[type[WireMessage], ...]] = (Ping, OutcomeAck, ErrorMessage)
+MessageT = TypeVar("MessageT", bound=WireMessage)
+
+
+def parse_message(model: type[MessageT], message: Mapping[str, Any], code: str) -> MessageT:
+    """Validate a message; raises `InvalidMessage` with this code and the first invalid field."""
+    if len(message) > MAX_KEYS:
+        raise InvalidMessage(code, f"{len(message)} keys are too many")
+    try:
+        return model.model_validate(message if isinstance(message, dict) else dict(message))
+    except ValidationError as error:
+        raise InvalidMessage(code, first_error(error)) from None
+
+
+def first_error(error: ValidationError) -> str:
+    """The first invalid field, and why it is invalid."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = shorten(".".join(str(part) for part in details["loc"]), 80)
+    return f"{field or 'message'}: {details['msg'].removeprefix('Value error, ')}"
+
+
+def message_schemas(messages: Sequence[type[WireMessage]]) -> dict[str, dict[str, Any]]:
+    """JSON Schemas of these messages and the common ones, by `type`."""
+    return {str(m.model_fields["type"].default): m.model_json_schema() for m in (*messages, *COMMON_MESSAGES)}

@@ -46,7 +46,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PolicyComparison:
     """Two policies on one log, by the same resamples. `difference` is new − serving, doubly robust with a model."""
 
     snips: Estimate
@@ -96,7 +96,7 @@ def compare(
     *, model: ArrayLike | None = None, expected_model: ArrayLike | None = None,
     expected_serving: ArrayLike | None = None, clip: float | None = None, draws: int = DRAWS, level: float = LEVEL,
     rest: Callable[[], object] = no_interrupt,
-) -> Comparison:  # fmt: skip
+) -> PolicyComparison:  # fmt: skip
     """A new policy and the one that serves, by what each gives to what was decided: `chosen` and `serving`, both [N].
 
     What both have in common falls out of the difference, so its interval is the one to decide by. `rest` is called
@@ -115,7 +115,7 @@ def compare(
     found = _resampled(ratios, draws, rng, rest)
     each = _estimates(ratios, found, level)
     between = _between(each[-2], each[-1], found[:, -2] - found[:, -1], level)
-    return Comparison(each[0], each[1], each[2] if modelled else None, each[3] if modelled else None, between)
+    return PolicyComparison(each[0], each[1], each[2] if modelled else None, each[3] if modelled else None, between)
 
 
 def difference(

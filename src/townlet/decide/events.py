@@ -12,7 +12,7 @@ from townlet.errors import TownletError
 OTHER_RELEASE: Final = "use the version of Townlet that wrote it, or name a new folder with --folder"
 
 
-class Begun(NamedTuple):
+class ServiceStarted(NamedTuple):
     """The service started, with these settings from now on."""
 
     key: str  # secret of the decision ids from now on
@@ -21,7 +21,7 @@ class Begun(NamedTuple):
     schema: str  # fingerprint of the events that follow
 
 
-class Decided(NamedTuple):
+class DecisionMade(NamedTuple):
     """An observation was answered."""
 
     number: int  # of the decision: 1, 2, …
@@ -41,7 +41,7 @@ class Decided(NamedTuple):
     client: str  # hash of the client that owns the territory; nothing that is learned depends on it
 
 
-class Outcome(NamedTuple):
+class OutcomeRecorded(NamedTuple):
     """It is known what came of a decision."""
 
     number: int
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     how: str  # report, next or failed
 
 
-class Expired(NamedTuple):
+class DecisionsExpired(NamedTuple):
     """Decisions that waited for their outcome for longer than `after` seconds wait no more, nor those beyond `most`."""
 
     at: float
@@ -57,20 +57,20 @@ class Expired(NamedTuple):
     most: int
 
 
-class Stepped(NamedTuple):
+class TrainingStep(NamedTuple):
     """The trainer drew a batch from all that stands before this in the log."""
 
     step: int
 
 
-class Undone(NamedTuple):
+class StepUndone(NamedTuple):
     """A step failed and left no trace."""
 
     step: int
     why: str
 
 
-class Published(NamedTuple):
+class VersionPublished(NamedTuple):
     """A version was written, of the weights after a step."""
 
     version: int
@@ -78,13 +78,13 @@ class Published(NamedTuple):
     digest: str
 
 
-class Returned(NamedTuple):
+class TrainerRewound(NamedTuple):
     """What was learned last was refused: the trainer goes on from the weights of this version."""
 
     version: int
 
 
-class Serving(NamedTuple):
+class ServingChanged(NamedTuple):
     """Another version decides from now on, or the same is held."""
 
     version: int  # 0 while none does
@@ -95,7 +95,7 @@ class Serving(NamedTuple):
     pinned: int | None
 
 
-class RefusedReports(NamedTuple):
+class ReportsRejected(NamedTuple):
     """Total counts of reports that were refused; logged at most once a second."""
 
     duplicates: int
@@ -104,16 +104,40 @@ class RefusedReports(NamedTuple):
     contradicting: int
 
 
-Event = Begun | Decided | Outcome | Expired | Stepped | Undone | Published | Returned | Serving | RefusedReports
-KINDS: Final[dict[str, type[Any]]] = {
+Event = (
+    ServiceStarted
+    | DecisionMade
+    | OutcomeRecorded
+    | DecisionsExpired
+    | TrainingStep
+    | StepUndone
+    | VersionPublished
+    | TrainerRewound
+    | ServingChanged
+    | ReportsRejected
+)
+EVENT_TYPES: Final[dict[str, type[Any]]] = {
     kind.__name__.lower(): kind
-    for kind in (Begun, Decided, Outcome, Expired, Stepped, Undone, Published, Returned, Serving, RefusedReports)
-}  # fmt: skip
+    for kind in (
+        ServiceStarted,
+        DecisionMade,
+        OutcomeRecorded,
+        DecisionsExpired,
+        TrainingStep,
+        StepUndone,
+        VersionPublished,
+        TrainerRewound,
+        ServingChanged,
+        ReportsRejected,
+    )
+}
 
 
 def _schema() -> str:
     """A fingerprint of all events and their fields: a log with others is refused, whatever its format number."""
-    told = {name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in KINDS.items()}
+    told = {
+        name: [f"{field}: {of}" for field, of in kind.__annotations__.items()] for name, kind in EVENT_TYPES.items()
+    }
     return sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
@@ -130,10 +154,10 @@ def decode(record: bytes) -> Event:
     """The event of a record; a checksum has shown already that it is what was written."""
     try:
         name, *fields = parsed(record)
-        event: Event = KINDS[name](*fields)
+        event: Event = EVENT_TYPES[name](*fields)
     except (ValueError, KeyError, TypeError) as error:
         what = f"this release cannot read a record of the log: {record[:60]!r}"
         raise TownletError(what, OTHER_RELEASE) from error
-    if isinstance(event, Begun) and event.schema != SCHEMA:
+    if isinstance(event, ServiceStarted) and event.schema != SCHEMA:
         raise TownletError("the log was written by another version of Townlet, with other events", OTHER_RELEASE)
     return event

@@ -11,17 +11,17 @@ from typing import Any, Final
 import numpy as np
 
 from townlet.decide.alarms import Alarms
-from townlet.decide.batcher import Desk
-from townlet.decide.curves import Curves, Pace
-from townlet.decide.decider import Draft
-from townlet.decide.events import Decided, Outcome
-from townlet.decide.history import chapters
+from townlet.decide.batcher import Batcher
+from townlet.decide.curves import RateMeter, RecentCurves
+from townlet.decide.decider import DraftDecision
+from townlet.decide.events import DecisionMade, OutcomeRecorded
+from townlet.decide.history import summarize_history
 from townlet.decide.recovery import events
-from townlet.decide.room import Room
+from townlet.decide.room import ConnectionLimits
 from townlet.decide.service import Service
-from townlet.decide.state import FIRST, Experience
+from townlet.decide.state import FIRST_OUTCOMES, Experience
 from townlet.decide.storage import LOG
-from townlet.decide.training_thread import Rounds
+from townlet.decide.training_thread import TrainingThread
 
 RECENT: Final = 50  # decisions that are told one by one
 LATELY: Final = 1000  # decisions of which means and histograms are told
@@ -35,15 +35,15 @@ COUNTED: Final = (  # over the whole life of the service, or since it began: wha
 ROOMS: Final = ("service", "training", "buffer", "gate", "decisions")  # whose numbers Prometheus is told
 
 
-class Figures:
+class ServiceStats:
     """Listens to a service and can tell everything about it at once, as JSON."""
 
-    def __init__(self, service: Service, rounds: Rounds, room: Room | None = None) -> None:
-        self.service, self.rounds, self._room = service, rounds, room or Room()
-        self.desk: Desk | None = None  # where observations wait, once there is a server
+    def __init__(self, service: Service, rounds: TrainingThread, room: ConnectionLimits | None = None) -> None:
+        self.service, self.rounds, self._room = service, rounds, room or ConnectionLimits()
+        self.batcher: Batcher | None = None  # where observations wait, once there is a server
         self._begun = time.monotonic()
-        self._alarms, self._curves = Alarms(service, rounds, self._room), Curves()
-        self._decision_pace, self._step_pace = Pace(), Pace()
+        self._alarms, self._curves = Alarms(service, rounds, self._room), RecentCurves()
+        self._decision_pace, self._step_pace = RateMeter(), RateMeter()
         self._recent: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._actions: deque[int] = deque(maxlen=LATELY)
         self._confidence: deque[float] = deque(maxlen=LATELY)
@@ -52,27 +52,27 @@ class Figures:
         self._components: deque[np.ndarray[Any, Any]] = deque(maxlen=LATELY)
         self._pairs: deque[tuple[float, float]] = deque(maxlen=PAIRS)
         self._look_back()
-        service.ears.append(self._decided)
-        service.ledger.heard.append(self._joined)
+        service.decision_listeners.append(self._decided)
+        service.state.outcome_listeners.append(self._joined)
 
     def _look_back(self) -> None:
         """What was decided last before the service began anew."""
-        made: dict[int, Decided] = {}
+        made: dict[int, DecisionMade] = {}
         for event in events(self.service.folder / LOG, max(0, self.service.log.last - LOOKED_BACK)):
-            if isinstance(event, Decided):
+            if isinstance(event, DecisionMade):
                 self._tell(event)
                 made[event.number] = event
-            elif isinstance(event, Outcome) and event.number in made:
+            elif isinstance(event, OutcomeRecorded) and event.number in made:
                 self._came(made.pop(event.number), event.value, event.how)  # what is told of it again does not count
 
-    def _decided(self, made: Decided, draft: Draft) -> None:
+    def _decided(self, made: DecisionMade, draft: DraftDecision) -> None:
         self._tell(made)
         if made.expected is not None:
             self._components.append(draft.components)
         self._entropy.append(draft.entropy)
         self._alarms.decided(made, draft.entropy)
 
-    def _tell(self, made: Decided) -> None:
+    def _tell(self, made: DecisionMade) -> None:
         if made.send:
             self._actions.append(made.action)
         self._confidence.append(made.confidence)
@@ -88,7 +88,7 @@ class Figures:
             self._alarms.answered()
         self._came(experience.made, value, how)
 
-    def _came(self, made: Decided, value: float, how: str) -> None:
+    def _came(self, made: DecisionMade, value: float, how: str) -> None:
         if made.number in self._recent:
             self._recent[made.number]["actual"] = value
         if how != "default" and made.expected is not None:
@@ -97,7 +97,7 @@ class Figures:
     def look(self) -> None:
         """To be called about once a second: paces, curves and alarms know time by this."""
         now = time.monotonic()
-        self._decision_pace.look(now, self.service.ledger.decisions)
+        self._decision_pace.look(now, self.service.state.decisions)
         self._step_pace.look(now, self.rounds.progress.steps)
         self._alarms.look(self._overloaded)
         expected, actual = np.mean(self._pairs, axis=0).tolist() if self._pairs else (None, None)
@@ -112,13 +112,13 @@ class Figures:
 
     @property
     def _overloaded(self) -> int:
-        return self.desk.overloaded if self.desk is not None else 0
+        return self.batcher.overloaded if self.batcher is not None else 0
 
     def _latency(self) -> tuple[float | None, float | None]:
         """Milliseconds within which a half and 99 % of the last observations were answered."""
-        if self.desk is None or not self.desk.latency:
+        if self.batcher is None or not self.batcher.latency:
             return None, None
-        half, most = np.percentile(self.desk.latency, (50, 99))
+        half, most = np.percentile(self.batcher.latency, (50, 99))
         return 1000 * float(half), 1000 * float(most)
 
     def whole(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Figures:
         }
 
     def _buffer(self) -> dict[str, Any]:
-        ledger, counts = self.service.ledger, self.service.ledger.join.counts
+        ledger, counts = self.service.state, self.service.state.join.counts
         ages = ledger.join.ages(self.service.clock())
         return {
             "size": len(ledger.buffer),
@@ -194,9 +194,9 @@ class Figures:
         }
 
     def _gate(self) -> dict[str, Any]:
-        domain, tally = self.service.domain, self.service.ledger.tally
+        domain, tally = self.service.domain, self.service.state.tally
         means = np.mean(self._components, axis=0) if self._components else np.zeros(len(domain.components))
-        counts = self.service.ledger.join.counts
+        counts = self.service.state.join.counts
         return {
             "pass_rate": _mean(self._sent),
             "pass_rate_ever": tally.sent / counts.decisions if counts.decisions else None,
@@ -208,31 +208,31 @@ class Figures:
     def _versions(self) -> dict[str, Any]:
         """As they tell it themselves, with chapters instead of the history: that would be over within a minute."""
         versions = self.service.versions
-        told = versions.overview() | {"chapters": chapters(versions.history)}
+        told = versions.overview() | {"chapters": summarize_history(versions.history)}
         del told["history"]
         return told
 
     def _decisions(self) -> dict[str, Any]:
-        tally = self.service.ledger.tally
-        actions = np.bincount(np.array(self._actions, np.int64), minlength=self.service.domain.actions)
+        tally = self.service.state.tally
+        actions = np.bincount(np.array(self._actions, np.int64), minlength=self.service.domain.n_actions)
         confidence, _ = np.histogram(self._confidence, BINS, (0.0, 1.0))
         p50, p99 = self._latency()
         return {
             "per_second": self._decision_pace.per_second,
             "p50_ms": p50,
             "p99_ms": p99,
-            "waiting": len(self.desk) if self.desk is not None else 0,
+            "waiting": len(self.batcher) if self.batcher is not None else 0,
             "overloaded": self._overloaded,
             "lately": len(self._sent),
             "sent_lately": len(self._actions),
             "recent": list(self._recent.values()),
-            "actions": self.service.domain.chart(actions),
+            "actions": self.service.domain.action_chart(actions),
             "confidence": confidence.tolist(),
             "entropy": _mean(self._entropy),
             "expected_and_actual": list(self._pairs),
             "outcomes": tally.completed,
-            "actual_first": tally.first / min(tally.completed, FIRST) if tally.completed else None,
-            "actual_lately": _mean(self.service.ledger.buffer.outcomes(FIRST).tolist()),
+            "actual_first": tally.first / min(tally.completed, FIRST_OUTCOMES) if tally.completed else None,
+            "actual_lately": _mean(self.service.state.buffer.outcomes(FIRST_OUTCOMES).tolist()),
             "mean_actual": tally.actual / tally.completed if tally.completed else None,
             "mean_expected": tally.expected / tally.completed if tally.completed else None,
         }

@@ -12,7 +12,7 @@ TOLD: Final = 20  # chapters, the last ones
 NOTED: Final = ("hold", "refuse")  # verdicts that a note begins with
 
 
-def chapters(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
+def summarize_history(history: Iterable[ServingChange]) -> list[dict[str, Any]]:
     """Changes with the same verdict in a row are one, oldest first: its versions, and the reason of the last."""
     found: list[dict[str, Any]] = []
     for change in history:

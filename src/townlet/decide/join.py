@@ -28,7 +28,7 @@ NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # what is remembered of them; 
 MICRO: Final = 1_000_000  # whole microseconds, so that their sum is exact
 
 
-class Fate(Enum):
+class OutcomeStatus(Enum):
     """What a report did."""
 
     JOINED = "joined"  # it counts
@@ -40,7 +40,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True)
-class Counts:
+class DecisionCounts:
     """Where all decisions are, and reports that did not count."""
 
     decisions: int = 0
@@ -65,10 +65,13 @@ class Counts:
         return self.decisions == self.joined + self.expired + self.pending + self.not_executed
 
 
-COUNTED: Final = tuple(field.name for field in fields(Counts) if field.name != "pending")
-REFUSED: Final = {
-    Fate.DUPLICATE: "duplicates", Fate.LATE: "late", Fate.UNKNOWN: "unknown", Fate.CONTRADICTING: "contradicting",
-}  # fmt: skip
+COUNTERS: Final = tuple(field.name for field in fields(DecisionCounts) if field.name != "pending")
+REJECTED: Final = {
+    OutcomeStatus.DUPLICATE: "duplicates",
+    OutcomeStatus.LATE: "late",
+    OutcomeStatus.UNKNOWN: "unknown",
+    OutcomeStatus.CONTRADICTING: "contradicting",
+}
 
 
 def report_digest(value: float, failed: bool) -> int:
@@ -76,7 +79,7 @@ def report_digest(value: float, failed: bool) -> int:
     return crc32(struct.pack("<d?", value + 0.0, failed)) & 0xFFFF or 1
 
 
-class Ages(NamedTuple):
+class PendingAges(NamedTuple):
     """How long decisions have waited for their outcome, in seconds (0 where none waits)."""
 
     oldest: float
@@ -84,7 +87,7 @@ class Ages(NamedTuple):
     territories: dict[str, int]  # how many wait, where any do
 
 
-class Pending(NamedTuple):
+class PendingDecision(NamedTuple):
     """A decision that waits for its outcome."""
 
     territory: str
@@ -97,14 +100,14 @@ class Join:
 
     def __init__(self, window: int = WINDOW) -> None:
         self._window = window
-        self._pending: OrderedDict[int, Pending] = OrderedDict()  # by number, and so by `at`
+        self._pending: OrderedDict[int, PendingDecision] = OrderedDict()  # by number, and so by `at`
         self._places: dict[str, list[tuple[float, int]]] = {}  # the same by territory: (time, number), in order
         self._fates = bytearray(window)  # of number n at n % window
         self._digests = array("H", bytes(2 * window))  # of the reports that counted, in the same places
         self._last = 0  # the number of the newest decision
         self._clock = -np.inf  # the latest second that was ever told
         self._moments = 0  # sum over pending of `at`, in whole microseconds
-        self._tally = dict.fromkeys(COUNTED, 0)
+        self._tally = dict.fromkeys(COUNTERS, 0)
 
     @property
     def clock(self) -> float:
@@ -121,7 +124,7 @@ class Join:
         self._clock = max(self._clock, at)
         self._tally["decisions"] += 1
         if send:
-            self._hold(number, Pending(territory, time, self._clock))
+            self._hold(number, PendingDecision(territory, time, self._clock))
         else:
             self._remember(number, WAITED, "waited")
 
@@ -132,7 +135,7 @@ class Join:
             self._digests[skipped % self._window] = 0
         self._last = number
 
-    def _hold(self, number: int, pending: Pending) -> None:
+    def _hold(self, number: int, pending: PendingDecision) -> None:
         self._pending[number] = pending
         insort(self._places.setdefault(pending.territory, []), (pending.time, number))
         self._moments += round(pending.at * MICRO)
@@ -159,26 +162,26 @@ class Join:
         """Whether this decision waits for its outcome."""
         return number in self._pending
 
-    def reported(self, number: int, digest: int = 0) -> Fate:
+    def reported(self, number: int, digest: int = 0) -> OutcomeStatus:
         """The outcome of a decision; only the first one of a pending decision counts. 0 for one that was observed."""
         if not self._release(number):
             return self.refuse(number, digest)
         self._remember(number, JOINED, "joined", digest)
-        return Fate.JOINED
+        return OutcomeStatus.JOINED
 
-    def failed(self, number: int, digest: int = 0) -> Fate:
+    def failed(self, number: int, digest: int = 0) -> OutcomeStatus:
         """A decision could not be carried out; it counts as the first report of it."""
         if not self._release(number):
             return self.refuse(number, digest)
         self._remember(number, FAILED, "failed", digest)
-        return Fate.FAILED
+        return OutcomeStatus.FAILED
 
-    def refuse(self, number: int, digest: int = 0) -> Fate:
+    def refuse(self, number: int, digest: int = 0) -> OutcomeStatus:
         """Count a report of a decision that is not pending."""
         fate = self._past(number)
-        if fate is Fate.DUPLICATE and digest and self._digests[number % self._window] not in (0, digest):
-            fate = Fate.CONTRADICTING
-        self._tally[REFUSED[fate]] += 1
+        if fate is OutcomeStatus.DUPLICATE and digest and self._digests[number % self._window] not in (0, digest):
+            fate = OutcomeStatus.CONTRADICTING
+        self._tally[REJECTED[fate]] += 1
         return fate
 
     def contradicts_failure(self, number: int) -> bool:
@@ -186,28 +189,28 @@ class Join:
         remembered = self._last - self._window < number <= self._last
         if not remembered or self._fates[number % self._window] != FAILED:
             return False
-        self._tally[REFUSED[Fate.CONTRADICTING]] += 1
+        self._tally[REJECTED[OutcomeStatus.CONTRADICTING]] += 1
         return True
 
     @property
     def refused(self) -> tuple[int, ...]:
         """Counts of refused reports, in the order of `REFUSED`."""
-        return tuple(self._tally[name] for name in REFUSED.values())
+        return tuple(self._tally[name] for name in REJECTED.values())
 
     def set_refused(self, counts: Sequence[int]) -> None:
         """Replace them with the counts in the log."""
-        self._tally.update(zip(REFUSED.values(), counts, strict=True))
+        self._tally.update(zip(REJECTED.values(), counts, strict=True))
 
-    def _past(self, number: int) -> Fate:
+    def _past(self, number: int) -> OutcomeStatus:
         """What a report of one that does not wait is."""
         if not 0 < number <= self._last:
-            return Fate.UNKNOWN
+            return OutcomeStatus.UNKNOWN
         if number <= self._last - self._window:
-            return Fate.LATE
+            return OutcomeStatus.LATE
         remembered = self._fates[number % self._window]
         if remembered == EXPIRED:
-            return Fate.LATE
-        return Fate.DUPLICATE if remembered in (JOINED, FAILED) else Fate.UNKNOWN
+            return OutcomeStatus.LATE
+        return OutcomeStatus.DUPLICATE if remembered in (JOINED, FAILED) else OutcomeStatus.UNKNOWN
 
     def due(self, territory: str, time: float) -> list[int]:
         """Those that wait there and were made before this game time, in its order: what is seen now tells of them."""
@@ -228,23 +231,23 @@ class Join:
         return gone
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> DecisionCounts:
         """Where all decisions are now."""
-        return Counts(pending=len(self._pending), **self._tally)
+        return DecisionCounts(pending=len(self._pending), **self._tally)
 
     @property
     def decisions(self) -> int:
         """Number of decisions made; cheaper than all counts."""
         return self._tally["decisions"]
 
-    def ages(self, at: float) -> Ages:
+    def ages(self, at: float) -> PendingAges:
         """How old those are that wait, and where they are."""
         if not self._pending:
-            return Ages(0.0, 0.0, {})
+            return PendingAges(0.0, 0.0, {})
         now, waiting = max(self._clock, at), len(self._pending)
         oldest = now - next(iter(self._pending.values())).at
         mean = max(now - self._moments / MICRO / waiting, 0.0)
-        return Ages(oldest, mean, {name: len(there) for name, there in self._places.items()})
+        return PendingAges(oldest, mean, {name: len(there) for name, there in self._places.items()})
 
     def state(self) -> State:
         """Those that wait, and what is remembered of the others."""
@@ -270,7 +273,7 @@ class Join:
         columns = [_listed(column) for column in columns]
         columns[1] = _names(columns[1])
         _check(window == self._window, f"remembers {window} decisions, and this one {self._window}")
-        _check(isinstance(tally, Mapping) and set(tally) == set(COUNTED), "does not hold the same counts")
+        _check(isinstance(tally, Mapping) and set(tally) == set(COUNTERS), "does not hold the same counts")
         _check(isinstance(last, int) and len(fates) == min(last + 1, window), "does not hold the fates up to its last")
         _check(len(digests) == len(fates), "does not hold the reports up to its last")
         _check(len({len(column) for column in columns}) == 1, "does not know everything of those that wait")
@@ -281,7 +284,7 @@ class Join:
         self._digests = array("H", digests.tobytes().ljust(2 * window, b"\0"))
         self._last, self._clock, self._tally = last, float(np.asarray(clock)), dict(tally)
         for number, *rest in zip(*columns, strict=True):
-            self._hold(number, Pending(*rest))
+            self._hold(number, PendingDecision(*rest))
 
 
 def _listed(column: Any) -> list[Any]:

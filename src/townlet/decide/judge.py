@@ -16,8 +16,8 @@ from pydantic import Field
 
 from townlet.agents.agent import no_interrupt
 from townlet.config.model import Model
-from townlet.decide.estimate import Comparison, Estimate, compare
-from townlet.decide.policy_diff import Numbers, Views
+from townlet.decide.estimate import Estimate, PolicyComparison, compare
+from townlet.decide.policy_diff import Numbers, PolicyDiff
 
 
 class JudgeSettings(Model):
@@ -96,7 +96,7 @@ class JudgeSettings(Model):
 
 
 @dataclass(frozen=True)
-class Ages:
+class VersionSteps:
     """The steps of a candidate, of what it was trained from, and of what serves."""
 
     step: int
@@ -109,14 +109,14 @@ class Evidence:
     """What is known of a version beside the one before it, which is the serving one for a candidate."""
 
     finite: bool
-    ages: Ages
+    ages: VersionSteps
     count: int  # held-out experiences with an outcome
     entropy: float | None  # mean, as a share of the largest; None as all: not known
     entropy_before: float | None
     pass_rate: float | None  # the probability that the gate approves, in the mean
     pass_rate_before: float | None
     change: float | None  # total variation between both, in the mean
-    comparison: Comparison
+    comparison: PolicyComparison
     at: float = 0.0  # seconds since 1970
 
     @property
@@ -132,11 +132,19 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def evidence(
-    found: Views, reward: Numbers, propensity: Numbers, ages: Ages, settings: JudgeSettings, rng: np.random.Generator,
-    *, weights_finite: bool, known: NDArray[np.bool_] | None = None, at: float = 0.0,
+def collect_evidence(
+    found: PolicyDiff,
+    reward: Numbers,
+    propensity: Numbers,
+    ages: VersionSteps,
+    settings: JudgeSettings,
+    rng: np.random.Generator,
+    *,
+    weights_finite: bool,
+    known: NDArray[np.bool_] | None = None,
+    at: float = 0.0,
     rest: Callable[[], object] = no_interrupt,
-) -> Evidence:  # fmt: skip
+) -> Evidence:
     """All of it from N held-out observations: what both versions would do there, and what came of what was done [N].
 
     `weights_finite` must be asked of the weights: an infinite one may hide behind a tanh. `known` [N] are those with an
@@ -172,7 +180,7 @@ def judge(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     return Verdict("refuse", against) if against else _weighed(evidence, settings)
 
 
-def watch(evidence: Evidence, settings: JudgeSettings) -> Verdict:
+def review_serving(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     """Keep the version that serves, or roll back to the one before it."""
     against = (
         _broken(evidence) or _collapsed(evidence, settings) or _rejected(evidence, settings)
@@ -183,7 +191,7 @@ def watch(evidence: Evidence, settings: JudgeSettings) -> Verdict:
     return Verdict("keep", f"nothing speaks against it: the difference of reward is {evidence.difference}")
 
 
-def _measured(found: Views, which: int) -> tuple[float | None, float | None]:
+def _measured(found: PolicyDiff, which: int) -> tuple[float | None, float | None]:
     """(entropy as a share of the largest, pass rate) in the mean; None without observations."""
     if not len(found):
         return None, None
@@ -196,7 +204,7 @@ def _broken(found: Evidence) -> str:
     return "" if found.finite else "its weights or probabilities are not finite"
 
 
-def _stale(ages: Ages, settings: JudgeSettings) -> str:
+def _stale(ages: VersionSteps, settings: JudgeSettings) -> str:
     if ages.step <= ages.serving_step:
         return f"it is stale: step {ages.step}, and what serves is of step {ages.serving_step}"
     if (behind := ages.serving_step - ages.parent_step) > settings.stale_steps:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.decide.buffer import Sample
-from townlet.decide.domain import Verdicts
+from townlet.decide.buffer import ExperienceBatch
+from townlet.decide.domain import GateResult
 from townlet.decide.estimate import fit_rewards, predict_rewards
-from townlet.decide.judge import Ages, Evidence, evidence
-from townlet.decide.policy_diff import Views, joined, views
+from townlet.decide.judge import Evidence, VersionSteps, collect_evidence
+from townlet.decide.policy_diff import PolicyDiff, compare_policies, concatenate
 from townlet.decide.service import Service
 from townlet.decide.storage.versions import NetworkVersion
 
@@ -25,7 +25,7 @@ NOBODY: Final = -1  # the number of a decision that never was
 NEVER: Final = -1e30  # the logarithm of a probability of 0, as a number that 0 times is 0
 
 
-class Kept:
+class RowCache:
     """Arrays with a line for each held-out experience, at its place: worked out once, until another one lies there."""
 
     def __init__(self, capacity: int) -> None:
@@ -45,15 +45,15 @@ class Kept:
         return [array[some] for array in self._arrays]
 
 
-class Hearing:
+class OfflineEvaluator:
     """Hears of versions again and again; what was worked out of an observation or a version serves the next time."""
 
     def __init__(self, service: Service, rest: Callable[[], object] = no_interrupt) -> None:
         """`rest` is called again and again on the way: those who decide need the processor more urgently."""
         self._service, self._rest = service, rest
-        capacity = service.ledger.held_out.capacity
-        self._verdicts, self._inputs = Kept(capacity), Kept(capacity)  # of the gate, which is the same for life
-        self._chances: dict[int, Kept] = {}  # of the versions that were heard last
+        capacity = service.state.held_out.capacity
+        self._verdicts, self._inputs = RowCache(capacity), RowCache(capacity)  # of the gate, which is the same for life
+        self._chances: dict[int, RowCache] = {}  # of the versions that were heard last
 
     def hear(self, candidate: NetworkVersion, before: NetworkVersion, rng: np.random.Generator) -> Evidence:
         """All that speaks for or against a version.
@@ -62,11 +62,11 @@ class Hearing:
         """
         service, number = self._service, self._verdicts.number
         with service.lock:
-            held, new = service.ledger.held_out.news(number)
+            held, new = service.state.held_out.news(number)
         for first in range(0, max(len(new), 1), AT_ONCE):
             self._meet(new, slice(first, first + AT_ONCE))
         with service.lock:
-            learned = service.ledger.buffer.newest(FITTED)
+            learned = service.state.buffer.newest(FITTED)
         weights = self._model(learned)
         self._rest()
         seen = [
@@ -75,34 +75,41 @@ class Hearing:
         ]
         self._chances = {version.version: self._chances[version.version] for version in (candidate, before)}
         sent = np.concatenate([sent for _, sent in seen])  # by the gate of today, as all of it
-        return evidence(
-            joined([views for views, _ in seen]), np.where(sent & held.send, held.outcome, 0.0), held.propensity,
-            Ages(candidate.step, service.versions.step_of(candidate.parent), before.step), service.settings.judge, rng,
-            known=held.send | ~sent, weights_finite=candidate.finite, at=service.clock(), rest=self._rest,
-        )  # fmt: skip
+        return collect_evidence(
+            concatenate([diff for diff, _ in seen]),
+            np.where(sent & held.send, held.outcome, 0.0),
+            held.propensity,
+            VersionSteps(candidate.step, service.versions.step_of(candidate.parent), before.step),
+            service.settings.judge,
+            rng,
+            known=held.send | ~sent,
+            weights_finite=candidate.finite,
+            at=service.clock(),
+            rest=self._rest,
+        )
 
     def _compared(
         self,
         candidate: NetworkVersion,
         before: NetworkVersion,
-        held: Sample,
+        held: ExperienceBatch,
         lines: slice,
         weights: NDArray[np.float64] | None,
-    ) -> tuple[Views, NDArray[np.bool_]]:
+    ) -> tuple[PolicyDiff, NDArray[np.bool_]]:
         """What both versions would do in some of the observations, and whether what was done would be sent today."""
-        verdicts, action = Verdicts(*self._verdicts.lines(lines)), held.action[lines]
+        verdicts, action = GateResult(*self._verdicts.lines(lines)), held.action[lines]
         (new, entropy), (old, entropy_before) = (self._decided(one, held.number, lines) for one in (candidate, before))
         allowed = (new > 0) | (old > 0)
         if not self._service.settings.explore:  # entropies stay the networks' own, in which a collapse shows
             new, old = _likeliest(new), _likeliest(old)
         model = None if weights is None else np.where(verdicts.send, predict_rewards(verdicts.components, weights), 0.0)
         both = (entropy, entropy_before)
-        found = views(new, old, action, verdicts.send, model=model, allowed=allowed, entropies=both)
-        sent = verdicts.of(action).send
+        found = compare_policies(new, old, action, verdicts.send, model=model, allowed=allowed, entropies=both)
+        sent = verdicts.select(action).send
         self._rest()
         return found, sent
 
-    def _meet(self, new: Sample, some: slice) -> None:
+    def _meet(self, new: ExperienceBatch, some: slice) -> None:
         """What the gate says of observations, and what networks are told of them."""
         domain, settings = self._service.domain, self._service.settings
         rows, time = {name: column[some] for name, column in new.rows.items()}, new.time[some]
@@ -114,7 +121,7 @@ class Hearing:
 
     def _decided(self, version: NetworkVersion, number: NDArray[np.int64], lines: slice) -> list[NDArray[np.float32]]:
         """Probabilities [N, K] and entropies [N] of one version in some of the observations that have these numbers."""
-        kept = self._chances.setdefault(version.version, Kept(len(self._verdicts.number)))
+        kept = self._chances.setdefault(version.version, RowCache(len(self._verdicts.number)))
         new = np.flatnonzero(kept.number[lines] != number[lines])
         if len(new) or not len(number):
             with torch.inference_mode():
@@ -126,7 +133,7 @@ class Hearing:
             kept.write(places, number[places], [chances.numpy(), entropy.numpy()])
         return kept.lines(lines)
 
-    def _model(self, learned: Sample) -> NDArray[np.float64] | None:
+    def _model(self, learned: ExperienceBatch) -> NDArray[np.float64] | None:
         """Weights of a model of rewards, from what is learned from: what judges must not be fitted to itself."""
         lines = np.flatnonzero(learned.has_outcome)
         if not len(lines):

@@ -13,7 +13,7 @@ Numbers = NDArray[np.floating]  # [N]
 Both = tuple[Numbers, Numbers]  # of the candidate, and of the version before it
 
 
-class Views(NamedTuple):
+class PolicyDiff(NamedTuple):
     """Of N observations. `hoped` and `said` are None where there is no model of rewards."""
 
     chosen: Both  # the probability of what was decided
@@ -29,11 +29,11 @@ class Views(NamedTuple):
         return len(self.change)
 
 
-def views(
+def compare_policies(
     candidate: Chances, before: Chances, action: NDArray[np.integer], approved: NDArray[np.bool_],
     *, model: NDArray[np.floating] | None = None, allowed: NDArray[np.bool_] | None = None,
     entropies: Both | None = None,
-) -> Views:  # fmt: skip
+) -> PolicyDiff:  # fmt: skip
     """From probabilities of both versions, the gate's approval and a model of rewards, all [N, K].
 
     `action` [N] is what was decided, `allowed` [N, K] what a policy can choose at all, all by default; `entropies` are
@@ -41,7 +41,7 @@ def views(
     """
     versions, lines = (candidate, before), np.arange(len(action))
     with np.errstate(all="ignore"):  # of a broken version
-        return Views(
+        return PolicyDiff(
             (candidate[lines, action], before[lines, action]),
             entropies or (_entropy(candidate), _entropy(before)),
             _of_both(versions, approved),
@@ -53,14 +53,14 @@ def views(
         )
 
 
-def joined(parts: Sequence[Views]) -> Views:
+def concatenate(parts: Sequence[PolicyDiff]) -> PolicyDiff:
     """All of them, one behind the other; there must be at least one."""
     chosen = _together([part.chosen for part in parts])
     entropy = _together([part.entropy for part in parts])
     passes = _together([part.passes for part in parts])
     hoped = [part.hoped for part in parts if part.hoped is not None]
     said = [part.said for part in parts if part.said is not None]
-    return Views(
+    return PolicyDiff(
         chosen, entropy, passes, _together(hoped) if hoped else None, np.concatenate(said) if said else None,
         np.concatenate([part.change for part in parts]), np.concatenate([part.choices for part in parts]),
         (all(part.finite[0] for part in parts), all(part.finite[1] for part in parts)),

@@ -12,9 +12,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import Begun, Event, Published, Returned, Stepped, Undone, decode
-from townlet.decide.settings import LearningSettings, settings_of
-from townlet.decide.state import Ledger
+from townlet.decide.events import (
+    Event,
+    ServiceStarted,
+    StepUndone,
+    TrainerRewound,
+    TrainingStep,
+    VersionPublished,
+    decode,
+)
+from townlet.decide.settings import LearningSettings, settings_model
+from townlet.decide.state import ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, StorageNotice, snapshots
 from townlet.decide.storage.segments import list_segments, read_records
 from townlet.decide.storage.snapshots import Snapshot
@@ -25,7 +33,7 @@ from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
 
-class Checked(NamedTuple):
+class ReplayedVersion(NamedTuple):
     """A version of the log, and whether its steps give the same weights again."""
 
     version: int
@@ -39,12 +47,12 @@ class Checked(NamedTuple):
         return self.digest == self.found
 
 
-class Ways(NamedTuple):
+class RecoveryPlan(NamedTuple):
     """How one comes to the end of a log."""
 
     begun: Snapshot | None  # None: from its beginning
     turns: list[Event]  # from there on
-    anchor: Published | None  # steps before it need not be made again
+    anchor: VersionPublished | None  # steps before it need not be made again
 
 
 def events(folder: Path, after: int = 0) -> Iterator[Event]:
@@ -52,14 +60,14 @@ def events(folder: Path, after: int = 0) -> Iterator[Event]:
     return (decode(payload) for _, payload in read_records(folder, after))
 
 
-def beginning(folder: Path) -> Begun | None:
+def first_start(folder: Path) -> ServiceStarted | None:
     """How a log begins; None where it is empty, or its beginning was let go of."""
     first = next(events(folder), None)
-    return first if isinstance(first, Begun) else None
+    return first if isinstance(first, ServiceStarted) else None
 
 
 def recover(
-    folder: Path, log_id: str, last: int, ledger: Ledger, trainer: Trainer, versions: VersionStore
+    folder: Path, log_id: str, last: int, ledger: ServiceState, trainer: Trainer, versions: VersionStore
 ) -> list[StorageNotice]:
     """Bring ledger and trainer to where the log ends, which is at the record `last`; returns damaged snapshots."""
     notices: list[StorageNotice] = []
@@ -68,14 +76,14 @@ def recover(
     _require_covered(folder, begun.record if begun else 0)
     if begun:
         begun.restore(ledger, trainer)
-    past = Past(trainer, _returned(turns), lambda version: versions.open(version)[1])
+    past = Replayer(trainer, _returned(turns), lambda version: versions.open(version)[1])
     for event in events(folder, begun.record if begun else 0):
         ledger.apply(event)
         if event == anchor:
             trainer.restore(versions.open(anchor.version)[1])
             anchor = None
         elif anchor is None:  # else the version knows it already
-            past.go_on(event)
+            past.apply(event)
     return notices
 
 
@@ -87,32 +95,36 @@ def _require_covered(folder: Path, record: int) -> None:
         raise TownletError(what, "restore a backup, or start in a new folder with --folder", Mark(str(folder)))
 
 
-def _ways(folder: Path, begun: Snapshot | None, ledger: Ledger, versions: VersionStore) -> Ways:
+def _ways(folder: Path, begun: Snapshot | None, ledger: ServiceState, versions: VersionStore) -> RecoveryPlan:
     """The shortest way: a milestone is of use unless a version must be made again that is older than it, and gone."""
     if begun:
-        turns, learning = turns_of(folder, begun.record), begun.settings(ledger.domain).learning
+        turns, learning = publish_events(folder, begun.record), begun.settings(ledger.domain).learning
         anchor = None if _prioritized(turns, learning) else _newest_whole(turns, versions)
         if anchor or _openable(turns, versions):  # what was gone back to before the anchor need not be there
-            return Ways(begun, turns, anchor)
-    turns = turns_of(folder)
+            return RecoveryPlan(begun, turns, anchor)
+    turns = publish_events(folder)
     anchor = None if _prioritized(turns, ledger.settings.learning) else _newest_whole(turns, versions)
     if anchor is None and not _openable(turns, versions):
         anchor = _newest_whole(turns, versions)  # whoever cannot go all the way goes on with other priorities
-    return Ways(None, turns, anchor)
+    return RecoveryPlan(None, turns, anchor)
 
 
-def turns_of(folder: Path, start: int = 0) -> list[Event]:
+def publish_events(folder: Path, start: int = 0) -> list[Event]:
     """Where learning was set, came to a version, or went back to one."""
-    return [event for event in events(folder, start) if isinstance(event, Begun | Published | Returned)]
+    return [
+        event
+        for event in events(folder, start)
+        if isinstance(event, ServiceStarted | VersionPublished | TrainerRewound)
+    ]
 
 
 def _openable(turns: Sequence[Event], versions: VersionStore) -> bool:
     """Whether each version that is gone back to was either made after these began, or is still there."""
     made = set[int]()
     for event in turns:
-        if isinstance(event, Published):
+        if isinstance(event, VersionPublished):
             made.add(event.version)
-        elif isinstance(event, Returned) and event.version not in made and not _whole(versions, event.version):
+        elif isinstance(event, TrainerRewound) and event.version not in made and not _whole(versions, event.version):
             return False
     return True
 
@@ -120,15 +132,15 @@ def _openable(turns: Sequence[Event], versions: VersionStore) -> bool:
 def _prioritized(turns: Sequence[Event], first: LearningSettings) -> bool:
     """Whether priorities counted at any time; these follow from every step, so that all must be made again."""
     return first.prioritized or any(
-        isinstance(event, Begun) and event.settings["learning"]["prioritized"] for event in turns
+        isinstance(event, ServiceStarted) and event.settings["learning"]["prioritized"] for event in turns
     )
 
 
-def _newest_whole(turns: Sequence[Event], versions: VersionStore) -> Published | None:
+def _newest_whole(turns: Sequence[Event], versions: VersionStore) -> VersionPublished | None:
     """The last version that is still there and whole, from which on all that is gone back to can be had."""
     there = set(versions.list_versions())
     for place, event in reversed(list(enumerate(turns))):
-        if not isinstance(event, Published) or event.version not in there:
+        if not isinstance(event, VersionPublished) or event.version not in there:
             continue
         # Damaged, an older one will do, with more steps to make again.
         if _whole(versions, event.version) and _openable(turns[place:], versions):
@@ -144,32 +156,32 @@ def _whole(versions: VersionStore, version: int) -> bool:
         return False
 
 
-class Past:
+class Replayer:
     """Makes the trainer's steps again. What was published before this begins is found by `open`."""
 
     def __init__(self, trainer: Trainer, wanted: Collection[int], open: Callable[[int], State]) -> None:
         self._trainer, self._wanted, self._open = trainer, wanted, open
         self._known: dict[int, State] = {}  # at the versions that somebody goes back to later
 
-    def go_on(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """What was learned at an event that the ledger has already."""
         match event:
-            case Stepped():
-                learn_again(self._trainer)
-            case Undone():
+            case TrainingStep():
+                repeat_step(self._trainer)
+            case StepUndone():
                 self._trainer.undo()
-            case Published(version=version) if version in self._wanted:
+            case VersionPublished(version=version) if version in self._wanted:
                 self._known[version] = self._trainer.copy()
-            case Returned(version=version):
+            case TrainerRewound(version=version):
                 self._trainer.go_back(self._known[version] if version in self._known else self._open(version))
 
 
 def _returned(turns: Iterable[Event]) -> set[int]:
     """Versions that the trainer went back to."""
-    return {event.version for event in turns if isinstance(event, Returned)}
+    return {event.version for event in turns if isinstance(event, TrainerRewound)}
 
 
-def learn_again(trainer: Trainer) -> None:
+def repeat_step(trainer: Trainer) -> None:
     """The step that comes now; where it fails, as it did then, the log says next that it was undone."""
     sample = trainer.draw()
     if sample is None:
@@ -180,23 +192,25 @@ def learn_again(trainer: Trainer) -> None:
         trainer.undo()
 
 
-def replay(folder: Path, ledger: Ledger, trainer: Trainer, open: Callable[[int], State]) -> Iterator[Checked]:
+def replay(
+    folder: Path, ledger: ServiceState, trainer: Trainer, open: Callable[[int], State]
+) -> Iterator[ReplayedVersion]:
     """Everything again from nothing; each version as it comes."""
-    past = Past(trainer, _returned(turns_of(folder)), open)
+    past = Replayer(trainer, _returned(publish_events(folder)), open)
     for event in events(folder):
         ledger.apply(event)
-        past.go_on(event)
-        if isinstance(event, Published):
-            yield Checked(event.version, event.step, event.digest, weights_digest(trainer.weights()))
+        past.apply(event)
+        if isinstance(event, VersionPublished):
+            yield ReplayedVersion(event.version, event.step, event.digest, weights_digest(trainer.weights()))
 
 
-def replayed(folder: Path) -> Iterator[Checked]:
+def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
     """The same for a service's folder, with the settings that its log names."""
-    first = beginning(folder / LOG) if (folder / LOG).is_dir() else None
+    first = first_start(folder / LOG) if (folder / LOG).is_dir() else None
     if first is None:
         raise TownletError(f"{folder} has no decision log", "name the folder of a service with --folder")
     domain = DOMAINS[first.settings["domain"]]
-    ledger = Ledger(domain, settings_of(domain).model_validate_json(json.dumps(first.settings)))
+    ledger = ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(first.settings)))
     yield from replay(folder / LOG, ledger, Trainer(domain, ledger), lambda version: _kept(folder, version))
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from townlet.decide import CONVERSATIONS
+from townlet.decide import MAX_GAMES
 from townlet.web.limits import DESCRIPTOR_REMEDY, DescriptorBudget, WebSocketLimit
 
 DASHBOARDS: Final = 256  # open at once
 
 
-class Room:
+class ConnectionLimits:
     """Connections that a service takes at once."""
 
     def __init__(self, descriptors: DescriptorBudget | None = None) -> None:
-        served = descriptors.app_websockets if descriptors else CONVERSATIONS + DASHBOARDS
+        served = descriptors.app_websockets if descriptors else MAX_GAMES + DASHBOARDS
         dashboards = min(DASHBOARDS, served // 16)
-        games = min(CONVERSATIONS, served - dashboards)
+        games = min(MAX_GAMES, served - dashboards)
         self.games = WebSocketLimit(games, "too many games are connected")
         self.dashboards = WebSocketLimit(dashboards, "too many dashboards are open; this page tries again later")
-        self.short = games < CONVERSATIONS  # of descriptors
+        self.short = games < MAX_GAMES  # of descriptors
         self.limit = descriptors.limit if descriptors else 0
 
     @property

@@ -133,7 +133,7 @@ class DecideSettings(Model):
     explore: bool = Field(True, description="Draw actions by their probabilities; off, the likeliest is taken.")
     learning: LearningSettings = Field(LearningSettings(), description="The trainer.")
     memory: MemorySettings = Field(MemorySettings(), description="What is kept.")
-    overload: OverloadSettings = Field(OverloadSettings(), description="Past capacity.")
+    overload: OverloadSettings = Field(OverloadSettings(), description="Replayer capacity.")
     limits: LimitSettings = Field(LimitSettings(), description="Rate limits per token.")
     judge: JudgeSettings = Field(JudgeSettings(), description="Which versions may serve.")
     versions: int = Field(20, ge=2, description="Versions that are kept. Raised, one can go back further.")
@@ -142,7 +142,7 @@ class DecideSettings(Model):
     gate: Model = Model()
 
 
-def settings_of(domain: Domain) -> type[DecideSettings]:
+def settings_model(domain: Domain) -> type[DecideSettings]:
     """The settings with what the domain adds."""
     kinds = tuple(domain.policies)
     gate: Any = (domain.gate_settings, Field(domain.gate_settings(), description="What the gate approves."))
@@ -151,7 +151,7 @@ def settings_of(domain: Domain) -> type[DecideSettings]:
     return create_model(f"{domain.name}_settings", __base__=DecideSettings, domain=name, policy=policy, gate=gate)
 
 
-def load(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain]) -> DecideSettings:
+def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain]) -> DecideSettings:
     """Settings from a file, or the usual ones of a domain by name, with `key=value` over them; raises Mistakes."""
     node = read(source) if isinstance(source, Path) else parse(f"domain: {source}", "command line")
     node = apply(node, overrides)
@@ -161,7 +161,7 @@ def load(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain
         where = (found or node).mark if isinstance(source, Path) else None
         what = f"no domain is called '{name}'" if found else "`domain` is missing"
         raise Mistakes([Mistake(what, did_you_mean(name, sorted(domains)), where)])
-    model = settings_of(domains[name])
+    model = settings_model(domains[name])
     try:
         settings = build(model, node)
     except Mistakes as error:
@@ -204,7 +204,7 @@ def _place(node: Node, *path: str) -> Mark:
     return node.mark
 
 
-def hash_of(settings: Model) -> str:
+def settings_hash(settings: Model) -> str:
     """Twelve letters that stand for these values."""
     text = json.dumps(settings.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:12]

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import numpy as np
 
-from townlet.decide.client import Client, Lost
-from townlet.decide.domain import Game
+from townlet.decide.client import Client, NoAnswer
+from townlet.decide.domain import SimulatedGame
 from townlet.errors import TownletError
 from townlet.rng import Streams
 
@@ -26,7 +26,7 @@ GREETING: Final = 5.0  # seconds in which a service must answer that it is there
 
 
 @dataclass(frozen=True)
-class Trouble:
+class NetworkFaults:
     """What goes wrong between a game and the service, as probabilities for each message."""
 
     duplicates: float = 0.0
@@ -36,7 +36,7 @@ class Trouble:
 
 
 @dataclass
-class Score:
+class SimulationResult:
     """What a simulation saw."""
 
     observations: int = 0
@@ -54,14 +54,14 @@ class Score:
         return float(np.percentile(self.latency, 100 * share)) if self.latency else 0.0
 
 
-class Outcomes(NamedTuple):
+class OutcomeTotals(NamedTuple):
     """All that a service has ever heard of what came of decisions."""
 
-    heard: int
+    number: int
     total: float  # of the rewards
 
 
-def outcomes(url: str, token: str | None = None) -> Outcomes | None:
+def fetch_outcomes(url: str, token: str | None = None) -> OutcomeTotals | None:
     """Ask a service at its address for games; None where it does not say."""
     parts = urlsplit(url)
     scheme, path = {"ws": "http", "wss": "https"}.get(parts.scheme, ""), parts.path.removesuffix("ws")
@@ -74,37 +74,37 @@ def outcomes(url: str, token: str | None = None) -> Outcomes | None:
     try:
         with direct.open(urllib.request.Request(where, headers=headers), timeout=GREETING) as answer:
             told = json.loads(answer.read())["decisions"]
-            return Outcomes(int(told["outcomes"]), int(told["outcomes"]) * float(told["mean_actual"] or 0.0))
+            return OutcomeTotals(int(told["outcomes"]), int(told["outcomes"]) * float(told["mean_actual"] or 0.0))
     except (OSError, ValueError, KeyError):
         return None
 
 
 async def simulate(
     url: str,
-    games: Sequence[Game],
+    games: Sequence[SimulatedGame],
     observations: int,
     *,
     token: str | None = None,
-    trouble: Trouble | None = None,
+    trouble: NetworkFaults | None = None,
     seed: int = 0,
     pause: float = 0.0,
-    told: Callable[[Score], None] | None = None,
+    told: Callable[[SimulationResult], None] | None = None,
     territories: Sequence[str] = (),
-) -> Score:
+) -> SimulationResult:
     """Every game asks so many times, over a connection of its own, all of them side by side.
 
     `territories` are names for the games instead of their own, for a service that has heard of those already.
     """
     await _greet(url, token)
-    score, begun = Score(), time.monotonic()
+    score, begun = SimulationResult(), time.monotonic()
     players = [
-        _Player(url, game, token, trouble or Trouble(), Streams(seed).numpy(f"trouble of {place}"), score, name)
+        _Player(url, game, token, trouble or NetworkFaults(), Streams(seed).numpy(f"trouble of {place}"), score, name)
         for place, (game, name) in enumerate(zip(games, territories or [""] * len(games), strict=True))
     ]
     playing = [asyncio.create_task(player.play(observations, pause, told)) for player in players]
     try:
         await asyncio.gather(*playing)
-    except Lost as error:
+    except NoAnswer as error:
         fix = "see whether the service still runs and what it printed; what it acknowledged is not lost"
         raise TownletError(str(error), fix) from error
     finally:  # nobody plays on when one has given up
@@ -120,7 +120,7 @@ async def _greet(url: str, token: str | None) -> None:
     async with Client(url, token, GREETING) as client:
         try:
             await client.say({"type": "ping"})
-        except Lost as error:
+        except NoAnswer as error:
             if client.connections:
                 raise TownletError(
                     str(error), "see what the service printed, and how many games play with it"
@@ -135,16 +135,22 @@ class _Player:
     """One game and its connection."""
 
     def __init__(
-        self, url: str, game: Game, token: str | None, trouble: Trouble, rng: np.random.Generator, score: Score,
+        self,
+        url: str,
+        game: SimulatedGame,
+        token: str | None,
+        trouble: NetworkFaults,
+        rng: np.random.Generator,
+        score: SimulationResult,
         name: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._url, self._game, self._token = url, game, token
         self._named = {TERRITORY: name} if name else {}
         self._client = sha256((name or secrets.token_hex(8)).encode()).hexdigest()[:16]  # the same after a reconnect
         self._trouble, self._rng, self._score = trouble, rng, score
         self._held: list[dict[str, Any]] = []  # reports that come after later ones
 
-    async def play(self, observations: int, pause: float, told: Callable[[Score], None] | None) -> None:
+    async def play(self, observations: int, pause: float, told: Callable[[SimulationResult], None] | None) -> None:
         left = observations
         while left:
             async with Client(self._url, self._token, PATIENCE, self._client) as client:
@@ -160,21 +166,21 @@ class _Player:
 
     async def _turn(self, client: Client) -> None:
         """See, ask, do, tell, and go on."""
-        message, begun = self._game.message() | self._named, time.perf_counter()
+        message, begun = self._game.observe() | self._named, time.perf_counter()
         if self._happens(self._trouble.duplicates):
             _, reply = await asyncio.gather(client.say(message), client.say(message))
         else:
             reply = await client.say(message)
         self._score.latency.append(time.perf_counter() - begun)
         self._score.observations += 1
-        reports = self._game.obey(reply)
+        reports = self._game.apply(reply)
         refused, waits = reply["type"] == "error", "reason" in reply
         self._score.refused += refused
         if refused and not self._score.refusal:
             self._score.refusal = f"{reply['code']}: {reply['message']}"
         self._score.waited += waits
         self._score.sent += not (refused or waits)
-        await self._report(client, [*reports, *self._game.go_on()])
+        await self._report(client, [*reports, *self._game.advance()])
 
     async def _report(self, client: Client, reports: Sequence[dict[str, Any]]) -> None:
         late, self._held = self._held, []

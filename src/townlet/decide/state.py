@@ -14,34 +14,42 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from townlet.decide.budgets import KEPT, most_pending, most_territories
-from townlet.decide.buffer import Buffer
-from townlet.decide.domain import Domain, Row, Sight
-from townlet.decide.events import Begun, Decided, Event, Expired, Outcome, RefusedReports, Serving
+from townlet.decide.buffer import ExperienceBuffer
+from townlet.decide.domain import Domain, Observation, ObservationRow
+from townlet.decide.events import (
+    DecisionMade,
+    DecisionsExpired,
+    Event,
+    OutcomeRecorded,
+    ReportsRejected,
+    ServiceStarted,
+    ServingChanged,
+)
 from townlet.decide.ids import DecisionIds
-from townlet.decide.join import Fate, Join, report_digest
+from townlet.decide.join import Join, OutcomeStatus, report_digest
 from townlet.decide.json import written
-from townlet.decide.settings import DecideSettings, hash_of, settings_of
+from townlet.decide.settings import DecideSettings, settings_hash, settings_model
 from townlet.decide.territories import Territories, Territory
 from townlet.errors import TownletError
 
 # What is kept, and the shape of what is learned.
-FIXED: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
-FIRST: Final = 500  # outcomes that tell how it began
+FIXED_SETTINGS: Final = ("policy", "seed", "memory.capacity", "memory.held_out", "memory.judged_by")
+FIRST_OUTCOMES: Final = 500  # outcomes that tell how it began
 GOLDEN: Final = 0x9E3779B97F4A7C15  # 2⁶⁴ over the golden ratio: neighbours land far apart
-MESSAGE: Final = Decided._fields.index("message")
-READ: Final[dict[str, Any]] = {}  # stands in for messages: the log has them, and memory needs their rows only
+MESSAGE: Final = DecisionMade._fields.index("message")
+NO_MESSAGE: Final[dict[str, Any]] = {}  # stands in for messages: the log has them, and memory needs their rows only
 WORD: Final = 2**64 - 1  # whole numbers of 64 bits
 
 
 class Experience(NamedTuple):
     """A decision with what was seen, while it waits for its outcome."""
 
-    row: Row
-    made: Decided
+    row: ObservationRow
+    made: DecisionMade
 
 
 @dataclass
-class Tally:
+class Totals:
     """Counts over the whole life of the service."""
 
     sent: int = 0
@@ -52,24 +60,24 @@ class Tally:
     first: float = 0.0  # sum of the first outcomes, FIRST of them: what it was like before anything was learned
 
 
-class Ledger:
+class ServiceState:
     """The state of the service. Whoever changes it holds the service's lock."""
 
     def __init__(self, domain: Domain, settings: DecideSettings) -> None:
         self.domain, self.settings = domain, settings
         memory = settings.memory
         self.join = Join()
-        self.buffer = Buffer(memory.capacity, domain.columns)
-        self.held_out = Buffer(memory.judged_by, domain.columns)
+        self.buffer = ExperienceBuffer(memory.capacity, domain.columns)
+        self.held_out = ExperienceBuffer(memory.judged_by, domain.columns)
         self._most_territories = most_territories(domain, memory)
         self.ids = DecisionIds()
-        self.serving: Serving | None = None  # the last change of what serves
+        self.serving: ServingChanged | None = None  # the last change of what serves
         self.gates: dict[str, int] = {}  # every gate that ever judged: a number for each hash
         self.territories = Territories()
         self.pending: dict[int, Experience] = {}
-        self.tally = Tally()
+        self.tally = Totals()
         self.inserted = 0  # experiences that may be learned from, ever
-        self.heard: list[Callable[[Experience, float, str], None]] = []  # told of every outcome that counts
+        self.outcome_listeners: list[Callable[[Experience, float, str], None]] = []  # told of every outcome that counts
 
     @property
     def most_pending(self) -> int:
@@ -84,55 +92,57 @@ class Ledger:
     def territory(self, name: str) -> Territory:
         """What is known of a territory; a new one where nothing is."""
         found = self.territories.get(name)
-        return found if found else Territory(self.domain.fresh(), -np.inf)
+        return found if found else Territory(self.domain.initial_memory(), -np.inf)
 
-    def apply(self, event: Event, sight: Sight | None = None) -> None:
+    def apply(self, event: Event, sight: Observation | None = None) -> None:
         """One event more. `sight` is what the message of a decision was read as, where somebody has it already."""
         match event:
-            case Begun():
+            case ServiceStarted():
                 self.configure(event)
                 self.ids.begin(self.decisions + 1, event.key)
-            case Decided():
+            case DecisionMade():
                 self._decided(event, sight)
-            case Outcome():
+            case OutcomeRecorded():
                 self._joined(event)
-            case Expired():
+            case DecisionsExpired():
                 for number in self.join.expire(event.at, event.after, event.most):
                     self._expired(self.pending.pop(number, None))
-            case RefusedReports():
+            case ReportsRejected():
                 self.join.set_refused(event)
-            case Serving():
+            case ServingChanged():
                 self.serving = event
 
-    def configure(self, begun: Begun) -> None:
+    def configure(self, begun: ServiceStarted) -> None:
         """Go on as a start says; refuses a folder of something else."""
         if (of := begun.settings["domain"]) != self.domain.name:
             what = f"this folder holds decisions for {of}, and not for {self.domain.name}"
             raise TownletError(what, f"serve {of}, or name another folder with --folder")
-        self.follow(settings_of(self.domain).model_validate_json(json.dumps(begun.settings)))
+        self.follow(settings_model(self.domain).model_validate_json(json.dumps(begun.settings)))
 
     def follow(self, settings: DecideSettings) -> None:
         """Go on with other settings; those that decide what is kept, and how, are the folder's for ever."""
-        for name in FIXED:
+        for name in FIXED_SETTINGS:
             asked, begun = (attrgetter(name)(found) for found in (self.settings, settings))
             if asked != begun:
                 what = f"{name} is {asked} now, and what lies in this folder was begun with {begun}"
                 raise TownletError(what, f"write {name}={begun}, or name another folder with --folder")
         self.settings = settings
         self._most_territories = most_territories(self.domain, settings.memory)
-        self.gates.setdefault(hash_of(settings.gate), len(self.gates))
+        self.gates.setdefault(settings_hash(settings.gate), len(self.gates))
 
-    def _decided(self, made: Decided, sight: Sight | None) -> None:
+    def _decided(self, made: DecisionMade, sight: Observation | None) -> None:
         place = self.territory(made.territory)
         # What is known of a place is taken here and nowhere else: a batch may have let go of it since it was read.
-        row = (sight or self.domain.read(made.message)).row | place.known
+        row = (sight or self.domain.parse_observation(made.message)).row | place.known
         self.join.decided(made.number, made.territory, made.time, made.at, made.send)
         self.tally.reasons[made.reason] = self.tally.reasons.get(made.reason, 0) + 1
-        made = Decided._make((*made[:MESSAGE], READ, *made[MESSAGE + 1 :]))  # a tenth of the time of `_replace`
+        made = DecisionMade._make(
+            (*made[:MESSAGE], NO_MESSAGE, *made[MESSAGE + 1 :])
+        )  # a tenth of the time of `_replace`
         known, experience = place.known, Experience(row, made)
         if made.send:
             self.tally.sent += 1
-            known = self.domain.remember(known, made.action, made.time)
+            known = self.domain.memory_after(known, made.action, made.time)
             self.pending[made.number] = experience
         elif self.settings.learning.train_on_wait or self._judges(made):
             self._keep(experience, None)
@@ -140,11 +150,13 @@ class Ledger:
         self.territories.remember(made.territory, Territory(known, made.time, made, before[-KEPT:]))
         self.territories.trim(self._most_territories)
 
-    def _joined(self, outcome: Outcome) -> None:
+    def _joined(self, outcome: OutcomeRecorded) -> None:
         failed = outcome.how == "failed"
         digest = 0 if outcome.how == "next" else report_digest(outcome.value, failed)
         fate = (self.join.failed if failed else self.join.reported)(outcome.number, digest)
-        if fate in (Fate.JOINED, Fate.FAILED) and (experience := self.pending.pop(outcome.number, None)):
+        if fate in (OutcomeStatus.JOINED, OutcomeStatus.FAILED) and (
+            experience := self.pending.pop(outcome.number, None)
+        ):
             if failed:
                 self._unmake(experience)
             self._complete(experience, outcome.value, outcome.how)
@@ -153,7 +165,7 @@ class Ledger:
         """What could not be carried out has changed nothing in its territory."""
         row, made = experience
         if place := self.territories.get(made.territory):
-            known = self.domain.forget(place.known, row, made.action, made.time)
+            known = self.domain.memory_without(place.known, row, made.action, made.time)
             self.territories[made.territory] = replace(place, known=known)
 
     def _expired(self, experience: Experience | None) -> None:
@@ -165,13 +177,13 @@ class Ledger:
             return
         self.tally.completed += 1
         self.tally.actual += value
-        self.tally.first += value if self.tally.completed <= FIRST else 0.0
+        self.tally.first += value if self.tally.completed <= FIRST_OUTCOMES else 0.0
         self.tally.expected += experience.made.expected or 0.0
         self._keep(experience, value)
-        for ear in self.heard:
+        for ear in self.outcome_listeners:
             ear(experience, value, how)
 
-    def _judges(self, made: Decided) -> bool:
+    def _judges(self, made: DecisionMade) -> bool:
         """Whether it is kept aside; what no network decided says nothing about one."""
         return made.version > 0 and is_held_out(made.number, self.settings.memory.held_out)
 

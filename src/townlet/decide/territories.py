@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from townlet.decide.clients import token_of
-from townlet.decide.domain import Row
-from townlet.decide.events import Decided
+from townlet.decide.domain import ObservationRow
+from townlet.decide.events import DecisionMade
 from townlet.decide.json import parsed
 
 Answers = tuple[tuple[float, bytes], ...]  # times and replies as JSON, which takes less memory than dictionaries
@@ -22,9 +22,9 @@ Answers = tuple[tuple[float, bytes], ...]  # times and replies as JSON, which ta
 class Territory:
     """The state of one territory."""
 
-    known: Row  # columns that the domain carries over
+    known: ObservationRow  # columns that the domain carries over
     time: float  # of the last observation
-    last: Decided | None = None  # its answer, for repeated requests
+    last: DecisionMade | None = None  # its answer, for repeated requests
     earlier: Answers = ()  # the answers before it
 
     def answered(self, time: float) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from townlet.decide.service import refuse_others
+from townlet.decide.service import check_service_folder
 from townlet.decide.storage import TOKENS
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk
@@ -44,7 +44,7 @@ def access(method: str, path: str) -> frozenset[str] | None:
     return default_access(method, path)
 
 
-class Found(NamedTuple):
+class ServiceTokens(NamedTuple):
     """The tokens of a service and where they come from."""
 
     tokens: Tokens
@@ -53,22 +53,22 @@ class Found(NamedTuple):
     kept: bool = False  # whether the operator's token is stored in the folder of the service
 
 
-def service_tokens(folder: Path, token_file: Path | None) -> Found:
+def load_service_tokens(folder: Path, token_file: Path | None) -> ServiceTokens:
     """The tokens in `token_file`; else those stored in the folder, overridden per role by the environment."""
     if token_file is not None:
         found = read_token_file(token_file)
         if OPERATOR not in found:
             raise TownletError("the token file has no operator token", "add a line: operator: …", Mark(str(token_file)))
-        return Found(Tokens(found), str(token_file))
+        return ServiceTokens(Tokens(found), str(token_file))
     given = environment_tokens()
     if set(given) == set(ROLES):
-        return Found(Tokens(given), "the environment")
+        return ServiceTokens(Tokens(given), "the environment")
     path = folder / TOKENS
-    refuse_others(folder)
+    check_service_folder(folder)
     new = not os.path.lexists(path) and _create(path, generate_tokens(*ROLES))
     tokens = Tokens({**read_token_file(path, follow_links=False), **given}, Mark(str(path)))
     kept = OPERATOR not in given
-    return Found(tokens, str(path) if kept else "the environment", new, kept)
+    return ServiceTokens(tokens, str(path) if kept else "the environment", new, kept)
 
 
 def _create(path: Path, tokens: Tokens) -> bool:
@@ -95,14 +95,14 @@ def _create(path: Path, tokens: Tokens) -> bool:
     return True
 
 
-class Credentials(NamedTuple):
+class ClientTokens(NamedTuple):
     """The tokens that a client of a service needs; None where there is none."""
 
     game: str | None
     reader: str | None  # of a viewer or the operator
 
 
-def client_credentials(url: str, folder: Path, token_file: Path | None) -> Credentials:
+def client_credentials(url: str, folder: Path, token_file: Path | None) -> ClientTokens:
     """The tokens for a service at `url`; those from a local folder are sent to this machine only."""
     if token_file is not None:
         found = read_token_file(token_file)
@@ -110,4 +110,4 @@ def client_credentials(url: str, folder: Path, token_file: Path | None) -> Crede
         local = is_loopback(urlsplit(url).hostname or "") and os.path.lexists(folder / TOKENS)
         found = (read_token_file(folder / TOKENS, follow_links=False) if local else {}) | environment_tokens()
     tokens = Tokens(found)
-    return Credentials(tokens.first(GAME), tokens.first(VIEWER) or tokens.first(OPERATOR))
+    return ClientTokens(tokens.first(GAME), tokens.first(VIEWER) or tokens.first(OPERATOR))

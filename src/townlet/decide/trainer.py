@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.decide.buffer import Sample
-from townlet.decide.domain import Domain, Verdicts
+from townlet.decide.buffer import ExperienceBatch
+from townlet.decide.domain import Domain, GateResult
 from townlet.decide.settings import LearningSettings, RewardSettings
-from townlet.decide.state import Ledger
+from townlet.decide.state import ServiceState
 from townlet.errors import TownletError
 from townlet.interfaces.restore import part
 from townlet.interfaces.state import State
@@ -31,7 +31,7 @@ FADING: Final = 0.05  # of the mean reward, in each step
 THREADS: Final = 1
 
 
-class Worth(NamedTuple):
+class TrainingReward(NamedTuple):
     """What the decisions of a batch are worth now."""
 
     reward: NDArray[np.float64]  # [B]
@@ -40,7 +40,7 @@ class Worth(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StepFigures:
+class StepMetrics:
     """One step, for the log and the dashboard."""
 
     step: int
@@ -52,7 +52,7 @@ class StepFigures:
     grad_norm: float
 
 
-def worth(sample: Sample, now: Verdicts, settings: RewardSettings) -> Worth:
+def training_rewards(sample: ExperienceBatch, now: GateResult, settings: RewardSettings) -> TrainingReward:
     """Rewards for training; `now` [B] is what the gate says today of the same actions at the same times."""
     agrees = now.send == sample.send
     estimate = np.where(now.rated, now.expected, 0.0)
@@ -61,19 +61,19 @@ def worth(sample: Sample, now: Verdicts, settings: RewardSettings) -> Worth:
     )
     reward = np.where(sample.send, carried_out, settings.wait * sample.expected)
     used = ~(sample.send & ~now.send) if settings.skip_disagreement else np.ones(len(reward), bool)
-    return Worth(reward, used, agrees)
+    return TrainingReward(reward, used, agrees)
 
 
 class Trainer:
     """The network that learns, apart from every one that serves."""
 
-    def __init__(self, domain: Domain, ledger: Ledger) -> None:
-        self.domain, self.ledger, settings = domain, ledger, ledger.settings
+    def __init__(self, domain: Domain, ledger: ServiceState) -> None:
+        self.domain, self.service_state, settings = domain, ledger, ledger.settings
         choose_kernels(convolves=False)
         torch.set_num_threads(THREADS)  # here, so that whoever learns it again adds up in the same order
         self._kind = domain.policies[settings.policy]
         self._streams = Streams(settings.seed).child("trainer")
-        self.network = self._kind.make(self._streams.torch("network"))
+        self.network = self._kind.build(self._streams.torch("network"))
         self.optimizer = FlatOptimizer("adam", self.network, settings.learning.lr)
         self.step, self.sampled, self.mean = 0, 0, 0.0
         self._before: State | None = None
@@ -82,20 +82,20 @@ class Trainer:
     @property
     def _learning(self) -> LearningSettings:
         """As it is set now: a restart may change it."""
-        return self.ledger.settings.learning
+        return self.service_state.settings.learning
 
     @property
     def allowed(self) -> bool:
         """Whether enough new experience has come for another step."""
         learning = self._learning
-        return self.sampled + learning.batch <= learning.samples_per_insert * self.ledger.inserted
+        return self.sampled + learning.batch <= learning.samples_per_insert * self.service_state.inserted
 
-    def draw(self) -> Sample | None:
+    def draw(self) -> ExperienceBatch | None:
         """The batch of the next step, which begins with it; None while there is too little. The ledger is locked."""
         learning = self._learning
         if learning.prioritized:  # here, so that a replay does it at the same place of the log
-            self.ledger.buffer.reprioritize(**self._surprise)
-        sample = self.ledger.buffer.sample(
+            self.service_state.buffer.reprioritize(**self._surprise)
+        sample = self.service_state.buffer.sample(
             learning.batch,
             self._streams.numpy(f"step {self.step + 1}"),
             least=learning.least,
@@ -107,19 +107,19 @@ class Trainer:
             self.step, self.sampled = self.step + 1, self.sampled + len(sample)
         return sample
 
-    def put_back(self, sample: Sample) -> None:
+    def put_back(self, sample: ExperienceBatch) -> None:
         """The batch that was drawn last was never drawn."""
         self.step, self.sampled = self.step - 1, self.sampled - len(sample)
 
-    def learn(self, sample: Sample, rest: Callable[[], object] = no_interrupt) -> StepFigures:
+    def learn(self, sample: ExperienceBatch, rest: Callable[[], object] = no_interrupt) -> StepMetrics:
         """One gradient step, with the gate as it is configured now; raises where something is not finite: undo it.
 
         `rest` is called between its parts.
         """
         self._before = self.copy()
         self.optimizer.lr = self._learning.lr
-        verdicts = self.domain.gate(sample.rows, sample.time, self.ledger.settings.gate)
-        earned = worth(sample, verdicts.of(sample.action), self._learning.reward)
+        verdicts = self.domain.gate(sample.rows, sample.time, self.service_state.settings.gate)
+        earned = training_rewards(sample, verdicts.select(sample.action), self._learning.reward)
         inputs = self._kind.inputs(sample.rows, sample.time, verdicts)
         rest()
         log_prob: Tensor = self.network(*map(torch.from_numpy, inputs))
@@ -135,11 +135,11 @@ class Trainer:
         reward = float(earned.reward.mean())
         self._surprise = {"places": sample.places, "number": sample.number, "error": earned.reward - self.mean}
         self.mean += FADING * (reward - self.mean)
-        return StepFigures(
+        return StepMetrics(
             self.step, figures[0], len(sample), reward, figures[1], float(earned.agrees.mean()), figures[2]
         )
 
-    def _loss(self, log_prob: Tensor, sample: Sample, earned: Worth) -> tuple[Tensor, Tensor]:
+    def _loss(self, log_prob: Tensor, sample: ExperienceBatch, earned: TrainingReward) -> tuple[Tensor, Tensor]:
         """Policy gradient with weights of importance, and the entropy as a share of the largest."""
         learning = self._learning
         chosen = log_prob.gather(1, torch.from_numpy(sample.action).unsqueeze(1)).squeeze(1)

@@ -11,14 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from townlet.decide.events import Published, Returned, Stepped, Undone
-from townlet.decide.judge import Verdict, judge, watch
-from townlet.decide.offline_eval import Hearing
+from townlet.decide.events import StepUndone, TrainerRewound, TrainingStep, VersionPublished
+from townlet.decide.judge import Verdict, judge, review_serving
+from townlet.decide.offline_eval import OfflineEvaluator
 from townlet.decide.service import Service
 from townlet.decide.storage import snapshots
 from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.versions import NetworkVersion
-from townlet.decide.trainer import StepFigures
+from townlet.decide.trainer import StepMetrics
 from townlet.errors import TownletError
 from townlet.web.limits import DESCRIPTOR_REMEDY
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """What the thread has done since the service began."""
 
     steps: int = 0
@@ -41,18 +41,18 @@ class Progress:
     restarts: int = -1  # the first start is none
     seconds: float = 0.0  # of the last step
     agreed: float = 0.0  # sum of the agreement over all steps
-    last: StepFigures | None = None
+    last: StepMetrics | None = None
     problem: str = ""
     held: int = 0  # versions in a row of which too little is known
     verdicts: dict[str, int] = field(default_factory=dict)
 
 
-class Rounds:
+class TrainingThread:
     """Learns beside a service, in a thread of its own."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self.progress = service, Progress()
-        self._hearing = Hearing(service, self._rest)
+        self.service, self.progress = service, TrainingProgress()
+        self._hearing = OfflineEvaluator(service, self._rest)
         self._marked = service.log.last  # the record of the last milestone, or where this began
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -135,7 +135,7 @@ class Rounds:
             if service.log.problem or not trainer.allowed or (sample := trainer.draw()) is None:
                 return False
             try:
-                service.write(Stepped(trainer.step))
+                service.write(TrainingStep(trainer.step))
             except LogStopped:
                 trainer.put_back(sample)  # what the log does not know never was
                 raise
@@ -144,13 +144,13 @@ class Rounds:
             figures = trainer.learn(sample, self._rest)
         except Exception as error:  # whatever it is, nothing may be learned that a replay would not learn
             trainer.undo()
-            self.service.write(Undone(trainer.step, str(error)[:300]))
+            self.service.write(StepUndone(trainer.step, str(error)[:300]))
             self._failed(error)
             return False
         self._count(figures, time.perf_counter() - begun)
         return True
 
-    def _count(self, figures: StepFigures, seconds: float) -> None:
+    def _count(self, figures: StepMetrics, seconds: float) -> None:
         progress = self.progress
         progress.steps, progress.last, progress.seconds = progress.steps + 1, figures, seconds
         progress.agreed += figures.agreement
@@ -162,7 +162,7 @@ class Rounds:
         self._rest()
         state, facts = trainer.state(), service.facts()
         snapshot = service.versions.publish(trainer.step, trainer.weights(), state, facts, self._origin, self._rest)
-        service.write(Published(snapshot.version, snapshot.step, snapshot.digest))
+        service.write(VersionPublished(snapshot.version, snapshot.step, snapshot.digest))
         self._origin = None
         self._await_log()  # nothing may serve that the log would not know after a crash
         self._rest()
@@ -208,7 +208,7 @@ class Rounds:
         if serving is None or before is None or versions.pinned is not None:
             return None
         found = self._hearing.hear(serving, before, self._draws)
-        verdict = watch(found, self.service.settings.judge)
+        verdict = review_serving(found, self.service.settings.judge)
         if verdict.action != "roll_back":
             return verdict
         with versions.lock:
@@ -225,7 +225,7 @@ class Rounds:
         if (serving := self.service.versions.serving) is None:
             return
         state = self.service.versions.open(serving.version)[1]
-        self.service.write(Returned(serving.version))  # first: what the log does not know is not done
+        self.service.write(TrainerRewound(serving.version))  # first: what the log does not know is not done
         self.service.trainer.go_back(state)
         self._origin = serving.version
 

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from townlet.decide.domain import Row, Scene
+from townlet.decide.domain import ObservationBatch, ObservationRow
 from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.gate import GateSettings
 
@@ -50,15 +50,15 @@ class Seen:
             "hiveChunk": self.hive,
         }
 
-    def row(self) -> Row:
+    def row(self) -> ObservationRow:
         """The same as columns, as the service puts them together."""
-        known = DOMAIN.fresh()
+        known = DOMAIN.initial_memory()
         for chunk, time in self.spawned:
-            known = DOMAIN.remember(known, chunk, time)
-        return DOMAIN.read(self.message()).row | known
+            known = DOMAIN.memory_after(known, chunk, time)
+        return DOMAIN.parse_observation(self.message()).row | known
 
 
-def scene_of(*seen: Seen) -> Scene:
+def scene_of(*seen: Seen) -> ObservationBatch:
     rows = [one.row() for one in seen]
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from decide.hive import reference
 from decide.hive.reference import Seen, law, scene_of, sights, times_of
-from townlet.decide.domain import Verdicts
+from townlet.decide.domain import GateResult
 from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.gate import GateSettings
 
 
-def choose(name: str, *seen: Seen, seed: int = 0) -> tuple[list[int], Verdicts]:
+def choose(name: str, *seen: Seen, seed: int = 0) -> tuple[list[int], GateResult]:
     scene = scene_of(*seen)
     verdicts = DOMAIN.gate(scene, times_of(*seen), GateSettings())
     found = DOMAIN.baselines[name](scene, verdicts, np.random.default_rng(seed))

@@ -10,8 +10,8 @@ from townlet.decide.domains.hive import DOMAIN
 
 
 def test_what_is_remembered_leaves_the_past_as_it_was() -> None:
-    fresh = DOMAIN.fresh()
-    then = DOMAIN.remember(fresh, 400 + 7, 12.5)
+    fresh = DOMAIN.initial_memory()
+    then = DOMAIN.memory_after(fresh, 400 + 7, 12.5)
     assert (fresh["spawned"] == -1e18).all()
     assert then["spawned"][7] == 12.5
     assert np.flatnonzero(then["spawned"] != fresh["spawned"]).tolist() == [7]
@@ -25,7 +25,7 @@ def test_settings_of_another_gate_are_refused() -> None:
 def test_decisions_are_drawn_as_a_map() -> None:
     counts = np.zeros(800, np.int64)
     counts[[21, 421, 5]] = 2, 3, 1
-    chart = DOMAIN.chart(counts)
+    chart = DOMAIN.action_chart(counts)
     assert np.array(chart["values"]).shape == (20, 20)
     assert (chart["values"][1][1], chart["values"][0][5]) == (5, 1)
     assert chart["types"] == {"energy": 3, "combat": 3}

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from decide.hive import reference
 from decide.hive.reference import Seen, law, scene_of, sights, times_of
-from townlet.decide.domain import Scene, Verdicts
+from townlet.decide.domain import GateResult, ObservationBatch
 from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.features import OF_ACTION, by_action, candidates, rate, summary
 from townlet.decide.domains.hive.gate import GateSettings
 
 
-def judged(*seen: Seen, settings: GateSettings | None = None) -> tuple[Scene, Verdicts]:
+def judged(*seen: Seen, settings: GateSettings | None = None) -> tuple[ObservationBatch, GateResult]:
     scene = scene_of(*seen)
     return scene, DOMAIN.gate(scene, times_of(*seen), settings or GateSettings())
 

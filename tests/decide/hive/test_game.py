@@ -17,9 +17,9 @@ def played(seed: int, territory: str = "1", ticks: int = 600) -> list[dict[str, 
     game = Game(seed, territory)
     messages = []
     for _ in range(ticks // 5):
-        messages.append(game.message())
+        messages.append(game.observe())
         game.spawn((7 * game.time) % 400, ("energy", "combat")[game.time % 2])
-        game.go_on()
+        game.advance()
     return messages
 
 
@@ -41,15 +41,15 @@ def test_the_same_seed_is_the_same_game() -> None:
 
 def test_every_message_can_be_read() -> None:
     for message in played(3, ticks=3000):
-        sight = DOMAIN.read(message)
+        sight = DOMAIN.parse_observation(message)
         assert sight.row["present"].sum() + sight.row["mining"].sum() == 8
         assert sight.row["protectors"].sum() <= 3
 
 
 @pytest.mark.parametrize("stage", range(3))
 def test_stages(stage: int) -> None:
-    game = DOMAIN.game(0, "north", stage)
-    message = game.message()
+    game = DOMAIN.make_game(0, "north", stage)
+    message = game.observe()
     assert (len(message["workersPresent"]), len(message["protectors"])) == STAGES[stage]
     assert message["territoryId"] == "north"
     assert message["queenEnergy"] == {"current": 50.0, "max": 100.0}
@@ -115,18 +115,18 @@ def test_spawns_that_fail() -> None:
     assert not game.spawn(3, "fire")
     assert not game.spawn(0, "energy")  # a protector stands there
     assert game.queen == 50.0
-    assert game.message()["parasitesEnd"] == []
+    assert game.observe()["parasitesEnd"] == []
 
 
 def test_parasites_live_for_twenty_ticks_where_they_were_spawned() -> None:
     game = lonely(stage=0)
     game.spawn(399, "combat")
-    game.message()
+    game.observe()
     for _ in range(19):
         game.tick()
-    assert game.message()["parasitesEnd"] == [{"chunkId": 399, "type": "combat"}]
+    assert game.observe()["parasitesEnd"] == [{"chunkId": 399, "type": "combat"}]
     game.tick()
-    message = game.message()
+    message = game.observe()
     assert message["parasitesStart"] == [{"chunkId": 399, "type": "combat"}]
     assert message["parasitesEnd"] == []
 
@@ -204,13 +204,13 @@ def test_combat_strikes_some_protectors_down_and_they_come_back() -> None:
         game.tick()
         if first.down:
             struck += 1
-            assert len(game.message()["protectors"]) == 1
+            assert len(game.observe()["protectors"]) == 1
             game.parasites.clear()
             for _ in range(29):
                 game.tick()
-            assert len(game.message()["protectors"]) == 1
+            assert len(game.observe()["protectors"]) == 1
             game.tick()
-            assert len(game.message()["protectors"]) == 2
+            assert len(game.observe()["protectors"]) == 2
         else:
             assert not game.parasites
     assert 50 < struck < 110
@@ -218,13 +218,13 @@ def test_combat_strikes_some_protectors_down_and_they_come_back() -> None:
 
 def test_messages_tell_what_changed_since_the_last_one() -> None:
     game = Game(0)
-    game.message()
+    game.observe()
     for _ in range(60):
         game.tick()
-    first = game.message()
+    first = game.observe()
     for _ in range(60):
         game.tick()
-    second = game.message()
+    second = game.observe()
     assert first["playerEnergy"]["start"] == 100.0
     assert second["playerEnergy"]["start"] == first["playerEnergy"]["end"] < second["playerEnergy"]["end"]
     assert second["timestamp"] == 120
@@ -233,12 +233,12 @@ def test_messages_tell_what_changed_since_the_last_one() -> None:
 def test_answers_are_obeyed_and_reported() -> None:
     game = lonely()
     decision = {"type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 399, "spawnType": "energy"}
-    (report,) = game.obey(decision)
-    assert DOMAIN.read_report(report).failed is False
+    (report,) = game.apply(decision)
+    assert DOMAIN.parse_report(report).failed is False
     assert game.parasites[0].chunk == 399
-    (report,) = game.obey(decision | {"spawnChunk": 0})
-    assert DOMAIN.read_report(report).failed is True
-    assert game.obey({"type": "observation_ack", "decisionId": "a-2"}) == []
-    assert game.obey({"type": "error", "code": "X", "message": ""}) == []
-    assert game.go_on() == []
+    (report,) = game.apply(decision | {"spawnChunk": 0})
+    assert DOMAIN.parse_report(report).failed is True
+    assert game.apply({"type": "observation_ack", "decisionId": "a-2"}) == []
+    assert game.apply({"type": "error", "code": "X", "message": ""}) == []
+    assert game.advance() == []
     assert game.time == 5

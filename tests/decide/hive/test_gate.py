@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from decide.hive import reference
 from decide.hive.reference import Seen, gates, law, scene_of, sights, times_of
-from townlet.decide.domain import Verdicts
+from townlet.decide.domain import GateResult
 from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.chunks import tables
 from townlet.decide.domains.hive.gate import GateSettings
@@ -21,12 +21,12 @@ KINDS = ("energy", "combat")
 USUAL = GateSettings()
 
 
-def judge(*seen: Seen, settings: GateSettings = USUAL, actions: list[int] | None = None) -> Verdicts:
+def judge(*seen: Seen, settings: GateSettings = USUAL, actions: list[int] | None = None) -> GateResult:
     return DOMAIN.gate(scene_of(*seen), times_of(*seen), settings, None if actions is None else np.array(actions))
 
 
-def same(one: Verdicts, other: Verdicts) -> None:
-    for name, a, b in zip(Verdicts._fields, one, other, strict=True):
+def same(one: GateResult, other: GateResult) -> None:
+    for name, a, b in zip(GateResult._fields, one, other, strict=True):
         assert a.shape == b.shape, name
         assert a.dtype == b.dtype, name
         assert a.tobytes() == b.tobytes(), name  # to the last bit
@@ -71,7 +71,7 @@ def test_all_agree_with_the_slow_reference(seen: list[Seen], settings: GateSetti
             compare(verdicts, (row, action), told, settings)
 
 
-def compare(verdicts: Verdicts, at: tuple[int, ...], told: tuple[str, float | None, tuple[float, ...]],
+def compare(verdicts: GateResult, at: tuple[int, ...], told: tuple[str, float | None, tuple[float, ...]],
             settings: GateSettings) -> None:  # fmt: skip
     reason, reward, parts = told
     if reward is None:
@@ -94,7 +94,7 @@ def compare(verdicts: Verdicts, at: tuple[int, ...], told: tuple[str, float | No
 def test_one_action_alone_has_the_bits_of_the_table(given: list[tuple[Seen, int]], settings: GateSettings) -> None:
     seen, actions = [one for one, _ in given], [action for _, action in given]
     whole = judge(*seen, settings=settings)
-    picked = Verdicts(*(part[np.arange(len(seen)), actions] for part in whole))
+    picked = GateResult(*(part[np.arange(len(seen)), actions] for part in whole))
     same(judge(*seen, settings=settings, actions=actions), picked)
 
 
@@ -103,7 +103,7 @@ def test_one_action_alone_has_the_bits_of_the_table(given: list[tuple[Seen, int]
 def test_many_observations_have_the_bits_of_each_alone(seen: list[Seen], settings: GateSettings) -> None:
     whole = judge(*seen, settings=settings)
     for row, one in enumerate(seen):
-        same(judge(one, settings=settings), Verdicts(*(part[row : row + 1] for part in whole)))
+        same(judge(one, settings=settings), GateResult(*(part[row : row + 1] for part in whole)))
 
 
 def test_crowded_maps_are_exact_as_well() -> None:
@@ -116,7 +116,7 @@ def test_crowded_maps_are_exact_as_well() -> None:
         for action in range(0, 800, 37):
             told = reference.judged(action % 400, KINDS[action // 400], one, USUAL)
             compare(whole, (row, action), told, USUAL)
-        same(judge(one, actions=[481]), Verdicts(*(part[row : row + 1, 481] for part in whole)))
+        same(judge(one, actions=[481]), GateResult(*(part[row : row + 1, 481] for part in whole)))
 
 
 def test_nothing_to_judge_gives_nothing() -> None:

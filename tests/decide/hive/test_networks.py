@@ -30,7 +30,7 @@ def run(name: str, *seen: Seen, seed: int = 0) -> tuple[torch.Tensor, torch.nn.M
     scene, time = scene_of(*seen), times_of(*seen)
     verdicts = DOMAIN.gate(scene, time, GateSettings())
     kind = DOMAIN.policies[name]
-    network = kind.make(Streams(seed).torch("weights"))
+    network = kind.build(Streams(seed).torch("weights"))
     inputs = kind.inputs(scene, time, verdicts)
     assert all(part.dtype == np.float32 for part in inputs)
     return network(*map(torch.from_numpy, inputs)), network, candidates(verdicts)
@@ -104,11 +104,11 @@ def test_an_action_can_be_learned(name: str) -> None:
 def test_a_few_observations_get_the_same_without_torch(seen: list[Seen], seed: int, sharp: float) -> None:
     scene, time = scene_of(*seen), times_of(*seen)
     kind = DOMAIN.policies["plain"]
-    assert kind.few
-    network = kind.make(Streams(seed).torch("weights"))
+    assert kind.small_batch
+    network = kind.build(Streams(seed).torch("weights"))
     with torch.no_grad():
         for weights in network.parameters():
             weights.mul_(sharp)  # in place, as whoever loads weights does
         (features,) = kind.inputs(scene, time, DOMAIN.gate(scene, time, GateSettings()))
         expected = network(torch.from_numpy(features)).exp().numpy()
-    assert kind.few(network, features) == pytest.approx(expected, abs=1e-5)
+    assert kind.small_batch(network, features) == pytest.approx(expected, abs=1e-5)

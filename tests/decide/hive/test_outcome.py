@@ -13,8 +13,8 @@ from townlet.decide.domains.hive import DOMAIN
 
 
 def follow(*pairs: tuple[Seen, Seen]) -> np.ndarray:
-    assert DOMAIN.following is not None
-    return DOMAIN.following(scene_of(*(a for a, _ in pairs)), scene_of(*(b for _, b in pairs)))
+    assert DOMAIN.reward_from_next is not None
+    return DOMAIN.reward_from_next(scene_of(*(a for a, _ in pairs)), scene_of(*(b for _, b in pairs)))
 
 
 @law
@@ -45,4 +45,4 @@ def test_rewards_worked_out_by_hand(after: Seen, reward: float) -> None:
 
 
 def test_a_failed_spawn_costs_a_half() -> None:
-    assert DOMAIN.failed == -0.5
+    assert DOMAIN.failed_outcome == -0.5

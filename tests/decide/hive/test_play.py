@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from townlet.decide.domain import Scene
+from townlet.decide.domain import ObservationBatch
 from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.game import Game
 from townlet.decide.domains.hive.gate import GateSettings
@@ -46,7 +46,7 @@ def test_whoever_waits_gets_nothing() -> None:
 
 
 def test_a_failed_spawn_is_counted_at_once() -> None:
-    def on_a_protector(scene: Scene, time: float) -> int:
+    def on_a_protector(scene: ObservationBatch, time: float) -> int:
         return int(scene["protectors"][0].argmax())
 
     rewards = play(Game(0), on_a_protector, 10, settings=GateSettings(enabled=False))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decide.hive.reference import Seen, law, sights
-from townlet.decide.domain import Choice, Malformed
+from townlet.decide.domain import Decision, InvalidMessage
 from townlet.decide.domains.hive import DOMAIN
 from townlet.decide.domains.hive.wire import ObservationAck, SpawnDecision
 
@@ -22,9 +22,9 @@ GOOD = Seen(present=(1, 2), mining=(45,), protectors=(41,), start=((3, "energy")
 @law
 @given(sights)
 def test_an_observation_is_read_as_it_is(seen: Seen) -> None:
-    sight = DOMAIN.read(json.loads(json.dumps(seen.message())))
+    sight = DOMAIN.parse_observation(json.loads(json.dumps(seen.message())))
     assert (sight.territory, sight.time) == ("north", seen.time)
-    row = sight.row | DOMAIN.fresh()
+    row = sight.row | DOMAIN.initial_memory()
     assert set(row) == set(DOMAIN.columns)
     for name, column in DOMAIN.columns.items():
         assert (row[name].shape, row[name].dtype) == (column.shape, np.dtype(column.dtype)), name
@@ -72,8 +72,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "field"), WRONG, ids=[f"{n}-{field}" for n, (_, field) in enumerate(WRONG)])
 def test_a_wrong_field_is_named(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(Malformed) as wrong:
-        DOMAIN.read(GOOD | change)
+    with pytest.raises(InvalidMessage) as wrong:
+        DOMAIN.parse_observation(GOOD | change)
     assert wrong.value.code == "INVALID_OBSERVATION"
     assert field in str(wrong.value).split(": ")[0]
     assert len(str(wrong.value)) < 300
@@ -81,12 +81,12 @@ def test_a_wrong_field_is_named(change: dict[str, Any], field: str) -> None:
 
 @pytest.mark.parametrize("field", [key for key in GOOD if key != "type"])
 def test_a_missing_field_is_named(field: str) -> None:
-    with pytest.raises(Malformed, match=field):
-        DOMAIN.read({key: value for key, value in GOOD.items() if key != field})
+    with pytest.raises(InvalidMessage, match=field):
+        DOMAIN.parse_observation({key: value for key, value in GOOD.items() if key != field})
 
 
 def test_protectors_may_stand_anywhere_in_their_chunk() -> None:
-    sight = DOMAIN.read(GOOD | {"protectors": [{"x": 1.99, "z": 2.0, "chunkId": 41}]})
+    sight = DOMAIN.parse_observation(GOOD | {"protectors": [{"x": 1.99, "z": 2.0, "chunkId": 41}]})
     assert np.flatnonzero(sight.row["protectors"]).tolist() == [41]
 
 
@@ -100,29 +100,29 @@ anything = st.recursive(
 @law
 @given(st.dictionaries(st.sampled_from([*GOOD, "decisionId", "success", "other"]), anything, max_size=4), st.booleans())
 def test_nonsense_is_refused_and_nothing_else_happens(nonsense: dict[str, Any], whole: bool) -> None:
-    for read in (DOMAIN.read, DOMAIN.read_report):
+    for read in (DOMAIN.parse_observation, DOMAIN.parse_report):
         wrong = None
         try:
             read(GOOD | nonsense if whole else nonsense)
-        except Malformed as error:
+        except InvalidMessage as error:
             wrong = error
         assert wrong is None or len(str(wrong)) < 400
 
 
 def test_a_result_says_whether_it_could_be_carried_out() -> None:
-    done = DOMAIN.read_report({"type": "spawn_result", "decisionId": "a-1", "success": True})
-    failed = DOMAIN.read_report({"type": "spawn_result", "decisionId": "a-1", "success": False, "reason": "full"})
+    done = DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": True})
+    failed = DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": False, "reason": "full"})
     assert (done.id, done.value, done.failed) == ("a-1", None, False)
     assert (failed.id, failed.value, failed.failed) == ("a-1", None, True)
-    with pytest.raises(Malformed, match="success"):
-        DOMAIN.read_report({"type": "spawn_result", "decisionId": "a-1", "success": "yes"})
+    with pytest.raises(InvalidMessage, match="success"):
+        DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": "yes"})
 
 
 def test_a_decision_is_told() -> None:
     chances = np.full(800, 0.0, np.float32)
     chances[[210, 610, 5]] = 0.25, 0.35, 0.4
     (sure,) = DOMAIN.confidence(chances[None].astype(np.float64))  # of the chunk, whatever comes there
-    told = DOMAIN.reply(Choice("a-1", 610, True, "positive_reward", sure, 7, chances))
+    told = DOMAIN.reply(Decision("a-1", 610, True, "positive_reward", sure, 7, chances))
     assert told == {
         "type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 210, "spawnType": "combat",
         "confidence": pytest.approx(0.6), "typeConfidence": pytest.approx(0.35), "modelVersion": 7,
@@ -131,7 +131,7 @@ def test_a_decision_is_told() -> None:
 
 
 def test_waiting_is_told_with_its_reason() -> None:
-    told = DOMAIN.reply(Choice("a-1", 610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)))
+    told = DOMAIN.reply(Decision("a-1", 610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)))
     assert told == {
         "type": "observation_ack", "decisionId": "a-1", "status": "processed", "action": "none",
         "reason": "negative_reward",
@@ -143,13 +143,13 @@ def test_confidence_never_leaves_its_range() -> None:
     chances = np.full(800, 1 / 800, np.float32) * np.float32(1.001)
     chances[:400] = 0
     chances[400] = 1
-    told = DOMAIN.reply(Choice("a-1", 400, True, "positive_reward", 1.0, 1, chances))
+    told = DOMAIN.reply(Decision("a-1", 400, True, "positive_reward", 1.0, 1, chances))
     SpawnDecision.model_validate(told)
 
 
 def test_messages_have_a_schema() -> None:
     schema = DOMAIN.schema()
-    assert {DOMAIN.observation, DOMAIN.report, "spawn_decision", "observation_ack", "error"} <= set(schema)
+    assert {DOMAIN.observation_type, DOMAIN.report_type, "spawn_decision", "observation_ack", "error"} <= set(schema)
     observation = schema["observation_data"]
     assert set(observation["properties"]) == set(GOOD)
     assert observation["properties"]["miningWorkers"]["maxItems"] == 255

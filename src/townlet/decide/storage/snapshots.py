@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.decide.decider import Stacked
-from townlet.decide.domain import Column, Domain, Row, Scene
-from townlet.decide.events import SCHEMA, Decided, Serving, decode, encode
-from townlet.decide.settings import DecideSettings, settings_of
-from townlet.decide.state import Experience, Ledger, Tally
+from townlet.decide.decider import LazyBatch
+from townlet.decide.domain import ColumnSpec, Domain, ObservationBatch, ObservationRow
+from townlet.decide.events import SCHEMA, DecisionMade, ServingChanged, decode, encode
+from townlet.decide.settings import DecideSettings, settings_model
+from townlet.decide.state import Experience, ServiceState, Totals
 from townlet.decide.storage import StorageNotice
 from townlet.decide.territories import Answers, Territory
 from townlet.decide.trainer import Trainer
@@ -37,7 +37,7 @@ class Snapshot(NamedTuple):
         """Those that held then."""
         return _settings(domain, self.state["ledger"])
 
-    def restore(self, ledger: Ledger, trainer: Trainer) -> None:
+    def restore(self, ledger: ServiceState, trainer: Trainer) -> None:
         """Bring both there."""
         restore(ledger, self.state["ledger"])
         trainer.restore(self.state["trainer"])
@@ -75,7 +75,7 @@ class StateCopy(NamedTuple):
     pending: list[Experience]
 
 
-def copy_state(ledger: Ledger) -> StateCopy:
+def copy_state(ledger: ServiceState) -> StateCopy:
     """A copy of what would change, quickly; whoever calls holds the service's lock."""
     tally = asdict(ledger.tally)
     small = {
@@ -111,21 +111,21 @@ def serialize(taken: StateCopy) -> State:
     }
 
 
-def restore(ledger: Ledger, state: State) -> None:
+def restore(ledger: ServiceState, state: State) -> None:
     """Let a new ledger go on where a state was taken."""
     ledger.follow(_settings(ledger.domain, state))
     ledger.ids.restore(json.loads(bytes(_numbers(state["epochs"]))))
     serving = json.loads(bytes(_numbers(state["serving"])))
-    ledger.serving = Serving(*serving) if serving else None
+    ledger.serving = ServingChanged(*serving) if serving else None
     ledger.gates = dict(state["gates"])
-    ledger.tally = Tally(**state["tally"], reasons=dict(state["reasons"]))
+    ledger.tally = Totals(**state["tally"], reasons=dict(state["reasons"]))
     ledger.inserted = int(state["inserted"])
     ledger.join.restore(state["join"])
     ledger.buffer.restore(state["buffer"])
     ledger.held_out.restore(state["held_out"])
     places = state["territories"]
     names, last = json.loads(bytes(_numbers(places["names"]))), _decode_decisions(places["last"])
-    known = _split_rows(places["known"], len(names), ledger.domain.fresh())
+    known = _split_rows(places["known"], len(names), ledger.domain.initial_memory())
     earlier = _decode_answers(places["earlier"])
     for name, made, row, answers in zip(names, last, known, earlier, strict=True):
         ledger.territories.remember(name, Territory(row, made.time, made, answers))
@@ -135,7 +135,7 @@ def restore(ledger: Ledger, state: State) -> None:
 
 
 def _settings(domain: Domain, state: State) -> DecideSettings:
-    return settings_of(domain).model_validate_json(bytes(_numbers(state["settings"])))
+    return settings_model(domain).model_validate_json(bytes(_numbers(state["settings"])))
 
 
 def encode_json(value: Any) -> NDArray[np.uint8]:
@@ -143,13 +143,13 @@ def encode_json(value: Any) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(value, ensure_ascii=False).encode(), np.uint8)
 
 
-def _encode_decisions(made: Iterable[Decided | None]) -> NDArray[np.uint8]:
+def _encode_decisions(made: Iterable[DecisionMade | None]) -> NDArray[np.uint8]:
     return np.frombuffer(b"\n".join(encode(one) for one in made if one is not None), np.uint8)
 
 
-def _decode_decisions(column: Any) -> list[Decided]:
+def _decode_decisions(column: Any) -> list[DecisionMade]:
     found = [decode(line) for line in bytes(_numbers(column)).split(b"\n") if line]
-    return [one for one in found if isinstance(one, Decided)]
+    return [one for one in found if isinstance(one, DecisionMade)]
 
 
 def _encode_answers(earlier: list[Answers]) -> State:
@@ -167,12 +167,12 @@ def _decode_answers(state: Any) -> list[Answers]:
     return [tuple(islice(every, count)) for count in _numbers(state["counts"]).tolist()]
 
 
-def _stack_rows(rows: list[Row]) -> Scene:
-    stacked = Stacked(rows)
+def _stack_rows(rows: list[ObservationRow]) -> ObservationBatch:
+    stacked = LazyBatch(rows)
     return {name: stacked[name] for name in (rows[0] if rows else ())}
 
 
-def _split_rows(columns: Any, count: int, names: Iterable[str] | dict[str, Column]) -> list[Row]:
+def _split_rows(columns: Any, count: int, names: Iterable[str] | dict[str, ColumnSpec]) -> list[ObservationRow]:
     if not count:
         return []
     arrays = {name: _numbers(columns[name]) for name in names}

@@ -12,10 +12,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.decide.domains import DOMAINS
-from townlet.decide.events import SCHEMA, Begun, Decided, Event, Outcome, Published, Returned, Serving, Stepped, decode
-from townlet.decide.join import Counts
-from townlet.decide.settings import settings_of
-from townlet.decide.state import Ledger
+from townlet.decide.events import (
+    SCHEMA,
+    DecisionMade,
+    Event,
+    OutcomeRecorded,
+    ServiceStarted,
+    ServingChanged,
+    TrainerRewound,
+    TrainingStep,
+    VersionPublished,
+    decode,
+)
+from townlet.decide.join import DecisionCounts
+from townlet.decide.settings import settings_model
+from townlet.decide.state import ServiceState
 from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, control, serving_log
 from townlet.decide.storage.control import ACCEPT_DATA_LOSS, ControlData, missing_records
 from townlet.decide.storage.segments import LogDamage, find_segment_end, list_segments, read_records, read_segment
@@ -230,7 +241,7 @@ class LogSummary:
     """What the log says about other files."""
 
     published: dict[int, str] = field(default_factory=dict)  # digests of versions
-    serving: Serving | None = None  # the last change of what serves
+    serving: ServingChanged | None = None  # the last change of what serves
     counts: dict[int, dict[str, int]] = field(default_factory=dict)  # of decisions, at the records of snapshots
     complete: bool = False  # whether the log was read from its first record on
 
@@ -244,7 +255,7 @@ def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) 
         for record, payload in read_records(folder / LOG):
             if record > last:
                 break
-            if not facts.complete and record > 1 and checker.ledger is None:
+            if not facts.complete and record > 1 and checker.state is None:
                 add("events of the log", "", "its beginning was dropped, so they cannot be checked")
                 return facts
             facts.complete = True
@@ -268,51 +279,51 @@ class EventChecker:
     """Applies events to a state of its own, and compares each with what came before."""
 
     def __init__(self) -> None:
-        self.ledger: Ledger | None = None  # until the first event
+        self.state: ServiceState | None = None  # until the first event
         self.published: dict[int, str] = {}
-        self.serving: Serving | None = None
+        self.serving: ServingChanged | None = None
         self._step = 0
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> DecisionCounts:
         """Counts of decisions by state."""
-        return self.ledger.join.counts if self.ledger else Counts()
+        return self.state.join.counts if self.state else DecisionCounts()
 
     def check(self, event: Event) -> list[str]:
         """Apply an event; returns the rules that it violates."""
-        if self.ledger is None:
-            if not isinstance(event, Begun):
+        if self.state is None:
+            if not isinstance(event, ServiceStarted):
                 return ["the log does not begin with a start of the service"]
             domain = DOMAINS[event.settings["domain"]]
-            self.ledger = Ledger(domain, settings_of(domain).model_validate_json(json.dumps(event.settings)))
-        broken = self._references(event, self.ledger)
-        self.ledger.apply(event)
-        counts = self.ledger.join.counts
+            self.state = ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(event.settings)))
+        broken = self._references(event, self.state)
+        self.state.apply(event)
+        counts = self.state.join.counts
         if not counts.balanced:
             broken.append("the decisions do not add up")
-        if isinstance(event, Decided) and counts.decisions != event.number:
+        if isinstance(event, DecisionMade) and counts.decisions != event.number:
             broken.append(f"decision {event.number} comes after {counts.decisions - 1} decisions")
         return broken
 
-    def _references(self, event: Event, ledger: Ledger) -> list[str]:
+    def _references(self, event: Event, ledger: ServiceState) -> list[str]:
         match event:
-            case Decided(version=version, gate=gate, reply=reply):
+            case DecisionMade(version=version, gate=gate, reply=reply):
                 wrong = [] if version in self.published or not version else [f"version {version} was never published"]
                 wrong += [] if gate in ledger.gates else ["its gate settings are not those of any start"]
                 id = str(reply.get("decisionId"))
                 known = ledger.ids.number(id, event.number) == event.number
                 return wrong if known else [*wrong, f"its id {id[:40]} is not one of this log"]
-            case Outcome(number=number) if not ledger.join.is_pending(number):
+            case OutcomeRecorded(number=number) if not ledger.join.is_pending(number):
                 return [f"an outcome of decision {number}, which was not pending"]
-            case Published(version=version, digest=digest):
+            case VersionPublished(version=version, digest=digest):
                 self.published[version] = digest
-            case Returned(version=version) if version not in self.published and self.published:
+            case TrainerRewound(version=version) if version not in self.published and self.published:
                 return [f"a rollback to version {version}, which was never published"]
-            case Serving(version=version):
+            case ServingChanged(version=version):
                 self.serving = event
                 if version and version not in self.published and self.published:
                     return [f"version {version} serves, but was never published"]
-            case Stepped(step=step):
+            case TrainingStep(step=step):
                 if step < self._step:
                     return [f"step {step} comes after step {self._step}"]
                 self._step = step

@@ -12,9 +12,28 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import log_softmax
 
 from townlet.config.model import Model
-from townlet.decide.domain import Baseline, Choice, Column, Domain, PolicyKind, Report, Row, Scene, Sight, Verdicts
+from townlet.decide.domain import (
+    Baseline,
+    ColumnSpec,
+    Decision,
+    DecisionId,
+    Domain,
+    GateResult,
+    Observation,
+    ObservationBatch,
+    ObservationRow,
+    OutcomeReport,
+    PolicySpec,
+    Reason,
+    TerritoryId,
+    Time,
+    UnitInterval,
+    Version,
+    WireMessage,
+    message_schemas,
+    parse_message,
+)
 from townlet.decide.domains.bandit_ads.visitors import ADS, TRAITS, Visitors
-from townlet.decide.wire import DecisionId, Reason, Said, Share, TerritoryId, Time, Version, schemas, understood
 from townlet.nets.heads import head, initialize
 from townlet.nets.layers import MLP
 
@@ -36,7 +55,7 @@ class GateSettings(Model):
     threshold: float = Field(0.0, ge=0, le=1, description="Shown when more is expected. Raised, less is shown.")
 
 
-class AdRequest(Said):
+class AdRequest(WireMessage):
     """Somebody visits a site. The game says this."""
 
     type: Literal["ad_request"] = "ad_request"
@@ -46,7 +65,7 @@ class AdRequest(Said):
     budgets: list[Annotated[float, Field(ge=0, le=1e9)]] = Field(min_length=ADS, max_length=ADS)
 
 
-class ClickReport(Said):
+class ClickReport(WireMessage):
     """Whether he clicked. The game says this."""
 
     type: Literal["click_report"] = "click_report"
@@ -55,17 +74,17 @@ class ClickReport(Said):
     shown: bool = True
 
 
-class AdDecision(Said):
+class AdDecision(WireMessage):
     """Show this. The service says this."""
 
     type: Literal["ad_decision"] = "ad_decision"
     decision_id: DecisionId
     ad: int = Field(ge=0, lt=ADS)
-    confidence: Share
+    confidence: UnitInterval
     model_version: Version
 
 
-class NoAd(Said):
+class NoAd(WireMessage):
     """Show nothing, and why. The service says this."""
 
     type: Literal["no_ad"] = "no_ad"
@@ -86,7 +105,7 @@ class Clicks(nn.Module):
         return log_softmax(self.score(self.body(traits)), -1)
 
 
-def _inputs(scene: Scene, time: Numbers, verdicts: Verdicts) -> tuple[NDArray[np.float32], ...]:
+def _inputs(scene: ObservationBatch, time: Numbers, verdicts: GateResult) -> tuple[NDArray[np.float32], ...]:
     return (scene["traits"].astype(np.float32),)
 
 
@@ -96,11 +115,11 @@ def _network(generator: Generator) -> nn.Module:
     return network
 
 
-def _random(scene: Scene, verdicts: Verdicts, rng: np.random.Generator) -> NDArray[np.int64]:
+def _random(scene: ObservationBatch, verdicts: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
     return _first(np.where(verdicts.rated, rng.random(verdicts.rated.shape), -1.0))
 
 
-def _gate_greedy(scene: Scene, verdicts: Verdicts, rng: np.random.Generator) -> NDArray[np.int64]:
+def _gate_greedy(scene: ObservationBatch, verdicts: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
     return _first(np.where(verdicts.rated, verdicts.expected, -np.inf))
 
 
@@ -113,81 +132,85 @@ class BanditAds:
     """A domain whose outcomes are reported, or never."""
 
     name = "bandit-ads"
-    observation, report = "ad_request", "click_report"
-    actions = ADS
-    columns: Mapping[str, Column] = {
-        "traits": Column((TRAITS,), "float64"),
-        "budgets": Column((ADS,), "float64"),
-        "shown": Column((ADS,), "float64"),
+    observation_type, report_type = "ad_request", "click_report"
+    n_actions = ADS
+    columns: Mapping[str, ColumnSpec] = {
+        "traits": ColumnSpec((TRAITS,), "float64"),
+        "budgets": ColumnSpec((ADS,), "float64"),
+        "shown": ColumnSpec((ADS,), "float64"),
     }
     reasons: tuple[str, ...] = REASONS
     components: tuple[str, ...] = COMPONENTS
     gate_settings: type[Model] = GateSettings
-    policies: Mapping[str, PolicyKind] = {"clicks": PolicyKind("a small network over traits", _inputs, _network)}
+    policies: Mapping[str, PolicySpec] = {"clicks": PolicySpec("a small network over traits", _inputs, _network)}
     baselines: Mapping[str, Baseline] = {"random": _random, "gate_greedy": _gate_greedy}
-    following = None
-    game = Visitors
-    failed = 0.0
+    reward_from_next = None
+    make_game = Visitors
+    failed_outcome = 0.0
 
-    def fresh(self) -> Row:
+    def initial_memory(self) -> ObservationRow:
         """Nothing was ever shown."""
         return {"shown": np.full(ADS, NEVER)}
 
-    def read(self, message: Mapping[str, Any]) -> Sight:
+    def parse_observation(self, message: Mapping[str, Any]) -> Observation:
         """An `ad_request`."""
-        seen = understood(AdRequest, message, "INVALID_OBSERVATION")
+        seen = parse_message(AdRequest, message, "INVALID_OBSERVATION")
         row = {"traits": np.array(seen.traits, np.float64), "budgets": np.array(seen.budgets, np.float64)}
-        return Sight(seen.territory_id, seen.timestamp, row)
+        return Observation(seen.territory_id, seen.timestamp, row)
 
-    def read_report(self, message: Mapping[str, Any]) -> Report:
+    def parse_report(self, message: Mapping[str, Any]) -> OutcomeReport:
         """A `click_report`."""
-        told = understood(ClickReport, message, "INVALID_REPORT")
-        return Report(told.decision_id, float(told.clicked) if told.shown else None, failed=not told.shown)
+        told = parse_message(ClickReport, message, "INVALID_REPORT")
+        return OutcomeReport(told.decision_id, float(told.clicked) if told.shown else None, failed=not told.shown)
 
-    def remember(self, known: Row, action: int, time: float) -> Row:
+    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
         """The same, with something shown at this time."""
-        shown = known["shown"].copy()
+        shown = memory["shown"].copy()
         shown[action] = time
         return {"shown": shown}
 
-    def forget(self, known: Row, before: Row, action: int, time: float) -> Row:
+    def memory_without(
+        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
+    ) -> ObservationRow:
         """It was last shown when it was before, unless it was shown again since."""
-        shown = known["shown"].copy()
+        shown = memory["shown"].copy()
         if shown[action] == time:
             shown[action] = before["shown"][action]
         return {"shown": shown}
 
-    def confidence(self, chances: Numbers) -> Numbers:
+    def confidence(self, probabilities: Numbers) -> Numbers:
         """The highest probability of an advertisement."""
-        highest: Numbers = chances.max(-1)
+        highest: Numbers = probabilities.max(-1)
         return highest
 
-    def gate(self, scene: Scene, time: Numbers, settings: Model, actions: NDArray[np.int64] | None = None) -> Verdicts:
+    def gate(
+        self, batch: ObservationBatch, time: Numbers, settings: Model, actions: NDArray[np.int64] | None = None
+    ) -> GateResult:
         """What has a budget is worth what anybody clicks, and more where it was not shown lately."""
         assert isinstance(settings, GateSettings)
-        fresh = settings.freshness * np.clip((time[:, None] - scene["shown"]) / settings.rest, 0.0, 1.0)
+        fresh = settings.freshness * np.clip((time[:, None] - batch["shown"]) / settings.rest, 0.0, 1.0)
         prior = np.full_like(fresh, settings.prior)
-        rated = scene["budgets"] > 0
+        rated = batch["budgets"] > 0
         expected = np.where(rated, prior + fresh, 0.0)
         send = rated & (expected > settings.threshold)
         reason = np.where(send, WORTH, np.where(rated, NOT_WORTH, NO_BUDGET)).astype(np.uint8)
-        whole = Verdicts(send, reason, rated, expected, np.stack((prior, fresh), -1))
-        return whole if actions is None else whole.of(actions)
+        whole = GateResult(send, reason, rated, expected, np.stack((prior, fresh), -1))
+        return whole if actions is None else whole.select(actions)
 
-    def reply(self, choice: Choice) -> dict[str, Any]:
+    def reply(self, decision: Decision) -> dict[str, Any]:
         """An `ad_decision`, or a `no_ad` that says why not."""
-        if not choice.send:
-            return {"type": "no_ad", "decisionId": choice.id, "reason": choice.reason}
-        told = {"ad": choice.action, "confidence": min(1.0, choice.confidence), "modelVersion": choice.version}
-        return {"type": "ad_decision", "decisionId": choice.id, **told}
+        if not decision.send:
+            return {"type": "no_ad", "decisionId": decision.id, "reason": decision.reason}
+        told = {"ad": decision.action, "confidence": min(1.0, decision.confidence), "modelVersion": decision.version}
+        return {"type": "ad_decision", "decisionId": decision.id, **told}
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of every message."""
-        return schemas((AdRequest, ClickReport, AdDecision, NoAd))
+        return message_schemas((AdRequest, ClickReport, AdDecision, NoAd))
 
-    def chart(self, actions: NDArray[np.int64]) -> dict[str, Any]:
+    def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
         """How often each advertisement was shown."""
-        return {"kind": "bars", "values": actions.tolist(), "noun": "ad"}
+        return {"kind": "bars", "values": counts.tolist(), "noun": "ad"}
 
 
 DOMAIN: Final[Domain] = BanditAds()

@@ -33,7 +33,7 @@ class Visitors:
         self._late: dict[int, list[dict[str, Any]]] = {}
         self.clicks = self.best = self.shown = 0.0
 
-    def message(self) -> dict[str, Any]:
+    def observe(self) -> dict[str, Any]:
         """Somebody comes."""
         self._traits = self._rng.uniform(-1, 1, TRAITS)
         budgets = np.where(self._rng.random(ADS) < 0.9, 100.0, 0.0)
@@ -42,7 +42,7 @@ class Visitors:
             "traits": self._traits.tolist(), "budgets": budgets.tolist(),
         }  # fmt: skip
 
-    def obey(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def apply(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Show it, and see later whether he clicks."""
         if reply["type"] != "ad_decision":
             return []
@@ -55,7 +55,7 @@ class Visitors:
             self._late.setdefault(due, []).append(report)
         return []
 
-    def go_on(self) -> list[dict[str, Any]]:
+    def advance(self) -> list[dict[str, Any]]:
         """The next visitor comes after some seconds; by then some have clicked."""
         found = self._late.pop(self._count, [])
         self._time, self._count = self._time + SECONDS, self._count + 1

@@ -8,20 +8,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.decide.domain import Baseline, Scene, Verdicts
+from townlet.decide.domain import Baseline, GateResult, ObservationBatch
 from townlet.decide.domains.hive.chunks import CHUNKS, COMBAT, DISTANCE, ENERGY
 
 Actions = NDArray[np.int64]
 
 
-def random(scene: Scene, verdicts: Verdicts, rng: np.random.Generator) -> Actions:
+def random(scene: ObservationBatch, verdicts: GateResult, rng: np.random.Generator) -> Actions:
     """Any action that can be paid for, all alike; any at all where none can."""
     possible = np.where(verdicts.rated.any(1, keepdims=True), verdicts.rated, True)
     chosen: Actions = np.where(possible, rng.random(possible.shape), -1.0).argmax(1)
     return chosen
 
 
-def nearest_worker(scene: Scene, verdicts: Verdicts, rng: np.random.Generator) -> Actions:
+def nearest_worker(scene: ObservationBatch, verdicts: GateResult, rng: np.random.Generator) -> Actions:
     """The cheapest parasite at the worker who is nearest to the hive; at the hive where there is none."""
     workers = (scene["present"] > 0) | (scene["mining"] > 0)
     nearest = np.where(workers, DISTANCE[scene["hive"]], np.inf).argmin(1)
@@ -30,7 +30,7 @@ def nearest_worker(scene: Scene, verdicts: Verdicts, rng: np.random.Generator) -
     return (np.where(only_combat, COMBAT, ENERGY) * CHUNKS + chunk).astype(np.int64)
 
 
-def gate_greedy(scene: Scene, verdicts: Verdicts, rng: np.random.Generator) -> Actions:
+def gate_greedy(scene: ObservationBatch, verdicts: GateResult, rng: np.random.Generator) -> Actions:
     """The action that the gate thinks best."""
     best: Actions = np.where(verdicts.rated, verdicts.expected, -np.inf).argmax(1)
     return best

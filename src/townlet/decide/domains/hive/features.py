@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from townlet.decide.domain import Scene, Verdicts
+from townlet.decide.domain import GateResult, ObservationBatch
 from townlet.decide.domains.hive.chunks import (
     ACTIONS,
     CHUNKS,
@@ -44,7 +44,7 @@ def rate(start: ArrayLike, end: ArrayLike) -> Numbers:
     return np.clip(np.divide(after - before, top, out=np.zeros(top.shape), where=top > 0), -1.0, 1.0)
 
 
-def summary(scene: Scene) -> Inputs:
+def summary(scene: ObservationBatch) -> Inputs:
     """The 28 numbers of each observation [B, 28]: five for each of the five largest crowds, then three of the purse."""
     columns = [np.ascontiguousarray(scene[name]) for name in (*COUNTS, *PURSE)]
     features = np.zeros((len(columns[0]), FEATURES), np.float32)
@@ -52,13 +52,13 @@ def summary(scene: Scene) -> Inputs:
     return features
 
 
-def candidates(verdicts: Verdicts) -> NDArray[np.bool_]:
+def candidates(verdicts: GateResult) -> NDArray[np.bool_]:
     """The actions that are worth a thought [B, 800]: those that the gate sends, else what can be paid for, else all."""
     affordable = np.where(verdicts.rated.any(1, keepdims=True), verdicts.rated, True)
     return np.where(verdicts.send.any(1, keepdims=True), verdicts.send, affordable)
 
 
-def by_action(scene: Scene, verdicts: Verdicts) -> Inputs:
+def by_action(scene: ObservationBatch, verdicts: GateResult) -> Inputs:
     """What is known of each action [B, 800, 15]: the gate's estimate, who is around, and the state of the whole."""
     many = len(verdicts.send)
     out = np.empty((many, len(TYPES), CHUNKS, OF_ACTION), np.float32)
@@ -81,12 +81,12 @@ def by_action(scene: Scene, verdicts: Verdicts) -> Inputs:
     return flat
 
 
-def _workers(scene: Scene) -> NDArray[np.uint16]:
+def _workers(scene: ObservationBatch) -> NDArray[np.uint16]:
     """How many workers are in each chunk [B, 400]: whoever mines is not among those present."""
     return np.add(scene["present"], scene["mining"], dtype=np.uint16)
 
 
-def _around(scene: Scene) -> Inputs:
+def _around(scene: ObservationBatch) -> Inputs:
     """How many of each kind are around each chunk [B, 400, 4], as a share of plenty."""
     parasites = np.add(scene["energy_end"], scene["combat_end"], dtype=np.uint16)
     kinds = (_workers(scene), scene["mining"], scene["protectors"], parasites)

@@ -102,7 +102,7 @@ class Game:
         self.parasites.append(Parasite(chunk, kind, self.time + LIFE))
         return True
 
-    def message(self) -> dict[str, Any]:
+    def observe(self) -> dict[str, Any]:
         """What the queen sees, as a message; what it tells of changes begins at the last one."""
         start, self._seen = self._seen, self._now()
         end = self._seen
@@ -121,7 +121,7 @@ class Game:
             "hiveChunk": self.hive,
         }
 
-    def obey(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def apply(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Carry out a decision, and report whether that was possible; all other answers mean to wait."""
         if reply["type"] != "spawn_decision":
             return []
@@ -129,7 +129,7 @@ class Game:
         reason = "" if done else "the queen cannot pay for it, or a protector stands there"
         return [{"type": "spawn_result", "decisionId": reply["decisionId"], "success": done, "reason": reason}]
 
-    def go_on(self) -> list[dict[str, Any]]:
+    def advance(self) -> list[dict[str, Any]]:
         """The seconds until the next observation; there is nothing to report."""
         for _ in range(EVERY):
             self.tick()

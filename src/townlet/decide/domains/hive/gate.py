@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from townlet.config.model import Model
-from townlet.decide.domain import Scene, Verdicts
+from townlet.decide.domain import GateResult, ObservationBatch
 from townlet.decide.domains.hive.chunks import ACTIONS, COMBAT, COSTS, DISTANCE, ENERGY, FAR, Tables, tables
 from townlet.decide.domains.hive.rating import rate_rows
 from townlet.town.compiled import compiled
@@ -96,7 +96,9 @@ class GateSettings(Model):
         return self
 
 
-def gate(scene: Scene, time: Numbers, settings: GateSettings, actions: NDArray[np.int64] | None = None) -> Verdicts:
+def gate(
+    scene: ObservationBatch, time: Numbers, settings: GateSettings, actions: NDArray[np.int64] | None = None
+) -> GateResult:
     """Estimate and approve all 800 actions at the times [B], or with `actions` [B] one for each observation."""
     if actions is not None and len(actions) and not 0 <= actions.min() <= actions.max() < ACTIONS:
         raise ValueError(f"actions of the hive are 0 to {ACTIONS - 1}")
@@ -114,8 +116,8 @@ def gate(scene: Scene, time: Numbers, settings: GateSettings, actions: NDArray[n
         expected, components, rated, send,
     )  # fmt: skip
     reason = (REASON if s.enabled else REASON_DISABLED)[rated.view(np.uint8) + send]
-    found = Verdicts(send, reason, rated, expected, components)
-    return found if actions is None else found.of(np.zeros(rows, np.int64))
+    found = GateResult(send, reason, rated, expected, components)
+    return found if actions is None else found.select(np.zeros(rows, np.int64))
 
 
 def _tables(settings: GateSettings) -> Tables:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
-from townlet.decide.domain import PolicyKind, Scene, Verdicts
+from townlet.decide.domain import GateResult, ObservationBatch, PolicySpec
 from townlet.decide.domains.hive.chances import plain_chances
 from townlet.decide.domains.hive.chunks import CHUNKS, TYPES
 from townlet.decide.domains.hive.features import FEATURES, OF_ACTION, by_action, candidates, summary
@@ -60,11 +60,15 @@ class Candidates(nn.Module):
         return log_softmax(scores.masked_fill(candidates == 0, -torch.inf), -1)
 
 
-def _plain_inputs(scene: Scene, time: NDArray[np.float64], verdicts: Verdicts) -> tuple[NDArray[np.float32], ...]:
+def _plain_inputs(
+    scene: ObservationBatch, time: NDArray[np.float64], verdicts: GateResult
+) -> tuple[NDArray[np.float32], ...]:
     return (summary(scene),)
 
 
-def _candidate_inputs(scene: Scene, time: NDArray[np.float64], verdicts: Verdicts) -> tuple[NDArray[np.float32], ...]:
+def _candidate_inputs(
+    scene: ObservationBatch, time: NDArray[np.float64], verdicts: GateResult
+) -> tuple[NDArray[np.float32], ...]:
     return by_action(scene, verdicts), candidates(verdicts).astype(np.float32)
 
 
@@ -89,7 +93,7 @@ def _few(network: nn.Module, features: NDArray[np.float32]) -> NDArray[np.float6
     return chances
 
 
-POLICIES: Final[Mapping[str, PolicyKind]] = {
-    "plain": PolicyKind("names a chunk and a type at once; small and quick", _plain_inputs, _plain, _few),
-    "candidates": PolicyKind("scores the actions that the gate would send", _candidate_inputs, _candidates),
+POLICIES: Final[Mapping[str, PolicySpec]] = {
+    "plain": PolicySpec("names a chunk and a type at once; small and quick", _plain_inputs, _plain, _few),
+    "candidates": PolicySpec("scores the actions that the gate would send", _candidate_inputs, _candidates),
 }

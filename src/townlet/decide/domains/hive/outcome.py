@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.decide.domain import Scene
+from townlet.decide.domain import ObservationBatch
 from townlet.decide.domains.hive.sums import reward
 from townlet.town.compiled import compiled
 
@@ -20,7 +20,7 @@ SEEN: Final = ("mining", "protectors", "player_energy_end")
 SMALL: Final = 0.05  # a rate below it is nothing
 
 
-def outcome(before: Scene, after: Scene) -> NDArray[np.float64]:
+def outcome(before: ObservationBatch, after: ObservationBatch) -> NDArray[np.float64]:
     """The reward [B] in [−1, 1] between two successive observations of a territory."""
     columns = [np.ascontiguousarray(of[name]) for name in SEEN for of in (before, after)]
     rewards = np.empty(len(columns[0]))

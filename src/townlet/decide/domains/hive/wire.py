@@ -9,9 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import FailFast, Field, model_validator
 
-from townlet.decide.domain import Choice, Report, Row, Sight
+from townlet.decide.domain import (
+    Decision,
+    DecisionId,
+    Observation,
+    ObservationRow,
+    OutcomeReport,
+    Reason,
+    TerritoryId,
+    Time,
+    UnitInterval,
+    Version,
+    WireMessage,
+    parse_message,
+)
 from townlet.decide.domains.hive.chunks import CHUNKS, COUNTS, SIDE, TYPES
-from townlet.decide.wire import DecisionId, Reason, Said, Share, TerritoryId, Time, Version, understood
 
 MOST: Final = 255  # entries of a list, so that a count fits into a byte
 
@@ -20,7 +32,7 @@ Amount = Annotated[float, Field(ge=0, le=1e9)]
 Kind = Literal["energy", "combat"]
 
 
-class Protector(Said):
+class Protector(WireMessage):
     """Who guards the workers: where he stands, in chunks, and the chunk that this is."""
 
     x: float = Field(ge=0, lt=SIDE, description="Chunks from the west; a whole number or the exact place.")
@@ -34,21 +46,21 @@ class Protector(Said):
         return self
 
 
-class Parasite(Said):
+class Parasite(WireMessage):
     """One of the queen's."""
 
     chunk_id: Chunk
     type: Kind
 
 
-class Store(Said):
+class Store(WireMessage):
     """How much the queen has, and how much she can have."""
 
     current: Amount
     max: Amount
 
 
-class Change(Said):
+class Change(WireMessage):
     """How much the player had at the last observation, and has now."""
 
     start: Amount
@@ -60,7 +72,7 @@ Protectors = Annotated[list[Protector], Field(max_length=MOST), FailFast()]
 Parasites = Annotated[list[Parasite], Field(max_length=MOST), FailFast()]
 
 
-class ObservationData(Said):
+class ObservationData(WireMessage):
     """What the queen sees of a territory, and what changed since she looked last. The game says this."""
 
     type: Literal["observation_data"] = "observation_data"
@@ -77,7 +89,7 @@ class ObservationData(Said):
     hive_chunk: Chunk
 
 
-class SpawnResult(Said):
+class SpawnResult(WireMessage):
     """Whether a decision could be carried out. The game says this."""
 
     type: Literal["spawn_result"] = "spawn_result"
@@ -86,19 +98,19 @@ class SpawnResult(Said):
     reason: Reason = ""
 
 
-class SpawnDecision(Said):
+class SpawnDecision(WireMessage):
     """Spawn this there. The service says this."""
 
     type: Literal["spawn_decision"] = "spawn_decision"
     decision_id: DecisionId
     spawn_chunk: Chunk
     spawn_type: Kind
-    confidence: Share = Field(description="The highest probability of a chunk.")
-    type_confidence: Share = Field(description="The probability of the type that was chosen.")
+    confidence: UnitInterval = Field(description="The highest probability of a chunk.")
+    type_confidence: UnitInterval = Field(description="The probability of the type that was chosen.")
     model_version: Version
 
 
-class ObservationAck(Said):
+class ObservationAck(WireMessage):
     """Do nothing, and why. The service says this."""
 
     type: Literal["observation_ack"] = "observation_ack"
@@ -111,10 +123,10 @@ class ObservationAck(Said):
 MESSAGES: Final = (ObservationData, SpawnResult, SpawnDecision, ObservationAck)
 
 
-def read(message: Mapping[str, Any]) -> Sight:
+def read(message: Mapping[str, Any]) -> Observation:
     """An observation as columns; the first wrong field is named."""
-    seen = understood(ObservationData, message, "INVALID_OBSERVATION")
-    row: Row = {
+    seen = parse_message(ObservationData, message, "INVALID_OBSERVATION")
+    row: ObservationRow = {
         **_counts(seen),
         "queen_energy": np.array(seen.queen_energy.current, np.float64),
         "queen_energy_max": np.array(seen.queen_energy.max, np.float64),
@@ -124,13 +136,13 @@ def read(message: Mapping[str, Any]) -> Sight:
         "minerals_end": np.array(seen.player_minerals.end, np.float64),
         "hive": np.array(seen.hive_chunk, np.int64),
     }
-    return Sight(seen.territory_id, seen.timestamp, row)
+    return Observation(seen.territory_id, seen.timestamp, row)
 
 
-def read_report(message: Mapping[str, Any]) -> Report:
+def read_report(message: Mapping[str, Any]) -> OutcomeReport:
     """What the game tells of a decision: what came of one that was carried out shows later."""
-    result = understood(SpawnResult, message, "INVALID_REPORT")
-    return Report(result.decision_id, failed=not result.success)
+    result = parse_message(SpawnResult, message, "INVALID_REPORT")
+    return OutcomeReport(result.decision_id, failed=not result.success)
 
 
 def by_chunk(chances: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -139,7 +151,7 @@ def by_chunk(chances: NDArray[np.floating]) -> NDArray[np.floating]:
     return summed
 
 
-def reply(choice: Choice) -> dict[str, Any]:
+def reply(choice: Decision) -> dict[str, Any]:
     """The answer to an observation: spawn, or do nothing and why."""
     if not choice.send:
         return {
