@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.recipes.load import load
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.gym_summary import GymSummary
 from townlet.tasks.town_evaluation import TownEvaluated
 from townlet.tasks.town_summary import TownSummary
@@ -81,7 +81,7 @@ def train(trial: Trial, seed: int) -> Row:
     words += ["budget.minutes=600"]
     with tempfile.TemporaryDirectory() as root:
         outcome = start(load(trial.recipe, words), Path(root))
-        with Reader(outcome.run.metrics_file) as metrics:
+        with MetricsReader(outcome.run.metrics_file) as metrics:
             found = metrics.read("evaluations", ["env_steps", "score", "policy"])
     curve = [list(at) for *at, policy in zip(*found.values(), strict=True) if policy != "random"]
     took = {"seconds": outcome.seconds, "why": outcome.ending.why, "curve": curve}

@@ -37,7 +37,7 @@ from townlet.recipes.load import Loaded, load
 from townlet.recipes.schema import Budget
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Evaluated
 from townlet.town.env import Town
 from townlet.train.build import build
@@ -115,7 +115,7 @@ class Turns:
         self.t, self.limits = build(loaded), Limits(endless, NEVER, pause_at=0)
         run = Run.create(folder, recipe.env, "overhead", "", "", {})
         lock = stack.enter_context(Lock(run.path))
-        store = stack.enter_context(Store(run.metrics_file, lock.check))
+        store = stack.enter_context(MetricsStore(run.metrics_file, lock.check))
         sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
         every, whole = recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes
         self.journal = Journal(self.t, every, whole, store, sinks)

@@ -24,7 +24,7 @@ from websockets.asyncio.client import connect
 
 from sim import machine
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 
 
 class Period(NamedTuple):
@@ -70,7 +70,7 @@ async def alternate(
 
 def speeds(run: Run, periods: Sequence[Period], settle: float) -> list[tuple[Period, float]]:
     """env_steps per second of each period that holds at least two marks, without its first moments."""
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         found = store.read("updates", ("env_steps", "wall"), where={"name": "steps_per_second"})
     marks = list(zip(found["wall"], found["env_steps"], strict=True))
     told = []

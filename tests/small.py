@@ -70,7 +70,7 @@ def ctrl_c_once_training(root: Path) -> Iterator[None]:
 
     def press() -> None:
         for _ in range(1200):
-            if any(checkpoint.listing(run.checkpoints) for run in Run.list(root)):
+            if any(checkpoint.paths(run.checkpoints) for run in Run.list(root)):
                 break
             time.sleep(0.05)
         time.sleep(0.2)

@@ -155,7 +155,7 @@ def load_weights_of(run: Run) -> dict[str, Tensor]:
     """The network's weights in the checkpoint that a warm start takes."""
     best = checkpoint.best(run.checkpoints)
     assert best is not None
-    found: dict[str, Tensor] = checkpoint.read(best.path)[0]["training"]["agent"]["network"]
+    found: dict[str, Tensor] = checkpoint.load(best.path)[0]["training"]["agent"]["network"]
     return found
 
 
@@ -204,13 +204,13 @@ class AgentConformance:
         assert same(state.get("target", state["network"]), state["network"])
 
     def test_it_trains_with_its_smoke_settings(self, case: Case) -> None:
-        found = checkpoint.newest(case.run().checkpoints)
+        found = checkpoint.latest(case.run().checkpoints)
         assert found is not None
         assert case.run().meta()["finished"]
         assert int(found.info["updates"]) >= 2
         weights = copy_of(build(case.load()).agent.parameters())
         trained = build(case.load())
-        trained.restore(checkpoint.read(found.path)[0]["training"])
+        trained.restore(checkpoint.load(found.path)[0]["training"])
         assert not same(weights, trained.agent.parameters())
 
     def test_a_run_in_two_parts_is_the_whole_run_to_the_bit(self, case: Case) -> None:
@@ -365,7 +365,7 @@ class AgentConformance:
     def test_the_loaded_and_the_exported_policy_act_as_the_agent(self, case: Case, tmp_path: Path) -> None:
         trained = load_policy(case.run(), "last")
         t = build(case.load())
-        t.restore(checkpoint.read(trained.found.path)[0]["training"])
+        t.restore(checkpoint.load(trained.found.path)[0]["training"])
         fresh = case.entry.network(t.agent.settings, t.recipe.network, t.env.layout, t.env.actions)
         exported: Any = getattr(fresh, "actor", fresh) if case.entry.kind == "policy" else fresh
         exported.load_state_dict(load_file(export(trained, "safetensors", tmp_path / "policy.safetensors")))

@@ -15,8 +15,8 @@ from townlet.decide.storage.segments import read_records
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.lock import FILE, Lock, holder
-from townlet.runs.store import Store
+from townlet.runs.lock import LOCK_FILE, Lock, lock_holder
+from townlet.runs.metrics_store import MetricsStore
 from townlet.train.session import start
 from townlet.train.sinks import Mark
 from train.tiny import Heard, tiny
@@ -42,13 +42,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("replaced", [False, True])
 def test_rm_lock_does_not_let_a_second_process_write(replaced: bool, tmp_path: Path) -> None:
     with Lock(tmp_path) as lock:
-        (tmp_path / FILE).unlink()
+        (tmp_path / LOCK_FILE).unlink()
         if replaced:
-            (tmp_path / FILE).write_text("{}")
+            (tmp_path / LOCK_FILE).write_text("{}")
         assert "another process writes" in second_writer(tmp_path)
-        assert holder(tmp_path) is not None
+        assert lock_holder(tmp_path) is not None
         lock.check()  # its own writer may continue
-    assert holder(tmp_path) is None
+    assert lock_holder(tmp_path) is None
     assert second_writer(tmp_path) == "acquired\n"
 
 
@@ -76,7 +76,7 @@ def test_metrics_are_not_committed_into_a_folder_that_took_the_place_of_another(
     folder, away = tmp_path / "run", tmp_path / "away"
     folder.mkdir()
     with Lock(folder) as lock:
-        store = Store(folder / "metrics.db", lock.check)
+        store = MetricsStore(folder / "metrics.db", lock.check)
         store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
         store.sync()
         shutil.copytree(folder, tmp_path / "copy")
@@ -89,7 +89,7 @@ def test_metrics_are_not_committed_into_a_folder_that_took_the_place_of_another(
         with pytest.raises(TownletError, match="the folder was replaced by another one"):
             store.close()
     assert contents(folder) == before  # among them a log of SQLite, which closing would have removed by its name
-    with Store(away / "metrics.db") as found:
+    with MetricsStore(away / "metrics.db") as found:
         assert found.read("updates", ["env_steps"])["env_steps"] == [1]
 
 
@@ -116,7 +116,7 @@ def test_a_training_whose_folder_was_replaced_stops_and_writes_nothing_there(tmp
         start(tiny(), tmp_path, sinks=[swap])
     (run,) = Run.list(tmp_path)
     assert contents(run.path) == swap.before
-    assert checkpoint.newest(tmp_path / ".away" / "checkpoints") is not None
+    assert checkpoint.latest(tmp_path / ".away" / "checkpoints") is not None
 
 
 def test_old_segments_are_not_removed_from_a_folder_that_took_the_place_of_the_log(tmp_path: Path) -> None:

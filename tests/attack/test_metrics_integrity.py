@@ -12,18 +12,17 @@ import pytest
 from live.conftest import Page, Served
 from townlet.errors import TownletError
 from townlet.runs import integrity
-from townlet.runs.export import write_csv
-from townlet.runs.overview import overview
-from townlet.runs.reader import Reader
-from townlet.runs.schema import TABLES
-from townlet.runs.store import Position, Store
+from townlet.runs.database import TABLES
+from townlet.runs.metrics_reader import MetricsReader, write_csv
+from townlet.runs.metrics_store import MetricsStore, StorePosition
+from townlet.runs.overview import make_overview
 from townlet.train.session import start
 from train.tiny import tiny
 
 NAMES = [f"figure_{number}" for number in range(12)]
 
 
-def fill(store: Store, begin: int, end: int) -> None:
+def fill(store: MetricsStore, begin: int, end: int) -> None:
     """As a training does: several tables, a flush for each interval."""
     rng = random.Random(begin)
     for moment in range(begin, end, 100):
@@ -37,10 +36,10 @@ def fill(store: Store, begin: int, end: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Position]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StorePosition]:
     """Metrics at rest, and the position of a checkpoint at env_steps 3000; only to be copied."""
     path = tmp_path_factory.mktemp("metrics") / "metrics.db"
-    with Store(path) as store:
+    with MetricsStore(path) as store:
         store.add("recordings", {"env_steps": 1, "kind": "first", "data": bytes(range(256)) * 40})
         fill(store, 100, 3001)
         position = store.sync()
@@ -49,12 +48,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Position]:
 
 
 @pytest.fixture
-def metrics(written: tuple[Path, Position], tmp_path: Path) -> tuple[Path, Position]:
+def metrics(written: tuple[Path, StorePosition], tmp_path: Path) -> tuple[Path, StorePosition]:
     return Path(shutil.copy(written[0], tmp_path / "metrics.db")), written[1]
 
 
 def whole(path: Path) -> str:
-    with Reader(path) as store:
+    with MetricsReader(path) as store:
         return store.content_digest()
 
 
@@ -82,28 +81,31 @@ def change(path: Path, statement: str) -> None:
     ],
 )
 def test_changed_removed_and_added_rows_are_refused_by_readers_and_at_resume(
-    statement: str, table: str, metrics: tuple[Path, Position]
+    statement: str, table: str, metrics: tuple[Path, StorePosition]
 ) -> None:
     path, position = metrics
     change(path, statement)
-    with Reader(path) as store, pytest.raises(TownletError, match=f"'{table}'.*move metrics.db away"):
+    with MetricsReader(path) as store, pytest.raises(TownletError, match=f"'{table}'.*move metrics.db away"):
         store.read(table)
     before = path.read_bytes()
     if "5000" not in statement and "max(rowid)" not in statement:  # rows after the checkpoint are removed anyway
-        with Store(path) as store, pytest.raises(TownletError, match=r"damaged|the checkpoint saw"):
+        with MetricsStore(path) as store, pytest.raises(TownletError, match=r"damaged|the checkpoint saw"):
             store.rewind(3000, position)
         assert path.read_bytes()[100:] == before[100:]  # but for counters in the header
 
 
-def test_the_message_names_the_table_and_the_range_of_env_steps(metrics: tuple[Path, Position]) -> None:
+def test_the_message_names_the_table_and_the_range_of_env_steps(metrics: tuple[Path, StorePosition]) -> None:
     change(metrics[0], 'UPDATE "updates" SET "value" = 7.0 WHERE "env_steps" = 2000')
-    with Reader(metrics[0]) as store, pytest.raises(TownletError, match="'updates' between env_steps 1,900 and 2,000"):
+    with (
+        MetricsReader(metrics[0]) as store,
+        pytest.raises(TownletError, match="'updates' between env_steps 1,900 and 2,000"),
+    ):
         store.series("figure_3")
 
 
-def test_garbage_text_in_a_number_column_is_damage(metrics: tuple[Path, Position], tmp_path: Path) -> None:
+def test_garbage_text_in_a_number_column_is_damage(metrics: tuple[Path, StorePosition], tmp_path: Path) -> None:
     change(metrics[0], 'UPDATE "evaluations" SET "score" = \'many\', "env_steps" = \'some\'')
-    with Reader(metrics[0]) as store:
+    with MetricsReader(metrics[0]) as store:
         with pytest.raises(TownletError, match="damaged"):
             store.read("evaluations", ("score",), last=1)
         with pytest.raises(TownletError, match="damaged"):
@@ -138,7 +140,7 @@ def flips(path: Path, count: int) -> tuple[int, int]:
         place, bit = rng.randrange(len(before)), rng.randrange(8)
         path.write_bytes(before[:place] + bytes([before[place] ^ 1 << bit]) + before[place + 1 :])
         try:
-            with Reader(path) as store:
+            with MetricsReader(path) as store:
                 found = store.content_digest() + str([store.series(name, 50) for name in NAMES])
                 listed = overview_of(path)
         except TownletError:
@@ -146,7 +148,7 @@ def flips(path: Path, count: int) -> tuple[int, int]:
             continue
         harmless += 1
         path.write_bytes(before)
-        with Reader(path) as store:
+        with MetricsReader(path) as store:
             assert found == good + str([store.series(name, 50) for name in NAMES]), f"byte {place}, bit {bit}"
             assert listed == overview_of(path), f"byte {place}, bit {bit}"
     path.write_bytes(before)
@@ -155,23 +157,23 @@ def flips(path: Path, count: int) -> tuple[int, int]:
 
 def overview_of(path: Path) -> list[object]:
     """What lists of runs read: not the whole tables."""
-    with Reader(path) as store:
+    with MetricsReader(path) as store:
         last = store.read("updates", ("env_steps",), last=1)
         return [last, store.read("evaluations", where={"policy": "greedy"})]
 
 
-def test_no_single_flipped_bit_changes_a_figure_silently(metrics: tuple[Path, Position]) -> None:
+def test_no_single_flipped_bit_changes_a_figure_silently(metrics: tuple[Path, StorePosition]) -> None:
     refused, harmless = flips(metrics[0], 150)
     assert refused > 30
     assert refused + harmless == 150
 
 
 @pytest.mark.long(minutes=2)
-def test_no_flipped_bit_of_two_thousand_changes_a_figure_silently(metrics: tuple[Path, Position]) -> None:
+def test_no_flipped_bit_of_two_thousand_changes_a_figure_silently(metrics: tuple[Path, StorePosition]) -> None:
     assert flips(metrics[0], 2000)[0] > 400
 
 
-def test_a_file_that_changes_after_it_was_checked_is_checked_again(metrics: tuple[Path, Position]) -> None:
+def test_a_file_that_changes_after_it_was_checked_is_checked_again(metrics: tuple[Path, StorePosition]) -> None:
     assert whole(metrics[0])
     change(metrics[0], 'UPDATE "updates" SET "value" = 7.0 WHERE "env_steps" = 2000')
     with pytest.raises(TownletError, match="damaged"):
@@ -179,12 +181,12 @@ def test_a_file_that_changes_after_it_was_checked_is_checked_again(metrics: tupl
 
 
 def test_metrics_of_another_run_with_as_many_rows_are_not_resumed(
-    metrics: tuple[Path, Position], tmp_path: Path
+    metrics: tuple[Path, StorePosition], tmp_path: Path
 ) -> None:
-    with Store(tmp_path / "other.db") as other:
+    with MetricsStore(tmp_path / "other.db") as other:
         other.add("recordings", {"env_steps": 1, "kind": "first", "data": b"other"})
         fill(other, 100, 3001)
-    with Store(tmp_path / "other.db") as other, pytest.raises(TownletError, match="do not match the checkpoint"):
+    with MetricsStore(tmp_path / "other.db") as other, pytest.raises(TownletError, match="do not match the checkpoint"):
         other.rewind(3000, metrics[1])
 
 
@@ -195,7 +197,7 @@ def test_sync_makes_the_log_durable_while_a_reader_holds_a_transaction(
     path = tmp_path / "metrics.db"
     durable: dict[str, bytes] = {}
     fsync = integrity_fsync(tmp_path, durable)
-    with Store(path) as store:
+    with MetricsStore(path) as store:
         fill(store, 100, 501)
         store.sync()
         reader = sqlite3.connect(path, isolation_level=None)
@@ -210,7 +212,7 @@ def test_sync_makes_the_log_durable_while_a_reader_holds_a_transaction(
     copy.mkdir()
     (copy / "metrics.db").write_bytes(durable["metrics.db"])
     (copy / "metrics.db-wal").write_bytes(durable["metrics.db-wal"])
-    with Store(copy / "metrics.db") as found:
+    with MetricsStore(copy / "metrics.db") as found:
         found.rewind(1000, position)
         assert found.read("updates", ["env_steps"])["env_steps"][-1] == 1000
 
@@ -232,14 +234,14 @@ def integrity_fsync(folder: Path, durable: dict[str, bytes]) -> object:
     return fsync
 
 
-def test_a_run_whose_metrics_are_damaged_is_listed_as_damaged(metrics: tuple[Path, Position]) -> None:
+def test_a_run_whose_metrics_are_damaged_is_listed_as_damaged(metrics: tuple[Path, StorePosition]) -> None:
     from townlet.runs.folder import Run
 
     path = metrics[0]
     run = Run.create(path.parent / "runs", "town", "dqn", "a: 1\n", "a: 1\n", {})
     change(path, 'UPDATE "evaluations" SET "score" = 99.0 WHERE rowid = 3')
     shutil.move(path, run.metrics_file)
-    found = overview(run)
+    found = make_overview(run)
     assert found.state == "damaged"
     assert found.best is None
     assert "'evaluations'" in found.problem

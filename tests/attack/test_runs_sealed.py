@@ -15,10 +15,10 @@ from crash.smith import kept, odd_leaves
 from townlet.errors import TownletError
 from townlet.recipes.load import load
 from townlet.runs import checkpoint, checkpoint_files
-from townlet.runs.flatten import flatten
+from townlet.runs.checkpoint_files import MANIFEST
 from townlet.runs.folder import Run
-from townlet.runs.manifest import MANIFEST
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.serialization import flatten
 from townlet.runs.verify import reseal, verify
 from townlet.sharing.publish import publish
 from townlet.train.policies import load_policy
@@ -32,9 +32,9 @@ PAUSED, LATER = 600, 700
 def paused(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that was stopped in the middle, with a report; only to be copied."""
     run = start(tiny("town:dqn", "metrics.tensorboard=true"), tmp_path_factory.mktemp("sealed"), pause_at=PAUSED).run
-    from townlet.runs.report import write
+    from townlet.runs.report import write_report
 
-    write(run)
+    write_report(run)
     return run
 
 
@@ -50,7 +50,7 @@ def problems(run: Run) -> dict[str, str]:
 
 
 def newest(run: Run) -> checkpoint.Checkpoint:
-    found = checkpoint.newest(run.checkpoints)
+    found = checkpoint.latest(run.checkpoints)
     assert found is not None
     return found
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_run_is_not_resumed(run: Run, tmp_path: Path) ->
 
 def test_an_older_checkpoint_renamed_to_a_later_step_is_refused(run: Run) -> None:
     older = newest(run)
-    renamed = older.path.with_name(checkpoint.name_at(PAUSED + 400))
+    renamed = older.path.with_name(checkpoint.folder_name(PAUSED + 400))
     older.path.rename(renamed)
     for use in (resume, load_policy, lambda run: checkpoint.verify(renamed)):
         with pytest.raises(TownletError, match=f"was renamed: it was taken at step {PAUSED}"):
@@ -181,7 +181,7 @@ def void(_: object) -> None:
 
 def figures(run: Run) -> str:
     """All figures that commands report."""
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         return store.content_digest() + json.dumps(run.meta())
 
 
@@ -189,7 +189,7 @@ def harmless(run: Run, whole: Run, resumed: dict[str, object], rng: random.Rando
     """No figure and no weight has changed; weights take long, so only some are asked for."""
     assert figures(run) == figures(whole)
     assert not odd_leaves(
-        flatten(checkpoint.read(newest(run).path)[0]), flatten(checkpoint.read(newest(whole).path)[0])
+        flatten(checkpoint.load(newest(run).path)[0]), flatten(checkpoint.load(newest(whole).path)[0])
     )
     if everything:
         copy = Run(run.path.with_name("resumed"))
@@ -243,11 +243,11 @@ def test_a_thousand_flipped_bits_are_reported_or_harmless(run: Run, paused: Run)
 
 def test_a_run_whose_checkpoints_were_removed_does_not_begin_anew_over_its_metrics(run: Run) -> None:
     shutil.rmtree(run.checkpoints)
-    with Reader(run.metrics_file) as metrics:
+    with MetricsReader(run.metrics_file) as metrics:
         before = metrics.content_digest()
     with pytest.raises(TownletError, match=r"checkpoints are missing.*600.*nothing was removed"):
         resume(run, pause_at=LATER)
-    with Reader(run.metrics_file) as metrics:
+    with MetricsReader(run.metrics_file) as metrics:
         assert metrics.content_digest() == before
 
 
@@ -256,9 +256,9 @@ def test_a_run_whose_last_checkpoint_became_a_link_does_not_resume_from_an_older
     last.path.rename(tmp_path / "elsewhere")
     last.path.symlink_to(tmp_path / "elsewhere")
     assert newest(run).env_steps < last.env_steps
-    with Reader(run.metrics_file) as metrics:
+    with MetricsReader(run.metrics_file) as metrics:
         before = metrics.content_digest()
     with pytest.raises(TownletError, match=f"{last.name} is a link"):
         resume(run, pause_at=LATER)
-    with Reader(run.metrics_file) as metrics:
+    with MetricsReader(run.metrics_file) as metrics:
         assert metrics.content_digest() == before

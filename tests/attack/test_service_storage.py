@@ -25,7 +25,7 @@ from townlet.decide.storage.verify import check_events, verify
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
-from townlet.runs.integrity_report import IntegrityReport
+from townlet.runs.verify import IntegrityReport
 
 WORDS = ("segment=16384", "versions=4")
 
@@ -239,27 +239,27 @@ def assert_never_serves(folder: Path, version: int, told: str) -> None:
         assert any(told in alarm["what"] for alarm in ServiceStats(service, rounds).whole()["alarms"])
     finally:
         service.close()
-    assert f"versions/{checkpoint.name_at(version)}" in damaged(verify(folder))
+    assert f"versions/{checkpoint.folder_name(version)}" in damaged(verify(folder))
 
 
 def test_a_version_under_the_name_of_another_never_serves(copy: Path) -> None:
-    older, newest = checkpoint.listing(copy / "versions")[-2:]
+    older, newest = checkpoint.paths(copy / "versions")[-2:]
     shutil.rmtree(newest)
     shutil.copytree(older, newest)
-    version = checkpoint.order(newest)[0]
+    version = checkpoint.step_and_serial(newest)[0]
     assert_never_serves(copy, version, f"version {version - 1} under the name of {version}")
 
 
 def test_a_version_of_another_service_never_serves(copy: Path, tmp_path: Path) -> None:
-    newest = checkpoint.listing(copy / "versions")[-1]
+    newest = checkpoint.paths(copy / "versions")[-1]
     other, rounds, clock = begin(tmp_path / "other", (*WORDS, "seed=9"))
     live(other, rounds, clock, 20)
-    while checkpoint.order(newest)[0] not in other.versions.list_versions():
+    while checkpoint.step_and_serial(newest)[0] not in other.versions.list_versions():
         rounds.publish()
     other.close()
     shutil.rmtree(newest)
     shutil.copytree(tmp_path / "other" / "versions" / newest.name, newest)
-    assert_never_serves(copy, checkpoint.order(newest)[0], "belongs to another service")
+    assert_never_serves(copy, checkpoint.step_and_serial(newest)[0], "belongs to another service")
 
 
 def test_a_log_without_its_beginning_and_without_a_snapshot_is_refused_by_name(copy: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_damaged_snapshot_is_skipped_with_an_alarm_and_gives_the_same_state(tm
     service.milestone()
     before = service.state.join.counts, weights_digest(service.trainer.weights())
     service.close()
-    (snapshot,) = checkpoint.listing(tmp_path / SNAPSHOTS)
+    (snapshot,) = checkpoint.paths(tmp_path / SNAPSHOTS)
     state = snapshot / "state.safetensors"
     data = bytearray(state.read_bytes())
     data[len(data) // 2] ^= 1

@@ -28,7 +28,7 @@ def test_the_episodes_of_training_give_the_score_of_training(
 ) -> None:
     """The whole way: weights, normalisation, environment and seeds are those of the run."""
     run = gym_runs[kind]
-    for which, found in (("best", checkpoint.best(run.checkpoints)), ("last", checkpoint.newest(run.checkpoints))):
+    for which, found in (("best", checkpoint.best(run.checkpoints)), ("last", checkpoint.latest(run.checkpoints))):
         assert found is not None
         told = measured(townlet, run, "--seed", "10001", "--episodes", "5", "--which", which)
         assert told["env_steps"] == found.env_steps
@@ -37,7 +37,7 @@ def test_the_episodes_of_training_give_the_score_of_training(
 
 def test_drawn_actions_give_the_score_of_a_training_that_drew_them(townlet: Program, tmp_path: Path) -> None:
     run = train_gym("ppo", tmp_path, "evaluation.deterministic=false", "seed=5")
-    last = checkpoint.newest(run.checkpoints)
+    last = checkpoint.latest(run.checkpoints)
     assert last is not None
     words = ["--seed", "10001", "--episodes", "5", "--which", "last"]
     told, asked = measured(townlet, run, *words), measured(townlet, run, *words, "--sample")

@@ -15,8 +15,8 @@ from cli.program import Program
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
+from townlet.runs.metrics_store import MetricsStore
 from townlet.runs.overview import sparkline
-from townlet.runs.store import Store
 
 
 def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: bool = True, **keys: object) -> Run:
@@ -24,13 +24,13 @@ def stored(root: Path, variant: str, scores: list[float], seed: int = 0, saved: 
     resolved = {"env": "town", "variant": variant, "seed": seed, "agent": {"name": variant, "lr": 0.001}, **keys}
     meta = {"recipe": f"town:{variant}", "seed": seed, "finished": True, "ended": "all steps are spent", "seconds": 9.0}
     run = Run.create(root, "town", variant, "", json.dumps(resolved), meta)
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", [{"env_steps": 0, "policy": "random", "length": 100.0}])
         for place, score in enumerate(scores):
             row = {"policy": "greedy", "length": score, "score": score, "survived": 0.5, "works": 0.25, "limit": 500}
             store.add("evaluations", [{"env_steps": 1000 * (place + 1), **row}])
     if saved:
-        checkpoint.write(run.checkpoints, checkpoint.name_at(1000 * len(scores)), {"x": torch.zeros(1)}, {})
+        checkpoint.save(run.checkpoints, checkpoint.folder_name(1000 * len(scores)), {"x": torch.zeros(1)}, {})
     return run
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from cli.program import Program
 from townlet.runs import checkpoint
+from townlet.runs.checkpoint_files import MANIFEST
 from townlet.runs.folder import Run
-from townlet.runs.manifest import MANIFEST
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 
 DAMAGE = b"no database" * 500
 
@@ -29,7 +29,7 @@ def run(runs: Path, tmp_path: Path) -> Run:
 
 def test_training_goes_on_with_new_metrics_as_the_advice_says(townlet: Program, run: Run) -> None:
     root = ["--root", str(run.path.parent)]
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         before = store.series("loss")[0]
     run.metrics_file.write_bytes(DAMAGE)
     done = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
@@ -42,7 +42,7 @@ def test_training_goes_on_with_new_metrics_as_the_advice_says(townlet: Program, 
     done = townlet("train", "--resume", run.name, "budget.env_steps=2048", *root)
     assert done.code == 0
     assert "metrics: they begin anew at env_steps 1,024" in done.err
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         assert min(store.series("loss")[0]) > max(before)
         assert store.read("evaluations", ["policy", "env_steps"])["policy"][0] == "random"
         assert store.read("alerts", ["name"])["name"] == ["metrics"]
@@ -55,7 +55,7 @@ def test_new_metrics_begin_even_when_the_process_dies_at_once(townlet: Program, 
     root = ["--root", str(run.path.parent)]
     run.metrics_file.unlink()
     assert townlet("train", "--resume", run.name, "budget.env_steps=2048", "--pause-at", "1024", *root).code == 0
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         assert store.names() == []
     done = townlet("train", "--resume", run.name, *root)
     assert done.code == 0
@@ -82,9 +82,9 @@ def test_a_run_without_metrics_is_shown_and_says_so(townlet: Program, run: Run) 
 
 def test_a_damaged_checkpoint_is_told_and_never_silently_replaced_by_another(townlet: Program, run: Run) -> None:
     root = ["--root", str(run.path.parent)]
-    first = run.checkpoints / checkpoint.name_at(512)
+    first = run.checkpoints / checkpoint.folder_name(512)
     if not first.is_dir():
-        shutil.copytree(checkpoint.listing(run.checkpoints)[-1], first)
+        shutil.copytree(checkpoint.paths(run.checkpoints)[-1], first)
     (first / MANIFEST).write_bytes(b"{}")
     done = townlet("eval", run.name, "--episodes", "2", *root)
     assert done.code == 2
@@ -125,7 +125,7 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_used(townlet: Program
     done = townlet(*words)
     assert done.code == 0
     assert "Whole: every checksum matches." in done.out
-    last = checkpoint.listing(run.checkpoints)[-1]
+    last = checkpoint.paths(run.checkpoints)[-1]
     state = last / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-1] + b"?")
     with sqlite3.connect(run.metrics_file) as connection:

@@ -164,9 +164,9 @@ def test_a_sweep_improves_on_a_poor_start(tmp_path: Path) -> None:
 
 
 def _last(run: Run) -> float:
-    from townlet.runs.overview import overview
+    from townlet.runs.overview import make_overview
 
-    return overview(run).last or 0.0
+    return make_overview(run).last or 0.0
 
 
 def test_no_password_of_a_database_is_written_down(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_training_ends_with_what_was_learned_and_where_it_lies(townlet: Program,
     assert done.code == 0
     run = Run.open("latest", tmp_path)
     assert run.meta()["seed"] == 5
-    assert checkpoint.newest(run.checkpoints).env_steps == 800  # type: ignore[union-attr]
+    assert checkpoint.latest(run.checkpoints).env_steps == 800  # type: ignore[union-attr]
     assert "A random agent lives" in done.out
     assert "This one lives" in done.out
     assert str(run.report_html) in done.out
@@ -53,9 +53,9 @@ def test_a_finished_run_says_so_and_how_to_go_on(townlet: Program, tmp_path: Pat
         assert done.code == 0
         assert "It is finished: all steps of the budget are spent." in done.out
         assert f"townlet train --resume {run.name} budget.env_steps=…" in done.out
-        assert checkpoint.newest(run.checkpoints).env_steps == 320  # type: ignore[union-attr]
+        assert checkpoint.latest(run.checkpoints).env_steps == 320  # type: ignore[union-attr]
     assert townlet("train", "--resume", "latest", "budget.env_steps=384", *root).code == 0
-    assert checkpoint.newest(run.checkpoints).env_steps == 384  # type: ignore[union-attr]
+    assert checkpoint.latest(run.checkpoints).env_steps == 384  # type: ignore[union-attr]
 
 
 def test_a_report_that_was_not_asked_for_can_be_had_later(townlet: Program, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_interrupting_saves_and_leaves_with_130(townlet: Program, tmp_path: Path
     assert "townlet train --resume" in done.out
     assert "Traceback" not in done.err
     (run,) = Run.list(tmp_path)
-    assert checkpoint.newest(run.checkpoints).env_steps > 0  # type: ignore[union-attr]
+    assert checkpoint.latest(run.checkpoints).env_steps > 0  # type: ignore[union-attr]
 
 
 def test_diverging_leaves_with_3_and_keeps_the_last_good_checkpoint(townlet: Program, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_diverging_leaves_with_3_and_keeps_the_last_good_checkpoint(townlet: Pro
     assert "fix: lower agent.lr" in done.err
     assert "Traceback" not in done.err
     (run,) = Run.list(tmp_path)
-    for path in checkpoint.listing(run.checkpoints):
+    for path in checkpoint.paths(run.checkpoints):
         checkpoint.verify(path)
     listed = townlet("runs", "list", "--root", str(tmp_path))
     assert "diverged" in listed.out

@@ -20,7 +20,7 @@ from townlet.decide.storage.segments import read_records
 from townlet.decide.storage.versions import VersionStore
 from townlet.decide.token_store import load_service_tokens
 from townlet.runs import checkpoint
-from townlet.runs.flatten import flatten
+from townlet.runs.serialization import flatten
 
 
 def payload(number: int) -> bytes:
@@ -85,7 +85,7 @@ class Snapshots:
                 assert service.log.wait(answer.record, 10)
                 mark(record=answer.record, reply=answer.reply)
                 service.milestone()
-                mark(snapshot=max(checkpoint.order(path)[0] for path in _snapshots(folder)))
+                mark(snapshot=max(checkpoint.step_and_serial(path)[0] for path in _snapshots(folder)))
             service.close()
 
     @staticmethod
@@ -107,7 +107,7 @@ class Snapshots:
                 assert found[one["reply"]["decisionId"]] == one["reply"]
         assert service.state.decisions == len(found)
         newest = max((one["snapshot"] for one in acknowledged if "snapshot" in one), default=0)
-        assert not newest or max(checkpoint.order(path)[0] for path in _snapshots(folder)) >= newest
+        assert not newest or max(checkpoint.step_and_serial(path)[0] for path in _snapshots(folder)) >= newest
         for path in _snapshots(folder):
             checkpoint.verify(path)
         # The same state without snapshots, from the log alone.
@@ -119,7 +119,7 @@ class Snapshots:
 
 
 def _snapshots(folder: Path) -> list[Path]:
-    return checkpoint.listing(folder / "home" / "ads" / SNAPSHOTS)
+    return checkpoint.paths(folder / "home" / "ads" / SNAPSHOTS)
 
 
 def _known(service: Service) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from townlet.decide.training_thread import TrainingThread
 from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 from townlet.runs.folder import Run
-from townlet.runs.store import Position, Store
+from townlet.runs.metrics_store import MetricsStore, StorePosition
 
 EVERY: Final = ("open", "write", "sync", "rename", "close", "unlink", "mkdir", "rmdir", "truncate", "symlink")
 FAULTS: Final = [*((kind, errno.EIO) for kind in EVERY), ("open", errno.ENOSPC), ("mkdir", errno.ENOSPC)]
@@ -100,14 +100,14 @@ def checkpoints(bench: Bench, folder: Path) -> None:
         nonlocal number
         number += 1
         info = {"number": number, "score": 0.0}
-        checkpoint.write(run.checkpoints, checkpoint.name_at(10 * number), state_of(number), info)
+        checkpoint.save(run.checkpoints, checkpoint.folder_name(10 * number), state_of(number), info)
         bench.mark(step=10 * number, number=number)
         checkpoint.prune(run.checkpoints)
 
     def settle() -> None:
-        whole, damaged = checkpoint.survey(run.checkpoints)
+        whole, damaged = checkpoint.scan(run.checkpoints)
         assert not damaged, damaged
-        assert checkpoint.read(whole[-1].path)[1]["number"] in (number, number - 1)
+        assert checkpoint.load(whole[-1].path)[1]["number"] in (number, number - 1)
         commit()
 
     commit()
@@ -126,8 +126,8 @@ def checkpoints(bench: Bench, folder: Path) -> None:
 
 
 def metrics(bench: Bench, folder: Path) -> None:
-    path, moment, position = folder / "metrics.db", 200, Position({}, "")
-    store = Store(path)
+    path, moment, position = folder / "metrics.db", 200, StorePosition({}, "")
+    store = MetricsStore(path)
 
     def commit() -> None:
         nonlocal moment, position
@@ -140,7 +140,7 @@ def metrics(bench: Bench, folder: Path) -> None:
     def resume() -> None:
         nonlocal store
         store.close()
-        store = Store(path)
+        store = MetricsStore(path)
         store.rewind(moment, position)
 
     def settle() -> None:
@@ -209,11 +209,11 @@ def snapshots(bench: Bench, folder: Path) -> None:
         assert service.log.wait(answer.record, 10)
         bench.mark(record=answer.record, reply=answer.reply)
         service.milestone()
-        newest = checkpoint.listing(place / SNAPSHOTS)[-1]
-        bench.mark(snapshot=checkpoint.order(newest)[0])
+        newest = checkpoint.paths(place / SNAPSHOTS)[-1]
+        bench.mark(snapshot=checkpoint.step_and_serial(newest)[0])
 
     def settle() -> None:
-        damaged = checkpoint.survey(place / SNAPSHOTS)[1]
+        damaged = checkpoint.scan(place / SNAPSHOTS)[1]
         assert not damaged, damaged
         assert service.log.wait(service.log.last, 10)
         save()
@@ -256,7 +256,7 @@ def publications(bench: Bench, folder: Path) -> None:
 
     def publish() -> None:
         nonlocal number
-        number = max((checkpoint.order(path)[0] for path in checkpoint.listing(versions.folder)), default=0) + 1
+        number = max((checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(versions.folder)), default=0) + 1
         assert versions.publish(number, twin_state(number), {"step": number}, {}).version == number
         bench.mark(published=number)
 

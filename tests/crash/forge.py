@@ -45,7 +45,7 @@ def watch_commits(order: dict[str, Any]) -> list[str]:
             print("stalled", flush=True)
             time.sleep(120)
 
-    checkpoint.at = at
+    checkpoint.on_point = at
     return passed
 
 

@@ -18,9 +18,9 @@ import torch
 from crash.smith import DQN, digest, kept, odd_leaves, only_run
 from townlet.recipes.load import load
 from townlet.runs import checkpoint
-from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
-from townlet.runs.store import Position, Store
+from townlet.runs.metrics_store import MetricsStore, StorePosition
+from townlet.runs.serialization import flatten
 from townlet.train.session import resume, start
 
 Mark = Callable[..., None]
@@ -59,7 +59,7 @@ class Checkpoints:
                 mark(begins="rewind", step=600)
                 checkpoint.rewind(run.checkpoints, 600)
             info = {"number": number, "score": float(number == 7)}
-            checkpoint.write(run.checkpoints, checkpoint.name_at(step), state_of(number), info)
+            checkpoint.save(run.checkpoints, checkpoint.folder_name(step), state_of(number), info)
             mark(step=step, number=number)
             if number % 2:
                 checkpoint.prune(run.checkpoints, keep_every=500)
@@ -76,10 +76,10 @@ class Checkpoints:
         if not acknowledged:
             return
         run = Run.open(acknowledged[0]["run"], runs)
-        whole, damaged = checkpoint.survey(run.checkpoints)
+        whole, damaged = checkpoint.scan(run.checkpoints)
         assert not damaged, damaged
         for one in whole:
-            state, info = checkpoint.read(one.path)
+            state, info = checkpoint.load(one.path)
             assert not odd_leaves(flatten(state), flatten(state_of(info["number"])))
         least = 0
         for one in acknowledged[1:]:
@@ -88,9 +88,9 @@ class Checkpoints:
         saved = [one for one in acknowledged if one.get("step") == least and "number" in one]
         if saved and whole[-1].env_steps == least:
             assert whole[-1].info["number"] >= saved[-1]["number"], "an older state of the same moment"
-        checkpoint.write(run.checkpoints, checkpoint.name_at(10**6), state_of(99), {"number": 99})
+        checkpoint.save(run.checkpoints, checkpoint.folder_name(10**6), state_of(99), {"number": 99})
         checkpoint.prune(run.checkpoints)
-        newest = checkpoint.newest(run.checkpoints)
+        newest = checkpoint.latest(run.checkpoints)
         assert newest is not None
         assert newest.info["number"] == 99
 
@@ -115,11 +115,13 @@ class TrainedRun:
     def act(folder: Path, mark: Mark) -> None:
         def at(point: str) -> None:
             if point == "committed":
-                mark(step=checkpoint.order(checkpoint.listing(only_run(folder / "runs") / "checkpoints")[-1])[0])
+                mark(
+                    step=checkpoint.step_and_serial(checkpoint.paths(only_run(folder / "runs") / "checkpoints")[-1])[0]
+                )
 
-        checkpoint.at = at
+        checkpoint.on_point = at
         outcome = start(load(*TrainedRun.RECIPE), folder / "runs")
-        checkpoint.at = lambda point: None
+        checkpoint.on_point = lambda point: None
         mark(step=800, bits=final_bits(outcome.run.path))
 
     @staticmethod
@@ -127,7 +129,7 @@ class TrainedRun:
         if not acknowledged:
             return
         run = Run(only_run(folder / "runs"))
-        newest = checkpoint.newest(run.checkpoints)
+        newest = checkpoint.latest(run.checkpoints)
         assert newest is not None
         assert newest.env_steps >= acknowledged[-1]["step"]
         resume(run)
@@ -146,9 +148,9 @@ class Metrics:
     @staticmethod
     def act(folder: Path, mark: Mark) -> None:
         path, reader = folder / "metrics.db", None
-        store = Store(path)
+        store = MetricsStore(path)
 
-        def commit(moment: int) -> Position:
+        def commit(moment: int) -> StorePosition:
             store.add("updates", rows_at(moment))
             store.add("episodes", {"env_steps": moment, "row": [0, 1], "length": moment, "meters": {"energy": 0.5}})
             if moment % 20 == 0:
@@ -170,7 +172,7 @@ class Metrics:
         mark(begins="rewind", moment=80)
         store.rewind(80, position)
         store.close()
-        store = Store(path)
+        store = MetricsStore(path)
         store.rewind(80, position)
         for moment in range(100, 160, 10):
             commit(moment)
@@ -181,8 +183,8 @@ class Metrics:
         saved = [one for one in acknowledged if "position" in one]
         if not saved:
             return
-        moment, position = saved[-1]["moment"], Position(*saved[-1]["position"])
-        with Store(folder / "metrics.db") as store:
+        moment, position = saved[-1]["moment"], StorePosition(*saved[-1]["position"])
+        with MetricsStore(folder / "metrics.db") as store:
             store.rewind(moment, position)
             found = store.read("updates", ("env_steps", "updates", "value"))
             wanted = [row for one in saved for row in rows_at(one["moment"])]

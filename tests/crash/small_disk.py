@@ -28,7 +28,7 @@ def main(place: Path, recipe: str, words: list[str]) -> None:
     else:
         sys.exit("the disk was never full")
     run = only_run(place)
-    last = checkpoint.newest(run / "checkpoints")
+    last = checkpoint.latest(run / "checkpoints")
     assert last is not None
     checkpoint.verify(last.path)
     left = [path.name for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from townlet.runs import checkpoint
-from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.serialization import flatten
 
 HASHING = "2"  # the order of sets in the forge
 COMMAND = "from crash.forge import main; main()"
@@ -147,14 +147,14 @@ def only_run(root: Path) -> Path:
 
 def kept(run: Path) -> dict[str, Any]:
     """Every leaf of the last checkpoint's state."""
-    last = checkpoint.newest(run / "checkpoints")
+    last = checkpoint.latest(run / "checkpoints")
     assert last is not None
-    return flatten(checkpoint.read(last.path)[0])
+    return flatten(checkpoint.load(last.path)[0])
 
 
 def digest(run: Path) -> str:
     """All metrics that do not depend on the clock, as one number."""
-    with Reader(run / "metrics.db") as metrics:
+    with MetricsReader(run / "metrics.db") as metrics:
         return metrics.content_digest()
 
 

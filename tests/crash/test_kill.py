@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from crash.smith import DQN, Forge, differences, only_run
-from townlet.runs.checkpoint import POINTS, listing
+from townlet.runs.checkpoint import COMMIT_POINTS, paths
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 
 WORDS = (*DQN, "curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}", "agent.prioritized={}")
 # A moment is saved once, so that training never replaces a checkpoint; tests/runs does, and crashes there too.
-PASSED = [point for point in POINTS if "replaced" not in point]
+PASSED = [point for point in COMMIT_POINTS if "replaced" not in point]
 
 
 def assert_no_gap_and_no_duplicate(run: Path) -> None:
     """Marks at every hundred steps, each with the episodes since the one before."""
-    with Reader(run / "metrics.db") as metrics:
+    with MetricsReader(run / "metrics.db") as metrics:
         spans = metrics.read("episode_intervals", ["start", "env_steps"])
         marks = metrics.series("meter_energy")[0]
     assert marks == sorted(set(marks))
@@ -36,7 +36,7 @@ def test_killed_at_every_point_of_a_commit(forge: Forge, tmp_path: Path) -> None
     child = forge.begin("town:dqn", WORDS, root, die=[PASSED[0], 1])
     assert child.wait() == -9
     run = only_run(root)
-    assert listing(run / "checkpoints") == []  # not one checkpoint: it begins anew
+    assert paths(run / "checkpoints") == []  # not one checkpoint: it begins anew
     for point in PASSED[1:]:
         assert forge.resume(run, die=[point, 1]).wait() == -9, point
     forge.go_on(run, pause_at=1500)

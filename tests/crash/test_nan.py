@@ -10,7 +10,7 @@ import torch
 from crash.smith import DQN, TINY, Forge, kept, only_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 
 PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
 # Dying costs −100 of this, which no float32 holds; many die soon. All other pay stays finite, its sum over rows not.
@@ -37,13 +37,13 @@ def test_it_stops_names_the_tensor_and_keeps_the_last_checkpoint(tensor: str, fo
     assert f"training diverged: {named}" in child.words()
     assert "the last checkpoint is from before this" in child.words()
     run = only_run(tmp_path)
-    last = checkpoint.newest(run / "checkpoints")
+    last = checkpoint.latest(run / "checkpoints")
     assert last is not None
     checkpoint.verify(last.path)
     assert all(v.isfinite().all() for v in kept(run).values() if isinstance(v, torch.Tensor) and v.is_floating_point())
     assert named in Run(run).meta()["diverged"]
     assert named in Run(run).log_file.read_text()
-    with Reader(run / "metrics.db") as metrics:
+    with MetricsReader(run / "metrics.db") as metrics:
         assert named in metrics.read("alerts", ["message"])["message"][-1]
 
 
@@ -52,9 +52,9 @@ def test_a_run_that_diverged_goes_on_with_better_settings(forge: Forge, tmp_path
     child = forge.begin("town:dqn", words, tmp_path)
     assert child.wait() == 3, child.words()
     run = only_run(tmp_path)
-    last = checkpoint.newest(run / "checkpoints")
+    last = checkpoint.latest(run / "checkpoints")
     assert last is not None
     forge.go_on(run, ("agent.lr=1e-3",), pause_at=last.env_steps + 400)
-    with Reader(run / "metrics.db") as metrics:
+    with MetricsReader(run / "metrics.db") as metrics:
         assert metrics.read("alerts", ["message"])["message"] == []  # it never happened
     assert Run(run).meta()["diverged"] is None

@@ -15,7 +15,7 @@ from crash.smith import DQN, HASHING, TINY, Forge, differences, digest, kept, od
 from small import REPORT
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 
 RND = ("explore.bonus={name: rnd, hidden: [8], embed: 4, batch: 16}",)
 ADAPTIVE = ("explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}",)
@@ -67,7 +67,7 @@ def test_stopped_and_resumed_is_the_same_as_never_stopped(name: str, forge: Forg
 def test_all_that_can_be_stopped_was_under_way(forge: Forge, tmp_path: Path) -> None:
     """Else the comparison above would prove little: stages change, novelty is paid and its weight falls."""
     recipe, words = ALL["dqn"]
-    with Reader(forge.train(recipe, words, tmp_path, pause_at=820) / "metrics.db") as metrics:
+    with MetricsReader(forge.train(recipe, words, tmp_path, pause_at=820) / "metrics.db") as metrics:
         assert metrics.read("stage_changes", ["row"])["row"]
         weight = metrics.series("intrinsic_weight")[1]
         assert weight[-1] < weight[0]
@@ -108,7 +108,7 @@ def test_a_larger_budget_is_remembered_when_the_run_is_resumed_once_more(forge: 
     run = forge.train("town:dqn", DQN, tmp_path, pause_at=400)
     assert forge.go_on(run, ("budget.env_steps=2000",), pause_at=1000)
     assert "paused" in forge.go_on(run, pause_at=1800).words()  # the budget of the recipe was 1600
-    last = checkpoint.newest(run / "checkpoints")
+    last = checkpoint.latest(run / "checkpoints")
     assert last is not None
     assert last.env_steps == 1800
 

@@ -19,7 +19,7 @@ import pytest
 from crash.smith import TINY, Forge, differences, kept, only_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 
 OWN = Path(__file__).with_name("wrappers.py")
 RND = "explore.bonus={name: rnd, hidden: [8], embed: 4, batch: 16}"
@@ -90,11 +90,11 @@ def settings(agent: str, kind: str) -> tuple[str, tuple[str, ...]]:
 
 
 def assert_killed_in_the_middle(run: Path) -> None:
-    last = checkpoint.newest(run / "checkpoints")
+    last = checkpoint.latest(run / "checkpoints")
     assert last is not None
     assert last.env_steps > 0
     assert kept(run)["training/tracker/length"].any()  # episodes in flight
-    with Reader(run / "metrics.db") as metrics:
+    with MetricsReader(run / "metrics.db") as metrics:
         assert max(metrics.read("updates", ["env_steps"])["env_steps"]) > last.env_steps
     assert not Run(run).meta().get("finished")
 
@@ -102,8 +102,8 @@ def assert_killed_in_the_middle(run: Path) -> None:
 def assert_same_end(whole: Path, resumed: Path) -> None:
     """Weights, optimizer, replay, counters, random streams, environments, metrics and what is said at the end."""
     assert differences(whole, resumed) == []
-    assert [path.name for path in checkpoint.listing(whole / "checkpoints")] == [
-        path.name for path in checkpoint.listing(resumed / "checkpoints")
+    assert [path.name for path in checkpoint.paths(whole / "checkpoints")] == [
+        path.name for path in checkpoint.paths(resumed / "checkpoints")
     ]
     for key in ("finished", "ended", "summary"):
         assert Run(whole).meta()[key] == Run(resumed).meta()[key]
@@ -168,7 +168,7 @@ def test_an_environment_that_cannot_be_saved_begins_new_episodes_and_says_so(for
     assert_killed_in_the_middle(run)
     (tmp_path / "copy").mkdir()
     twin = Path(shutil.copytree(run, tmp_path / "copy" / run.name))
-    last = checkpoint.newest(run / "checkpoints")
+    last = checkpoint.latest(run / "checkpoints")
     assert last is not None
     forge.go_on(run, pause_at=last.env_steps)  # restored, and not one step made
     assert "cannot be saved in the middle of one" in Run(run).log_file.read_text()

@@ -11,7 +11,7 @@ import pytest
 
 from crash.smith import DQN, TINY, Child, Forge, differences, only_run
 from pace import within
-from townlet.runs.checkpoint import listing
+from townlet.runs.checkpoint import paths
 from townlet.runs.folder import Run
 
 LONG = (*DQN, "budget={env_steps: 1e7}")
@@ -63,12 +63,12 @@ def test_a_long_round_is_given_up(seconds: float, forge: Forge, tmp_path: Path) 
         assert child.wait() == 130, child.words()
     run = only_run(tmp_path)
     assert Run(run).meta()["ended"] == "interrupted"
-    assert [path.name for path in listing(run / "checkpoints")] == ["step-000000000000"]
+    assert [path.name for path in paths(run / "checkpoints")] == ["step-000000000000"]
 
 
 def wait_for_checkpoint(root: Path, child: Child) -> None:
     deadline = time.monotonic() + 30
-    while not (runs := Run.list(root)) or not listing(runs[0].path / "checkpoints"):
+    while not (runs := Run.list(root)) or not paths(runs[0].path / "checkpoints"):
         assert time.monotonic() < deadline, child.words()
         time.sleep(0.01)
 
@@ -103,7 +103,7 @@ def test_a_long_evaluation_is_given_up_and_made_when_the_run_goes_on(forge: Forg
     with within(5, time.monotonic):
         child.signal(signal.SIGTERM)
         assert child.wait() == 130, child.words()
-    assert listing(run / "checkpoints")[-1].name == "step-000000000400"
+    assert paths(run / "checkpoints")[-1].name == "step-000000000400"
     forge.go_on(run, ("evaluation.episodes=2",), pause_at=800)
     assert differences(whole, run) == []
 

@@ -47,7 +47,7 @@ def publish_for_ever(folder: Path, said: Path, die: list[object] | None) -> None
         if [point, passed.count(point)] == die:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpoint.at = at
+    checkpoint.on_point = at
     versions = VersionStore(folder, Twin, keep=3)
     with open(said, "a", buffering=1) as told:
 

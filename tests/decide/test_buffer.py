@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from townlet.decide.buffer import DecisionFields, ExperienceBatch, ExperienceBuffer
 from townlet.decide.domain import ColumnSpec
 from townlet.errors import TownletError
-from townlet.runs.flatten import flatten, unflatten
+from townlet.runs.serialization import flatten, unflatten
 
 COLUMNS = {"seen": ColumnSpec((3,), "float32"), "grid": ColumnSpec((2, 2), "int64"), "count": ColumnSpec((), "uint8")}
 law = settings(deadline=None, derandomize=True, max_examples=60, database=None)

@@ -98,7 +98,7 @@ def test_a_pinned_version_that_is_not_there_any_more_is_told_until_an_operator_h
     with watched(tmp_path) as (_, service, rounds, clock):
         live(service, rounds, clock, 60)
         service.versions.pin(2, "a calm night")
-    rmtree(service.versions.folder / checkpoint.name_at(2))
+    rmtree(service.versions.folder / checkpoint.folder_name(2))
     with watched(tmp_path) as (figures, service, rounds, clock):
         (alarm,) = figures.whole()["alarms"]
         assert (alarm["name"], alarm["grave"]) == ("pin", True)
@@ -113,7 +113,7 @@ def test_a_pinned_version_that_is_not_there_any_more_is_told_until_an_operator_h
 def test_with_nothing_whole_a_pin_leaves_it_to_the_gate(tmp_path: Path) -> None:
     with watched(tmp_path) as (_, service, _, _):
         service.versions.pin(1, "a calm night")
-    rmtree(service.versions.folder / checkpoint.name_at(1))
+    rmtree(service.versions.folder / checkpoint.folder_name(1))
     service = Service(tmp_path, service.domain, service.settings)
     rounds = TrainingThread(service)
     rounds.begin()

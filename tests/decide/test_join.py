@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from townlet.decide.join import DecisionCounts, Join, OutcomeStatus
 from townlet.errors import TownletError
-from townlet.runs.flatten import flatten, unflatten
+from townlet.runs.serialization import flatten, unflatten
 
 TERRITORIES = st.sampled_from(["north", "south", "east"])
 WINDOW = 6

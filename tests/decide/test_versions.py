@@ -164,7 +164,7 @@ def test_old_versions_go_and_needed_ones_stay(tmp_path: Path) -> None:
         versions.publish(10 * number, twin_state(number), {}, {})
     assert versions.list_versions() == [2, 3, 8, 9]  # pinned, what served before it, and the last two
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != SERVING_LOG) == [
-        checkpoint.name_at(number) for number in (2, 3, 8, 9)
+        checkpoint.folder_name(number) for number in (2, 3, 8, 9)
     ]
     assert [facts["version"] for facts in versions.overview()["versions"]] == [2, 3, 8, 9]
     versions.roll_back("noted")
@@ -185,7 +185,7 @@ def test_numbers_are_never_given_twice(tmp_path: Path) -> None:
 
 
 def damage(folder: Path, version: int) -> None:
-    file = folder / checkpoint.name_at(version) / "state.safetensors"
+    file = folder / checkpoint.folder_name(version) / "state.safetensors"
     data = bytearray(file.read_bytes())
     data[-5] ^= 1
     file.write_bytes(data)
@@ -475,7 +475,7 @@ def test_a_publisher_killed_a_hundred_times_leaves_what_served(press: Press, tmp
     kill_often(press, tmp_path / "versions", 100)
 
 
-PASSED = [point for point in checkpoint.POINTS if not point.startswith(("replaced", "pruning"))]
+PASSED = [point for point in checkpoint.COMMIT_POINTS if not point.startswith(("replaced", "pruning"))]
 
 
 @pytest.mark.parametrize("point", PASSED)

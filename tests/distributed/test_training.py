@@ -70,7 +70,7 @@ def begun(root: Path, steps: int) -> Run:
     until = time.monotonic() + WAIT
     while time.monotonic() < until:
         for path in root.glob("*/checkpoints"):
-            found = checkpoint.newest(path)
+            found = checkpoint.latest(path)
             if found is not None and found.env_steps >= steps:
                 return Run(path.parent)
         time.sleep(0.05)

@@ -23,7 +23,7 @@ from townlet.gym.codec import UnsupportedValue, decode, digest, encode, pack, un
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
 from townlet.interfaces import conformance
-from townlet.runs import checkpoint, flatten
+from townlet.runs import checkpoint, serialization
 
 NUMBERS = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**200), 2**200), st.floats(allow_nan=False), st.text(max_size=5)
@@ -62,7 +62,7 @@ def equal(a: Any, b: Any) -> bool:
 @given(rows=st.lists(st.fixed_dictionaries({"a": VALUES, "b": ARRAYS}), min_size=1, max_size=3))
 def test_plain_values_of_rows_come_back_as_they_were_from_a_checkpoint(rows: list[dict[str, Any]]) -> None:
     packed = pack([{"layer": {name: encode(value) for name, value in row.items()}} for row in rows])
-    kept = flatten.unflatten(flatten.flatten(packed))  # what a checkpoint keeps
+    kept = serialization.unflatten(serialization.flatten(packed))  # what a checkpoint keeps
     back = [{name: decode(value) for name, value in row["layer"].items()} for row in unpack(kept, len(rows))]
     assert all(equal(mine[name], its[name]) for mine, its in zip(back, rows, strict=True) for name in ("a", "b"))
 
@@ -77,7 +77,7 @@ def test_generators_go_on_with_the_same_draws() -> None:
     for bits in (np.random.PCG64, np.random.MT19937, np.random.Philox):
         live = np.random.Generator(bits(4))
         live.random(7)
-        back = decode(flatten.unflatten(flatten.flatten({"g": encode(live)}))["g"])
+        back = decode(serialization.unflatten(serialization.flatten({"g": encode(live)}))["g"])
         assert (back.random(50) == live.random(50)).all()
 
 
@@ -86,8 +86,8 @@ def test_cart_poles_go_on_from_a_file(way: str, tmp_path: Path) -> None:
     spec = EnvSpec.model_validate({"vectorization": way, "normalize_obs": "running", "frame_stack": 2})
     one, two = (make_vec("CartPole-v1", spec, 3) for _ in range(2))
     *_, (_, last) = conformance.play(one, one.reset(0), 50)
-    checkpoint.write(tmp_path, checkpoint.name_at(50), {"env": dict(one.state())}, {})
-    state, _ = checkpoint.read(tmp_path / checkpoint.name_at(50))
+    checkpoint.save(tmp_path, checkpoint.folder_name(50), {"env": dict(one.state())}, {})
+    state, _ = checkpoint.load(tmp_path / checkpoint.folder_name(50))
     seen = two.restore(state["env"])
     assert torch.equal(seen.obs, last.obs)
     ahead, again = (conformance.play(env, last, 60, seed=1) for env in (one, two))

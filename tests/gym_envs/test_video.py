@@ -12,7 +12,7 @@ import pytest
 from films import film_facts
 from townlet.errors import TownletError
 from townlet.rng import Streams
-from townlet.runs.video import Video, film
+from townlet.runs.videos import VideoWriter, record_video
 from townlet.town.planner import make_player
 from townlet.town.render.show import TownShow
 from townlet.town.world.load import load
@@ -25,7 +25,7 @@ def pictures(count: int, height: int = 40, width: int = 60) -> list[np.ndarray]:
 
 def test_a_video_has_as_many_pictures_as_were_given(tmp_path: Path) -> None:
     path = tmp_path / "x.mp4"
-    with Video(path, 20) as video:
+    with VideoWriter(path, 20) as video:
         for picture in pictures(30):
             video.add(picture)
     facts = film_facts(path)
@@ -36,7 +36,7 @@ def test_a_video_has_as_many_pictures_as_were_given(tmp_path: Path) -> None:
 
 
 def test_odd_sides_become_even(tmp_path: Path) -> None:
-    with Video(tmp_path / "x.mp4", 10) as video:
+    with VideoWriter(tmp_path / "x.mp4", 10) as video:
         for picture in pictures(5, 33, 47):
             video.add(picture)
     assert film_facts(tmp_path / "x.mp4").size == (48, 34)
@@ -45,7 +45,7 @@ def test_odd_sides_become_even(tmp_path: Path) -> None:
 def test_what_goes_wrong_leaves_the_old_file_and_no_half_one(tmp_path: Path) -> None:
     path = tmp_path / "x.mp4"
     path.write_bytes(b"old")
-    with pytest.raises(TownletError, match="another size"), Video(path, 10) as video:
+    with pytest.raises(TownletError, match="another size"), VideoWriter(path, 10) as video:
         list(map(video.add, (*pictures(1), *pictures(1, 20, 20))))
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["x.mp4"]
@@ -56,7 +56,7 @@ def test_a_town_is_filmed_life_after_life(tmp_path: Path) -> None:
     players = [make_player(name, world, Streams(0).numpy(name)) for name in ("random", "passive")]
     shows = [TownShow(world, player, 1, rate=5) for player in players]
     path = tmp_path / "town.mp4"
-    assert film(shows, path, episodes=2, steps=100) == 2 * (1 + 6 + 5)  # the end stays on show for a second
+    assert record_video(shows, path, episodes=2, steps=100) == 2 * (1 + 6 + 5)  # the end stays on show for a second
     facts = film_facts(path)
     assert (facts.frames, facts.size) == (24, (1920, 640))
 
@@ -64,19 +64,19 @@ def test_a_town_is_filmed_life_after_life(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "told"), [("x.gif", "a video is an .mp4 file"), ("no/x.mp4", "there is no folder")])
 def test_a_wrong_name_is_refused(tmp_path: Path, name: str, told: str) -> None:
     with pytest.raises(TownletError, match=told):
-        Video(tmp_path / name, 10)
+        VideoWriter(tmp_path / name, 10)
 
 
 def test_a_missing_encoder_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("townlet.runs.video.find_spec", lambda name: None)
+    monkeypatch.setattr("townlet.runs.videos.find_spec", lambda name: None)
     with pytest.raises(TownletError, match="imageio-ffmpeg") as caught:
-        Video(tmp_path / "x.mp4", 10)
+        VideoWriter(tmp_path / "x.mp4", 10)
     assert "townlet[video]" in caught.value.mistakes[0].fix
 
 
 def test_every_player_can_show_it(tmp_path: Path) -> None:
     """H.264 with 4:2:0 colours is what browsers and phones play."""
-    with Video(tmp_path / "x.mp4", 10) as video:
+    with VideoWriter(tmp_path / "x.mp4", 10) as video:
         video.add(pictures(1)[0])
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(tmp_path / "x.mp4")]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr

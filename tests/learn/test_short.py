@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from townlet.recipes.load import load
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.train.session import Outcome, start
 
 SHORT = (
@@ -32,7 +32,7 @@ def learned(recipe: str, root: Path, *words: str) -> Outcome:
 
 def random_life(outcome: Outcome) -> float:
     """How long a random agent lived in the same towns."""
-    with Reader(outcome.run.metrics_file) as metrics:
+    with MetricsReader(outcome.run.metrics_file) as metrics:
         (length,) = metrics.read("evaluations", ["length"], where={"policy": "random"})["length"]
     return float(length)
 
@@ -58,7 +58,7 @@ def test_rows_go_on_to_the_next_stage_by_learning(tmp_path: Path) -> None:
     words = ("rows=4", "agent.batch_size=64", "agent.warmup=1000", "agent.update_every=2")
     words += ("network.hidden=[64]", "budget={env_steps: 2.8e4}", "evaluation.every=1", "evaluation.episodes=10")
     found = learned("town:dqn-curriculum", tmp_path, *words)
-    with Reader(found.run.metrics_file) as metrics:
+    with MetricsReader(found.run.metrics_file) as metrics:
         changes = metrics.read("stage_changes")
         assert metrics.series("stage")[1][0] == 1
     print(changes["reason"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from townlet.recipes.load import load
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import Evaluated
 from townlet.train.session import Outcome, start
 
@@ -74,7 +74,7 @@ def test_a_shipped_recipe_reaches_its_mark_in_its_time(recipe: str, tmp_path: Pa
 @pytest.mark.long(minutes=9)
 def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
     outcome, _, _ = trained("town:dqn-curriculum", tmp_path)
-    with Reader(outcome.run.metrics_file) as metrics:
+    with MetricsReader(outcome.run.metrics_file) as metrics:
         changes = metrics.read("stage_changes", ["row", "to_stage", "reason"])
     reached = {row for row, stage in zip(changes["row"], changes["to_stage"], strict=True) if stage == 5}
     print(f"{len(reached)} of {load('town:dqn-curriculum').recipe.row_count} rows reached stage 5")
@@ -85,7 +85,7 @@ def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
 @pytest.mark.long(minutes=7)
 def test_curiosity_fades_as_life_gets_steady_and_good(tmp_path: Path) -> None:
     outcome, last, _ = trained("town:dqn-rnd", tmp_path)
-    with Reader(outcome.run.metrics_file) as metrics:
+    with MetricsReader(outcome.run.metrics_file) as metrics:
         weight = metrics.series("intrinsic_weight")[1]
     assert all(after <= before * (1 + 1e-9) for before, after in pairwise(weight))  # means, which are rounded
     assert weight[-1] < 0.1 * weight[0]

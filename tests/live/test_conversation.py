@@ -9,7 +9,7 @@ from live.conftest import Page, Served
 from townlet.live.protocol import MetricsUpdate
 from townlet.live.watched_run import MetricsStream
 from townlet.runs.folder import Run
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 
 
 def test_a_subscriber_first_hears_what_is_known(page: Page, run: Run) -> None:
@@ -127,10 +127,10 @@ def test_figures_that_are_written_later_are_told(run: Run, tmp_path: Path) -> No
     copy = Run(Path(shutil.copytree(run.path, tmp_path / run.name)))
     figures = MetricsStream(copy, 1)
     figures.news()
-    with Store(copy.metrics_file) as store:
+    with MetricsStore(copy.metrics_file) as store:
         store.add("updates", {"env_steps": 5000, "updates": 1, "name": "loss", "value": 0.5})
     assert [list(m.series) for m in figures.news() if isinstance(m, MetricsUpdate)] == [["loss"]]
-    with Store(copy.metrics_file) as store:  # of the same moment, but later: evaluations take a while
+    with MetricsStore(copy.metrics_file) as store:  # of the same moment, but later: evaluations take a while
         store.add("evaluations", {"env_steps": 5000, "policy": "greedy", "length": 7.0})
     (told,) = (m for m in figures.news() if isinstance(m, MetricsUpdate))
     assert [row["length"] for row in told.evaluations] == [7.0]

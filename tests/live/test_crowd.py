@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from live.crowd import come_and_go, crowd
-from townlet.runs.feed import LIFE, WALL, Feed
+from townlet.runs.feed import EPISODE, ROWS, Feed
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader, as_rows
+from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.town.record.episode_recorder import Recording
 
 PROC = Path("/proc")
@@ -93,7 +93,7 @@ def long(life: Recording, times: int = 20) -> Recording:
 @pytest.fixture
 def told(run: Run) -> Iterator[None]:
     """A feed in which lives end and rows move, as while training."""
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         life = max(as_rows(store.read("recordings")), key=lambda kept: kept["length"])
     moments = long(Recording.from_bytes(life["data"]))
     about = {"row": 0, "env_steps": 1, "outputs": life["outputs"], "length": len(moments), "cause": life["cause"]}
@@ -106,8 +106,8 @@ def told(run: Run) -> Iterator[None]:
                 if over.wait(0.2):
                     return
                 if turn % 2:  # as often as training tells them
-                    feed.tell(LIFE, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + moments.to_bytes())
-                feed.tell(WALL, json.dumps(rows).encode())
+                    feed.tell(EPISODE, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + moments.to_bytes())
+                feed.tell(ROWS, json.dumps(rows).encode())
 
     teller = threading.Thread(target=tell)
     teller.start()

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from townlet.errors import TownletError
-from townlet.runs.checkpoint import name_at, newest, read, write
+from townlet.runs.checkpoint import folder_name, latest, load, save
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 
 
 def refused(what: str, work: object) -> None:
@@ -27,23 +27,23 @@ def refused(what: str, work: object) -> None:
 def main(place: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], check=True)
     folder, big = place / "checkpoints", {"x": torch.zeros(1_000_000)}
-    write(folder, name_at(1), {"x": torch.ones(10)}, {})
-    store = Store(place / "metrics.db")
+    save(folder, folder_name(1), {"x": torch.ones(10)}, {})
+    store = MetricsStore(place / "metrics.db")
     store.add("updates", {"env_steps": 1, "name": "loss", "value": 0.5})
     store.flush()
-    refused("checkpoint", lambda: write(folder, name_at(2), big, {}))
-    assert [path.name for path in folder.iterdir()] == [name_at(1)]
+    refused("checkpoint", lambda: save(folder, folder_name(2), big, {}))
+    assert [path.name for path in folder.iterdir()] == [folder_name(1)]
     store.add("updates", {"env_steps": 2, "name": ["loss"] * 19_000, "value": 0.5})
     refused("metrics", store.flush)
     assert store._fetch("SELECT count(*) FROM updates") == [(1,)]
     refused("closing", store.close)  # the rows still wait
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-    refused("read-only checkpoint", lambda: write(folder, name_at(2), {}, {}))
+    refused("read-only checkpoint", lambda: save(folder, folder_name(2), {}, {}))
     refused("read-only run", lambda: Run.create(place, "town", "dqn", "", "", {}))
     refused("read-only lock", lambda: Lock(place).acquire())
-    found = newest(folder)
+    found = latest(folder)
     assert found is not None
-    assert read(found.path)[0]["x"].tolist() == [1] * 10
+    assert load(found.path)[0]["x"].tolist() == [1] * 10
 
 
 if __name__ == "__main__":

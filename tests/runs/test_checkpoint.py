@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
-from townlet.runs.checkpoint import best, listing, name_at, newest, prune, read, require, rewind, verify, write
-from townlet.runs.manifest import DIGEST, MANIFEST, STATE
+from townlet.runs.checkpoint import best, folder_name, latest, load, paths, prune, require_info, rewind, save, verify
+from townlet.runs.checkpoint_files import DIGEST, MANIFEST, STATE
 
 FILES = (STATE, MANIFEST, DIGEST)
 
@@ -53,17 +53,17 @@ def same(a: Any, b: Any) -> bool:
 
 def put(folder: Path, env_steps: int, **info: Any) -> Path:
     state = {"x": torch.full((2,), float(env_steps))}
-    return write(folder, name_at(env_steps), state, {"env_steps": env_steps, **info}).path
+    return save(folder, folder_name(env_steps), state, {"env_steps": env_steps, **info}).path
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    path = write(tmp_path_factory.mktemp("whole"), name_at(12), sample(), {"env_steps": 12}).path
+    path = save(tmp_path_factory.mktemp("whole"), folder_name(12), sample(), {"env_steps": 12}).path
     return {name: (path / name).read_bytes() for name in FILES}
 
 
 def laid(folder: Path, files: dict[str, bytes]) -> Path:
-    path = folder / name_at(12)
+    path = folder / folder_name(12)
     path.mkdir(exist_ok=True)
     for name, data in files.items():
         (path / name).write_bytes(data)
@@ -73,34 +73,34 @@ def laid(folder: Path, files: dict[str, bytes]) -> Path:
 def refusal(path: Path) -> str:
     """Why it is refused, by everyone who could open it."""
     said = []
-    for look in (read, verify):
+    for look in (load, verify):
         with pytest.raises(TownletError) as caught:
             look(path)
         said.append(str(caught.value))
     assert said[0] == said[1]
-    assert name_at(12) in said[0]
+    assert folder_name(12) in said[0]
     return said[0]
 
 
 def test_a_state_comes_back_to_the_bit(tmp_path: Path) -> None:
-    made = write(tmp_path, name_at(12), sample(), {"env_steps": 12, "agent": "dqn"})
-    state, info = read(made.path)
+    made = save(tmp_path, folder_name(12), sample(), {"env_steps": 12, "agent": "dqn"})
+    state, info = load(made.path)
     assert same(sample(), state)
     assert info == made.info == {"env_steps": 12, "agent": "dqn"}
     assert all(isinstance(leaf, torch.Tensor) for leaf in state["env"].values())
-    assert verify(made.path) == made == newest(tmp_path)
+    assert verify(made.path) == made == latest(tmp_path)
 
 
 def test_leaves_that_share_memory_are_each_saved(tmp_path: Path) -> None:
     base = torch.arange(6.0)
-    state, _ = read(write(tmp_path, name_at(1), {"all": base, "part": base[2:4], "again": base}, {}).path)
+    state, _ = load(save(tmp_path, folder_name(1), {"all": base, "part": base[2:4], "again": base}, {}).path)
     assert [leaf.tolist() for leaf in state.values()] == [[0, 1, 2, 3, 4, 5], [2, 3], [0, 1, 2, 3, 4, 5]]
 
 
 def test_loaded_leaves_are_nobody_elses(tmp_path: Path) -> None:
     path = put(tmp_path, 3)
-    read(path)[0]["x"].zero_()
-    assert read(path)[0]["x"].tolist() == [3, 3]
+    load(path)[0]["x"].zero_()
+    assert load(path)[0]["x"].tolist() == [3, 3]
 
 
 def test_sha256sum_agrees(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_folder_that_is_a_link_is_no_checkpoint(whole: dict[str, bytes], tmp_p
     (tmp_path / "real").mkdir()
     path = laid(tmp_path / "real", whole)
     (tmp_path / "links").mkdir()
-    link = tmp_path / "links" / name_at(12)
+    link = tmp_path / "links" / folder_name(12)
     link.symlink_to(path)
-    assert newest(tmp_path / "links") is None
+    assert latest(tmp_path / "links") is None
     assert "not a folder" in refusal(link)
 
 
@@ -167,12 +167,12 @@ def test_a_pipe_does_not_hang_the_reader(whole: dict[str, bytes], tmp_path: Path
 
 
 def test_the_newest_is_the_highest_step_and_leftovers_are_not_seen(tmp_path: Path) -> None:
-    assert newest(tmp_path / "nowhere") is None
+    assert latest(tmp_path / "nowhere") is None
     for moment in (900, 10_000, 2_000):
         put(tmp_path, moment)
     (tmp_path / ".new-0011").mkdir()
     (tmp_path / "notes.txt").write_text("mine")
-    found = newest(tmp_path)
+    found = latest(tmp_path)
     assert found is not None
     assert (found.env_steps, found.name) == (10_000, "step-000000010000")
     put(tmp_path, 11_000)
@@ -184,7 +184,7 @@ def test_a_damaged_newest_is_refused_by_name(tmp_path: Path) -> None:
     put(tmp_path, 1)
     (put(tmp_path, 2) / MANIFEST).write_text("{}")
     with pytest.raises(TownletError, match=r"step-000000000002 is damaged.*go on from the one before"):
-        newest(tmp_path)
+        latest(tmp_path)
 
 
 def test_the_best_has_the_highest_score_and_the_earliest_of_equals(tmp_path: Path) -> None:
@@ -202,48 +202,48 @@ def test_pruning_keeps_last_best_and_the_first_in_each_stretch(tmp_path: Path) -
     for moment in range(30, 400, 30):
         put(tmp_path, moment, **({"score": 1.0} if moment == 60 else {}))
     prune(tmp_path, keep_every=100)
-    assert [checkpoint.order(path)[0] for path in listing(tmp_path)] == [60, 120, 210, 300, 390]
+    assert [checkpoint.step_and_serial(path)[0] for path in paths(tmp_path)] == [60, 120, 210, 300, 390]
     prune(tmp_path)
-    assert [checkpoint.order(path)[0] for path in listing(tmp_path)] == [60, 390]
+    assert [checkpoint.step_and_serial(path)[0] for path in paths(tmp_path)] == [60, 390]
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_moment_saved_again_replaces_the_first(tmp_path: Path) -> None:
     put(tmp_path, 5)
     for score in (1.0, 2.0):
-        made = write(tmp_path, name_at(5), {"x": torch.tensor(score)}, {"score": score})
-        assert newest(tmp_path) == made
-        assert read(made.path)[0]["x"].item() == score
-        assert listing(tmp_path) == [made.path]
+        made = save(tmp_path, folder_name(5), {"x": torch.tensor(score)}, {"score": score})
+        assert latest(tmp_path) == made
+        assert load(made.path)[0]["x"].item() == score
+        assert paths(tmp_path) == [made.path]
 
 
 def test_rewinding_removes_what_came_after(tmp_path: Path) -> None:
     for moment in (1, 2, 3):
         put(tmp_path, moment)
     rewind(tmp_path, 2)
-    assert [checkpoint.order(path)[0] for path in listing(tmp_path)] == [1, 2]
+    assert [checkpoint.step_and_serial(path)[0] for path in paths(tmp_path)] == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["../step-000000000001", "last", "", "step-1", "step-000000000001/x", ".new-1"])
 def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="not the name of a checkpoint"):
-        write(tmp_path / "deep", name, {}, {})
+        save(tmp_path / "deep", name, {}, {})
     assert not list(tmp_path.iterdir())
 
 
 def test_a_type_that_no_file_keeps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match=r"'a/z' of the state has the type torch\.complex128"):
-        write(tmp_path, name_at(1), {"a": {"z": torch.zeros(1, dtype=torch.complex128)}}, {})
+        save(tmp_path, folder_name(1), {"a": {"z": torch.zeros(1, dtype=torch.complex128)}}, {})
     with pytest.raises(TownletError, match="keep long lists as tensors"):
-        write(tmp_path, name_at(1), {"a": [1.5] * 300_000}, {})
+        save(tmp_path, folder_name(1), {"a": [1.5] * 300_000}, {})
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_another_world_is_named(tmp_path: Path) -> None:
-    made = write(tmp_path, name_at(1), {}, {"interface": "abc", "env": "town"})
-    require(made, interface="abc", env="town")
+    made = save(tmp_path, folder_name(1), {}, {"interface": "abc", "env": "town"})
+    require_info(made, interface="abc", env="town")
     with pytest.raises(TownletError, match="has interface abc, and this run xyz"):
-        require(made, env="town", interface="xyz")
+        require_info(made, env="town", interface="xyz")
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
@@ -263,8 +263,8 @@ def test_a_failing_fsync_leaves_the_old_checkpoint_and_nothing_else(
         put(tmp_path, 2)
     monkeypatch.undo()
     assert calls
-    assert [path.name for path in tmp_path.iterdir()] == [name_at(1)]
-    assert read(tmp_path / name_at(1))[0]["x"].tolist() == [1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == [folder_name(1)]
+    assert load(tmp_path / folder_name(1))[0]["x"].tolist() == [1, 1]
 
 
 def test_everything_is_on_disk_before_it_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_everything_is_on_disk_before_it_can_be_seen(tmp_path: Path, monkeypatch
 
 
 def test_the_manifest_lists_every_leaf_in_order(tmp_path: Path) -> None:
-    path = write(tmp_path, name_at(12), sample(), {}).path
+    path = save(tmp_path, folder_name(12), sample(), {}).path
     manifest = json.loads((path / MANIFEST).read_text())
     assert list(manifest["state"])[:3] == ["agent/body.0.weight", "agent/steps", "agent/none"]
     assert manifest["state"]["env/hour"] == {"dtype": "U16", "shape": [2]}
@@ -300,12 +300,12 @@ def test_the_manifest_lists_every_leaf_in_order(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_told_and_stays(tmp_path: Path) -> None:
     """It may have been the best one: neither hidden by the others nor thrown away."""
     for step, score in ((1, 5.0), (2, 9.0), (3, 1.0), (4, 2.0)):
-        checkpoint.write(tmp_path, checkpoint.name_at(step), {"x": torch.zeros(1)}, {"score": score})
-    best = tmp_path / checkpoint.name_at(2)
+        checkpoint.save(tmp_path, checkpoint.folder_name(step), {"x": torch.zeros(1)}, {"score": score})
+    best = tmp_path / checkpoint.folder_name(2)
     (best / MANIFEST).write_bytes(b"{}")
-    whole, damaged = checkpoint.survey(tmp_path)
+    whole, damaged = checkpoint.scan(tmp_path)
     assert [found.env_steps for found in whole] == [1, 3, 4]
     assert list(damaged) == [best]
     assert "step-000000000002 is damaged" in str(damaged[best])
     checkpoint.prune(tmp_path)
-    assert [path.name for path in checkpoint.listing(tmp_path)] == [checkpoint.name_at(step) for step in (1, 2, 4)]
+    assert [path.name for path in checkpoint.paths(tmp_path)] == [checkpoint.folder_name(step) for step in (1, 2, 4)]

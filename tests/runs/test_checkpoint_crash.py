@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from townlet.runs import checkpoint
-from townlet.runs.checkpoint import POINTS, best, name_at, newest, prune, read, verify, write
+from townlet.runs.checkpoint import COMMIT_POINTS, best, folder_name, latest, load, prune, save, verify
 
 
 def state_of(env_steps: int) -> dict[str, object]:
@@ -22,7 +22,7 @@ def state_of(env_steps: int) -> dict[str, object]:
 
 def put(folder: Path, env_steps: int) -> None:
     score = {"score": 5.0} if env_steps == 100 else {}
-    write(folder, name_at(env_steps), state_of(env_steps), {"env_steps": env_steps, **score})
+    save(folder, folder_name(env_steps), state_of(env_steps), {"env_steps": env_steps, **score})
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -44,17 +44,17 @@ def killed(work: Callable[[], None]) -> bool:
 
 def assert_whole(folder: Path, allowed: set[int]) -> int:
     """The newest checkpoint is whole and one of those allowed; the best is still there."""
-    found, champion = newest(folder), best(folder)
+    found, champion = latest(folder), best(folder)
     assert found is not None
     assert champion is not None
     assert verify(champion.path).env_steps == 100
-    state, _ = read(found.path)
+    state, _ = load(found.path)
     assert found.env_steps in allowed
     assert torch.equal(state["x"], torch.full((50_000,), float(found.env_steps)))
     return found.env_steps
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", COMMIT_POINTS)
 def test_killed_at_a_point_of_the_commit(point: str, tmp_path: Path) -> None:
     for moment in (100, 150, 200):
         put(tmp_path, moment)
@@ -64,14 +64,14 @@ def test_killed_at_a_point_of_the_commit(point: str, tmp_path: Path) -> None:
             if here == point:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        checkpoint.at = crash
+        checkpoint.on_point = crash
         put(tmp_path, 200)
         put(tmp_path, 300)
         prune(tmp_path)
 
     assert killed(commit)  # every point is passed
     reached = assert_whole(tmp_path, {200, 300})
-    after = POINTS.index(point) >= POINTS.index("pruning begun")
+    after = COMMIT_POINTS.index(point) >= COMMIT_POINTS.index("pruning begun")
     assert reached == (300 if after else 200)
     put(tmp_path, reached)
     put(tmp_path, 300)
@@ -85,10 +85,10 @@ def test_the_points_are_passed_in_order(tmp_path: Path, monkeypatch: pytest.Monk
     put(tmp_path, 150)
     put(tmp_path, 200)
     passed: list[str] = []
-    monkeypatch.setattr(checkpoint, "at", passed.append)
+    monkeypatch.setattr(checkpoint, "on_point", passed.append)
     put(tmp_path, 200)
     prune(tmp_path)
-    assert tuple(passed) == POINTS
+    assert tuple(passed) == COMMIT_POINTS
 
 
 def kill_at_random(folder: Path, times: int) -> None:

@@ -15,8 +15,8 @@ import torch
 
 from pace import within
 from townlet.errors import TownletError
-from townlet.runs.checkpoint import name_at, read, verify, write
-from townlet.runs.manifest import DIGEST, MANIFEST, MAX_BYTES, READERS, STATE, VERSION
+from townlet.runs.checkpoint import folder_name, load, save, verify
+from townlet.runs.checkpoint_files import DIGEST, FORMAT_READERS, FORMAT_VERSION, MANIFEST, MAX_MANIFEST_BYTES, STATE
 
 _watch: list[tuple[str, str]] | None = None
 
@@ -45,7 +45,7 @@ class Forge:
 
     def __init__(self, folder: Path) -> None:
         state = {"a": torch.arange(4.0), "b": {"c": torch.tensor(1)}, "n": 3}
-        self.path = write(folder, name_at(1), state, {"env_steps": 1}).path
+        self.path = save(folder, folder_name(1), state, {"env_steps": 1}).path
         self.manifest: dict[str, Any] = json.loads((self.path / MANIFEST).read_text())
 
     def tensors(self, header: dict[str, Any] | bytes, body: bytes = b"", length: int | None = None) -> None:
@@ -66,13 +66,13 @@ class Forge:
 
     def refusal(self) -> str:
         said = []
-        for look in (read, verify):
+        for look in (load, verify):
             with within(2.0), watched() as seen, pytest.raises(TownletError) as caught:
                 look(self.path)
             assert [(event, what) for event, what in seen if not self._own(event, what)] == []
             said.append(str(caught.value))
             assert len(said[-1]) < 500
-        assert name_at(1) in said[0]
+        assert folder_name(1) in said[0]
         return said[0]
 
 
@@ -80,13 +80,13 @@ class Forge:
 def forge(tmp_path: Path) -> Forge:
     made = Forge(tmp_path)
     with pytest.raises(TownletError, match="damaged"):  # what the audit may import, it has imported
-        read(tmp_path)
+        load(tmp_path)
     return made
 
 
 def test_the_forge_itself_is_accepted(forge: Forge) -> None:
     forge.seal()
-    assert read(forge.path)[0]["a"].tolist() == [0, 1, 2, 3]
+    assert load(forge.path)[0]["a"].tolist() == [0, 1, 2, 3]
 
 
 A = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
@@ -133,8 +133,8 @@ TEXTS = {
     "a key twice": (b'{"format": "townlet-checkpoint", "format": "townlet-checkpoint"}', "twice"),
     "deep lists": (b"[" * 1_000_000, "nested too deeply"),
     "deep objects": (b'{"a":' * 200_000, "nested too deeply"),
-    "many small lists": (b"[" + b"[]," * (MAX_BYTES // 3 - 2) + b"[]]", "not a JSON object"),
-    "too long": (b" " * (MAX_BYTES + 1), "has more than"),
+    "many small lists": (b"[" + b"[]," * (MAX_MANIFEST_BYTES // 3 - 2) + b"[]]", "not a JSON object"),
+    "too long": (b" " * (MAX_MANIFEST_BYTES + 1), "has more than"),
     "another format": (b'{"format": "other", "version": 1}', "not a checkpoint of Townlet"),
     "a pickle": (b"\x80\x04\x95", "not UTF-8"),
 }
@@ -148,7 +148,11 @@ def test_hostile_manifests_are_refused(name: str, forge: Forge) -> None:
 
 
 CHANGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
-    "a later version": (("version",), VERSION + 1, f"format version {VERSION + 1} and this Townlet reads"),
+    "a later version": (
+        ("version",),
+        FORMAT_VERSION + 1,
+        f"format version {FORMAT_VERSION + 1} and this Townlet reads",
+    ),
     "a version that is text": (("version",), "1", "format version 1 and"),
     "a version that is true": (("version",), True, "format version True"),
     "a path as a file": (("files", "../../etc/passwd"), {"bytes": 1, "sha256": "0" * 64}, "etc/passwd"),
@@ -178,18 +182,18 @@ def test_hostile_entries_are_refused(name: str, forge: Forge) -> None:
     forge.seal()
     if "below" in why or "deeper" in why:  # the tree is built when it is read
         with pytest.raises(TownletError, match=why):
-            read(forge.path)
+            load(forge.path)
     else:
         assert why in forge.refusal()
 
 
 def test_names_that_look_like_paths_are_only_names(tmp_path: Path) -> None:
     state = {"..": {"..": {"etc": torch.ones(1)}}, "/root": torch.zeros(1), "__class__": torch.zeros(1)}
-    found, _ = read(write(tmp_path, name_at(1), state, {}).path)
+    found, _ = load(save(tmp_path, folder_name(1), state, {}).path)
     assert found[".."][".."]["etc"].item() == 1
     assert list(found) == ["..", "/root", "__class__"]
 
 
 def test_the_current_version_has_a_reader() -> None:
-    assert VERSION in READERS
-    assert max(READERS) == VERSION
+    assert FORMAT_VERSION in FORMAT_READERS
+    assert max(FORMAT_READERS) == FORMAT_VERSION

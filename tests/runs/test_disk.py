@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from townlet.errors import TownletError
-from townlet.runs.checkpoint import name_at, read, write
+from townlet.runs.checkpoint import folder_name, load, save
 from townlet.runs.disk import read_bounded, replace_file
 
 SCRIPT = Path(__file__).with_name("small_disk.py")
@@ -42,18 +42,18 @@ def test_a_full_and_a_read_only_disk_are_named_and_leave_what_was_there(tmp_path
 
 
 def test_a_limit_on_file_sizes_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
-    write(tmp_path, name_at(1), {"x": torch.ones(3)}, {})
+    save(tmp_path, folder_name(1), {"x": torch.ones(3)}, {})
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         try:
-            write(tmp_path, name_at(2), {"x": torch.zeros(1_000_000)}, {})
+            save(tmp_path, folder_name(2), {"x": torch.zeros(1_000_000)}, {})
         except TownletError as error:
             os._exit(7 if "may not grow" in str(error) and "ulimit" in str(error) else 8)
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert [path.name for path in tmp_path.iterdir()] == [name_at(1)]
-    assert read(tmp_path / name_at(1))[0]["x"].tolist() == [1, 1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == [folder_name(1)]
+    assert load(tmp_path / folder_name(1))[0]["x"].tolist() == [1, 1, 1]
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from townlet.errors import TownletError
-from townlet.runs.lock import FILE, Lock, holder
+from townlet.runs.lock import LOCK_FILE, Lock, lock_holder
 
 
 def hold_in_child(folder: Path) -> int:
@@ -21,7 +21,7 @@ def hold_in_child(folder: Path) -> int:
         Lock(folder).acquire()
         wait_for_the_end()
     deadline = time.monotonic() + 10
-    while not holder(folder):
+    while not lock_holder(folder):
         if time.monotonic() > deadline:
             end(child)
             pytest.fail("the child does not hold the lock")
@@ -47,7 +47,7 @@ def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
         with pytest.raises(TownletError) as caught:
             Lock(tmp_path).acquire()
         assert f"process {child} on {socket.gethostname()}, since 2" in str(caught.value)
-        who = holder(tmp_path)
+        who = lock_holder(tmp_path)
         assert who is not None
         assert who["pid"] == child
     finally:
@@ -56,10 +56,10 @@ def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
 
 def test_a_lock_whose_holder_was_killed_is_taken_over(tmp_path: Path) -> None:
     end(hold_in_child(tmp_path))
-    assert (tmp_path / FILE).read_text()  # the note of the dead is still there
-    assert holder(tmp_path) is None
+    assert (tmp_path / LOCK_FILE).read_text()  # the note of the dead is still there
+    assert lock_holder(tmp_path) is None
     with Lock(tmp_path):
-        who = holder(tmp_path)
+        who = lock_holder(tmp_path)
         assert who is not None
         assert who["pid"] == os.getpid()
 
@@ -79,7 +79,7 @@ def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
         Lock(tmp_path).acquire()
     with Lock(tmp_path):
         pass
-    assert holder(tmp_path) is None
+    assert lock_holder(tmp_path) is None
 
 
 def test_an_orphan_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
@@ -105,17 +105,17 @@ def test_an_orphan_does_not_keep_its_parents_lock(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[1]", b"\xff" * 9000])
 def test_a_spoilt_note_hurts_nobody(note: bytes, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(note)
-    assert holder(tmp_path) is None
+    (tmp_path / LOCK_FILE).write_bytes(note)
+    assert lock_holder(tmp_path) is None
     with Lock(tmp_path):
-        (tmp_path / FILE).write_bytes(note)
+        (tmp_path / LOCK_FILE).write_bytes(note)
         with pytest.raises(TownletError, match="it has not left its name"):
             Lock(tmp_path).acquire()
 
 
 def test_a_link_as_a_lock_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("precious")
-    (tmp_path / FILE).symlink_to(tmp_path / "other")
+    (tmp_path / LOCK_FILE).symlink_to(tmp_path / "other")
     with pytest.raises(TownletError, match="symbolic link"):
         Lock(tmp_path).acquire()
     assert (tmp_path / "other").read_text() == "precious"

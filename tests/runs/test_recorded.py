@@ -11,11 +11,10 @@ import pytest
 
 from small import REPORT
 from townlet.recipes.load import load
-from townlet.runs.catalogue import METRICS, described
-from townlet.runs.export import write_csv
+from townlet.runs.database import TABLES
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
-from townlet.runs.schema import TABLES
+from townlet.runs.metric_catalog import METRICS, describe_metric
+from townlet.runs.metrics_reader import MetricsReader, write_csv
 from townlet.train.session import start
 from train.tiny import DQN, PPO, STAGES
 
@@ -44,7 +43,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 def figures(run: Run, to: Path) -> set[str]:
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         write_csv(store, to)
     with to.open(encoding="utf-8") as file:
         return {row["name"] for row in csv.DictReader(file)}
@@ -52,13 +51,13 @@ def figures(run: Run, to: Path) -> set[str]:
 
 def test_every_figure_is_explained_and_every_explained_one_is_written(recorded: dict[str, Run], tmp_path: Path) -> None:
     written = set().union(*(figures(run, tmp_path / "metrics.csv") for run in recorded.values()))
-    assert {name for name in written if described(name) is None} == set()
+    assert {name for name in written if describe_metric(name) is None} == set()
     assert set(METRICS) - written == set()
 
 
 def test_a_curriculum_writes_into_every_table(recorded: dict[str, Run]) -> None:
     """But alerts, which tell of trouble, and settings that nobody changed."""
-    with Reader(recorded["town:dqn-curriculum"].metrics_file) as store:
+    with MetricsReader(recorded["town:dqn-curriculum"].metrics_file) as store:
         counts = {table: len(store.read(table, ["env_steps"])["env_steps"]) for table in TABLES}
     assert {table for table, count in counts.items() if not count} <= {"alerts", "setting_changes"}
 
@@ -67,14 +66,14 @@ def test_every_column_is_written_by_some_run(recorded: dict[str, Run]) -> None:
     for table in TABLES.keys() - {"alerts"}:
         filled: set[str] = set()
         for run in recorded.values():
-            with Reader(run.metrics_file) as store:
+            with MetricsReader(run.metrics_file) as store:
                 filled |= {name for name, values in store.read(table).items() if any(v is not None for v in values)}
         assert set(TABLES[table]) - filled == set(), table
 
 
 @pytest.mark.parametrize("recipe", ["town:dqn-rnd", "town-l2:drqn"])
 def test_novelty_is_known_of_every_cell_and_changes_as_the_agent_learns(recorded: dict[str, Run], recipe: str) -> None:
-    with Reader(recorded[recipe].metrics_file) as store:
+    with MetricsReader(recorded[recipe].metrics_file) as store:
         found = store.read("cell_visits", ["env_steps", "cell", "novelty", "count"])
     marks = sorted(set(found["env_steps"]))
     assert found["cell"][:64] == list(range(64))
@@ -87,7 +86,7 @@ def test_novelty_is_known_of_every_cell_and_changes_as_the_agent_learns(recorded
 
 
 def test_without_a_bonus_only_visited_cells_are_written(recorded: dict[str, Run]) -> None:
-    with Reader(recorded["town:dqn"].metrics_file) as store:
+    with MetricsReader(recorded["town:dqn"].metrics_file) as store:
         found = store.read("cell_visits", ["novelty", "count"])
     assert set(found["novelty"]) == {None}
     assert min(found["count"]) > 0

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from townlet.runs import maps, report
-from townlet.runs.catalogue import METRICS
 from townlet.runs.curves import lives, stretches
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
-from townlet.runs.settings import experiment_hash
-from townlet.runs.store import Store
+from townlet.runs.metric_catalog import METRICS
+from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.metrics_store import MetricsStore
+from townlet.runs.provenance import experiment_hash
 
 EVIL = '<script>alert("x")</script> | `a` *b* $c$ [d](e) & _x'
 
@@ -25,7 +25,7 @@ def make(root: Path, **meta: Any) -> Run:
     return Run.create(root, "town", "ppo", "", "agent: ppo  # default\n", meta)
 
 
-def fill(store: Store) -> None:
+def fill(store: MetricsStore) -> None:
     """A small run in which everything was recorded, under names made to hurt."""
     store.add("evaluations", {"env_steps": 0, "policy": "random", "length": 116.4})
     for moment, length in ((500, 200.0), (1000, 484.0)):
@@ -65,9 +65,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
         seed=7,
     )
     run.note(created="2026-01-01T10:00:00+00:00")
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         fill(store)
-    report.write(run)
+    report.write_report(run)
     return run
 
 
@@ -98,10 +98,10 @@ def test_the_first_line_tells_what_one_looks_for(full: Run) -> None:
 
 def test_the_report_says_how_to_train_it_again(tmp_path: Path) -> None:
     run = make(tmp_path, asked="my town.yaml:dqn", overrides=["network.hidden=[16]"], resumed_with=["budget.minutes=9"])
-    Store(run.metrics_file).close()
+    MetricsStore(run.metrics_file).close()
     first = "townlet train 'my town.yaml:dqn' 'network.hidden=[16]'"
     then = "townlet train --resume latest budget.minutes=9"
-    assert f"```sh\n{first}\n{then}\n```" in report.write(run)[0].read_text()
+    assert f"```sh\n{first}\n{then}\n```" in report.write_report(run)[0].read_text()
 
 
 def test_the_hashes_of_world_and_recipe_are_told(full: Run) -> None:
@@ -127,38 +127,38 @@ def test_the_map_is_drawn_as_a_map_with_its_places() -> None:
 
 def test_a_run_without_curriculum_tells_no_stages(tmp_path: Path) -> None:
     run = make(tmp_path)
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": [1, 2], "length": 3, "stage": 0, "cause": ["energy", "time"]})
-    text = report.write(run)[0].read_text()
+    text = report.write_report(run)[0].read_text()
     assert "tage" not in text
     assert "plots/causes.svg" in text
 
 
 def test_one_cause_of_all_deaths_is_a_sentence(tmp_path: Path) -> None:
     run = make(tmp_path)
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": [1, 2], "length": 3, "stage": 1, "cause": "energy"})
-    text = report.write(run)[0].read_text()
+    text = report.write_report(run)[0].read_text()
     assert "All lives that ended have the same cause: energy." in text
     assert "All lives that ended have the same stage: 1." in text
 
 
 def test_changes_of_stage_are_told_with_their_reason(tmp_path: Path) -> None:
     run = make(tmp_path)
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         change = {"row": 3, "from_stage": 1, "to_stage": 2, "reason": "survival 0.9 > 0.7"}
         store.add("stage_changes", {"env_steps": list(range(60)), **change})
-    text = report.write(run)[0].read_text()
+    text = report.write_report(run)[0].read_text()
     assert "The last 50 of 60 changes." in text
     assert text.count(r"| 3 | 1 | 2 | survival 0.9 \> 0.7 |") == 50
 
 
 def test_plots_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
     run = make(tmp_path)
-    Store(run.metrics_file).close()
+    MetricsStore(run.metrics_file).close()
     run.plots.mkdir()
     (run.plots / "stages.svg").write_text("old", encoding="utf-8")
-    report.write(run)
+    report.write_report(run)
     assert list(run.plots.iterdir()) == []
 
 
@@ -168,9 +168,9 @@ def test_plots_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
 )
 def test_work_is_told_as_it_is(works: float | None, words: str, tmp_path: Path) -> None:
     run = make(tmp_path)
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0], "works": works})
-    text = report.write(run)[0].read_text()
+    text = report.write_report(run)[0].read_text()
     assert words in text
     assert ("money." in text) == (works is not None)
     assert r"It was better before: 200 steps at 1 env\_steps." in text
@@ -211,14 +211,14 @@ def test_the_page_needs_nothing_else_and_suits_dark_and_light(full: Run) -> None
 
 def test_the_same_run_gives_the_same_report(full: Run) -> None:
     before = full.report_html.read_bytes(), full.report_md.read_bytes()
-    report.write(full)
+    report.write_report(full)
     assert (full.report_html.read_bytes(), full.report_md.read_bytes()) == before
 
 
 def test_an_empty_run_has_only_what_is_known(tmp_path: Path) -> None:
     run = make(tmp_path)
-    Store(run.metrics_file).close()
-    markdown, page = report.write(run)
+    MetricsStore(run.metrics_file).close()
+    markdown, page = report.write_report(run)
     assert re.findall(r"^## (.*)$", markdown.read_text(), re.M) == ["What was trained", "Settings"]
     assert "The agent was not evaluated." in markdown.read_text()
     assert "<svg" not in page.read_text()
@@ -226,30 +226,30 @@ def test_an_empty_run_has_only_what_is_known(tmp_path: Path) -> None:
 
 def test_training_without_evaluation_is_told(tmp_path: Path) -> None:
     run = make(tmp_path)
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         store.add("episodes", {"env_steps": list(range(100)), "length": [10] * 90 + [70] * 10})
-    assert "The last lives while training lasted 70 steps on average." in report.write(run)[0].read_text()
+    assert "The last lives while training lasted 70 steps on average." in report.write_report(run)[0].read_text()
 
 
 def test_a_map_of_unknown_size_is_still_shown(tmp_path: Path) -> None:
     for size in (None, [], [-1, 3], [10**9, 10**9], [2, 2, 2]):
         run = make(tmp_path, size=size)
-        with Store(run.metrics_file) as store:
+        with MetricsStore(run.metrics_file) as store:
             store.add("cell_visits", {"env_steps": 1, "cell": [0, 5], "count": [2, 3]})
-        assert "| cell | visits |\n| --- | --- |\n| 5 | 3 |\n| 0 | 2 |" in report.write(run)[0].read_text()
+        assert "| cell | visits |\n| --- | --- |\n| 5 | 3 |\n| 0 | 2 |" in report.write_report(run)[0].read_text()
     for size in ([8], [3, 2]):
         run = make(tmp_path, size=size)
-        with Store(run.metrics_file) as store:
+        with MetricsStore(run.metrics_file) as store:
             store.add("cell_visits", {"env_steps": 1, "cell": [0, 5], "count": 2})
-        assert "plots/cells.svg" in report.write(run)[0].read_text()
+        assert "plots/cells.svg" in report.write_report(run)[0].read_text()
 
 
 def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         interval = {"count": 4, "length_mean": 10.0, "length_p10": 5.0, "length_p90": 20.0, "causes": {"energy": 4}}
         store.add("episode_intervals", {"env_steps": 200, "start": 100, **interval})
         store.add("episodes", {"env_steps": [100, 150, 200, 201], "length": [1, 10, 10, 30], "cause": "time"})
-    with Reader(tmp_path / "metrics.db") as reader:
+    with MetricsReader(tmp_path / "metrics.db") as reader:
         found = lives(reader)
     assert found.moment.tolist() == [100, 200, 201]
     assert found.count.tolist() == [1, 4, 1]
@@ -261,7 +261,7 @@ def test_episodes_within_an_interval_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_the_band_of_single_lives_is_their_quantiles(tmp_path: Path) -> None:
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         store.add("episodes", {"env_steps": [1] * 100 + [10] * 100, "length": [*range(1, 101), *range(201, 301)]})
         part = stretches((found := lives(store)).moment, 2)
     assert np.allclose(part.quantile(0.1, found), [10, 210], atol=1)
@@ -279,11 +279,11 @@ def test_every_metric_is_described() -> None:
 
 def test_alerts_are_told_with_their_tips_and_changed_settings_with_both_values(tmp_path: Path) -> None:
     run = make(tmp_path)
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         store.add("alerts", {"env_steps": 900, "name": "kl high", "message": "it moved far", "tip": "lower agent.lr"})
         change = {"key": "lr", "old": {"start": 0.001, "end": 0.0}, "new": 0.0005, "why": "tune.yaml"}
         store.add("setting_changes", [{"env_steps": 1200, **change}])
-    for path in report.write(run):
+    for path in report.write_report(run):
         text = path.read_text()
         assert "lower agent.lr" in text
         assert "Settings that changed while it trained" in text
@@ -293,8 +293,8 @@ def test_alerts_are_told_with_their_tips_and_changed_settings_with_both_values(t
 
 def test_what_the_training_said_at_its_end_is_the_result(tmp_path: Path) -> None:
     run = make(tmp_path, summary=["This one lives 99.", "It works for its money."])
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         store.add("evaluations", {"env_steps": [1, 2], "policy": "greedy", "length": [200.0, 99.0]})
-    text = report.write(run)[0].read_text()
+    text = report.write_report(run)[0].read_text()
     assert "This one lives 99. It works for its money.\n" in text
     assert "This agent lives" not in text

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from townlet.errors import TownletError
-from townlet.runs.flatten import MAX_DEPTH, flatten, unflatten
+from townlet.runs.serialization import MAX_DEPTH, flatten, unflatten
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["a/b", "%2F", "%", "..", "/", ""])
 NUMBERS = st.integers(-(10**38), 10**38) | st.floats(allow_nan=False, allow_infinity=False)

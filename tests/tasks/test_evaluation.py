@@ -14,7 +14,7 @@ from torch import Tensor
 from townlet import load_world
 from townlet.interfaces.vec_env import Discrete
 from townlet.rng import Streams
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import Acting, Uniform
 from townlet.tasks.town_evaluation import SIDE_BY_SIDE, Planning, evaluate
 from townlet.tasks.town_summary import lift
@@ -195,7 +195,7 @@ def test_a_run_is_measured_in_the_world_of_its_evaluations(tmp_path: Path) -> No
     outcome = start(loaded, tmp_path)
     assert outcome.ending.last is not None
     assert outcome.ending.last.world is loaded.worlds.evaluation
-    with Reader(outcome.run.metrics_file) as metrics:
+    with MetricsReader(outcome.run.metrics_file) as metrics:
         found = metrics.read("evaluations", ["policy", "limit", "length_max"])
         assert set(found["policy"]) == {"random", "greedy"}
         assert set(found["limit"]) == {25}

@@ -16,7 +16,7 @@ from townlet.gym.vector_env import GymVecEnv
 from townlet.recipes.load import Loaded, load
 from townlet.rng import Streams
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import Uniform
 from townlet.tasks.gym import GymArena
 from townlet.train.build import build
@@ -43,7 +43,7 @@ def small(recipe: str, *words: str) -> Loaded:
 
 
 def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         return store.read(table, names)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from townlet.runs import report
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader, as_rows
+from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.town.env import Town
 from townlet.town.record.episode_recorder import MOMENT, Recording
 from townlet.train.session import resume, start
@@ -22,7 +22,7 @@ TOLD = ("env_steps", "row", "length", "cause", "return")
 
 def kept(run: Run) -> list[dict[str, Any]]:
     """All lives of a run, in order."""
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         return as_rows(store.read("recordings"))
 
 
@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_kept_life_is_one_that_was_lived(run: Run) -> None:
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         lived = set(zip(*store.read("episodes", TOLD).values(), strict=True))
     lives = kept(run)
     assert len(lives) >= 5
@@ -109,7 +109,7 @@ def test_a_life_across_an_interruption_is_whole(tmp_path: Path) -> None:
 
 
 def test_the_report_shows_them(run: Run) -> None:
-    text, page = (path.read_text("utf-8") for path in report.write(run))
+    text, page = (path.read_text("utf-8") for path in report.write_report(run))
     assert "## Lives that were kept" in text
     assert "plots/kept.svg" in text
     assert "longest, after" in (run.plots / "kept.svg").read_text("utf-8")

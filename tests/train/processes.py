@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from townlet.runs import checkpoint
-from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
+from townlet.runs.serialization import flatten
 
 WAIT = 120.0
 TOLERANCE = 1e-5
@@ -69,9 +69,9 @@ def launch() -> Iterator[Launch]:
 
 def last(run: Run) -> tuple[dict[str, object], dict[str, object]]:
     """The newest checkpoint: what it holds, and what it says."""
-    found = checkpoint.newest(run.checkpoints)
+    found = checkpoint.latest(run.checkpoints)
     assert found is not None
-    state, info = checkpoint.read(found.path)
+    state, info = checkpoint.load(found.path)
     return flatten(state), info
 
 

@@ -9,7 +9,7 @@ import torch
 from townlet.agents.ppo import Ppo
 from townlet.bench.training import Silent
 from townlet.recipes.load import Loaded, load
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.train.build import build
 from townlet.train.collect import collect
 from townlet.train.session import resume, start
@@ -31,7 +31,7 @@ def test_a_run_trains_is_saved_and_goes_on_with_new_episodes(tmp_path: Path) -> 
     part = start(pong("env_steps=512"), tmp_path, pause_at=256).run
     outcome = resume(part)
     assert "Episodes begin anew" in part.log_file.read_text(encoding="utf-8")
-    with Reader(outcome.run.metrics_file) as store:
+    with MetricsReader(outcome.run.metrics_file) as store:
         lengths = store.read("episodes", ("length",))["length"]
         measured = store.read("evaluations", ("env_steps", "length"))
     assert len(lengths) > 20

@@ -25,7 +25,7 @@ from townlet.interfaces.vec_env import Ended
 from townlet.recipes.load import Loaded, load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import play
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
@@ -128,7 +128,7 @@ def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
     """The score of a checkpoint's weights, measured by another training that takes them over; and of how many."""
     loaded = reopen(run)
     t = build(loaded)
-    t.restore(checkpoint.read(found.path)[0]["training"])
+    t.restore(checkpoint.load(found.path)[0]["training"])
     measured = loaded.arena.measure(t.agent.policy(), loaded.recipe, no_interrupt)
     return measured.score(loaded.recipe.metric), len(measured.reward)
 
@@ -137,10 +137,10 @@ def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
 def test_evaluations_are_of_the_current_weights_and_checkpoints_score_as_recorded(agent: str, tmp_path: Path) -> None:
     loaded = small(agent)
     run = start(loaded, tmp_path).run
-    best, last = checkpoint.best(run.checkpoints), checkpoint.newest(run.checkpoints)
+    best, last = checkpoint.best(run.checkpoints), checkpoint.latest(run.checkpoints)
     assert best is not None
     assert last is not None
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         told = store.read("evaluations", ("env_steps", "score", "episodes"), where={"policy": "greedy"})
     recorded = dict(zip(told["env_steps"], told["score"], strict=True))
     assert len(recorded) == 4
@@ -175,11 +175,11 @@ def test_short_episodes_are_not_counted_more_often(episodes: int, short: int) ->
 def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
     loaded = small("ppo", f"gym.vectorization={way}")
     run = start(loaded, tmp_path, pause_at=512).run
-    last = checkpoint.newest(run.checkpoints)
+    last = checkpoint.latest(run.checkpoints)
     assert last is not None
-    known = checkpoint.read(last.path)[0]["training"]["env"]["stages"]["0"]
+    known = checkpoint.load(last.path)[0]["training"]["env"]["stages"]["0"]
     fresh = build(loaded)
-    fresh.restore(checkpoint.read(last.path)[0]["training"])
+    fresh.restore(checkpoint.load(last.path)[0]["training"])
     now = fresh.env.state()["stages"]["0"]
     assert now["count"] == known["count"] >= 512
     assert np.array_equal(now["mean"], known["mean"])

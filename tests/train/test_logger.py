@@ -15,7 +15,7 @@ from pace import within
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.vec_env import Ended
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.train.build import Training
 from townlet.train.collect import collect
 from townlet.train.logger import Journal
@@ -65,7 +65,7 @@ def live(t: Training, journal: Journal, until: int) -> Recount:
 
 def test_intervals_are_what_a_recount_of_all_episodes_gives(tmp_path: Path) -> None:
     loaded = tiny("town:dqn", STAGES, "metrics.whole_episodes=2", "change.max_steps=25")
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
         recount = live(t, journal, 1000)
         spans = store.read("episode_intervals")
@@ -104,7 +104,7 @@ def test_intervals_are_what_a_recount_of_all_episodes_gives(tmp_path: Path) -> N
 
 def test_figures_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> None:
     heard = Heard()
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
         for value in (1.0, 2.0, 6.0):
             journal.update({"loss": value})
@@ -124,7 +124,7 @@ def test_figures_of_an_interval_are_means_over_its_updates(tmp_path: Path) -> No
 
 
 def test_the_diary_and_the_mean_meters_are_written(tmp_path: Path) -> None:
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store)
         live(t, journal, 400)
         visits = store.totals("cell_visits", ["cell"])
@@ -136,7 +136,7 @@ def test_the_diary_and_the_mean_meters_are_written(tmp_path: Path) -> None:
 
 def test_an_interval_goes_on_in_another_journal(tmp_path: Path) -> None:
     loaded = tiny("town:dqn", STAGES)
-    with Store(tmp_path / "a.db") as one, Store(tmp_path / "b.db") as two:
+    with MetricsStore(tmp_path / "a.db") as one, MetricsStore(tmp_path / "b.db") as two:
         t, journal = begun(loaded, one)
         u, other = begun(loaded, two)
         live(t, journal, 148)
@@ -151,7 +151,7 @@ def test_an_interval_goes_on_in_another_journal(tmp_path: Path) -> None:
 
 def test_episodes_that_ended_before_a_checkpoint_and_were_written_after_it_are_undone(tmp_path: Path) -> None:
     """They wait in the checkpoint for the next mark; in the store they would be there twice."""
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny("town:dqn", "change.max_steps=12"), store)
         live(t, journal, 148)
         position, before = store.sync(), store.content_digest()
@@ -163,7 +163,7 @@ def test_episodes_that_ended_before_a_checkpoint_and_were_written_after_it_are_u
 
 def test_alerts_are_kept_and_told(tmp_path: Path) -> None:
     heard = Heard()
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
         t.counters.env_steps = 12
         journal.alert("loss", "it grows", 1e9)
@@ -175,7 +175,7 @@ def test_alerts_are_kept_and_told(tmp_path: Path) -> None:
 def test_what_many_episodes_cost_does_not_grow_with_their_number(tmp_path: Path) -> None:
     """Storage never bounds training: of thousands of episodes in an interval only a sample is written whole."""
     loaded = tiny("town:dqn", "rows=2048", "change.max_steps=2", "agent.replay=8192", "metrics.every=1e5")
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
         collect(t, 60, journal)
         with within(2, time.monotonic):

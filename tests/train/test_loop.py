@@ -16,7 +16,7 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.vec_env import Ended
 from townlet.recipes.load import Loaded
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Evaluated
 from townlet.tasks.town_evaluation import evaluate
 from townlet.train.build import Training
@@ -49,7 +49,7 @@ class Ran:
 def ran(loaded: Loaded, folder: Path, asked: Callable[[], bool] = lambda: False, pause_at: int | None = None) -> Ran:
     """The whole loop with real parts, but nothing saved."""
     heard, there = Heard(), loaded.worlds.evaluation
-    with Store(folder / "metrics.db") as store:
+    with MetricsStore(folder / "metrics.db") as store:
         t, journal = begun(loaded, store, heard)
         keeper = Kept(t)
         limits = Limits(loaded.recipe, loaded.recipe.in_steps(loaded.recipe.evaluation.every), pause_at, asked)
@@ -133,7 +133,7 @@ def test_saved_at_a_new_best_and_by_episodes(tmp_path: Path) -> None:
 
 def test_a_run_that_was_over_is_only_measured(tmp_path: Path) -> None:
     loaded = tiny()
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
         keeper = Kept(t)
         ending = loop(t, Limits(loaded.recipe, 400, over="it was over"), journal, keeper, lambda: measured(loaded, t))
@@ -160,7 +160,7 @@ def test_epsilon_falls_with_the_episodes_of_each_row(tmp_path: Path) -> None:
     told = [mark.figures["epsilon"] for mark in found.heard.marks if "epsilon" in mark.figures]
     assert told == sorted(told, reverse=True)
     assert told[-1] == pytest.approx(0.2)
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         assert store.read("episodes", ["epsilon"])["epsilon"][-1] == pytest.approx(0.2)
 
 
@@ -184,7 +184,7 @@ def test_the_weight_of_novelty_falls_only_while_life_is_steady_and_good(
 def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
     """Rows begin at stage 1; whatever its stage, a row's town has that stage's settings, from the reset on."""
     loaded = tiny("town:dqn-curriculum", STAGES, "budget={env_steps: 8000}", "change.max_steps=60")
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
         assert t.curriculum is not None
         assert t.curriculum.stage.tolist() == [1] * 4
@@ -237,7 +237,7 @@ def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_pat
     """Neither the return of an episode nor the progress of a row may come from the guiding reward."""
     slow = "curriculum={name: adversarial, episodes: 3, steps: 1e6}"
     loaded = tiny("town:dqn", slow, "potential=50", "change.max_steps=25", "metrics.whole_episodes=1000")
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(loaded, store)
         assert t.env.components == ("milestone", "potential")
         accountant = Accountant(t, journal)
@@ -255,7 +255,7 @@ def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_pat
 
 
 def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny("town:ppo"), store)
         assert isinstance(journal, Journal)
         collect(t, t.agent.update_interval, journal)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from townlet.recipes.load import load
-from townlet.runs.report import write
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
+from townlet.runs.report import write_report
 from townlet.train.logger import Journal
 from townlet.train.monitors import MONITORS, PATIENCE, SCORE, SMOOTH, STALE, Alert, Monitors
 from townlet.train.session import start
@@ -106,7 +106,7 @@ def test_a_slow_evaluation_now_and_then_is_no_drop_of_speed() -> None:
 
 def test_alerts_of_a_training_are_kept_and_told_also_after_a_resume(tmp_path: Path) -> None:
     heard = Heard()
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         t, journal = begun(tiny(), store, heard)
         for mark in range(1, PATIENCE + 3):
             t.counters.env_steps = 100 * mark
@@ -125,7 +125,7 @@ def test_what_depends_on_the_clock_is_in_no_checkpoint_and_in_no_comparison(tmp_
         monitors.look({"steps_per_second": 1e3, "loss": 1.0})
     assert list(monitors.state()["past"]) == ["loss"]
     assert "steps_per_second" not in monitors.state()["bad"]
-    with Store(tmp_path / "metrics.db") as store:
+    with MetricsStore(tmp_path / "metrics.db") as store:
         before = store.content_digest()
         store.add("alerts", {"env_steps": 1, "name": "steps_per_second", "message": "slow"})
         assert store.content_digest() == before
@@ -139,11 +139,11 @@ def test_a_learning_rate_far_too_high_is_told_on_the_console_in_the_store_and_in
     words += ("network={hidden: [16], activation: relu}",)
     quiet = ("metrics={every: 128, tensorboard: false, report: false}", "evaluation={every: 1, episodes: 2}")
     run = start(load("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[heard]).run
-    with Store(run.metrics_file) as store:
+    with MetricsStore(run.metrics_file) as store:
         found = store.read("alerts", ["name", "tip"])
     assert {"entropy collapse", "dead units"} & {*found["name"]}
     assert all(found["tip"])
-    text = write(run)[0].read_text().replace("\\", "")  # Markdown escapes what it would read as its own
+    text = write_report(run)[0].read_text().replace("\\", "")  # Markdown escapes what it would read as its own
     for name, tip in zip(found["name"], found["tip"], strict=True):
         assert any(note.startswith(f"{name}: ") and note.endswith(f"Tip: {tip}") for note in heard.notes)
         assert name in text

@@ -56,7 +56,7 @@ def inputs(rows: int, size: int, actions: int, seed: int) -> tuple[Any, Any]:
 def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> None:
     recipe, words = RECIPES[key]
     training = build(load(recipe, words))
-    state, _ = checkpoint.read(checkpoint.newest(runs[key].checkpoints).path)  # type: ignore[union-attr]
+    state, _ = checkpoint.load(checkpoint.latest(runs[key].checkpoints).path)  # type: ignore[union-attr]
     training.restore(state["training"])
     agent, trained = training.agent.policy(), load_policy(runs[key], "last")
     agent.start(16)
@@ -154,8 +154,8 @@ def test_a_player_forgets_its_last_life(runs: dict[str, Run]) -> None:
 
 def test_best_and_last_are_two_checkpoints(tmp_path: Path) -> None:
     run = start(load("town:ppo", [*SMALL["town:ppo"], "budget.env_steps=512"]), tmp_path, pause_at=256).run
-    state, info = checkpoint.read(checkpoint.newest(run.checkpoints).path)  # type: ignore[union-attr]
-    checkpoint.write(run.checkpoints, checkpoint.name_at(128), state, {**info, "env_steps": 128, "score": 1e9})
+    state, info = checkpoint.load(checkpoint.latest(run.checkpoints).path)  # type: ignore[union-attr]
+    checkpoint.save(run.checkpoints, checkpoint.folder_name(128), state, {**info, "env_steps": 128, "score": 1e9})
     assert load_policy(run).env_steps == load_policy(run, "best").env_steps == 128
     assert load_policy(run, "last").env_steps == 256
     with pytest.raises(TownletError, match="no checkpoint 'first'"):

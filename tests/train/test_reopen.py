@@ -97,7 +97,7 @@ def test_whatever_becomes_of_the_file_the_run_has_its_world(
     heard = Heard()
     resume(run, sinks=[heard], pause_at=200)
     assert heard.notes == [note]
-    assert checkpoint.newest(run.checkpoints).env_steps == 200  # type: ignore[union-attr]
+    assert checkpoint.latest(run.checkpoints).env_steps == 200  # type: ignore[union-attr]
     assert note in run.log_file.read_text(encoding="utf-8")
 
 
@@ -174,7 +174,7 @@ def test_a_run_from_before_a_setting_existed_goes_on_with_its_default(
     run = start(tiny("town:dqn"), tmp_path / "earlier", pause_at=100).run
     monkeypatch.undo()
     assert "accelerate" not in run.resolved_file.read_text()
-    assert "accelerate" not in checkpoint.newest(run.checkpoints).info["recipe"]["agent"]  # type: ignore[union-attr]
+    assert "accelerate" not in checkpoint.latest(run.checkpoints).info["recipe"]["agent"]  # type: ignore[union-attr]
     resume(run)
     assert run.meta()["finished"]
     assert load_policy(run).loaded.recipe.agent.accelerate is True  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import torch
 from townlet.config.schedule import Schedule
 from townlet.interfaces.counters import Counters
 from townlet.recipes.load import load
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.train.session import begin, start
 
 torch.set_num_threads(1)
@@ -43,7 +43,7 @@ def test_every_schedule_changes_the_run_as_written(recipe: str, form: str, tmp_p
     way = loaded.recipe.agent.lr
     assert isinstance(way, Schedule)
     run = start(loaded, tmp_path).run
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         for figure in keys.values():
             told = dict(zip(*store.series(figure), strict=True))
             assert len({*told.values()}) > 3, figure

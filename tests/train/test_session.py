@@ -13,9 +13,9 @@ from small import REPORT
 from townlet.errors import TownletError
 from townlet.recipes.load import load
 from townlet.runs import checkpoint
-from townlet.runs.flatten import flatten
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.serialization import flatten
 from townlet.tasks.town_evaluation import evaluate
 from townlet.train.build import build
 from townlet.train.policies import load_policy
@@ -59,7 +59,7 @@ def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[Outcome, Heard]
 
 def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[Outcome, Heard]) -> None:
     outcome, heard = trained
-    with Reader(outcome.run.metrics_file) as metrics:
+    with MetricsReader(outcome.run.metrics_file) as metrics:
         rows = metrics.read("evaluations", ["env_steps", "policy", "length"])
     assert rows["env_steps"] == [0, 400, 800, 1200]
     assert rows["policy"] == ["random", "greedy", "greedy", "greedy"]
@@ -69,20 +69,20 @@ def test_the_yardstick_and_every_evaluation_are_told_and_stored(trained: tuple[O
 
 def test_the_last_and_the_best_checkpoint_are_kept(trained: tuple[Outcome, Heard]) -> None:
     folder = trained[0].run.checkpoints
-    last, best = checkpoint.newest(folder), checkpoint.best(folder)
+    last, best = checkpoint.latest(folder), checkpoint.best(folder)
     assert last is not None
     assert best is not None
     assert last.env_steps == 1200
     scores = [row["score"] for row in trained[1].evaluations if row["policy"] == "greedy"]
     assert best.info["score"] == max(scores)
-    assert len(checkpoint.listing(folder)) <= 2
+    assert len(checkpoint.paths(folder)) <= 2
 
 
 def test_a_warm_start_begins_with_the_weights_of_the_best_checkpoint(trained: tuple[Outcome, Heard]) -> None:
     source = trained[0].run
     best = checkpoint.best(source.checkpoints)
     assert best is not None
-    wanted = checkpoint.read(best.path)[0]["training"]["agent"]["network"]
+    wanted = checkpoint.load(best.path)[0]["training"]["agent"]["network"]
     fresh = build(tiny("town:dqn", "seed=9"))
     before = {name: value.clone() for name, value in fresh.agent.parameters().items()}
     warm_start(fresh, source)
@@ -95,11 +95,11 @@ def test_a_warm_start_begins_with_the_weights_of_the_best_checkpoint(trained: tu
 def test_init_from_is_a_key_of_the_recipe(trained: tuple[Outcome, Heard]) -> None:
     root, name = trained[0].run.path.parent, trained[0].run.name
     outcome = start(tiny("town:dqn", f"init_from={name}", "agent.warmup=400", "seed=3"), root, pause_at=100)
-    here, there = (checkpoint.read(checkpoint.listing(run.checkpoints)[-1])[0] for run in (outcome.run, trained[0].run))
+    here, there = (checkpoint.load(checkpoint.paths(run.checkpoints)[-1])[0] for run in (outcome.run, trained[0].run))
     found, wanted = (state["training"]["agent"]["network"] for state in (here, there))
     best = checkpoint.best(trained[0].run.checkpoints)
     assert best is not None
-    wanted = checkpoint.read(best.path)[0]["training"]["agent"]["network"]
+    wanted = checkpoint.load(best.path)[0]["training"]["agent"]["network"]
     assert all(torch.equal(found[leaf], wanted[leaf]) for leaf in wanted)  # it has not learned yet
     told = outcome.run.meta()["init_from"]
     assert (told["run"], told["checkpoint"], told["env_steps"]) == (name, best.name, best.env_steps)
@@ -113,7 +113,7 @@ def test_weights_of_another_run_are_the_best_of_nothing_before_they_were_measure
     source = trained[0].run
     run = start(tiny("town:dqn", f"init_from={source.name}"), source.path.parent, pause_at=4).run
     assert checkpoint.best(run.checkpoints) is None
-    last = checkpoint.newest(run.checkpoints)
+    last = checkpoint.latest(run.checkpoints)
     assert last is not None
     assert (last.env_steps, last.info["updates"], "score" in last.info) == (4, 0, False)
 
@@ -143,7 +143,7 @@ def test_a_mistake_in_init_from_leaves_no_run_behind(tmp_path: Path) -> None:
 
 
 def digest(run: Run) -> str:
-    with Reader(run.metrics_file) as metrics:
+    with MetricsReader(run.metrics_file) as metrics:
         return metrics.content_digest()
 
 
@@ -159,14 +159,14 @@ def test_a_finished_run_with_no_more_to_spend_is_only_measured(
 ) -> None:
     before = trained[0]
     run = before.run
-    figures, meta, names = digest(run), run.meta(), checkpoint.listing(run.checkpoints)
+    figures, meta, names = digest(run), run.meta(), checkpoint.paths(run.checkpoints)
     heard = Heard()
     again = resume(run, words, sinks=[heard])
     assert (again.trained, again.ending.why, again.ending.finished) == (False, ENDS["env_steps"], True)
     assert again.summary is not None
     assert before.summary is not None
     assert again.summary.sentences() == before.summary.sentences()
-    assert (digest(run), checkpoint.listing(run.checkpoints), heard.ticks) == (figures, names, 0)
+    assert (digest(run), checkpoint.paths(run.checkpoints), heard.ticks) == (figures, names, 0)
     assert run.meta() == meta
 
 
@@ -182,14 +182,14 @@ def test_a_paused_run_that_is_given_less_than_it_has_lived_ends_there(tmp_path: 
 
 def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
     first = start(tiny("town:dqn", "budget={env_steps: 1e6, minutes: 60}"), tmp_path, pause_at=1000)
-    heard, saved = Heard(), checkpoint.newest(first.run.checkpoints)
+    heard, saved = Heard(), checkpoint.latest(first.run.checkpoints)
     assert saved is not None
     before = saved.info["seconds"]
     ended = resume(first.run, [f"budget.minutes={before / 120}"], sinks=[heard])
     assert ended.ending.why == ENDS["minutes"]
     assert heard.ticks == 0  # half of the time it has had already
     assert ended.seconds > before
-    last = checkpoint.newest(first.run.checkpoints)
+    last = checkpoint.latest(first.run.checkpoints)
     assert last is not None
     assert last.info["seconds"] > before
 
@@ -197,7 +197,7 @@ def test_a_resumed_run_counts_the_time_before(tmp_path: Path) -> None:
 def test_a_resumed_run_saves_when_the_whole_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a second best, which is no better than the first, nor episodes that were saved before count again."""
     passed: list[str] = []
-    monkeypatch.setattr(checkpoint, "at", passed.append)
+    monkeypatch.setattr(checkpoint, "on_point", passed.append)
     # Nobody dies in 5 steps: every score is 5, and 4 rows end 4 episodes in 20 steps.
     words = ("change.max_steps=5", "evaluation.every=100", "checkpoints.every_episodes=50")
     run = start(tiny("town:dqn", *words), tmp_path, pause_at=320).run
@@ -215,10 +215,10 @@ def test_what_is_learned_until_the_time_is_up_does_not_depend_on_the_time(tmp_pa
     """Schedules go by env_steps: minutes only decide where a run ends."""
     timed = start(tiny("town:dqn", "budget={env_steps: 1e5, minutes: .02}"), tmp_path / "timed")
     assert timed.ending.why == ENDS["minutes"]
-    states = [checkpoint.read(checkpoint.listing(timed.run.checkpoints)[-1])[0]["training"]]
+    states = [checkpoint.load(checkpoint.paths(timed.run.checkpoints)[-1])[0]["training"]]
     lived = int(states[0]["counters"]["env_steps"])
     free = start(tiny("town:dqn", "budget={env_steps: 1e5}"), tmp_path / "free", pause_at=lived).run
-    states.append(checkpoint.read(checkpoint.listing(free.checkpoints)[-1])[0]["training"])
+    states.append(checkpoint.load(checkpoint.paths(free.checkpoints)[-1])[0]["training"])
     assert odd_leaves(*(flatten(state) for state in states)) == []
 
 

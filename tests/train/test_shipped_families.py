@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from townlet.recipes.load import load
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.train.session import resume, start
 
 torch.set_num_threads(1)
@@ -29,7 +29,7 @@ ALIKE = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects")
 def test_a_recipe_trains_is_measured_and_goes_on(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # Doom leaves a file where it is started
     part = start(load(title, SMALL), tmp_path, pause_at=64).run
-    with Reader(resume(part, pause_at=128).run.metrics_file) as store:
+    with MetricsReader(resume(part, pause_at=128).run.metrics_file) as store:
         measured = store.read("evaluations", ("env_steps", "length"))
     assert measured["env_steps"] == [0, 64, 128]
     assert set(measured["length"][1:]) <= {float(n) for n in range(1, 13)}

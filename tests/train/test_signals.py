@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from townlet.runs.flatten import flatten
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
+from townlet.runs.serialization import flatten
 from townlet.tasks.town_evaluation import evaluate
 from townlet.train.build import Training
 from townlet.train.loop import loop
@@ -87,7 +87,7 @@ COLLECT, LEARN, ROUND = 128, 4, 512
 class Lived:
     """A loop with real parts, but nothing saved, that can be gone on with."""
 
-    def __init__(self, store: Store, every: int = 10**6) -> None:
+    def __init__(self, store: MetricsStore, every: int = 10**6) -> None:
         self.loaded, self.store = tiny("town:ppo", *LONG), store
         self.t, self.journal = begun(self.loaded, self.store)
         self.keeper, self.every, self.owed = Kept(self.t), every, False
@@ -112,8 +112,8 @@ class Lived:
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
-    with Store(tmp_path / "one.db") as one, Store(tmp_path / "two.db") as two:
+def stores(tmp_path: Path) -> Iterator[tuple[MetricsStore, MetricsStore]]:
+    with MetricsStore(tmp_path / "one.db") as one, MetricsStore(tmp_path / "two.db") as two:
         yield one, two
 
 
@@ -122,7 +122,9 @@ def stores(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
     [(20, 0), (COLLECT - 3, 0), (COLLECT + 3, 0), (COLLECT + LEARN + 90, 1), (2 * COLLECT + LEARN + 3, 1)],
     ids=["acting", "acting, after changes of stage", "learning", "acting again", "learning again"],
 )
-def test_a_round_that_is_interrupted_never_happened(patience: int, rounds: int, stores: tuple[Store, Store]) -> None:
+def test_a_round_that_is_interrupted_never_happened(
+    patience: int, rounds: int, stores: tuple[MetricsStore, MetricsStore]
+) -> None:
     one, never, asked = Lived(stores[0]), Lived(stores[1]), Asked(patience)
     assert one.go_on(asked) == "interrupted"
     assert asked.times == patience + 2  # it stopped at once; the loop asks once more why
@@ -135,7 +137,7 @@ def test_a_round_that_is_interrupted_never_happened(patience: int, rounds: int, 
     assert one.store.read("stage_changes", ["row"])["row"]
 
 
-def test_an_evaluation_that_is_interrupted_is_owed_and_made_once(stores: tuple[Store, Store]) -> None:
+def test_an_evaluation_that_is_interrupted_is_owed_and_made_once(stores: tuple[MetricsStore, MetricsStore]) -> None:
     one, never = (Lived(store, every=ROUND) for store in stores)
     assert one.go_on(Asked(COLLECT + LEARN + 10)) == "interrupted"
     assert one.owed
@@ -147,7 +149,7 @@ def test_an_evaluation_that_is_interrupted_is_owed_and_made_once(stores: tuple[S
     assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROUND, 2 * ROUND]
 
 
-def test_the_evaluation_at_the_end_is_owed_too(stores: tuple[Store, Store]) -> None:
+def test_the_evaluation_at_the_end_is_owed_too(stores: tuple[MetricsStore, MetricsStore]) -> None:
     one = Lived(stores[0])
     one.loaded = tiny("town:ppo", *LONG, f"budget={{env_steps: {ROUND}}}")
     assert one.go_on(Asked(COLLECT + LEARN + 10)) == "interrupted"
@@ -156,7 +158,9 @@ def test_the_evaluation_at_the_end_is_owed_too(stores: tuple[Store, Store]) -> N
     assert one.store.read("evaluations", ["env_steps"])["env_steps"] == [ROUND]
 
 
-def test_where_nothing_could_be_taken_back_a_round_is_lived_to_its_end(stores: tuple[Store, Store]) -> None:
+def test_where_nothing_could_be_taken_back_a_round_is_lived_to_its_end(
+    stores: tuple[MetricsStore, MetricsStore],
+) -> None:
     """A replay memory is too large to be copied before every round; such rounds are short."""
     loaded = tiny("town:dqn", "agent.update_every=50")
     t, journal = begun(loaded, stores[0])
@@ -165,7 +169,7 @@ def test_where_nothing_could_be_taken_back_a_round_is_lived_to_its_end(stores: t
     assert (ending.why, t.counters.env_steps) == ("interrupted", 200)
 
 
-def test_a_moment_that_is_saved_is_not_saved_again(stores: tuple[Store, Store]) -> None:
+def test_a_moment_that_is_saved_is_not_saved_again(stores: tuple[MetricsStore, MetricsStore]) -> None:
     """Else the score that went with it would be lost."""
     one = Lived(stores[0], every=ROUND)
     assert one.go_on(Asked(COLLECT + LEARN + 50 + COLLECT // 2)) == "interrupted"

@@ -15,7 +15,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
 from townlet.recipes.load import Loaded, load
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader, as_rows
+from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.train.build import build
 from townlet.train.session import begin, resume, start
 from townlet.train.stop_conditions import ENDS
@@ -57,12 +57,12 @@ class Editor(Heard):
 
 
 def changes(run: Run) -> list[tuple[int, str, Any, Any, str]]:
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         return [tuple(row.values()) for row in as_rows(store.read("setting_changes", CHANGE))]  # type: ignore[misc]
 
 
 def series(run: Run, name: str) -> dict[int, float]:
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         return dict(zip(*store.series(name), strict=True))
 
 
@@ -262,7 +262,7 @@ def test_a_run_ends_when_its_last_episodes_are_good_enough(tmp_path: Path) -> No
     words = ("rows=8", "env_steps=2e4", "evaluation.every=2e4", "budget.train_threshold=15")
     outcome = start(small("CartPole-v1:ppo", *words), tmp_path)
     assert outcome.ending.why == ENDS["train_threshold"]
-    with Reader(outcome.run.metrics_file) as store:
+    with MetricsReader(outcome.run.metrics_file) as store:
         counts = store.read("episode_intervals", ("count",))["count"]
     assert 100 <= sum(counts) < 400
     assert resume(outcome.run).trained is False

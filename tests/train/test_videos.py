@@ -12,19 +12,19 @@ from townlet.errors import TownletError
 from townlet.recipes.load import load
 from townlet.runs import checkpoint, videos
 from townlet.runs.folder import Run
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.train.session import resume, start
 
 FILMED = ("video.episodes=1", "video.steps=40")
 
 
 def moments(run: Run) -> list[tuple[int, str]]:
-    return [(film.env_steps, film.why) for film in videos.listing(run.videos)]
+    return [(film.env_steps, film.why) for film in videos.list_videos(run.videos)]
 
 
 def wanted(run: Run) -> list[tuple[int, str]]:
     """The start, every evaluation that was better than all before it, and the end."""
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         found = store.read("evaluations", ("env_steps", "score"), where={"policy": "greedy"})
     best, told = float("-inf"), [(0, "start")]
     for at, score in zip(found["env_steps"], found["score"], strict=True):
@@ -35,7 +35,7 @@ def wanted(run: Run) -> list[tuple[int, str]]:
 
 
 def weights(run: Run) -> bytes:
-    last = checkpoint.newest(run.checkpoints)
+    last = checkpoint.latest(run.checkpoints)
     assert last is not None
     return b"".join(file.read_bytes() for file in sorted(last.path.glob("*.safetensors")))
 
@@ -46,19 +46,19 @@ def test_videos_come_at_the_start_at_every_best_and_at_the_end_and_change_nothin
     assert moments(filmed) == wanted(filmed)
     assert moments(plain) == []
     assert weights(filmed) == weights(plain) != b""
-    for film in videos.listing(filmed.videos):
+    for film in videos.list_videos(filmed.videos):
         facts = film_facts(film.path)
         assert facts.size == ((600, 400) if kind == "ppo" else (500, 500))
         assert 1 < facts.frames <= 41 + 50
     report = filmed.report_html.read_text()
-    assert all(f'href="videos/{film.path.name}"' in report for film in videos.listing(filmed.videos))
+    assert all(f'href="videos/{film.path.name}"' in report for film in videos.list_videos(filmed.videos))
     assert "](videos/" in filmed.report_md.read_text()
 
 
 def test_a_town_is_filmed_by_the_same_key(tmp_path: Path) -> None:
     run = start(load("town-l0:dqn", [*SMALL["town-l0:dqn"], "video.episodes=1", "video.steps=5"]), tmp_path).run
     assert moments(run) == wanted(run)
-    facts = film_facts(videos.listing(run.videos)[0].path)
+    facts = film_facts(videos.list_videos(run.videos)[0].path)
     assert (facts.frames, facts.size) == (1 + 5 + 10, (960, 640))
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_goes_on_films_the_same_and_leaves_nothing_half_done(tmp_path
     whole = train_gym("ppo", tmp_path / "whole", *FILMED)
     loaded = load("CartPole-v1:ppo", [*whole.meta()["overrides"]])
     part = start(loaded, tmp_path / "part", pause_at=600).run
-    (part.videos / videos.name_at(999, "best")).write_bytes(b"of a moment that never happened")
+    (part.videos / videos.video_name(999, "best")).write_bytes(b"of a moment that never happened")
     (part.videos / ".000000000999-best.ab12.mp4").write_bytes(b"half")
     resume(part)
     assert moments(part) == moments(whole)

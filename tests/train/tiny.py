@@ -9,7 +9,7 @@ import torch
 
 from townlet.interfaces.counters import Counters
 from townlet.recipes.load import Loaded, load
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.train.build import Training, build
 from townlet.train.logger import Journal
 from townlet.train.sinks import Mark, Sink
@@ -31,7 +31,7 @@ def tiny(recipe: str = "town:dqn", *words: str) -> Loaded:
     return load(recipe, [*(PPO if recipe.endswith("ppo") else DQN), *words])
 
 
-def begun(loaded: Loaded, store: Store, *sinks: Sink) -> tuple[Training, Journal]:
+def begun(loaded: Loaded, store: MetricsStore, *sinks: Sink) -> tuple[Training, Journal]:
     """A training before its first step, and its journal."""
     t, metrics = build(loaded), loaded.recipe.metrics
     return t, Journal(t, loaded.recipe.in_steps(metrics.every), metrics.whole_episodes, store, sinks)

@@ -16,7 +16,7 @@ from townlet.errors import TownletError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from townlet.runs.integrity_report import IntegrityReport
+    from townlet.runs.verify import IntegrityReport
 
 # A pipe has no width; tables cut to 80 columns are worse there than long lines.
 PIPE_WIDTH = 120

@@ -150,11 +150,11 @@ def _show(
 
 
 def _film(seats: Sequence[PlayerView], path: Path, episodes: int, steps: int, console: Console) -> None:
-    from townlet.runs.video import film
+    from townlet.runs.videos import record_video
 
     shows = [seat.show for seat in seats]
     with err().status("filming"):
-        frames = film(shows, path, episodes=episodes, steps=steps, ended=lambda: _note(seats))
+        frames = record_video(shows, path, episodes=episodes, steps=steps, ended=lambda: _note(seats))
     seconds = frames / shows[0].rate
     console.print(f"Wrote {path}: {frames} pictures, {seconds:.0f} seconds.", markup=False, soft_wrap=True)
 

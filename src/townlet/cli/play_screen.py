@@ -295,9 +295,9 @@ class WindowDisplay:
 
     def draw(self, seats: Sequence[PlayerView], words: str, moment: float) -> None:
         """The pictures of all seats side by side; the words are its title."""
-        from townlet.runs.video import beside
+        from townlet.runs.videos import side_by_side
 
-        self._window.show(beside([seat.show for seat in seats]))
+        self._window.show(side_by_side([seat.show for seat in seats]))
         self._window.title(" · ".join(f"{seat.name}: {seat.show.told()}" for seat in seats) + f" · {words}")
 
     def key(self, seconds: float | None) -> str:

@@ -53,10 +53,10 @@ def list_(
     root: Root = ROOT,
 ) -> None:
     """List all runs, the newest first."""
-    from townlet.runs.overview import by_score, overviews
+    from townlet.runs.overview import list_overviews, sort_by_score
 
-    found = overviews(root)
-    found = by_score(found) if sort is SortOrder.SCORE else found
+    found = list_overviews(root)
+    found = sort_by_score(found) if sort is SortOrder.SCORE else found
     if as_json:
         print(json.dumps([one.as_json() for one in found], indent=2))
     elif not found:
@@ -101,9 +101,9 @@ def _listing(found: list[Overview], without: tuple[str, ...]) -> Table:
 @app.command(epilog=examples("townlet runs show latest", "townlet runs show town-ppo-2026 --json"))
 def show(run: RunName, as_json: AsJson = False, root: Root = ROOT) -> None:
     """Tell all about one run: what was trained and what came of it."""
-    from townlet.runs.overview import overview, sparkline
+    from townlet.runs.overview import make_overview, sparkline
 
-    one = overview(open_run(run, root))
+    one = make_overview(open_run(run, root))
     if as_json:
         print(json.dumps(one.as_json() | {"meta": one.meta, "evaluations": one.evaluations}, indent=2))
         return
@@ -187,12 +187,11 @@ def export(
 
     One line for each: env_steps, updates, name, value.
     """
-    from townlet.runs.export import write_csv
-    from townlet.runs.reader import Reader
+    from townlet.runs.metrics_reader import MetricsReader, write_csv
 
     opened = open_run(run, root)
     path = to or opened.csv_file
-    with Reader(opened.metrics_file) as store:
+    with MetricsReader(opened.metrics_file) as store:
         write_csv(store, path)
     out().print(f"Wrote {path}", markup=False, soft_wrap=True)
 
@@ -229,24 +228,25 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without it they are only listed.")] = False,
     root: Root = ROOT,
 ) -> None:
-    """List runs that can go, and remove them with --yes.
+    """List runs that can go, and remove_run them with --yes.
 
     A run that is being trained always stays.
     """
-    from townlet.runs.overview import overviews
-    from townlet.runs.prune import candidates, remove, size_of, tidy
+    from townlet.runs.overview import folder_size, list_overviews, prunable, remove_leftovers, remove_run
 
     console = out()
     if yes:
-        tidy(root)
-    found = candidates(overviews(root), keep)
+        remove_leftovers(root)
+    found = prunable(list_overviews(root), keep)
     if not found:
-        console.print("Nothing to remove." + ("" if keep else " Let go of all but the best K of each recipe: --keep K"))
+        console.print(
+            "Nothing to remove_run." + ("" if keep else " Let go of all but the best K of each recipe: --keep K")
+        )
         return
     total = count = 0
     for leaving in found:
-        size = size_of(leaving.one.run.path)
-        gone = remove(leaving, root) if yes else True
+        size = folder_size(leaving.one.run.path)
+        gone = remove_run(leaving, root) if yes else True
         total, count = (total + size, count + 1) if gone else (total, count)
         told = leaving.why if gone else "kept: somebody writes in it"
         console.print(f"{leaving.one.run.name}  {size / 1e6:.1f} MB  {told}", markup=False, soft_wrap=True)
@@ -277,10 +277,10 @@ def compare(
 ) -> None:
     """Put runs side by side: what differs, and what came of each."""
     from townlet.runs.compare import differences, write_curves
-    from townlet.runs.overview import overview
+    from townlet.runs.overview import make_overview
 
     opened = _open_all(runs, root)
-    found = dict(zip(ascii_uppercase, map(overview, opened), strict=False))
+    found = dict(zip(ascii_uppercase, map(make_overview, opened), strict=False))
     differ = differences(opened)
     if as_json:
         these = [one.as_json() | {"evaluations": one.evaluations} for one in found.values()]
@@ -297,7 +297,7 @@ def _print_comparison(found: dict[str, Overview], differ: dict[str, list[Any]], 
     from rich.text import Text
 
     from townlet.runs.overview import sparkline
-    from townlet.runs.vocabulary import TOWN
+    from townlet.runs.summary_text import TOWN_TERMS
 
     console = out()
     for label, one in found.items():
@@ -317,7 +317,7 @@ def _print_comparison(found: dict[str, Overview], differ: dict[str, list[Any]], 
         "to the limit": [format_percent(_final(one, "survived")) for one in ones],
         **(
             {"work": [format_percent(_final(one, "works")) for one in ones]}
-            if any(one.told is TOWN for one in ones)
+            if any(one.told is TOWN_TERMS for one in ones)
             else {}
         ),
         "a random agent": [format_number(one.random) for one in ones],
@@ -379,7 +379,7 @@ def _final(one: Overview, name: str) -> float | None:
 
 def _seed_groups(found: dict[str, Overview]) -> list[dict[str, Any]]:
     """The IQM of the last evaluations of finished runs that differ in their seed alone, where there are several."""
-    from townlet.runs.settings import experiment_hash
+    from townlet.runs.provenance import experiment_hash
 
     alike: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
     for label, one in found.items():

@@ -216,5 +216,5 @@ def replay_folder(folder: Path) -> Iterator[ReplayedVersion]:
 
 def _kept(folder: Path, version: int) -> State:
     """What the trainer knew at a version, from the version itself: an operator may go back further than we think."""
-    state: State = checkpoint.read(folder / VERSIONS / checkpoint.name_at(version))[0]["trainer"]
+    state: State = checkpoint.load(folder / VERSIONS / checkpoint.folder_name(version))[0]["trainer"]
     return state

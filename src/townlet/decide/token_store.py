@@ -91,7 +91,7 @@ def _create(path: Path, tokens: Tokens) -> bool:
     except OSError as error:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
-        raise disk.explained(error, f"cannot write {path}") from error
+        raise disk.describe_error(error, f"cannot write {path}") from error
     return True
 
 

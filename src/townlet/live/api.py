@@ -22,8 +22,8 @@ from townlet.live.rollout_worker import RolloutRequest
 from townlet.live.watched_run import NotFound, WatchedRun, WatchedTownRun, find_run, open_watched_run
 from townlet.live.world_view import parse_world, shipped_source, world_json
 from townlet.runs import disk
-from townlet.runs.overview import overviews
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
+from townlet.runs.overview import list_overviews
 from townlet.town.record.episode_recorder import MOMENT, Recording
 from townlet.town.world.load import shipped
 from townlet.town.world.tables import World
@@ -94,7 +94,7 @@ def api_router(house: Hub, worlds: Path) -> APIRouter:
 
 def _list_runs(root: Path) -> list[dict[str, Any]]:
     hidden = ("path",)  # a page need not know where on the disk they lie
-    told = [{**o.as_json(), "scores": o.scores[-SPARKLINE_POINTS:], "random": o.random} for o in overviews(root)]
+    told = [{**o.as_json(), "scores": o.scores[-SPARKLINE_POINTS:], "random": o.random} for o in list_overviews(root)]
     return [{key: value for key, value in one.items() if key not in hidden} for one in told]
 
 
@@ -113,7 +113,7 @@ def _training_maps(stand: WatchedRun) -> dict[str, Any]:
     """Of all of training; where there is no town, only how episodes ended."""
     if not stand.run.metrics_file.exists():
         return {"visits": [], "novelty": None, "transitions": [], "causes": {}}
-    with Reader(stand.run.metrics_file) as store:
+    with MetricsReader(stand.run.metrics_file) as store:
         visits = store.totals("cell_visits", ("cell",))
         last = store.read("cell_visits", ("env_steps",), last=1)["env_steps"]
         newest = (

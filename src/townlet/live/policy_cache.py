@@ -49,11 +49,11 @@ class PolicyCache:
     def find(self, run: Run, word: str) -> Checkpoint:
         """The checkpoint of that name; `latest` and `best` are what they are at this moment."""
         if word == "latest":
-            found = checkpoint.newest(run.checkpoints)
+            found = checkpoint.latest(run.checkpoints)
         elif word == "best":
-            found = checkpoint.best(run.checkpoints) or checkpoint.newest(run.checkpoints)
+            found = checkpoint.best(run.checkpoints) or checkpoint.latest(run.checkpoints)
         else:
-            found = next((c for c in checkpoint.survey(run.checkpoints)[0] if c.name == word), None)
+            found = next((c for c in checkpoint.scan(run.checkpoints)[0] if c.name == word), None)
         if found is None:
             raise TownletError(f"this run has no checkpoint '{word[:60]}'", "choose one from the list")
         return found

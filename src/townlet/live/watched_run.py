@@ -23,10 +23,10 @@ from townlet.live.protocol import (
 from townlet.recipes.load import Loaded
 from townlet.runs import checkpoint
 from townlet.runs.checkpoint import Checkpoint
-from townlet.runs.feed import LIFE, WALL, Feed
+from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.folder import Run
+from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.runs.overview import state_of
-from townlet.runs.reader import Reader, as_rows
 from townlet.town.record.episode_recorder import Recording
 from townlet.town.world.tables import World
 from townlet.train.reopen import reopen
@@ -50,14 +50,14 @@ class MetricsStream:
         """The last moment in each table: they are not written at the same time."""
         if not self.run.metrics_file.exists():
             return dict.fromkeys(TABLES, -1)
-        with Reader(self.run.metrics_file) as store:
+        with MetricsReader(self.run.metrics_file) as store:
             return {table: max([-1, *store.read(table, ("env_steps",), last=1)["env_steps"]]) for table in TABLES}
 
     def whole(self) -> list[Message]:
         """Everything up to now, curves with at most POINTS points; for somebody who has just come."""
         if self._whole or not self.run.metrics_file.exists():
             return self._whole
-        with Reader(self.run.metrics_file) as store:
+        with MetricsReader(self.run.metrics_file) as store:
             series = {name: list(zip(*store.series(name, MAX_POINTS), strict=True)) for name in store.names()}
             evaluations = as_rows(store.read("evaluations"))
             alerts = self._alerts(store, -1)
@@ -87,7 +87,7 @@ class MetricsStream:
         self._since = latest
         if since == latest:
             return []
-        with Reader(self.run.metrics_file) as store:
+        with MetricsReader(self.run.metrics_file) as store:
             found = store.read("updates", ("env_steps", "name", "value"), since=since["updates"])
             evaluations = as_rows(store.read("evaluations", since=since["evaluations"]))
             said: list[Message] = [*self._stages(store, since["stage_changes"]), *self._alerts(store, since["alerts"])]
@@ -99,12 +99,12 @@ class MetricsStream:
             said.append(MetricsUpdate(run=self.run.name, series=series, evaluations=evaluations))
         return said
 
-    def _stages(self, store: Reader, since: int) -> list[RowStageChange]:
+    def _stages(self, store: MetricsReader, since: int) -> list[RowStageChange]:
         columns = ("env_steps", "row", "from_stage", "to_stage", "reason")
         rows = as_rows(store.read("stage_changes", columns, since=since))
         return [RowStageChange(run=self.run.name, **row) for row in rows]
 
-    def _alerts(self, store: Reader, since: int) -> list[Message]:
+    def _alerts(self, store: MetricsReader, since: int) -> list[Message]:
         rows = as_rows(store.read("alerts", ("env_steps", "name", "message", "tip"), since=since, last=MAX_ALERTS))
         return [AlertRaised(run=self.run.name, **row) for row in rows]
 
@@ -121,12 +121,12 @@ class MetricsStream:
         return [self._told(one, found, sorted(gone)) for one in found if one.name in fresh]
 
     def _surveyed(self) -> list[Checkpoint]:
-        return checkpoint.survey(self.run.checkpoints)[0]
+        return checkpoint.scan(self.run.checkpoints)[0]
 
     def _told(self, one: Checkpoint, among: list[Checkpoint], gone: list[str]) -> Message:
         return CheckpointSaved(
             run=self.run.name, name=one.name, env_steps=one.env_steps, score=one.info.get("score"),
-            best=one is checkpoint.champion(among), gone=gone,
+            best=one is checkpoint.best_of(among), gone=gone,
         )  # fmt: skip
 
     def status(self) -> RunStatus:
@@ -142,9 +142,9 @@ class MetricsStream:
 
     def _progress(self) -> tuple[int, int]:
         if not self.run.metrics_file.exists():  # one that was published, or has just begun
-            newest = checkpoint.newest(self.run.checkpoints)
+            newest = checkpoint.latest(self.run.checkpoints)
             return (newest.env_steps if newest else 0), 0
-        with Reader(self.run.metrics_file) as store:
+        with MetricsReader(self.run.metrics_file) as store:
             last = store.read("updates", ("env_steps",), last=1)["env_steps"]
             counts = store.read("episode_intervals", ("count",))["count"]
         return (last[0] if last else 0), int(sum(counts))
@@ -239,11 +239,11 @@ class WatchedTownRun(WatchedRun):
                 return []
         said: list[Message] = []
         for message in self._feed.look() if self._feed else ():
-            if message.kind == LIFE:
+            if message.kind == EPISODE_ENDED:
                 life, told = _parse_episode(self.world, message.data)
                 self.lives.append(life)
                 said.append(TrainingEpisode(run=self.run.name, **told))
-            elif message.kind == WALL:
+            elif message.kind == ROWS_OVERVIEW:
                 self.wall = RowsOverview(**json.loads(message.data), sent=time.time()).model_dump_json()
         return said
 
@@ -258,7 +258,7 @@ class WatchedTownRun(WatchedRun):
 
     def recorded(self, number: int) -> RecordedEpisode:
         """A life that the run has kept, by its place in the store."""
-        with Reader(self.run.metrics_file) as store:
+        with MetricsReader(self.run.metrics_file) as store:
             rows = as_rows(store.read("recordings", where={"number": number}))
         if not rows:
             raise NotFound(f"this run has kept no life {number}", "choose one from the list")
@@ -271,7 +271,7 @@ class WatchedTownRun(WatchedRun):
         """The lives that the run has kept, oldest first, without their moments."""
         if not self.run.metrics_file.exists():
             return []
-        with Reader(self.run.metrics_file) as store:
+        with MetricsReader(self.run.metrics_file) as store:
             return as_rows(store.read("recordings", RECORDING_COLUMNS))
 
     def newest_recording(self) -> int:

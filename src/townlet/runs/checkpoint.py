@@ -20,14 +20,14 @@ from typing import Any, Final
 from townlet.errors import Mark, TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint_files, disk
-from townlet.runs.flatten import flatten, plain, unflatten
-from townlet.runs.manifest import Manifest
+from townlet.runs.checkpoint_files import Manifest
+from townlet.runs.serialization import flatten, json_value, unflatten
 
-NAME: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
-NEW, GONE = ".new-", ".gone-"  # being written, being removed: never a checkpoint
+NAME_PATTERN: Final = re.compile(r"step-(\d{12,18})(?:\.(\d{1,6}))?")
+NEW_PREFIX, REMOVED_PREFIX = ".new-", ".gone-"  # being written, being removed: never a checkpoint
 
 # Every instant of a commit at which a crash leaves something different on disk, in order.
-POINTS: Final = (
+COMMIT_POINTS: Final = (
     "begun",
     "folder made",
     "state written",
@@ -46,11 +46,11 @@ POINTS: Final = (
 )
 
 
-def _go_on(point: str) -> None:
+def _do_nothing(point: str) -> None:
     """Nothing happens at a point, outside tests of crashes."""
 
 
-at: Callable[[str], None] = _go_on  # called at every one of POINTS
+on_point: Callable[[str], None] = _do_nothing  # called at every one of POINTS
 
 
 @dataclass(frozen=True)
@@ -68,46 +68,46 @@ class Checkpoint:
     @property
     def env_steps(self) -> int:
         """The moment at which it was taken."""
-        return order(self.path)[0]
+        return step_and_serial(self.path)[0]
 
 
-def name_at(env_steps: int) -> str:
+def folder_name(env_steps: int) -> str:
     """The name of the checkpoint of that moment."""
     return f"step-{env_steps:012d}"
 
 
-def order(path: Path) -> tuple[int, int]:
+def step_and_serial(path: Path) -> tuple[int, int]:
     """(env_steps, serial) of a checkpoint: a moment that is saved again gets the next serial."""
-    return _parsed(path.name)
+    return _parse_name(path.name)
 
 
-def listing(folder: Path) -> list[Path]:
+def paths(folder: Path) -> list[Path]:
     """The folders of all committed checkpoints, oldest first; leftovers of a crash are not among them."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
-        names = [e.name for e in entries if NAME.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
-    return sorted((folder / name for name in names), key=order)
+        names = [e.name for e in entries if NAME_PATTERN.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+    return sorted((folder / name for name in names), key=step_and_serial)
 
 
-def require_plain(folder: Path) -> None:
+def reject_symlinks(folder: Path) -> None:
     """Refuse a link under the name of a checkpoint: it counts for nothing, so an older one would be taken instead."""
-    odd = [path for path in folder.iterdir() if NAME.fullmatch(path.name) and path.is_symlink()]
+    odd = [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]
     if odd:
         what = f"{min(odd).name} is a link and not a checkpoint"
         raise TownletError(what, "move the folder itself there, or remove the link", Mark(str(min(odd))))
 
 
-def newest(folder: Path) -> Checkpoint | None:
+def latest(folder: Path) -> Checkpoint | None:
     """The last checkpoint, or None. Only reads, so that a viewer may ask while a commit goes on."""
-    found = listing(folder)
+    found = paths(folder)
     return Checkpoint(found[-1], _manifest(found[-1]).info) if found else None
 
 
-def survey(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
+def scan(folder: Path) -> tuple[list[Checkpoint], dict[Path, TownletError]]:
     """All checkpoints that say of themselves what they are, oldest first; and what is wrong with the others."""
     whole, damaged = [], {}
-    for path in listing(folder):
+    for path in paths(folder):
         try:
             whole.append(Checkpoint(path, _manifest(path).info))
         except TownletError as error:
@@ -121,35 +121,35 @@ def best(folder: Path) -> Checkpoint | None:
 
     A damaged one does not hide the others; `survey` tells of it.
     """
-    return champion(survey(folder)[0])
+    return best_of(scan(folder)[0])
 
 
-def write(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
+def save(folder: Path, name: str, state: State, info: Mapping[str, Any]) -> Checkpoint:
     """Commit a state. When it fails the older checkpoints are untouched, and the message says why."""
-    leaves, facts = flatten(state), _facts(info)
+    leaves, facts = flatten(state), _json_info(info)
     checkpoint_files.check_types(leaves)
-    _parsed(name)  # refuses what is not a name, before anything is touched
-    at("begun")
-    fresh, older = folder / f"{NEW}{secrets.token_hex(8)}", listing(folder)
+    _parse_name(name)  # refuses what is not a name, before anything is touched
+    on_point("begun")
+    fresh, older = folder / f"{NEW_PREFIX}{secrets.token_hex(8)}", paths(folder)
     try:
         disk.make_folder(folder)
-        tidy(folder)
-        checkpoint_files.fill(fresh, leaves, facts, at)
-        target = _free(folder / name, older)
+        remove_leftovers(folder)
+        checkpoint_files.fill(fresh, leaves, facts, on_point)
+        target = _unused_path(folder / name, older)
         os.rename(fresh, target)
-        at("renamed")
+        on_point("renamed")
         _sync_name(target)
-        at("committed")
+        on_point("committed")
     except OSError as error:
         then = f"then go on from {older[-1].name}" if older else "then begin again"
-        raise disk.explained(error, f"cannot write the checkpoint {name} in {folder}", then) from error
+        raise disk.describe_error(error, f"cannot write the checkpoint {name} in {folder}", then) from error
     finally:
         disk.remove_tree(fresh)
-    remove(folder, [path.name for path in older if order(path)[0] == order(target)[0]], "replaced")
+    remove(folder, [path.name for path in older if step_and_serial(path)[0] == step_and_serial(target)[0]], "replaced")
     return Checkpoint(target, facts)
 
 
-def read(path: Path) -> tuple[State, dict[str, Any]]:
+def load(path: Path) -> tuple[State, dict[str, Any]]:
     """The state and the info of a checkpoint; leaves are tensors on the CPU and JSON values.
 
     Everything is checked first: names, kinds and sizes of files, digests, and each leaf against the manifest.
@@ -169,7 +169,7 @@ def verify(path: Path) -> Checkpoint:
     return Checkpoint(path, manifest.info)
 
 
-def require(checkpoint: Checkpoint, **facts: Any) -> None:
+def require_info(checkpoint: Checkpoint, **facts: Any) -> None:
     """Refuse a checkpoint of another world, recipe or agent: each fact must be in its info, with this value."""
     for name, wanted in facts.items():
         if (found := checkpoint.info.get(name)) != wanted:
@@ -182,21 +182,21 @@ def prune(folder: Path, keep_every: int = 0) -> None:
 
     A damaged one stays too: it may have been the best, and a person may want to save it.
     """
-    at("pruning begun")
-    found, (whole, damaged) = listing(folder), survey(folder)
-    kept = {*found[-1:], *([best_one.path] if (best_one := champion(whole)) else []), *damaged}
+    on_point("pruning begun")
+    found, (whole, damaged) = paths(folder), scan(folder)
+    kept = {*found[-1:], *([best_one.path] if (best_one := best_of(whole)) else []), *damaged}
     stretches = set()
     for path in found if keep_every > 0 else []:
-        if (stretch := order(path)[0] // keep_every) and stretch not in stretches:
+        if (stretch := step_and_serial(path)[0] // keep_every) and stretch not in stretches:
             stretches.add(stretch)
             kept.add(path)
     remove(folder, [path.name for path in found if path not in kept])
-    at("pruning ended")
+    on_point("pruning ended")
 
 
 def rewind(folder: Path, env_steps: int) -> None:
     """Remove the checkpoints after a moment: a run that goes on from there will write its own."""
-    remove(folder, [path.name for path in reversed(listing(folder)) if order(path)[0] > env_steps])
+    remove(folder, [path.name for path in reversed(paths(folder)) if step_and_serial(path)[0] > env_steps])
 
 
 def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
@@ -204,25 +204,25 @@ def remove(folder: Path, names: Sequence[str], why: str = "pruned") -> None:
 
     The new names are fsynced first: otherwise power loss could bring back a checkpoint without its files.
     """
-    asides = {folder / name: folder / f"{GONE}{secrets.token_hex(8)}" for name in names}
+    asides = {folder / name: folder / f"{REMOVED_PREFIX}{secrets.token_hex(8)}" for name in names}
     try:
         for path, aside in asides.items():
             os.rename(path, aside)
-            at(f"{why} set aside")
+            on_point(f"{why} set aside")
         if asides:
             disk.sync_folder(folder)
     except OSError as error:
-        raise disk.explained(error, f"cannot remove old checkpoints in {folder}") from error
+        raise disk.describe_error(error, f"cannot remove old checkpoints in {folder}") from error
     for aside in asides.values():
         disk.remove_tree(aside)
-        at(f"{why} removed")
+        on_point(f"{why} removed")
 
 
-def tidy(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Remove what a crash left half written or half removed. Only for the one who may write."""
     if not folder.is_dir():
         return
-    left = [entry for entry in os.scandir(folder) if entry.name.startswith((NEW, GONE))]
+    left = [entry for entry in os.scandir(folder) if entry.name.startswith((NEW_PREFIX, REMOVED_PREFIX))]
     if left:
         disk.sync_folder(folder)  # as in `remove`
     for entry in left:
@@ -232,7 +232,7 @@ def tidy(folder: Path) -> None:
             os.unlink(entry.path)
 
 
-def champion(found: list[Checkpoint]) -> Checkpoint | None:
+def best_of(found: list[Checkpoint]) -> Checkpoint | None:
     """The one with the highest `score`, the earliest of equals."""
     scored = [one for one in found if isinstance(one.info.get("score"), int | float)]
     return max(scored, key=lambda one: (one.info["score"], -one.env_steps), default=None)
@@ -242,23 +242,27 @@ def _manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint that has the name of its own step: a renamed one is refused."""
     manifest = checkpoint_files.open_manifest(path)
     taken = manifest.info.get("env_steps")
-    if taken is not None and NAME.fullmatch(path.name) and taken != order(path)[0]:
+    if taken is not None and NAME_PATTERN.fullmatch(path.name) and taken != step_and_serial(path)[0]:
         what = f"the checkpoint {path.name} was renamed: it was taken at step {str(taken)[:20]}"
-        fix = f"give it its name back ({name_at(taken)})" if type(taken) is int else "remove it: its step is not valid"
+        fix = (
+            f"give it its name back ({folder_name(taken)})"
+            if type(taken) is int
+            else "remove it: its step is not valid"
+        )
         raise TownletError(what, fix, Mark(str(path)))
     return manifest
 
 
-def _parsed(name: str) -> tuple[int, int]:
-    found = NAME.fullmatch(name)
+def _parse_name(name: str) -> tuple[int, int]:
+    found = NAME_PATTERN.fullmatch(name)
     if not found:
         raise TownletError(f"'{name}' is not the name of a checkpoint", "it is like step-000001234567")
     return int(found[1]), int(found[2] or 0)
 
 
-def _facts(info: Mapping[str, Any]) -> dict[str, Any]:
+def _json_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """The info as JSON; tensors have no place in it."""
-    return {name: plain(value, name) for name, value in info.items()}
+    return {name: json_value(value, name) for name, value in info.items()}
 
 
 def _sync_name(path: Path) -> None:
@@ -267,14 +271,14 @@ def _sync_name(path: Path) -> None:
         disk.sync_folder(path.parent)
     except OSError:
         with suppress(OSError):
-            os.rename(path, path.with_name(f"{GONE}{secrets.token_hex(8)}"))  # removed by the next `tidy`
+            os.rename(path, path.with_name(f"{REMOVED_PREFIX}{secrets.token_hex(8)}"))  # removed by the next `tidy`
         raise
 
 
-def _free(path: Path, older: list[Path]) -> Path:
+def _unused_path(path: Path, older: list[Path]) -> Path:
     """The path itself, or with the next serial where that moment is saved already.
 
     A checkpoint is never replaced in place: between two renames there would be none.
     """
-    serials = [order(p)[1] for p in older if order(p)[0] == order(path)[0]]
-    return path.with_name(f"{name_at(order(path)[0])}.{max(serials) + 1}") if serials else path
+    serials = [step_and_serial(p)[1] for p in older if step_and_serial(p)[0] == step_and_serial(path)[0]]
+    return path.with_name(f"{folder_name(step_and_serial(path)[0])}.{max(serials) + 1}") if serials else path

@@ -1,31 +1,136 @@
-"""The files of one checkpoint: written in order, and read only when every byte is as it was written."""
+"""What a checkpoint says about itself: format, files with their sha256, and a table of every leaf of the state."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
+import torch
+from pydantic import Field, ValidationError
 from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from torch import Tensor
 
+from townlet.config.model import Model
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk
-from townlet.runs.manifest import (
-    DIGEST,
-    MANIFEST,
-    MAX_BYTES,
-    SPELLING,
-    STATE,
-    Manifest,
-    TensorRecord,
-    manifest_of,
-    text_of,
-)
+from townlet.runs.serialization import parse_json
+
+FORMAT: Final = "townlet-checkpoint"
+FORMAT_VERSION: Final = 1
+STATE: Final = "state.safetensors"
+MANIFEST: Final = "manifest.json"
+DIGEST: Final = "manifest.sha256"
+MAX_MANIFEST_BYTES: Final = 1 << 20  # of a manifest; a larger one would cost memory before it is known to be ours
+
+# As safetensors spells them, and as torch does.
+DTYPES: Final = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+Side = Annotated[int, Field(ge=0, lt=1 << 40)]
+
+
+class FileRecord(Model):
+    """One file of the checkpoint."""
+
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class TensorRecord(Model):
+    """A leaf that lies in the safetensors file."""
+
+    dtype: str
+    shape: list[Side] = Field(max_length=16)
+
+
+class ValueRecord(Model):
+    """A leaf that is its JSON value."""
+
+    value: Any
+
+
+class Manifest(Model):
+    """The current format. `state` keeps the order in which the parts named their leaves."""
+
+    format: Literal["townlet-checkpoint"]
+    version: int
+    info: dict[str, Any]
+    files: dict[str, FileRecord]
+    state: dict[str, TensorRecord | ValueRecord]
+
+    @property
+    def tensors(self) -> dict[str, TensorRecord]:
+        """The leaves that lie in the safetensors file."""
+        return {name: leaf for name, leaf in self.state.items() if isinstance(leaf, TensorRecord)}
+
+
+# A reader for each format that was ever released: it gives the current form.
+FORMAT_READERS: Final[dict[int, Callable[[dict[str, Any]], Manifest]]] = {1: Manifest.model_validate}
+
+
+def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int, sha256: str) -> bytes:
+    """The manifest of a state whose tensors are already on disk, as JSON."""
+    state = {
+        name: {"dtype": DTYPE_NAMES[leaf.dtype], "shape": list(leaf.shape)}
+        if isinstance(leaf, torch.Tensor)
+        else {"value": leaf}
+        for name, leaf in leaves.items()
+    }
+    files = {STATE: {"bytes": size, "sha256": sha256}}
+    whole = {"format": FORMAT, "version": FORMAT_VERSION, "info": dict(info), "files": files, "state": state}
+    text = json.dumps(whole, allow_nan=False).encode()
+    if len(text) > MAX_MANIFEST_BYTES:
+        raise TownletError(
+            f"the numbers and texts of the state take more than {MAX_MANIFEST_BYTES >> 20} MiB",
+            "keep long lists as tensors",
+        )
+    return text
+
+
+def parse_manifest(text: bytes, path: Path) -> Manifest:
+    """The manifest in any format that was ever released; anything else is refused with its reason."""
+    where = Mark(str(path))
+    found = parse_json(text, path)
+    if found.get("format") != FORMAT:
+        raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", where)
+    version = found.get("version")
+    reader = FORMAT_READERS.get(version) if isinstance(version, int) and not isinstance(version, bool) else None
+    if reader is None:
+        known = ", ".join(map(str, FORMAT_READERS))
+        what = f"the checkpoint has format version {str(version)[:20]} and this Townlet reads {known}"
+        raise TownletError(what, "use the release of Townlet that wrote it", where)
+    try:
+        manifest = reader(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])[:120]
+        raise TownletError(f"{place}: {first['msg']}", "the manifest is damaged or foreign", where) from None
+    if set(manifest.files) != {STATE}:
+        strange = sorted({STATE} ^ set(manifest.files))[0]
+        raise TownletError(f"the manifest should list {STATE} alone, not {strange[:80]!r}", "it is foreign", where)
+    for name, leaf in manifest.tensors.items():
+        if leaf.dtype not in DTYPES:
+            raise TownletError(f"'{name[:80]}' has the unknown type {leaf.dtype[:20]!r}", "it is foreign", where)
+    return manifest
 
 
 def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], at: Callable[[str], None]) -> None:
@@ -40,7 +145,7 @@ def fill(folder: Path, leaves: Mapping[str, Any], info: Mapping[str, Any], at: C
     at("state written")
     disk.sync_file(folder / STATE)
     at("state synced")
-    text = text_of(leaves, info, (folder / STATE).stat().st_size, _sha256(folder / STATE))
+    text = manifest_json(leaves, info, (folder / STATE).stat().st_size, _sha256(folder / STATE))
     disk.write_new(folder / MANIFEST, text)
     at("manifest written")
     disk.write_new(folder / DIGEST, _seal(text))
@@ -56,16 +161,16 @@ def open_manifest(folder: Path) -> Manifest:
             raise damaged(folder, "it is not a folder")
         present = set(os.listdir(folder))
     except OSError as error:
-        raise disk.explained(error, f"cannot read the checkpoint {folder}") from error
+        raise disk.describe_error(error, f"cannot read the checkpoint {folder}") from error
     for name in (DIGEST, MANIFEST, STATE):
         if name not in present:
             raise damaged(folder, f"{name} is missing")
     if strange := sorted(present - {DIGEST, MANIFEST, STATE}):
         raise damaged(folder, f"a foreign file {strange[0][:80]!r} lies in it")
-    text = disk.read_bounded(folder / MANIFEST, MAX_BYTES)
+    text = disk.read_bounded(folder / MANIFEST, MAX_MANIFEST_BYTES)
     if disk.read_bounded(folder / DIGEST, 1024) != _seal(text):
         raise damaged(folder, f"{MANIFEST} does not match its sha256 in {DIGEST}")
-    return manifest_of(text, folder / MANIFEST)
+    return parse_manifest(text, folder / MANIFEST)
 
 
 def check(folder: Path, manifest: Manifest) -> None:
@@ -123,7 +228,7 @@ def _check_bytes(folder: Path, manifest: Manifest) -> None:
         if _sha256(path) != record.sha256:
             raise damaged(folder, f"{STATE} does not match its sha256")
     except OSError as error:
-        raise disk.explained(error, f"cannot read the checkpoint {folder}") from error
+        raise disk.describe_error(error, f"cannot read the checkpoint {folder}") from error
 
 
 def _opened(folder: Path) -> Any:
@@ -154,6 +259,6 @@ def _os_error(error: SafetensorError) -> OSError:
 def check_types(leaves: Mapping[str, Any]) -> None:
     """Refuse tensors of a type that no file could keep."""
     for name, leaf in leaves.items():
-        if isinstance(leaf, Tensor) and leaf.dtype not in SPELLING:
-            known = ", ".join(str(kind).removeprefix("torch.") for kind in SPELLING)
+        if isinstance(leaf, Tensor) and leaf.dtype not in DTYPE_NAMES:
+            known = ", ".join(str(kind).removeprefix("torch.") for kind in DTYPE_NAMES)
             raise TownletError(f"the part '{name}' of the state has the type {leaf.dtype}", f"use one of {known}")

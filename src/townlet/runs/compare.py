@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from townlet.errors import TownletError
-from townlet.runs import disk, page, plots
+from townlet.runs import disk, markup, plots
 from townlet.runs.folder import Run
 from townlet.runs.overview import Overview
-from townlet.runs.settings import settings
-from townlet.runs.vocabulary import TOWN
+from townlet.runs.provenance import flat_settings
+from townlet.runs.summary_text import TOWN_TERMS
 
 SIZE: Final = (8.0, 4.5)  # inches
 ENDINGS: Final = (".png", ".svg", ".html")
@@ -22,7 +22,7 @@ ENDINGS: Final = (".png", ".svg", ".html")
 
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """Settings that are not the same in all runs, each with its values; None where a run has no such key."""
-    found = [settings(run) for run in runs]
+    found = [flat_settings(run) for run in runs]
     keys = dict.fromkeys(key for one in found for key in one)
     values = {key: [one.get(key) for one in found] for key in keys}
     return {key: these for key, these in values.items() if any(value != these[0] for value in these)}
@@ -45,7 +45,7 @@ def write_curves(runs: Mapping[str, Overview], path: Path) -> None:
         told = {one.told for one in runs.values()}
         axes.set_ylabel(" / ".join(sorted(f"{one.axis}, evaluated" for one in told)))
         axes.set_xlim(left=0)
-        if told == {TOWN}:
+        if told == {TOWN_TERMS}:
             axes.set_ylim(bottom=0)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.legend(loc="best")
@@ -58,9 +58,9 @@ def write_curves(runs: Mapping[str, Overview], path: Path) -> None:
         disk.replace_file(path, plot.standalone())
         return
     rows = [(label, one.run.name, one.recipe, str(one.seed), _figure(one.best)) for label, one in runs.items()]
-    section = page.Section("Evaluations", header=("", "run", "recipe", "seed", "best"), rows=rows, plots=[plot])
+    section = markup.Section("Evaluations", header=("", "run", "recipe", "seed", "best"), rows=rows, plots=[plot])
     disk.replace_file(
-        path, page.html("Runs side by side", "Evaluations without exploration.", [section]).encode("utf-8", "replace")
+        path, markup.html("Runs side by side", "Evaluations without exploration.", [section]).encode("utf-8", "replace")
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.runs.reader import Reader
+from townlet.runs.metrics_reader import MetricsReader
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ class Stretches:
         return {label: found[label] / total for label in order}
 
 
-def lives(store: Reader, metric: str = "length") -> Lives:
+def lives(store: MetricsReader, metric: str = "length") -> Lives:
     """All that ended, by length or return. Where an interval counts all of them, whole ones in it are left out."""
     intervals = store.read("episode_intervals")
     single = store.read("episodes", ("env_steps", metric, "cause", "stage", "meters"))

@@ -1,4 +1,4 @@
-"""SQLite as the store needs it: opened for one writer or many readers, and its troubles in words."""
+"""The tables of the metrics store as data. Every row says at which env_steps it was true, so that it can be undone."""
 
 from __future__ import annotations
 
@@ -12,15 +12,127 @@ from urllib.parse import quote
 
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk
-from townlet.runs.schema import APPLICATION, VERSION, statements
+
+APPLICATION_ID: Final = 0x746F776E  # "town", in the header of the file
+SCHEMA_VERSION: Final = 4
+ROW_GROUPS: Final = "row_groups"  # checksums of the rows of each flush, by table; see `integrity`
+WALL_TIME: Final = "wall"  # seconds of the wall clock: in every table, and in no comparison of two runs
+
+_MOMENT: Final = {"env_steps": "INTEGER", "updates": "INTEGER"}
+_SPREAD: Final = ("mean", "min", "max", "p10", "p50", "p90")
+
+# table → column → type. JSON is kept as text. The name of a column is the name of the figure everywhere.
+_FIGURES: Final[dict[str, dict[str, str]]] = {
+    "episodes": {  # finished ones; above the rate a sample of them
+        **_MOMENT,
+        "row": "INTEGER",
+        "start": "INTEGER",  # env_steps when it began
+        "length": "INTEGER",
+        "return": "REAL",
+        "extrinsic": "REAL",
+        "intrinsic": "REAL",
+        "stage": "INTEGER",
+        "epsilon": "REAL",
+        "cause": "TEXT",  # of death; "time" when the limit ended it
+        "meters": "JSON",  # {meter: final value}
+    },
+    "episode_intervals": {  # all episodes that ended in (start, env_steps]
+        **_MOMENT,
+        "start": "INTEGER",
+        "count": "INTEGER",
+        **{f"length_{what}": "REAL" for what in _SPREAD},
+        **{f"return_{what}": "REAL" for what in _SPREAD},
+        "extrinsic": "REAL",
+        "intrinsic": "REAL",
+        "causes": "JSON",  # {cause: count}
+        "stages": "JSON",  # {stage: count}
+        "meters": "JSON",  # {meter: mean final value}
+    },
+    # One row for each figure: a chart reads one name through one index, and a new agent needs no new column.
+    "updates": {**_MOMENT, "name": "TEXT", "value": "REAL"},
+    "affordance_visits": {"env_steps": "INTEGER", "affordance": "TEXT", "count": "INTEGER"},
+    "affordance_transitions": {"env_steps": "INTEGER", "from": "TEXT", "to": "TEXT", "count": "INTEGER"},
+    "cell_visits": {"env_steps": "INTEGER", "cell": "INTEGER", "count": "INTEGER", "novelty": "REAL"},
+    "stage_changes": {
+        **_MOMENT,
+        "row": "INTEGER",
+        "from_stage": "INTEGER",
+        "to_stage": "INTEGER",
+        "reason": "TEXT",
+        "survival": "REAL",
+        "progress": "REAL",
+        "entropy": "REAL",
+    },
+    "recordings": {  # a few whole lives
+        **_MOMENT,
+        "kind": "TEXT",  # why it is kept
+        "row": "INTEGER",
+        "length": "INTEGER",
+        "stage": "INTEGER",
+        "cause": "TEXT",
+        "return": "REAL",
+        "outputs": "TEXT",  # "values" or "probabilities"
+        "data": "BLOB",  # see townlet.town.record.episode_recorder.Recording
+    },
+    "setting_changes": {  # of the agent, while it trained
+        **_MOMENT,
+        "key": "TEXT",
+        "old": "JSON",  # a value as in a recipe: a number, or a schedule
+        "new": "JSON",
+        "why": "TEXT",
+    },
+    "alerts": {**_MOMENT, "name": "TEXT", "message": "TEXT", "tip": "TEXT", "value": "REAL"},
+    "evaluations": {
+        **_MOMENT,
+        "policy": "TEXT",  # "greedy", or "random" for the yardstick
+        "episodes": "INTEGER",
+        "limit": "INTEGER",  # the longest possible life
+        "length": "REAL",
+        "length_min": "REAL",
+        "length_max": "REAL",
+        "return": "REAL",
+        "survived": "REAL",  # share of lives that reached the limit
+        "works": "REAL",  # share of lives that earned money
+        "score": "REAL",  # what decides which checkpoint is the best
+        "causes": "JSON",
+        "meters": "JSON",
+    },
+}
+TABLES: Final = {name: {**columns, WALL_TIME: "REAL"} for name, columns in _FIGURES.items()}
+
+
+def create_statements() -> list[str]:
+    """SQL that makes the tables, each with an index by moment (and by name where a chart asks for one)."""
+    made = []
+    for table, columns in TABLES.items():
+        fields = ", ".join(
+            f'"{column}" {"TEXT" if kind == "JSON" else kind}{" NOT NULL" if column == "env_steps" else ""}'
+            for column, kind in columns.items()
+        )
+        made.append(f'CREATE TABLE "{table}" ({fields})')
+        made.append(f'CREATE INDEX "{table}_moment" ON "{table}" ("env_steps")')
+    made.append(
+        f'CREATE TABLE "{ROW_GROUPS}" ("table" TEXT NOT NULL, "first" INTEGER NOT NULL, "last" INTEGER NOT NULL, '
+        '"env_steps" INTEGER NOT NULL, "digest" BLOB NOT NULL)'
+    )
+    made.append(f'CREATE INDEX "{ROW_GROUPS}_table" ON "{ROW_GROUPS}" ("table")')
+    made.append('CREATE INDEX "updates_name" ON "updates" ("name", "env_steps", "value")')
+    return made
+
+
+def insert_statement(table: str) -> str:
+    """SQL that adds one row."""
+    columns = ", ".join(f'"{column}"' for column in TABLES[table])
+    return f'INSERT INTO "{table}" ({columns}) VALUES ({", ".join("?" * len(TABLES[table]))})'
+
 
 MAX_WAL: Final = 64 << 20  # bytes that stay allocated for the log
-PATIENCE: Final = 200  # milliseconds for readers to finish when a writer closes
-FIX: Final = "move metrics.db away; `townlet train --resume` then begins new metrics, and no checkpoint is lost"
-DAMAGED: Final = ("the metrics are damaged or foreign", FIX)
+READER_TIMEOUT_MS: Final = 200  # milliseconds for readers to finish when a writer closes
+METRICS_FIX: Final = "move metrics.db away; `townlet train --resume` then begins new metrics, and no checkpoint is lost"
+DAMAGED: Final = ("the metrics are damaged or foreign", METRICS_FIX)
 
 # beginning of SQLite's name of an error → (what is wrong, how to mend it)
-WORDS: Final = (
+SQLITE_MESSAGES: Final = (
     ("SQLITE_FULL", "the disk is full", "free some space, then go on from the last checkpoint"),
     ("SQLITE_READONLY", "the metrics cannot be written", "check the permissions of the run's folder, and the disk"),
     ("SQLITE_CANTOPEN", "the metrics cannot be opened", "check that the file exists and is readable, and the disk"),
@@ -32,23 +144,23 @@ WORDS: Final = (
 
 
 @contextmanager
-def in_words(path: Path) -> Iterator[None]:
+def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours."""
     try:
         yield
     except sqlite3.Error as error:
-        raise explained(error, path) from error
+        raise describe_sqlite_error(error, path) from error
 
 
-def explained(error: sqlite3.Error, path: Path) -> TownletError:
+def describe_sqlite_error(error: sqlite3.Error, path: Path) -> TownletError:
     """What an error of SQLite means, and what to do."""
     name = getattr(error, "sqlite_errorname", "")
-    for begin, what, fix in WORDS:
+    for begin, what, fix in SQLITE_MESSAGES:
         if name.startswith(begin):
             return TownletError(f"{what} ({error})", fix, Mark(str(path)))
     if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # found by Python or by us
-        return TownletError(f"{DAMAGED[0]} ({error})", FIX, Mark(str(path)))
-    return TownletError(f"the metrics cannot be used ({error})", FIX, Mark(str(path)))
+        return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, Mark(str(path)))
+    return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, Mark(str(path)))
 
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
@@ -56,7 +168,7 @@ def connect(path: Path, read_only: bool) -> sqlite3.Connection:
     if read_only and not path.exists():
         fix = "`townlet train --resume` begins new ones; its checkpoints can be used without them"
         raise TownletError("this run has no metrics", fix, Mark(str(path)))
-    with in_words(path):
+    with sqlite_errors(path):
         connection = _reader(path) if read_only else _writer(path)
         try:
             _prepare(connection, path, read_only)
@@ -66,17 +178,17 @@ def connect(path: Path, read_only: bool) -> sqlite3.Connection:
         return connection
 
 
-def log_of(path: Path) -> Path:
+def wal_path(path: Path) -> Path:
     """SQLite's write-ahead log of a database."""
     return path.with_name(f"{path.name}-wal")
 
 
 def _writer(path: Path) -> sqlite3.Connection:
     try:
-        if (log := log_of(path)).exists():
+        if (log := wal_path(path)).exists():
             disk.rewrite_file(log)  # of a crash, perhaps after a failed fsync: what SQLite reads must be on the disk
     except OSError as error:
-        raise disk.explained(error, f"cannot write {log}") from error
+        raise disk.describe_error(error, f"cannot write {log}") from error
     connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
     for setting in (
         "trusted_schema=OFF",
@@ -92,7 +204,7 @@ def _writer(path: Path) -> sqlite3.Connection:
 
 def _reader(path: Path) -> sqlite3.Connection:
     """Where nobody can write and no log waits, as on a read-only disk, the file is read as it lies."""
-    frozen = not os.access(path.parent, os.W_OK) and not log_of(path).exists()
+    frozen = not os.access(path.parent, os.W_OK) and not wal_path(path).exists()
     mode = "mode=ro&immutable=1" if frozen else "mode=ro"
     connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?{mode}", uri=True, isolation_level=None, timeout=10.0
@@ -102,13 +214,13 @@ def _reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def settle(connection: sqlite3.Connection) -> None:
+def leave_wal_mode(connection: sqlite3.Connection) -> None:
     """Bring the log into the file and do without one, so that a run at rest is a single file that can be copied.
 
     Whoever reads at this moment keeps the log in use; then it stays until the next writer closes.
     """
     with suppress(sqlite3.Error):
-        connection.execute(f"PRAGMA busy_timeout={PATIENCE}")
+        connection.execute(f"PRAGMA busy_timeout={READER_TIMEOUT_MS}")
         connection.execute("PRAGMA journal_mode=DELETE")
 
 
@@ -118,10 +230,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
         _create(connection)
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if application != APPLICATION:
+    if application != APPLICATION_ID:
         raise TownletError("this is not a metrics store of Townlet", "name the folder of a run", Mark(str(path)))
-    if version != VERSION:
-        what = f"the metrics have format version {version} and this Townlet reads {VERSION}"
+    if version != SCHEMA_VERSION:
+        what = f"the metrics have format version {version} and this Townlet reads {SCHEMA_VERSION}"
         raise TownletError(what, "use the release of Townlet that wrote them", Mark(str(path)))
     with sqlite3.connect(":memory:", isolation_level=None) as ours:
         _create(ours)
@@ -133,10 +245,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
 
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    for statement in statements():
+    for statement in create_statements():
         connection.execute(statement)
-    connection.execute(f"PRAGMA application_id={APPLICATION}")
-    connection.execute(f"PRAGMA user_version={VERSION}")
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from townlet.errors import Mark, TownletError
 
 # errno → (what is wrong, how to mend it)
-WORDS: Final = {
+ERRNO_MESSAGES: Final = {
     errno.ENOSPC: ("the disk is full", "free some space there"),
     errno.EDQUOT: ("the disk quota is used up", "free some space there"),
     errno.EFBIG: ("a file may not grow that large here", "raise the limit on file sizes (ulimit -f)"),
@@ -29,10 +29,10 @@ WORDS: Final = {
 }
 
 
-def explained(error: OSError, doing: str, then: str = "") -> TownletError:
+def describe_error(error: OSError, doing: str, then: str = "") -> TownletError:
     """The error for people: what could not be done, why, and what to do (`then` follows the remedy)."""
     number = error.errno or 0
-    what, fix = WORDS.get(number, (os.strerror(number) if number else str(error), "look at the disk"))
+    what, fix = ERRNO_MESSAGES.get(number, (os.strerror(number) if number else str(error), "look at the disk"))
     return TownletError(f"{doing}: {what}", f"{fix}{', ' + then if then else ''}")
 
 
@@ -112,7 +112,7 @@ def replace_file(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        raise explained(error, f"cannot write {path}") from error
+        raise describe_error(error, f"cannot write {path}") from error
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -123,7 +123,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        raise explained(error, f"cannot read {path}") from error
+        raise describe_error(error, f"cannot read {path}") from error
     if len(data) > limit:
         raise TownletError(f"{path.name} has more than {limit} bytes", "it is damaged or foreign", Mark(str(path)))
     return data

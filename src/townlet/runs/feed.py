@@ -19,7 +19,7 @@ from townlet.errors import Mark, TownletError
 MAGIC: Final = b"townfeed"
 HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, when somebody last looked
 SLOT: Final = struct.Struct("<QIII")  # which message, its bytes, its kind, its checksum
-LIFE, WALL = 1, 2  # kinds of messages: a life that ended, and where all rows are
+EPISODE_ENDED, ROWS_OVERVIEW = 1, 2  # kinds of messages: a life that ended, and where all rows are
 SLOTS: Final = 16
 SIZE: Final = 1 << 18  # bytes of a slot
 WRITTEN: Final = struct.calcsize("<8sII")
@@ -27,7 +27,7 @@ LOOKED: Final = WRITTEN + 8
 WATCHED: Final = 5.0  # seconds after the last look in which it is worth writing
 
 
-class Message(NamedTuple):
+class FeedMessage(NamedTuple):
     """One message: what it is about decides whoever writes it."""
 
     number: int
@@ -84,7 +84,7 @@ class Feed:
         looked = struct.unpack_from("<d", self._memory, LOOKED)[0]
         return bool(0 <= time.time() - looked < WATCHED)
 
-    def look(self) -> list[Message]:
+    def look(self) -> list[FeedMessage]:
         """The messages since the last look, oldest first, as far as they are still there."""
         struct.pack_into("<d", self._memory, LOOKED, time.time())
         count = max(self._number, self._count())  # while it is written, its lower bytes may be there first
@@ -92,14 +92,14 @@ class Feed:
         self._number = count
         return [message for n in numbers if (message := self._read(n))]
 
-    def _read(self, number: int) -> Message | None:
+    def _read(self, number: int) -> FeedMessage | None:
         at = HEADER.size + number % self._slots * (SLOT.size + self._size)
         found, length, kind, checksum = SLOT.unpack_from(self._memory, at)
         if found != number + 1 or length > self._size:
             return None
         begin = at + SLOT.size
         data = bytes(self._memory[begin : begin + length])
-        return Message(number, kind, data) if _checksum(found, kind, data) == checksum else None
+        return FeedMessage(number, kind, data) if _checksum(found, kind, data) == checksum else None
 
     def tell(self, kind: int, data: bytes) -> bool:
         """Write a message in the place of the oldest; False for one that is too large."""

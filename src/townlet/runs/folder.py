@@ -1,4 +1,4 @@
-"""The folder of a run: which file lies where, how runs are made, named and found."""
+"""What meta.json may say of a run. Readers rely on these types, so that a wrong one is told once and by name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,96 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.errors import TownletError, did_you_mean
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from townlet.errors import Mark, TownletError, did_you_mean
 from townlet.runs import disk
-from townlet.runs.flatten import plain
-from townlet.runs.meta import opened, sealed
-from townlet.runs.strict_json import parse
+from townlet.runs.serialization import json_value, parse_json
+
+
+class Meta(BaseModel):
+    """Every key may be missing, as in runs of older releases; further ones are kept as they are."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    run_id: str | None = None  # random; every checkpoint of the run carries it
+    recipe_hash: str | None = None  # of the settings that it began with, see `seal`
+    files: dict[str, str] = {}  # sha256 of files that never change, by name
+    created: str | None = None  # ISO 8601, UTC
+    recipe: str | None = None  # ENV:VARIANT
+    asked: str | None = None  # as it was written on the command line
+    overrides: list[str] = []
+    command: str | None = None
+    seed: int | None = None
+    threads: int | None = None
+    init_from: dict[str, Any] | None = None  # whose weights it began with: run, checkpoint, env_steps, sha256
+    sweep: dict[str, Any] | None = None  # the study and the number of the trial that it was
+    env: str | None = None
+    agent: str | None = None
+    rows: int | None = None
+    world: str | None = None  # hash of the world's content
+    evaluation_world: str | None = None  # the same of the one that it is measured in
+    interface: str | None = None  # hash of what is observed and done
+    size: list[int] | None = None  # of the map, in cells
+    places: dict[str, int] | None = None  # the cell of each affordance; None where every life has other places
+    versions: dict[str, str] = {}
+    python: str | None = None
+    machine: dict[str, Any] = {}
+    commit: str | None = None
+    resumed_with: list[str] = []
+    ended: str | None = None
+    finished: bool | None = None
+    diverged: str | None = None
+    seconds: float | None = None
+    summary: list[str] = []
+
+
+META_FORMAT: Final = 2  # files of format 1 had neither a format nor a checksum
+SEAL_KEYS: Final = ("format", "sha256")
+
+
+def seal_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of meta.json: what is known, with its format and checksum."""
+    return {"format": META_FORMAT, **meta, "sha256": _meta_digest(meta)}
+
+
+def unseal_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What is known, once its types and its checksum are right. A file of format 1 has no checksum."""
+    meta = {key: value for key, value in validate_meta(found, path).items() if key not in SEAL_KEYS}
+    if not any(key in found for key in SEAL_KEYS):
+        return meta
+    if found.get("format") != META_FORMAT:
+        what = f"{path.name} has format {str(found.get('format'))[:20]}, but this release reads format {META_FORMAT}"
+        raise TownletError(what, "use the release that wrote it, or restore it from a backup", Mark(str(path)))
+    if found.get("sha256") != _meta_digest(meta):
+        what = f"{path.name} was changed or damaged: it does not match its own checksum"
+        fix = f"restore it from a backup, or accept it as it is: townlet runs verify {path.parent} --reseal"
+        raise TownletError(what, fix, Mark(str(path)))
+    return meta
+
+
+def _meta_digest(meta: Mapping[str, Any]) -> str:
+    text = json.dumps({"format": META_FORMAT, **meta}, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def validate_meta(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What was read, once every known key has a value of its type."""
+    try:
+        Meta.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80]
+        what = f"'{place}' in {path.name} is not what it should be: {first['msg']}"
+        raise TownletError(
+            what, "correct that value in the file, or restore the file from a backup", Mark(str(path))
+        ) from None
+    return found
+
 
 LATEST: Final = "latest"
 SHIPPED: Final = Path(__file__).parents[1] / "trained"  # agents to look at before anything was trained
-MAX_META: Final = 4 << 20
+MAX_META_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -152,7 +233,7 @@ class Run:
             _point_to(root / LATEST, name)
             disk.sync_folder(root)
         except OSError as error:
-            raise disk.explained(error, f"cannot make a run in {root}") from error
+            raise disk.describe_error(error, f"cannot make a run in {root}") from error
         finally:
             disk.remove_tree(fresh.path)
         return run
@@ -189,16 +270,18 @@ class Run:
         try:
             found = [cls(path) for path in root.iterdir() if _is_run(path)]
         except OSError as error:
-            raise disk.explained(error, f"cannot list {root}") from error
+            raise disk.describe_error(error, f"cannot list {root}") from error
         return sorted(found, key=lambda run: (run._created(), run.name))
 
     def meta(self) -> dict[str, Any]:
         """What is known about the run: versions, machine, command line, seeds, hashes (see `Meta`)."""
-        return opened(parse(disk.read_bounded(self.meta_file, MAX_META), self.meta_file), self.meta_file)
+        return unseal_meta(
+            parse_json(disk.read_bounded(self.meta_file, MAX_META_BYTES), self.meta_file), self.meta_file
+        )
 
     def write_meta(self, meta: dict[str, Any]) -> None:
         """Replace meta.json atomically, with its checksum."""
-        text = json.dumps(sealed(plain(meta, "meta")), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(seal_meta(json_value(meta, "meta")), indent=2, ensure_ascii=False, allow_nan=False)
         disk.replace_file(self.meta_file, text.encode("utf-8", "replace") + b"\n")
 
     def note(self, **facts: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 from matplotlib.figure import Figure
 
 from townlet.errors import TownletError
-from townlet.runs.page import Section
+from townlet.runs.markup import Section
+from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.runs.plots import COLOURS, INK, WIDTH, Plot, draw, shortened
-from townlet.runs.reader import Reader, as_rows
 from townlet.town.causes import TIME
 from townlet.town.record.episode_recorder import Recording
 
@@ -25,7 +25,7 @@ class Life(NamedTuple):
     moments: Recording
 
 
-def kept_lives(store: Reader, meters: Sequence[str]) -> Section | None:
+def kept_lives(store: MetricsReader, meters: Sequence[str]) -> Section | None:
     """All lives that were kept, in order; nothing where there is none."""
     found = store.read(TABLE, ("number", *LISTED))
     if not found["number"]:
@@ -48,7 +48,7 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _life(store: Reader, number: int, meters: int) -> Life | None:
+def _life(store: MetricsReader, number: int, meters: int) -> Life | None:
     """One life with its title; None where it is damaged or of another world."""
     (row,) = as_rows(store.read(TABLE, where={"number": number}))
     try:

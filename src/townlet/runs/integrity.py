@@ -6,6 +6,7 @@ digest before it. The last one thus authenticates every row; a checkpoint carrie
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from townlet.errors import Mark, TownletError
-from townlet.runs.database import FIX
-from townlet.runs.schema import GROUPS, TABLES
+from townlet.runs.database import METRICS_FIX, ROW_GROUPS, TABLES
 
 SIZE: Final = 32  # bytes of a digest
 START: Final = bytes(SIZE)  # what the first digest of a chain continues
@@ -25,7 +25,7 @@ _SELECT: Final = {
 }
 _CHAIN: Final = (
     'SELECT g.rowid, g."table", g."first", g."last", g."env_steps", g."digest", p."digest" '
-    f'FROM "{GROUPS}" AS g LEFT JOIN "{GROUPS}" AS p ON p.rowid = g.rowid - 1 WHERE g."table" = ?'
+    f'FROM "{ROW_GROUPS}" AS g LEFT JOIN "{ROW_GROUPS}" AS p ON p.rowid = g.rowid - 1 WHERE g."table" = ?'
 )
 
 
@@ -55,7 +55,7 @@ class Damage(NamedTuple):
 
     def error(self, path: Path) -> TownletError:
         """The error for users, with its remedy."""
-        return TownletError(str(self), FIX, Mark(str(path)))
+        return TownletError(str(self), METRICS_FIX, Mark(str(path)))
 
 
 def add_group(connection: sqlite3.Connection, table: str, first: int, last: int, previous: bytes) -> bytes:
@@ -67,20 +67,23 @@ def add_group(connection: sqlite3.Connection, table: str, first: int, last: int,
     digest = _digest(previous, table, first, last, max(moments), rows)
     values = (table, first, last, max(moments), digest)
     connection.execute(
-        f'INSERT INTO "{GROUPS}" ("table", "first", "last", "env_steps", "digest") VALUES (?, ?, ?, ?, ?)', values
+        f'INSERT INTO "{ROW_GROUPS}" ("table", "first", "last", "env_steps", "digest") VALUES (?, ?, ?, ?, ?)', values
     )
     return digest
 
 
 def head(connection: sqlite3.Connection) -> bytes:
     """The end of the chain."""
-    found = connection.execute(f'SELECT "digest" FROM "{GROUPS}" ORDER BY rowid DESC LIMIT 1').fetchone()
+    found = connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}" ORDER BY rowid DESC LIMIT 1').fetchone()
     return START if found is None else bytes(found[0])
 
 
 def digests(connection: sqlite3.Connection) -> set[str]:
     """Every digest of the chain (hex), with that of no rows at all."""
-    return {START.hex(), *(bytes(found).hex() for (found,) in connection.execute(f'SELECT "digest" FROM "{GROUPS}"'))}
+    return {
+        START.hex(),
+        *(bytes(found).hex() for (found,) in connection.execute(f'SELECT "digest" FROM "{ROW_GROUPS}"')),
+    }
 
 
 def cut(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
@@ -89,15 +92,15 @@ def cut(connection: sqlite3.Connection, counts: Mapping[str, int]) -> bytes:
         found
         for table, count in counts.items()
         for (found,) in connection.execute(
-            f'SELECT min(rowid) FROM "{GROUPS}" WHERE "table" = ? AND "last" > ?', (table, count)
+            f'SELECT min(rowid) FROM "{ROW_GROUPS}" WHERE "table" = ? AND "last" > ?', (table, count)
         )
         if found is not None
     ]
     if broken:
-        connection.execute(f'DELETE FROM "{GROUPS}" WHERE rowid >= ?', (min(broken),))
+        connection.execute(f'DELETE FROM "{ROW_GROUPS}" WHERE rowid >= ?', (min(broken),))
     end = head(connection)
     for table, count in counts.items():
-        query = f'SELECT coalesce(max("last"), 0) FROM "{GROUPS}" WHERE "table" = ?'
+        query = f'SELECT coalesce(max("last"), 0) FROM "{ROW_GROUPS}" WHERE "table" = ?'
         if (grouped := connection.execute(query, (table,)).fetchone()[0]) < count:
             end = add_group(connection, table, grouped + 1, count, end)
     return end
@@ -200,3 +203,76 @@ _PACKED: Final[dict[type, Callable[[Sequence[Any]], bytes]]] = {
     bytes: _blobs,
     type(None): lambda values: b"",
 }
+
+
+MAX_CACHED_TABLES: Final = 256  # tables, of all files together
+FileStamp = tuple[int, ...]
+
+
+class IntactTable(NamedTuple):
+    """A table as it was when it was last checked: the file's size and date, and its last group."""
+
+    stamp: FileStamp
+    number: int
+    digest: bytes
+    row: int
+
+
+_checked: dict[tuple[int, int, str], IntactTable] = {}
+
+
+def require_intact(connection: sqlite3.Connection, path: Path, table: str, last: int | None = None) -> None:
+    """Refuse a table whose rows or indexes are damaged; with `last` only the groups of its last rows are checked.
+
+    A file that has not changed since is not read again; of one that has grown, only the new groups are.
+    """
+    identity, stamp = _file_stamp(path)
+    before = _checked.get((*identity, table))
+    if before and before.stamp == stamp:
+        return
+    if before is None and last is not None:
+        _require_newest(connection, path, table, last)
+        return
+    known = before if before and _continues(connection, before) else None
+    chain = groups(connection, table, known.number if known else 0)
+    if known and not chain:  # the file has changed, yet not by a flush of this table
+        known, chain = None, groups(connection, table)
+    for damage in damages(connection, table, chain, known.row if known else 0):
+        raise damage.error(path)
+    if known is None and (fault := structure(connection, table)):
+        raise Damage(table, fault).error(path)
+    if chain:
+        if len(_checked) >= MAX_CACHED_TABLES:
+            _checked.clear()
+        _checked[(*identity, table)] = IntactTable(stamp, chain[-1].number, chain[-1].digest, chain[-1].last)
+
+
+def _require_newest(connection: sqlite3.Connection, path: Path, table: str, rows: int) -> None:
+    """Refuse damaged groups among those of the last rows, and rows behind them that have no checksum."""
+    found = newest_groups(connection, table, rows)
+    (largest,) = connection.execute(f'SELECT coalesce(max(rowid), 0) FROM "{table}"').fetchone()
+    if largest != (found[0].last if found else 0):
+        raise Damage(table, f"the table has {largest} rows, but the checksums cover others").error(path)
+    for group in found:
+        if not intact(connection, group):
+            raise Damage(table, "rows were changed, added or removed", 0, group.env_steps).error(path)
+
+
+def _continues(connection: sqlite3.Connection, before: IntactTable) -> bool:
+    """Whether the chain still holds the group at which the last check ended."""
+    query = f'SELECT "digest" FROM "{ROW_GROUPS}" WHERE rowid = ?'
+    return bool(connection.execute(query, (before.number,)).fetchone() == (before.digest,))
+
+
+def _file_stamp(path: Path) -> tuple[tuple[int, int], FileStamp]:
+    """Identity of the file, and a stamp that changes when it or its log is written."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise TownletError(f"cannot read {path}: {error.strerror}", "check whether it was moved or removed") from None
+    try:
+        log = os.stat(f"{path}-wal")
+    except OSError:
+        log = None
+    stamp = (found.st_size, found.st_mtime_ns, *((log.st_size, log.st_mtime_ns) if log else ()))
+    return (found.st_dev, found.st_ino), stamp

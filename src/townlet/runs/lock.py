@@ -21,8 +21,8 @@ from typing import Any, Final
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk
 
-FILE: Final = "lock"  # the note: pid, host, start
-PATIENCE: Final = 0.25  # seconds: `holder` looks by taking a shared lock for an instant
+LOCK_FILE: Final = "lock"  # the note: pid, host, start
+TIMEOUT: Final = 0.25  # seconds: `holder` looks by taking a shared lock for an instant
 UNSUPPORTED: Final = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK)
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _held: set[Lock] = set()
@@ -32,7 +32,7 @@ class Lock:
     """Exclusive write lock on a folder, as a context manager. Held until released or until the process ends."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / FILE
+        self.folder, self.path = folder, folder / LOCK_FILE
         self._descriptors: list[int] = []  # of the folder and of the note
         self._identity: dict[Path, tuple[int, int]] = {}  # what must stay where it is, by device and inode
 
@@ -44,7 +44,7 @@ class Lock:
             opened.append(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
             folder, note = opened
             whole = _flock_folder(folder)
-            _flock(note, fcntl.LOCK_EX, PATIENCE)  # older releases lock only this file
+            _flock(note, fcntl.LOCK_EX, TIMEOUT)  # older releases lock only this file
             with suppress(OSError):  # on a full disk the lock counts without its note
                 _write_note(note, {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()})
         except OSError as error:
@@ -52,7 +52,7 @@ class Lock:
                 _close(descriptor)
             if isinstance(error, BlockingIOError):
                 raise self._refusal() from None
-            raise disk.explained(error, f"cannot lock {self.folder}") from error
+            raise disk.describe_error(error, f"cannot lock {self.folder}") from error
         self._descriptors = opened
         self._identity = {self.folder: _identity(os.fstat(folder))}
         if not whole:  # the file is what is locked
@@ -72,7 +72,7 @@ class Lock:
             except FileNotFoundError:
                 raise self._lost("the folder or its lock was moved or removed while this process wrote there") from None
             except OSError as error:
-                raise disk.explained(error, f"cannot reach {path}") from error
+                raise disk.describe_error(error, f"cannot reach {path}") from error
             if found != locked:
                 raise self._lost("the folder was replaced by another one while this process wrote there")
 
@@ -90,7 +90,7 @@ class Lock:
         _held.discard(self)
 
     def _refusal(self) -> TownletError:
-        who = describe(_read(self.path))
+        who = describe_holder(_read_note(self.path))
         fix = "wait until it ends, or stop it"
         return TownletError(f"another process writes in this folder: {who}", fix, Mark(str(self.folder)))
 
@@ -108,11 +108,11 @@ class Lock:
         self.release()
 
 
-def holder(folder: Path) -> dict[str, Any] | None:
+def lock_holder(folder: Path) -> dict[str, Any] | None:
     """The process that writes in this folder (pid, host, started; empty without its note), or None."""
-    path = folder / FILE
+    path = folder / LOCK_FILE
     if _locked(folder, FOLDER) or _locked(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC):
-        return _read(path)
+        return _read_note(path)
     return None
 
 
@@ -133,7 +133,7 @@ def _locked(path: Path, flags: int) -> bool:
     return False
 
 
-def describe(who: dict[str, Any]) -> str:
+def describe_holder(who: dict[str, Any]) -> str:
     """A holder in words."""
     if not who:
         return "it has not left its name"
@@ -161,7 +161,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 def _flock_folder(descriptor: int) -> bool:
     """Lock a directory exclusively; False where the file system has no locks on directories."""
     try:
-        _flock(descriptor, fcntl.LOCK_EX, PATIENCE)
+        _flock(descriptor, fcntl.LOCK_EX, TIMEOUT)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
@@ -179,7 +179,7 @@ def _write_note(descriptor: int, who: dict[str, Any]) -> None:
             raise
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_note(path: Path) -> dict[str, Any]:
     """The note, or nothing when it is just being written."""
     try:
         found = json.loads(disk.read_bounded(path, 4096))
@@ -198,10 +198,10 @@ def _close(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _forget() -> None:
+def _drop_in_child() -> None:
     """A forked child shares its parent's lock and would keep it beyond the parent's death."""
     for lock in list(_held):
         lock._drop()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_drop_in_child)

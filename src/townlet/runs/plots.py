@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from townlet.runs.catalogue import described
 from townlet.runs.curves import Floats, Lives, Stretches, mean_of
-from townlet.runs.vocabulary import TOWN, Vocabulary
+from townlet.runs.metric_catalog import describe_metric
+from townlet.runs.summary_text import TOWN_TERMS, ReportTerms
 
 INK: Final = "#0a0b0c"  # stands for the colour of the text until the SVG is written
 # Okabe and Ito's colours without black: told apart by nearly everyone, on white and on black.
@@ -90,7 +90,7 @@ def png(size: tuple[float, float], paint: Paint) -> bytes:
 
 
 def progress(
-    told: Vocabulary,
+    told: ReportTerms,
     lives: Lives,
     part: Stretches,
     evaluations: Mapping[str, list[Any]],
@@ -106,7 +106,7 @@ def progress(
         there = np.isfinite(mean)
         axes.fill_between(part.middle[there], low[there], high[there], color=COLOURS[5], alpha=0.25, linewidth=0)
         axes.plot(part.middle[there], mean[there], color=COLOURS[5], label="while training (band: 10–90 %)")
-        columns = EVALUATED if told is TOWN else RETURNS
+        columns = EVALUATED if told is TOWN_TERMS else RETURNS
         known = [row for row in zip(*(evaluations[name] for name in columns), strict=True) if row[1] is not None]
         if known:
             moments, score, *bounds = zip(*known, strict=True)
@@ -128,7 +128,7 @@ def progress(
             axes.axhline(random, color=COLOURS[7], linestyle="--", label=f"a random agent: {told.figure(random)}")
         if goal is not None:
             axes.axhline(goal, color=COLOURS[2], linestyle=":", label=f"solved from {told.figure(goal)}")
-        if told is TOWN:
+        if told is TOWN_TERMS:
             axes.set_ylim(bottom=0)
         axes.set_ylabel(told.axis)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -206,7 +206,7 @@ def learning(series: Mapping[str, tuple[list[int], list[float]]]) -> Plot:
         )  # fmt: skip
         for place, (axes, (name, (moments, values))) in enumerate(zip(grid, series.items(), strict=False)):
             axes.plot(moments, values, linewidth=1.2, marker="." if len(values) < 3 else "")
-            metric = described(name)
+            metric = describe_metric(name)
             axes.set_title(f"{name} ({metric.unit})" if metric and metric.unit else shortened(name), fontsize=9)
             axes.locator_params(nbins=5)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))

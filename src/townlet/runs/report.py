@@ -9,17 +9,17 @@ from typing import Any, Final
 
 from townlet.config.flow import flow
 from townlet.errors import TownletError
-from townlet.runs import disk, maps, page, plots, seal, summary_text, videos
-from townlet.runs.catalogue import METER, METRICS, described
+from townlet.runs import disk, maps, markup, plots, provenance, summary_text, videos
 from townlet.runs.curves import Lives, Stretches, lives, stretches
 from townlet.runs.folder import Run
 from townlet.runs.highlights import kept_lives
+from townlet.runs.markup import Section
+from townlet.runs.metric_catalog import METER_PREFIX, METRICS, describe_metric
+from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.overview import sparkline
-from townlet.runs.page import Section
 from townlet.runs.plots import Plot
-from townlet.runs.reader import Reader
-from townlet.runs.settings import experiment_hash
-from townlet.runs.vocabulary import Vocabulary, vocabulary
+from townlet.runs.provenance import experiment_hash
+from townlet.runs.summary_text import ReportTerms, report_terms
 
 STRETCHES: Final = 150  # of a curve
 BROAD: Final = 40  # of shares, which are unsteady in narrow ones
@@ -39,34 +39,34 @@ UNSHOWN: Final = ("episode_length", "updates_per_second", "memory_mb")  # shown 
 NO_STAGE: Final = "0"  # of lives in a run without a curriculum
 
 
-def write(run: Run) -> tuple[Path, Path]:
+def write_report(run: Run) -> tuple[Path, Path]:
     """Write report.md (with plots/) and report.html; give their paths."""
     meta = run.meta()
-    with Reader(run.metrics_file) as store:
+    with MetricsReader(run.metrics_file) as store:
         sections = [section for section in _sections(run, meta, store) if section]
     title = f"{meta.get('recipe') or run.name}, seed {meta.get('seed', '?')}"
     about = f"Run {run.name}, begun {str(meta.get('created', '?'))[:16].replace('T', ' ')} UTC"
     try:
         disk.make_folder(run.plots)
     except OSError as error:
-        raise disk.explained(error, f"cannot write {run.plots}") from error
+        raise disk.describe_error(error, f"cannot write {run.plots}") from error
     drawn = {plot.name: plot for section in sections for plot in section.plots}
     for plot in drawn.values():
         disk.replace_file(run.plots / f"{plot.name}.svg", plot.standalone())
     for old in run.plots.glob("*.svg"):
         if old.stem not in drawn:  # of a report before this one
             old.unlink(missing_ok=True)
-    text = page.markdown(title, about, sections, run.plots.name)
+    text = markup.markdown(title, about, sections, run.plots.name)
     disk.replace_file(run.report_md, text.encode("utf-8", "replace"))
-    disk.replace_file(run.report_html, page.html(title, about, sections).encode("utf-8", "replace"))
+    disk.replace_file(run.report_html, markup.html(title, about, sections).encode("utf-8", "replace"))
     files = [run.report_md, run.report_html, *(run.plots / f"{name}.svg" for name in drawn)]
     names = [str(file.relative_to(run.path)) for file in files]
-    disk.replace_file(run.report_seal, seal.listing(seal.checksums(run.path, names)))
+    disk.replace_file(run.report_seal, provenance.format_checksums(provenance.checksums(run.path, names)))
     return run.report_md, run.report_html
 
 
-def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section | None]:
-    told = vocabulary(meta)
+def _sections(run: Run, meta: Mapping[str, Any], store: MetricsReader) -> list[Section | None]:
+    told = report_terms(meta)
     ended = lives(store, told.metric)
     greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
     yardstick = random[told.metric][-1] if random[told.metric] else None
@@ -93,7 +93,11 @@ def _sections(run: Run, meta: Mapping[str, Any], store: Reader) -> list[Section 
 
 
 def _summary(
-    meta: Mapping[str, Any], store: Reader, ended: Lives, greedy: Mapping[str, list[Any]], yardstick: float | None
+    meta: Mapping[str, Any],
+    store: MetricsReader,
+    ended: Lives,
+    greedy: Mapping[str, list[Any]],
+    yardstick: float | None,
 ) -> Section:
     moments = [*store.read("updates", ("env_steps",), last=1)["env_steps"], *greedy["env_steps"][-1:], 0]
     cards = summary_text.cards(meta, greedy, yardstick, max(moments))
@@ -108,10 +112,10 @@ def _stretches(ended: Lives, most: int) -> Stretches | None:
     return stretches(ended.moment, max(1, min(most, int(ended.count.sum()) // ENOUGH)))
 
 
-def curve(run: Run) -> bytes | None:
+def learning_curve_png(run: Run) -> bytes | None:
     """The learning curve of a run as a PNG; None where no episode ended."""
-    told = vocabulary(meta := run.meta())
-    with Reader(run.metrics_file) as store:
+    told = report_terms(meta := run.meta())
+    with MetricsReader(run.metrics_file) as store:
         ended = lives(store, told.metric)
         greedy, random = (store.read("evaluations", where={"policy": policy}) for policy in ("greedy", "random"))
     if (part := _stretches(ended, STRETCHES)) is None:
@@ -121,7 +125,7 @@ def curve(run: Run) -> bytes | None:
 
 
 def _progress(
-    told: Vocabulary,
+    told: ReportTerms,
     ended: Lives,
     part: Stretches | None,
     greedy: Mapping[str, list[Any]],
@@ -165,16 +169,16 @@ def _evaluations(greedy: Mapping[str, list[Any]]) -> Section | None:
 
 
 def _videos(run: Run) -> Section | None:
-    found = videos.listing(run.videos)
+    found = videos.list_videos(run.videos)
     told = {"start": "before the first step", "best": "the best evaluation so far", "end": "the end"}
     links = [(f"{one.env_steps:,} env_steps: {told[one.why]}", f"{run.videos.name}/{one.path.name}") for one in found]
     return Section("Videos", ["Evaluation episodes, filmed."], links=links) if links else None
 
 
-def _meters(store: Reader, ended: Lives) -> Section | None:
+def _meters(store: MetricsReader, ended: Lives) -> Section | None:
     """While training, and at the end of lives."""
-    names = [name for name in store.names() if name.startswith(METER)]
-    series = {name.removeprefix(METER): store.series(name, STRETCHES) for name in names}
+    names = [name for name in store.names() if name.startswith(METER_PREFIX)]
+    series = {name.removeprefix(METER_PREFIX): store.series(name, STRETCHES) for name in names}
     drawn = [plots.meter_history(series)] if series else []
     drawn += [plots.final_meters(ended)] if any(ended.meters) else []
     told = "Over time while training, and at the end of the first and of the last tenth of all lives."
@@ -182,7 +186,7 @@ def _meters(store: Reader, ended: Lives) -> Section | None:
 
 
 def _shares(
-    words: Vocabulary, title: str, name: str, label: str, part: Stretches | None, counts: Sequence[dict[str, float]]
+    words: ReportTerms, title: str, name: str, label: str, part: Stretches | None, counts: Sequence[dict[str, float]]
 ) -> Section | None:
     """Labels over time; where all have the same, a sentence says more than a plot."""
     found = {one for each in counts for one in each}
@@ -200,7 +204,7 @@ def _staged(ended: Lives) -> list[dict[str, float]]:
     return ended.stages if any(one.keys() - {NO_STAGE} for one in ended.stages) else []
 
 
-def _stage_changes(store: Reader) -> Section | None:
+def _stage_changes(store: MetricsReader) -> Section | None:
     found = store.read("stage_changes", ("env_steps", "row", "from_stage", "to_stage", "reason"), last=LINES)
     rows = [tuple(_figure(value) for value in row) for row in zip(*found.values(), strict=True)]
     count = sum(1 for _ in store.read("stage_changes", ("row",))["row"])
@@ -209,7 +213,7 @@ def _stage_changes(store: Reader) -> Section | None:
     return Section("Changes of stage", [told] if told else [], header=header, rows=rows) if rows else None
 
 
-def _transitions(store: Reader, meta: Mapping[str, Any]) -> Section | None:
+def _transitions(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
     """The last quarter of the run: what the agent does now, not what it once tried."""
     moments = store.read("affordance_transitions", ("env_steps",))["env_steps"]
     if not moments:
@@ -223,7 +227,7 @@ def _transitions(store: Reader, meta: Mapping[str, Any]) -> Section | None:
     return Section("Ways between affordances", [told], plots=[drawn])
 
 
-def _cells(store: Reader, meta: Mapping[str, Any]) -> Section | None:
+def _cells(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
     """Visits in the whole run, and the last novelty of each cell where it was recorded."""
     visits = {cell: n for (cell,), n in store.totals("cell_visits", ("cell",)).items() if isinstance(cell, int)}
     if not visits:
@@ -247,11 +251,11 @@ def _cells(store: Reader, meta: Mapping[str, Any]) -> Section | None:
     return Section("Where it went", [told], header=("cell", "visits"), rows=[(str(c), f"{n:,}") for c, n in most])
 
 
-def _learning(store: Reader) -> Section | None:
+def _learning(store: MetricsReader) -> Section | None:
     """Figures in the order of the catalogue, those of one's own after it; what never changed says nothing here."""
     order = list(METRICS)
     names = sorted(store.names(), key=lambda name: order.index(name) if name in order else len(order))
-    series = {name: store.series(name, STRETCHES) for name in names if not name.startswith((METER, *UNSHOWN))}
+    series = {name: store.series(name, STRETCHES) for name in names if not name.startswith((METER_PREFIX, *UNSHOWN))}
     series = {name: pair for name, pair in series.items() if len(set(pair[1])) > 1 or name not in METRICS}
     shown = dict(list(series.items())[:FIGURES])
     if not shown:
@@ -259,13 +263,13 @@ def _learning(store: Reader) -> Section | None:
     rows = [
         (name, sparkline(values, SPARKS), metric.about, metric.formula)
         for name, (_, values) in shown.items()
-        if (metric := described(name))
+        if (metric := describe_metric(name))
     ]
     header = ("figure", "from begin to end", "what it is", "formula")
     return Section("Learning", header=header, rows=rows, plots=[plots.learning(shown)])
 
 
-def _resources(store: Reader, meta: Mapping[str, Any]) -> Section | None:
+def _resources(store: MetricsReader, meta: Mapping[str, Any]) -> Section | None:
     """What it took: time, speed and memory."""
     found = {name: store.series(name, STRETCHES)[1] for name in TOOK}
     rows = [] if meta.get("seconds") is None else [("time", summary_text.duration(meta["seconds"]))]
@@ -277,13 +281,13 @@ def _resources(store: Reader, meta: Mapping[str, Any]) -> Section | None:
     return Section("Resources", rows=rows) if any(found.values()) else None
 
 
-def _alerts(store: Reader) -> Section | None:
+def _alerts(store: MetricsReader) -> Section | None:
     found = store.read("alerts", ("env_steps", "name", "message", "tip"), last=LINES)
     rows = [tuple(_figure(value) for value in row) for row in zip(*found.values(), strict=True)]
     return Section("Alerts", header=tuple(found), rows=rows) if rows else None
 
 
-def _setting_changes(store: Reader) -> Section | None:
+def _setting_changes(store: MetricsReader) -> Section | None:
     found = store.read("setting_changes", ("env_steps", "key", "old", "new", "why"), last=LINES)
     flat = [(f"{at:,}", key, flow(old), flow(new), why) for at, key, old, new, why in zip(*found.values(), strict=True)]
     return Section("Settings that changed while it trained", header=tuple(found), rows=flat) if flat else None

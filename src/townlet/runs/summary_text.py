@@ -1,22 +1,54 @@
-"""A run in words and single figures: what came of it, and how to do it again."""
+"""What a run is about, in words: in a town lives are lived as long as possible, elsewhere returns are won."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from townlet.runs.curves import Lives
-from townlet.runs.vocabulary import TOWN, Vocabulary, vocabulary
+
+
+@dataclass(frozen=True)
+class ReportTerms:
+    """How to speak of the episodes of a run, and which column of them matters."""
+
+    metric: Literal["length", "return"]
+    episodes: str
+    curve: str  # title of the plot over time
+    plot: str  # name of its file
+    axis: str
+    ends: str  # title of what ended them
+    evaluated: str  # label of the figure that one looks for first
+
+    def figure(self, value: float) -> str:
+        """A score in as many digits as it is worth."""
+        return f"{value:.0f}" if self.metric == "length" or abs(value) >= 100 else f"{value:.3g}"
+
+
+TOWN_TERMS: Final = ReportTerms(
+    "length", "lives", "How long lives last", "survival", "length of a life in steps", "What ends lives",
+    "lives, evaluated",
+)  # fmt: skip
+GYM_TERMS: Final = ReportTerms(
+    "return", "episodes", "What is won", "returns", "return of an episode", "What ends episodes", "return, evaluated"
+)
+
+
+def report_terms(meta: Mapping[str, Any]) -> ReportTerms:
+    """The words for a run, by what its meta.json says."""
+    return GYM_TERMS if meta.get("gym") else TOWN_TERMS
+
 
 Evaluations = Mapping[str, list[Any]]  # columns, from old to new
 
 
 def result(meta: Mapping[str, Any], greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
     """What the training itself said at its end, or what the metrics tell of a run that has not ended."""
-    told = meta.get("summary") or _so_far(vocabulary(meta), greedy, yardstick, ended)
+    told = meta.get("summary") or _so_far(report_terms(meta), greedy, yardstick, ended)
     return [" ".join(told)]
 
 
@@ -25,15 +57,15 @@ def cards(
 ) -> list[tuple[str, str]]:
     """The figures that one looks for first; a dash where nothing was measured."""
     last = {name: values[-1] if values else None for name, values in greedy.items()}
-    told = vocabulary(meta)
-    limit = f" of {last['limit']}" if last["limit"] and told is TOWN else ""
+    told = report_terms(meta)
+    limit = f" of {last['limit']}" if last["limit"] and told is TOWN_TERMS else ""
     score = last[told.metric]
     solved = ("solved", _solved(score, meta.get("threshold")))
     return [
         (told.evaluated, "–" if score is None else f"{told.figure(score)}{limit}"),
         ("a random agent", "–" if yardstick is None else f"{told.figure(yardstick)}{limit}"),
         ("reach the limit", share(last["survived"])),
-        ("work for money", share(last["works"])) if told is TOWN else solved,
+        ("work for money", share(last["works"])) if told is TOWN_TERMS else solved,
         ("env_steps", f"{env_steps:,}"),
         ("time", "–" if meta.get("seconds") is None else duration(meta["seconds"])),
         ("seed", str(meta.get("seed", "–"))),
@@ -72,8 +104,8 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _so_far(told: Vocabulary, greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
-    measured = _measured if told is TOWN else _won
+def _so_far(told: ReportTerms, greedy: Evaluations, yardstick: float | None, ended: Lives) -> list[str]:
+    measured = _measured if told is TOWN_TERMS else _won
     return [*measured(greedy, yardstick, ended), *_better_before(told, greedy)]
 
 
@@ -119,10 +151,10 @@ def _work(part: float) -> str:
     return f"{share(part)} of the evaluated lives work for their money."
 
 
-def _better_before(told: Vocabulary, greedy: Evaluations) -> Sequence[str]:
+def _better_before(told: ReportTerms, greedy: Evaluations) -> Sequence[str]:
     scores = greedy[told.metric]
     known = [(score, -at) for score, at in zip(scores, greedy["env_steps"], strict=True) if score]
     if not known or scores[-1] is None or (best := max(known))[0] <= scores[-1] + 0.05 * abs(scores[-1]):
         return []
-    unit = " steps" if told is TOWN else ""
+    unit = " steps" if told is TOWN_TERMS else ""
     return [f"It was better before: {told.figure(best[0])}{unit} at {-best[1]:,} env_steps."]

@@ -1,18 +1,62 @@
-"""An integrity check of a run: every file with a checksum, and every reference between files."""
+"""The result of an integrity check: what is whole, what is damaged, and what can still be used.
+
+`townlet runs verify` and `townlet decide verify` both return one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from townlet.errors import TownletError
-from townlet.runs import checkpoint, disk, integrity, meta, seal
+from townlet.runs import checkpoint, disk, integrity, provenance
 from townlet.runs.checkpoint import Checkpoint
-from townlet.runs.database import connect, in_words
-from townlet.runs.folder import MAX_META, Run
-from townlet.runs.integrity_report import MISSING, UNPROTECTED, IntegrityReport
-from townlet.runs.schema import TABLES
-from townlet.runs.strict_json import parse
+from townlet.runs.database import TABLES, connect, sqlite_errors
+from townlet.runs.folder import MAX_META_BYTES, SEAL_KEYS, Run, validate_meta
+from townlet.runs.serialization import parse_json
+
+INTACT, DAMAGED, MISSING = "whole", "damaged", "missing"
+UNPROTECTED: Final = "unprotected"  # without a checksum
+NOTED: Final = "noted"  # worth knowing, and harmless
+
+
+@dataclass(frozen=True)
+class CheckedItem:
+    """One thing that was checked, usually a file."""
+
+    name: str
+    state: str  # one of the constants above
+    text: str = ""
+
+
+@dataclass
+class IntegrityReport:
+    """Everything that was checked in one folder."""
+
+    subject: str  # name of the run, or folder of the service
+    items: list[CheckedItem] = field(default_factory=list)
+    usable: list[str] = field(default_factory=list)  # sentences
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is damaged or missing."""
+        return all(item.state not in (DAMAGED, MISSING) for item in self.items)
+
+    def add(self, name: str, problem: str = "", text: str = "") -> bool:
+        """Add the result of a check: damaged where there is a problem. Returns whether it is whole."""
+        self.items.append(CheckedItem(name, DAMAGED if problem else INTACT, problem or text))
+        return not problem
+
+    def note(self, name: str, text: str, state: str = NOTED) -> None:
+        """Add an item in another state."""
+        self.items.append(CheckedItem(name, state, text))
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole report for programs."""
+        items = [vars(item) for item in self.items]
+        return {"subject": self.subject, "whole": self.whole, "items": items, "usable": self.usable}
+
 
 # What has no checksum, and why a change there alters neither a resumed weight nor a figure that Townlet reports.
 NOT_CHECKED: Final = {
@@ -47,10 +91,10 @@ def reseal(run: Run) -> None:
 
     Checkpoints keep the recipe hash and the run id that they were written with.
     """
-    text = parse(disk.read_bounded(run.meta_file, MAX_META), run.meta_file)
-    known = {key: value for key, value in meta.checked(text, run.meta_file).items() if key not in meta.SEAL}
+    text = parse_json(disk.read_bounded(run.meta_file, MAX_META_BYTES), run.meta_file)
+    known = {key: value for key, value in validate_meta(text, run.meta_file).items() if key not in SEAL_KEYS}
     names = [name for name in known.get("files", {}) if (run.path / name).is_file()]
-    run.write_meta(known | {"files": seal.checksums(run.path, names)})
+    run.write_meta(known | {"files": provenance.checksums(run.path, names)})
 
 
 def _meta(run: Run, found: IntegrityReport) -> Mapping[str, Any]:
@@ -69,7 +113,7 @@ def _meta(run: Run, found: IntegrityReport) -> Mapping[str, Any]:
 def _files(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> bool:
     """The files whose checksums are in meta.json, and the settings in resolved.yaml."""
     sealed = True
-    odd = seal.changed_files(run, known)
+    odd = provenance.changed_files(run, known)
     for name in dict.fromkeys([*known.get("files", {}), *odd]):
         if name not in odd:
             found.add(name)
@@ -90,7 +134,7 @@ def _files(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> bool:
 def _settings(run: Run) -> str:
     """What is wrong with the settings in resolved.yaml."""
     try:
-        seal.require_settings(run)
+        provenance.require_settings(run)
     except TownletError as error:
         return _said(error)
     return ""
@@ -99,12 +143,12 @@ def _settings(run: Run) -> str:
 def _checkpoints(run: Run, found: IntegrityReport, known: Mapping[str, Any]) -> list[Checkpoint]:
     """Every byte of every checkpoint, and that it belongs to this run; those that are whole, oldest first."""
     whole = []
-    for path in checkpoint.listing(run.checkpoints):
+    for path in checkpoint.paths(run.checkpoints):
         name = f"checkpoints/{path.name}"
         try:
             one = checkpoint.verify(path)
             if not one.info.get("published") and "run_id" in one.info:
-                seal.require_own(run, one)
+                provenance.require_own(run, one)
         except TownletError as error:
             if path.is_dir():  # else the running training has just pruned it
                 found.add(name, _said(error))
@@ -124,7 +168,7 @@ def _metrics(
             found.note(name, "`townlet train --resume` begins new metrics", MISSING)
         return []
     try:
-        with in_words(path):
+        with sqlite_errors(path):
             connection = connect(path, read_only=True)
             try:
                 connection.execute("BEGIN")
@@ -159,11 +203,11 @@ def _report(run: Run, found: IntegrityReport) -> None:
             if path.exists():
                 found.note(path.name, "written without a checksum", UNPROTECTED)
         return
-    sums = seal.listed(run.report_seal)
-    if seal.listing(sums) != run.report_seal.read_bytes():
+    sums = provenance.read_checksums(run.report_seal)
+    if provenance.format_checksums(sums) != run.report_seal.read_bytes():
         found.add(run.report_seal.name, "it was changed")
     for name, wanted in sums.items():
-        same = seal.sha256_or_none(run.path, name) == wanted
+        same = provenance.sha256_or_none(run.path, name) == wanted
         found.add(name, "" if same else "it was changed or removed; `townlet train --resume` writes the report again")
 
 
@@ -186,7 +230,7 @@ def _usable(
 ) -> None:
     """Add what can still be used."""
     say = found.usable.append
-    newest = checkpoint.listing(run.checkpoints)[-1:]
+    newest = checkpoint.paths(run.checkpoints)[-1:]
     if known.get("published"):
         say("It is a published agent: it can be played and evaluated, not resumed.")
     elif not saved:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+from collections.abc import Callable, Generator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.errors import TownletError
+from townlet.interfaces.show import Show
+from townlet.runs import disk
 
 Why = Literal["start", "best", "end"]
-NAME: Final = re.compile(r"(\d+)-(start|best|end)\.mp4")
+FILE_NAME: Final = re.compile(r"(\d+)-(start|best|end)\.mp4")
 DIGITS: Final = 12  # so that names sort by the moment
 
 
-class Film(NamedTuple):
+class VideoFile(NamedTuple):
     """One video."""
 
     path: Path
@@ -19,23 +30,130 @@ class Film(NamedTuple):
     why: Why
 
 
-def name_at(env_steps: int, why: Why) -> str:
+def video_name(env_steps: int, why: Why) -> str:
     """The name of the video of a moment."""
     return f"{env_steps:0{DIGITS}d}-{why}.mp4"
 
 
-def listing(folder: Path) -> list[Film]:
+def list_videos(folder: Path) -> list[VideoFile]:
     """All videos, from old to new."""
     if not folder.is_dir():
         return []
-    found = [(path, NAME.fullmatch(path.name)) for path in sorted(folder.iterdir())]
-    return [Film(path, int(name[1]), cast(Why, name[2])) for path, name in found if name]
+    found = [(path, FILE_NAME.fullmatch(path.name)) for path in sorted(folder.iterdir())]
+    return [VideoFile(path, int(name[1]), cast(Why, name[2])) for path, name in found if name]
 
 
 def rewind(folder: Path, env_steps: int) -> None:
     """Remove what was filmed after this moment, and what a process that was killed left half done."""
-    for film in listing(folder):
+    for film in list_videos(folder):
         if film.env_steps > env_steps:
             film.path.unlink(missing_ok=True)
     for rest in folder.glob(".*.mp4") if folder.is_dir() else ():
         rest.unlink(missing_ok=True)
+
+
+SUFFIX: Final = ".mp4"
+END_PAUSE: Final = 1.0  # seconds that an end stays on show
+# Every player understands it, it is small, and the beginning of the file says what is in it.
+FFMPEG_OPTIONS: Final = ("-preset", "veryfast", "-movflags", "+faststart", "-threads", "1")
+
+
+def require_encoder() -> None:
+    """Say in one line what is missing."""
+    if find_spec("imageio_ffmpeg") is None:
+        what = "a video needs imageio-ffmpeg, which is not installed"
+        raise TownletError(what, "install it: pip install 'townlet[video]'")
+
+
+class VideoWriter:
+    """An MP4 that grows picture by picture. Inside `with`; it gets its name at the end, unless something went wrong."""
+
+    def __init__(self, path: Path, rate: int) -> None:
+        require_encoder()
+        if path.suffix != SUFFIX:
+            raise TownletError(f"a video is an {SUFFIX} file, and '{path.name}' is none", f"name it …{SUFFIX}")
+        if not path.parent.is_dir():
+            raise TownletError(f"there is no folder {path.parent}", "make it first, or write elsewhere")
+        self.path, self.frames = path, 0
+        self._rate = rate
+        self._fresh = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{SUFFIX}")
+        self._size = (0, 0)
+        self._writer: Generator[None, Any, None] | None = None
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def add(self, picture: NDArray[np.uint8]) -> None:
+        """One more picture [height, width, 3], of the size of the first."""
+        even = _even(picture)
+        if self._writer is None:
+            self._size = (even.shape[1], even.shape[0])
+            self._writer = self._begun()
+        if (even.shape[1], even.shape[0]) != self._size:
+            raise TownletError(f"a picture of {even.shape[1]}×{even.shape[0]} in a video of another size", "leave it")
+        try:
+            self._writer.send(np.ascontiguousarray(even))
+        except OSError as error:
+            raise disk.describe_error(error, f"cannot write {self.path}") from error
+        self.frames += 1
+
+    def _begun(self) -> Generator[None, Any, None]:
+        from imageio_ffmpeg import write_frames
+
+        writer: Generator[None, Any, None] = write_frames(
+            str(self._fresh), self._size, fps=self._rate, macro_block_size=1, quality=7,
+            output_params=list(FFMPEG_OPTIONS), ffmpeg_log_level="error",
+        )  # fmt: skip
+        writer.send(None)
+        return writer
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            if kind is None and self.frames:
+                disk.sync_file(self._fresh)
+                os.replace(self._fresh, self.path)
+        except OSError as failed:
+            raise disk.describe_error(failed, f"cannot write {self.path}") from failed
+        finally:
+            self._fresh.unlink(missing_ok=True)
+
+
+def record_video(
+    shows: Sequence[Show], path: Path, *, episodes: int, steps: int, ended: Callable[[], None] = lambda: None
+) -> int:
+    """Film so many episodes of all shows side by side, each `steps` long at most; how many pictures that were.
+
+    `ended` is called at the end of each, before the next begins.
+    """
+    rate = shows[0].rate
+    with VideoWriter(path, rate) as video:
+        for episode in range(episodes):
+            for show in shows if episode else ():
+                show.begin()
+            video.add(side_by_side(shows))
+            while not all(show.over or show.age >= steps for show in shows):
+                for show in shows:
+                    if not show.over:
+                        show.step()
+                video.add(side_by_side(shows))
+            for _ in range(round(END_PAUSE * rate)):  # the end stays on show
+                video.add(side_by_side(shows))
+            ended()
+    return video.frames
+
+
+def side_by_side(shows: Sequence[Show]) -> NDArray[np.uint8]:
+    """What all of them show now, in one picture."""
+    pictures = [picture for show in shows if (picture := show.picture()) is not None]
+    if len(pictures) < len(shows):
+        raise TownletError("no pictures are drawn here", "watch in a terminal")
+    high = max(len(picture) for picture in pictures)
+    return np.concatenate([np.pad(p, ((0, high - len(p)), (0, 0), (0, 0))) for p in pictures], axis=1)
+
+
+def _even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The picture with even sides, which the coding needs; an edge is doubled."""
+    height, width = picture.shape[:2]
+    return np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from townlet.runs import summary_text
-from townlet.runs.page import fenced, plain, row, rule
+from townlet.runs.markup import code_block, escape_markdown, table_row, table_rule
 from townlet.tasks.eval_tables import Measured
 from townlet.train.policies import TrainedPolicy
 
@@ -71,18 +71,22 @@ class Card:
         writer.dump(self.about(), page)
         parts = [
             "---\n" + page.getvalue() + "---\n",
-            f"# {plain(self.title)}\n",
-            plain(trained.loaded.recipe.description or f"Trained by the recipe {trained.loaded.recipe.title}.") + "\n",
-            plain(" ".join(self.found.sentences())) + "\n",
+            f"# {escape_markdown(self.title)}\n",
+            escape_markdown(
+                trained.loaded.recipe.description or f"Trained by the recipe {trained.loaded.recipe.title}."
+            )
+            + "\n",
+            escape_markdown(" ".join(self.found.sentences())) + "\n",
             *self._pictures(),
             "## Results\n",
             *self._tables(),
-            plain(f"Measured after {trained.env_steps:,} env_steps with seeds that training never saw.") + "\n",
+            escape_markdown(f"Measured after {trained.env_steps:,} env_steps with seeds that training never saw.")
+            + "\n",
             "## Train it again\n",
-            "\n".join(fenced(summary_text.repeat(meta), "sh")) + "\n",
+            "\n".join(code_block(summary_text.repeat(meta), "sh")) + "\n",
             "## Play and measure it\n",
             "In the folder of these files, where Townlet is installed:\n",
-            "\n".join(fenced(f"townlet play .{self.permission}\ntownlet eval .{self.permission}", "sh")) + "\n",
+            "\n".join(code_block(f"townlet play .{self.permission}\ntownlet eval .{self.permission}", "sh")) + "\n",
             "## Files\n",
             "\n".join(f"- [{name}]({name}): {FILES[name]}" for name in self.files) + "\n",
         ]
@@ -97,11 +101,11 @@ class Card:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []
         if "replay.mp4" in self.files:
             return [*shown, "[An episode, filmed](replay.mp4)\n"]
-        return [*shown, plain(f"There is no video: {self.unfilmed}.") + "\n"] if self.unfilmed else shown
+        return [*shown, escape_markdown(f"There is no video: {self.unfilmed}.") + "\n"] if self.unfilmed else shown
 
     def _tables(self) -> list[str]:
         found = []
         for sheet in self.found.sheets():
-            lines = [row(sheet.headings), rule(len(sheet.headings)), *map(row, sheet.rows)]
-            found.append(f"{plain(sheet.title)}\n\n" + "\n".join(lines) + "\n")
+            lines = [table_row(sheet.headings), table_rule(len(sheet.headings)), *map(table_row, sheet.rows)]
+            found.append(f"{escape_markdown(sheet.title)}\n\n" + "\n".join(lines) + "\n")
         return found

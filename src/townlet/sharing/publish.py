@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from townlet.errors import Mark, TownletError
-from townlet.runs import checkpoint, disk, report, seal
+from townlet.runs import checkpoint, disk, provenance, report
 from townlet.runs.folder import Run
-from townlet.runs.video import film
+from townlet.runs.videos import record_video
 from townlet.sharing.export import export
 from townlet.sharing.model_card import LIBRARY, Card, own_files
 from townlet.tasks.eval_tables import Measured, acts_greedily
@@ -53,7 +53,7 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
         _swap(fresh, place)
         disk.sync_folder(place.parent)
     except OSError as error:
-        raise disk.explained(error, f"cannot write {folder}") from error
+        raise disk.describe_error(error, f"cannot write {folder}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return card
@@ -66,7 +66,7 @@ def _fill(folder: Path, trained: TrainedPolicy, found: Measured, episodes: int, 
     asked = {"episodes": episodes, "seed": seed, "greedy": acts_greedily(trained)}
     disk.replace_file(folder / RESULTS, json.dumps(asked | dict(found.figures()), indent=2).encode() + b"\n")
     with suppress(TownletError):  # a run whose metrics are gone, as one that was published before, has no curve
-        if (drawn := report.curve(trained.run)) is not None:
+        if (drawn := report.learning_curve_png(trained.run)) is not None:
             disk.replace_file(folder / CURVE, drawn)
     unfilmed = _film(trained, folder / FILM)
     files = {name: (folder / name).exists() for name in (CURVE, FILM, POLICY, RESULTS, "resolved.yaml")}
@@ -138,7 +138,7 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     acting = {"agent": {"network": state["agent"]["network"]}, "env": {"stages": state["env"].get("stages", {})}}
     new.checkpoints.mkdir()
     slim = {name: value for name, value in info.items() if name not in UNPUBLISHED} | {"published": True}
-    checkpoint.write(new.checkpoints, checkpoint.name_at(trained.env_steps), {"training": acting}, slim)
+    checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), {"training": acting}, slim)
 
 
 def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
@@ -147,8 +147,8 @@ def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
     text = without_folders(json.dumps(trained.run.meta() | {"command": None, "published": True}), trained)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "README.md"]
     names = [str(path.relative_to(folder)) for path in files if not path.is_relative_to(new.checkpoints)]
-    recipe = seal.settings_hash(seal.recipe_of(new))
-    new.write_meta(json.loads(text) | {"recipe_hash": recipe, "files": seal.checksums(folder, names)})
+    recipe = provenance.recipe_hash(provenance.read_settings(new))
+    new.write_meta(json.loads(text) | {"recipe_hash": recipe, "files": provenance.checksums(folder, names)})
 
 
 def without_folders(text: str, trained: TrainedPolicy) -> str:
@@ -170,7 +170,7 @@ def _film(trained: TrainedPolicy, path: Path) -> str:
         show = trained.loaded.arena.show(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
         return error.mistakes[0].what
-    film([show], path, episodes=1, steps=STEPS)
+    record_video([show], path, episodes=1, steps=STEPS)
     show.close()
     return ""
 

@@ -28,7 +28,7 @@ from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Actions, Ended, VecEnv
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import TIME, Acting, Evaluated, Uniform, play
 from townlet.tasks.gym_metrics import OVER, GymOnlooker
 from townlet.tasks.gym_show import GymShow
@@ -134,7 +134,7 @@ class GymArena:
         """None: only towns have stages."""
         return None
 
-    def onlooker(self, t: Training, store: Store) -> GymOnlooker:
+    def onlooker(self, t: Training, store: MetricsStore) -> GymOnlooker:
         """Who counts how episodes end."""
         return GymOnlooker()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import TIME
 
 OVER: Final = "the end"  # won or lost: only the environment knows
@@ -36,7 +36,7 @@ class GymOnlooker:
     def stages(self, changes: Sequence[StageChange]) -> None:
         """There are none."""
 
-    def mark(self, store: Store, moment: dict[str, int]) -> dict[str, float]:
+    def mark(self, store: MetricsStore, moment: dict[str, int]) -> dict[str, float]:
         """Nothing was gathered."""
         return {}
 

@@ -20,7 +20,7 @@ from townlet.interfaces.layout import Layout
 from townlet.interfaces.show import Show
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import Actions, Ended, VecEnv
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Acting, Evaluated
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Onlooker(Stateful, Protocol):
     def stages(self, changes: Sequence[StageChange]) -> None:
         """Rows that went on or back."""
 
-    def mark(self, store: Store, moment: dict[str, int]) -> dict[str, float]:
+    def mark(self, store: MetricsStore, moment: dict[str, int]) -> dict[str, float]:
         """Write what was gathered since the last mark, and begin anew; its figures."""
 
 
@@ -120,7 +120,7 @@ class Arena(Protocol):
     def curriculum(self, recipe: Recipe) -> Curriculum | None:
         """The stages of difficulty that the recipe asks for."""
 
-    def onlooker(self, t: Training, store: Store) -> Onlooker:
+    def onlooker(self, t: Training, store: MetricsStore) -> Onlooker:
         """Who listens to a training here."""
 
     def broadcasts(self, run: Run, t: Training, onlooker: Onlooker) -> list[Sink]:

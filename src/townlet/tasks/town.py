@@ -17,7 +17,7 @@ from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Discrete, Ended, VecEnv
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Acting, Evaluated
 from townlet.tasks.task import Best, Onlooker, Raw
 from townlet.tasks.town_broadcast import Broadcast
@@ -101,7 +101,7 @@ class TownArena:
             return None
         return make_curriculum(recipe.curriculum, recipe.row_count, world.spec.max_steps, world.meters, world.rewards)
 
-    def onlooker(self, t: Training, store: Store) -> TownOnlooker:
+    def onlooker(self, t: Training, store: MetricsStore) -> TownOnlooker:
         """Diary, novelty and album."""
         assert isinstance(t.env, Town)
         return TownOnlooker(t, t.env, store)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from townlet.interfaces.counters import Counters
-from townlet.runs.feed import LIFE, WALL, Feed
+from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.town.env import Town
 from townlet.town.record.episode_recorder import Recording
 
@@ -40,7 +40,7 @@ class Broadcast:
             "row": row, "env_steps": self._t.counters.env_steps, "outputs": self._t.agent.outputs_are,
             "length": int(life.age[-1]), "cause": cause, "ended": time.time(),
         }  # fmt: skip
-        self._feed.tell(LIFE, json.dumps(about).encode() + b"\n" + life.to_bytes())
+        self._feed.tell(EPISODE_ENDED, json.dumps(about).encode() + b"\n" + life.to_bytes())
 
     def tick(self, counters: Counters) -> None:
         """Where the rows are."""
@@ -57,7 +57,7 @@ class Broadcast:
             "alive": [round(float(value), 3) for value in alive],
             "stage": None if self._t.curriculum is None else self._t.curriculum.stage[:ROWS].tolist(),
         }
-        self._feed.tell(WALL, json.dumps(told).encode())
+        self._feed.tell(ROWS_OVERVIEW, json.dumps(told).encode())
 
     def mark(self, mark: Mark) -> None:
         """Figures are read from the store."""

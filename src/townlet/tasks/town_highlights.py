@@ -10,7 +10,7 @@ from torch import Tensor
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.town.causes import TIME
 from townlet.town.env import Town
 from townlet.town.record.episode_recorder import Recording, Tape
@@ -29,7 +29,7 @@ Heard = Callable[[int, Recording, str], None]  # row, life, cause
 class Album:
     """Watches the first rows by a tape and keeps lives in the store; `heard` is told of every life that ends there."""
 
-    def __init__(self, t: Training, town: Town, store: Store, every: int) -> None:
+    def __init__(self, t: Training, town: Town, store: MetricsStore, every: int) -> None:
         self._t, self._store, self._every = t, store, max(1, every)
         self._tape = Tape(town, t.agent.describe_outputs)
         self._next = 0  # env_steps from which on the next life is kept, whatever it is like

@@ -12,8 +12,8 @@ from torch import Tensor
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.runs.catalogue import METER
-from townlet.runs.store import Store
+from townlet.runs.metric_catalog import METER_PREFIX
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.town_highlights import PERIODS, UNLIMITED, Album
 from townlet.tasks.town_novelty import NoveltyMap
 from townlet.town.causes import cause_codes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class TownOnlooker:
     """Listens to a training in a town."""
 
-    def __init__(self, t: Training, town: Town, store: Store) -> None:
+    def __init__(self, t: Training, town: Town, store: MetricsStore) -> None:
         self._town, self._world = town, town.world
         self.causes = town.cause_names
         self._diary, self._novelty = Diary(town), NoveltyMap(town, t.agent)
@@ -54,7 +54,7 @@ class TownOnlooker:
         """Rows that went on or back."""
         self.album.stages(changes)
 
-    def mark(self, store: Store, moment: dict[str, int]) -> dict[str, float]:
+    def mark(self, store: MetricsStore, moment: dict[str, int]) -> dict[str, float]:
         """Write where the watched rows were and what they used; their mean meters."""
         page, world = self._diary.take(), self._world
         places, when = np.array(world.affordances), {"env_steps": moment["env_steps"]}
@@ -68,7 +68,7 @@ class TownOnlooker:
             cells = np.flatnonzero(page.cells) if novelty is None else np.arange(len(page.cells))
             there = {"novelty": None if novelty is None else novelty[cells]}
             store.add("cell_visits", {**when, "cell": cells, "count": page.cells[cells], **there})
-        return {f"{METER}{name}": float(value) for name, value in zip(world.meters, page.meters, strict=True)}
+        return {f"{METER_PREFIX}{name}": float(value) for name, value in zip(world.meters, page.meters, strict=True)}
 
     def state(self) -> State:
         """What was gathered since the last mark, and the album."""

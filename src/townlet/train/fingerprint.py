@@ -13,7 +13,7 @@ from typing import Any, Final
 from townlet import __version__
 from townlet.recipes.load import Loaded
 from townlet.recipes.schema import Recipe
-from townlet.runs import seal
+from townlet.runs import provenance
 
 SECRET: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
 BESIDE: Final = ("torch", "numpy", "numba", "gymnasium")  # other packages whose versions matter
@@ -55,7 +55,7 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
 def code_hashes(recipe: Recipe) -> list[str | None]:
     """The sha256 of each Python file of the user's own, in the order of `own_files`; None for one that is missing."""
     files = [Path(file) for file in recipe.own_files]
-    return [seal.sha256(file) if file.is_file() else None for file in files]
+    return [provenance.sha256(file) if file.is_file() else None for file in files]
 
 
 def _version(name: str) -> str | None:

@@ -49,7 +49,7 @@ def follow(team: Team) -> None:
             run = Run(Path(told[0]))
             t = build(reopen(run, told[1]), team)
         elif t and word == RESTORE:
-            t.restore(checkpoint.read(run.checkpoints / told[0])[0]["training"])
+            t.restore(checkpoint.load(run.checkpoints / told[0])[0]["training"])
         elif t and word == STATE:
             t.state()
         elif t:

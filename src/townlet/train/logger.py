@@ -22,7 +22,7 @@ from townlet.interfaces.counters import Counters
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Ended
-from townlet.runs.store import Store
+from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Evaluated
 from townlet.train.build import Training
 from townlet.train.episode_table import COLUMNS, WHOLE, Finished, Table
@@ -46,7 +46,7 @@ class Sum:
 class Journal:
     """Listens to one run. `every` is in env_steps; `whole` episodes of each interval are kept entire."""
 
-    def __init__(self, t: Training, every: int, whole: int, store: Store, sinks: Sequence[Sink]) -> None:
+    def __init__(self, t: Training, every: int, whole: int, store: MetricsStore, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
         self.onlooker = t.arena.onlooker(t, store)
         self._finished = Finished(self.onlooker, t.arena.extras, t.rows)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
 from townlet.interfaces.state import State
-from townlet.runs.reader import TIMED
+from townlet.runs.metrics_reader import TIMED_METRICS
 
 PATIENCE: Final = 5  # marks in a row: one bad interval is an accident
 SMOOTH: Final = 10  # marks that a steady figure is the mean of
@@ -173,8 +173,8 @@ class Monitors:
 
     def state(self) -> State:
         """The past of each figure and since how many marks it is bad, less what depends on the clock."""
-        past = {figure: asdict(past) for figure, past in self._past.items() if figure not in TIMED}
-        return {"past": past, "bad": {name: count for name, count in self._bad.items() if name not in TIMED}}
+        past = {figure: asdict(past) for figure, past in self._past.items() if figure not in TIMED_METRICS}
+        return {"past": past, "bad": {name: count for name, count in self._bad.items() if name not in TIMED_METRICS}}
 
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken; the machine may be another one."""

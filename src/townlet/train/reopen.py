@@ -13,7 +13,7 @@ from typing import Any, Final
 from townlet.errors import Mistakes, TownletError
 from townlet.recipes.load import Loaded, load
 from townlet.recipes.schema import Recipe
-from townlet.runs import seal
+from townlet.runs import provenance
 from townlet.runs.folder import Run
 from townlet.tasks.town import TownArena
 from townlet.tasks.town_worlds import Worlds, load_worlds
@@ -30,7 +30,7 @@ MAY_CHANGE: Final = (
 def reopen(run: Run, overrides: Sequence[str] = ()) -> Loaded:
     """The recipe and the worlds of a run, with `overrides` of what may change; raises Mistakes."""
     earlier = run.meta().get("resumed_with", ())
-    seal.require_files(run)
+    provenance.require_files(run)
     kept = _kept(run)
     before = load(str(run.resolved_file), earlier, kept)
     loaded = load(str(run.resolved_file), [*earlier, *overrides], kept) if overrides else before

@@ -17,11 +17,11 @@ from townlet.recipes.load import Loaded
 from townlet.recipes.resolved import asked_text, resolved_text
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.runs import checkpoint, disk, seal, videos
+from townlet.runs import checkpoint, disk, provenance, videos
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
-from townlet.runs.store import Position, Store
+from townlet.runs.metrics_store import MetricsStore, StorePosition
 from townlet.tasks.evaluation import Acting, Evaluated, Uniform
 from townlet.tasks.task import Best, Summary
 from townlet.train.build import Training, build
@@ -77,7 +77,14 @@ class Saver:
     """Commits a run: metrics first, then the checkpoint that counts them."""
 
     def __init__(
-        self, run: Run, lock: Lock, t: Training, journal: Stateful, store: Store, limits: Limits, facts: dict[str, Any]
+        self,
+        run: Run,
+        lock: Lock,
+        t: Training,
+        journal: Stateful,
+        store: MetricsStore,
+        limits: Limits,
+        facts: dict[str, Any],
     ) -> None:
         self._run, self._lock, self._t, self._journal, self._store = run, lock, t, journal, store
         self._limits, self._facts = limits, facts
@@ -104,7 +111,7 @@ class Saver:
             info |= {"ended": ended, "budget": budget.model_dump()}
         state = {"training": self._t.state(), "journal": self._journal.state()}
         self._lock.check()
-        checkpoint.write(self._run.checkpoints, checkpoint.name_at(now.env_steps), state, info)
+        checkpoint.save(self._run.checkpoints, checkpoint.folder_name(now.env_steps), state, info)
         checkpoint.prune(self._run.checkpoints, self._limits.recipe.checkpoints.keep_every or 0)
 
 
@@ -123,7 +130,7 @@ def begin(loaded: Loaded, root: Path, team: Team | None = None) -> Begun:
     recipe = loaded.recipe
     training, begun_with = _before_first_step(loaded, root, team)
     texts = (asked_text(loaded), resolved_text(loaded))
-    meta = describe(loaded, begun_with) | {"recipe_hash": seal.hash_of_text(texts[1])}
+    meta = describe(loaded, begun_with) | {"recipe_hash": provenance.hash_resolved_text(texts[1])}
     worlds, tune = loaded.arena.texts(), tune_text(recipe.agent)
     run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
     return Begun(loaded, training, run)
@@ -141,8 +148,8 @@ def resume(
     changes = [*run.meta().get("resumed_with", ()), *overrides]
     with Lock(run.path) as lock:  # before reading: a process that still writes may add a checkpoint
         if run.checkpoints.is_dir():
-            checkpoint.require_plain(run.checkpoints)
-        last = checkpoint.newest(run.checkpoints)
+            checkpoint.reject_symlinks(run.checkpoints)
+        last = checkpoint.latest(run.checkpoints)
         if last is None:
             training, begun_with = _before_first_step(loaded, run.path.parent, team)
             run.note(init_from=begun_with)
@@ -173,7 +180,7 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
     if last.info.get("published"):
         what = f"{run.name} was published with what acts alone: its training cannot go on"
         raise TownletError(what, "start a new run, with init_from to begin with its weights", Mark(str(run.path)))
-    seal.require_resumable(run, last)
+    provenance.require_resumable(run, last)
     wanted = facts(loaded)
     for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
         own, now = last.info.get(name), wanted.pop(name, None)
@@ -182,7 +189,7 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
             where = kept if kept.exists() else Path(loaded.recipe.world or loaded.recipe.env)
             what = f"this is not the world that the {role} of the run {run.name} started with"
             raise TownletError(what, "restore the original, or start a new run with init_from", Mark(str(where)))
-    checkpoint.require(last, **wanted)
+    checkpoint.require_info(last, **wanted)
 
 
 def _train(
@@ -212,9 +219,9 @@ def _train(
 def report(run: Run, recipe: Recipe) -> None:
     """Write the report of a run, if its recipe asks for one."""
     if recipe.metrics.report:
-        from townlet.runs.report import write  # with matplotlib, for which the first step need not wait
+        from townlet.runs.report import write_report  # with matplotlib, for which the first step need not wait
 
-        write(run)
+        write_report(run)
 
 
 def _best(begun: Begun) -> Best | None:
@@ -229,10 +236,12 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
     """Open everything that is written, put it where the last checkpoint was, and loop."""
     loaded, t, run, last = begun.loaded, begun.training, begun.run, begun.last
     recipe = loaded.recipe
-    with Store(run.metrics_file, lock.check) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
+    with MetricsStore(run.metrics_file, lock.check) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
         all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
-        keeper = Saver(run, lock, t, journal, store, limits, facts(loaded) | seal.carried(run, begun.changes))
+        keeper = Saver(
+            run, lock, t, journal, store, limits, facts(loaded) | provenance.checkpoint_identity(run, begun.changes)
+        )
         t.tuning.file = run.tune_file
         t.company.begin(run, begun.changes)
         for note in loaded.notes:
@@ -251,7 +260,7 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
             raise _failed(begun, error, journal) from error.__cause__
         except OSError as error:
             then = "then go on from the last checkpoint"
-            raise disk.explained(error, f"cannot write in {run.path}", then) from error
+            raise disk.describe_error(error, f"cannot write in {run.path}", then) from error
         finally:
             t.env.close()
             t.company.end()
@@ -264,13 +273,13 @@ def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> Townlet
     with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
         log.writelines(traceback.format_exception(error.__cause__))
     run.note(ended=what)
-    last = checkpoint.newest(run.checkpoints)
+    last = checkpoint.latest(run.checkpoints)
     since = f" from step {last.env_steps:,}" if last else ""
     fix = f"mend it ({run.log_file} tells where), then go on{since}: townlet train --resume {run.path}"
     return TownletError(what, fix)
 
 
-def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
+def _set_out(begun: Begun, journal: Journal, store: MetricsStore, limits: Limits, keeper: Saver) -> None:
     """Before the first step: the yardstick, and a checkpoint, so that a run that is killed early can be resumed too."""
     if reach := store.reach:  # no step is made before the first checkpoint is committed
         what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reach:,}"
@@ -285,10 +294,12 @@ def _set_out(begun: Begun, journal: Journal, store: Store, limits: Limits, keepe
     keeper.save()
     limits.note_kept(begun.training)
     # Others begin with the same weights, wherever these come from.
-    begun.training.company.restore(checkpoint.name_at(begun.training.counters.env_steps))
+    begun.training.company.restore(checkpoint.folder_name(begun.training.counters.env_steps))
 
 
-def _go_on(begun: Begun, last: Checkpoint, journal: Journal, store: Store, limits: Limits, keeper: Saver) -> None:
+def _go_on(
+    begun: Begun, last: Checkpoint, journal: Journal, store: MetricsStore, limits: Limits, keeper: Saver
+) -> None:
     """Everything as it was at the last checkpoint, and a word about what is damaged or gone."""
     loaded, t, run = begun.loaded, begun.training, begun.run
     lost = _restore(t, journal, store, limits, run, last)
@@ -297,7 +308,7 @@ def _go_on(begun: Begun, last: Checkpoint, journal: Journal, store: Store, limit
         run.note(ended=None, finished=False, diverged=None, resumed_with=list(begun.changes))
     elif lost:  # the checkpoint that is written below carries them
         run.note(resumed_with=list(begun.changes))
-    for error in checkpoint.survey(run.checkpoints)[1].values():
+    for error in checkpoint.scan(run.checkpoints)[1].values():
         journal.alert("checkpoint", f"{error.mistakes[0].what}; it is kept, and counts neither as best nor last")
     if not t.env.exact:
         journal.note(
@@ -332,13 +343,13 @@ def _random(loaded: Loaded) -> Evaluated:
     return _measure(loaded, Uniform(loaded.arena.actions, chance))
 
 
-def _restore(t: Training, journal: Journal, store: Store, limits: Limits, run: Run, last: Checkpoint) -> bool:
+def _restore(t: Training, journal: Journal, store: MetricsStore, limits: Limits, run: Run, last: Checkpoint) -> bool:
     """Everything as it was at the checkpoint; what came after it never happened. True when its metrics are gone."""
-    state, info = checkpoint.read(last.path)
+    state, info = checkpoint.load(last.path)
     t.restore(state["training"])
     t.company.restore(last.path.name)
     journal.restore(state["journal"])
-    position = Position(info["metrics"], info["metrics_digest"])
+    position = StorePosition(info["metrics"], info["metrics_digest"])
     lost = store.empty and any(position.rows.values())  # the file was moved away
     if not lost:
         store.rewind(last.env_steps, position)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from townlet.runs import disk, video, videos
+from townlet.runs import disk, videos
 from townlet.runs.folder import Run
 from townlet.train.build import Training
 
@@ -15,7 +15,7 @@ from townlet.train.build import Training
 def require_films(t: Training) -> None:
     """Refuse at once what could not be filmed later."""
     if t.recipe.video.episodes:
-        video.require_encoder()
+        videos.require_encoder()
         t.arena.show(t.agent.policy(), t.recipe, t.recipe.device).close()
 
 
@@ -25,6 +25,6 @@ def film(run: Run, t: Training, why: videos.Why) -> None:
     if not wanted.episodes:
         return
     disk.make_folder(run.videos)
-    path = run.videos / videos.name_at(t.counters.env_steps, why)
+    path = run.videos / videos.video_name(t.counters.env_steps, why)
     with closing(t.arena.show(t.agent.policy(), t.recipe, t.recipe.device)) as show:
-        video.film([show], path, episodes=wanted.episodes, steps=wanted.steps)
+        videos.record_video([show], path, episodes=wanted.episodes, steps=wanted.steps)

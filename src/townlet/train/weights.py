@@ -8,8 +8,8 @@ from townlet.errors import Mark, TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint, checkpoint_files
 from townlet.runs.checkpoint import Checkpoint
+from townlet.runs.checkpoint_files import STATE
 from townlet.runs.folder import Run
-from townlet.runs.manifest import STATE
 from townlet.train.build import Training
 
 
@@ -32,11 +32,11 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
 
 def chosen(run: Run, which: str = "best") -> Checkpoint:
     """The run's best checkpoint (the last where none was measured), or its last."""
-    if which == "best" and (damaged := checkpoint.survey(run.checkpoints)[1]):
+    if which == "best" and (damaged := checkpoint.scan(run.checkpoints)[1]):
         path, error = next(iter(damaged.items()))
         what = f"which checkpoint is the best cannot be told: {error.mistakes[0].what}"
         raise TownletError(what, "ask for the last one (--which last), or remove the damaged one", Mark(str(path)))
-    found = (checkpoint.best(run.checkpoints) if which == "best" else None) or checkpoint.newest(run.checkpoints)
+    found = (checkpoint.best(run.checkpoints) if which == "best" else None) or checkpoint.latest(run.checkpoints)
     if found is None:
         raise TownletError("this run has no checkpoint yet", f"townlet train --resume {run.path}", Mark(str(run.path)))
     return found
@@ -44,5 +44,5 @@ def chosen(run: Run, which: str = "best") -> Checkpoint:
 
 def training_state(found: Checkpoint) -> tuple[State, dict[str, Any]]:
     """What a checkpoint holds of its training, and what the manifest says."""
-    state, info = checkpoint.read(found.path)
+    state, info = checkpoint.load(found.path)
     return state["training"], info

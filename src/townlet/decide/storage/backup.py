@@ -45,7 +45,7 @@ def backup(folder: Path, to: Path) -> BackupSummary:
         os.rename(fresh, to)
         disk.sync_folder(to.parent)
     except OSError as error:
-        raise disk.explained(error, f"cannot copy {folder} to {to}") from error
+        raise disk.describe_error(error, f"cannot copy {folder} to {to}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return copied
@@ -102,9 +102,9 @@ def _known(folder: Path) -> ControlData:
 
 def _copy_checkpoints(folder: Path, fresh: Path, name: str, last: int | None = None) -> set[int]:
     """Copy snapshots, or the versions up to record `last`, and check each copy; returns the numbers of those copied."""
-    copied = {checkpoint.order(path)[0] for path in checkpoint.listing(fresh / name)}
-    for path in checkpoint.listing(folder / name):
-        target, number = fresh / name / path.name, checkpoint.order(path)[0]
+    copied = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(fresh / name)}
+    for path in checkpoint.paths(folder / name):
+        target, number = fresh / name / path.name, checkpoint.step_and_serial(path)[0]
         if number in copied:
             continue
         try:

@@ -76,7 +76,7 @@ class ControlFile:
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            raise disk.explained(error, f"cannot open {self._path}") from error
+            raise disk.describe_error(error, f"cannot open {self._path}") from error
         self._sequence, self.written, self.damage = 2, control, None
 
     def write(self, control: ControlData) -> None:
@@ -153,7 +153,7 @@ def open_log(
         try:
             known = control.open()
         except OSError as error:
-            raise disk.explained(error, f"cannot open the control data in {folder}") from error
+            raise disk.describe_error(error, f"cannot open the control data in {folder}") from error
         if known is not None:
             notices += _check_control(folder, known, found, accept_data_loss)
         elif found.segment is not None or control.exists:

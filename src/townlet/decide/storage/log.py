@@ -52,7 +52,7 @@ class WriteAheadLog:
         try:
             disk.make_folder(folder)
         except OSError as error:
-            raise disk.explained(error, f"cannot make {folder}") from error
+            raise disk.describe_error(error, f"cannot make {folder}") from error
         self._lock = Lock(folder)
         self._lock.acquire()
         try:
@@ -155,7 +155,7 @@ class WriteAheadLog:
                     segment.path.unlink(missing_ok=True)
                     disk.sync_folder(self.folder)  # after each: power loss must not leave a gap
         except OSError as error:
-            raise disk.explained(error, f"cannot remove old parts of the log in {self.folder}") from error
+            raise disk.describe_error(error, f"cannot remove old parts of the log in {self.folder}") from error
 
     def close(self) -> None:
         """Write what waits, and let the folder go. Raises `LogStopped` if the disk did not take all."""
@@ -191,7 +191,9 @@ class WriteAheadLog:
                 self._control.write(ControlData(self.log_id, synced, self._oldest, segment, size, *self._serving))
                 self.control_problem = None
             except OSError as error:
-                self.control_problem = str(disk.explained(error, f"cannot write the control data in {self.folder}"))
+                self.control_problem = str(
+                    disk.describe_error(error, f"cannot write the control data in {self.folder}")
+                )
             except TownletError as error:
                 self.control_problem = str(error)
 
@@ -242,7 +244,7 @@ class WriteAheadLog:
         """Say what is wrong, and wait for the next attempt: whether there is one. The last is made while closing."""
         doing = f"cannot write the log in {self.folder}"
         if isinstance(error, OSError):
-            error = disk.explained(error, doing)
+            error = disk.describe_error(error, doing)
         wrong = error if isinstance(error, TownletError) else f"{doing}: {error!r}"
         with self._mutex:
             self.problem = str(wrong)

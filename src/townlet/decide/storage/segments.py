@@ -86,7 +86,7 @@ def list_segments(folder: Path) -> list[Segment]:
     try:
         found = [(SEGMENT_NAME.fullmatch(name), name) for name in os.listdir(folder)]
     except OSError as error:
-        raise disk.explained(error, f"cannot read the log in {folder}") from error
+        raise disk.describe_error(error, f"cannot read the log in {folder}") from error
     return sorted(Segment(int(match[1]), folder / name) for match, name in found if match)
 
 
@@ -172,7 +172,7 @@ def read_segment(segment: Segment) -> bytes:
     try:
         return segment.path.read_bytes()
     except OSError as error:
-        raise disk.explained(error, f"cannot read {segment.path}") from error
+        raise disk.describe_error(error, f"cannot read {segment.path}") from error
 
 
 def _record_at(data: bytes, place: int) -> tuple[int, int] | None:
@@ -294,7 +294,7 @@ class SegmentWriter:
             self._open(found)
         except OSError as error:
             self.close()
-            raise disk.explained(error, f"cannot open the log in {folder}") from error
+            raise disk.describe_error(error, f"cannot open the log in {folder}") from error
 
     @property
     def segment(self) -> tuple[int, int]:

@@ -98,7 +98,7 @@ class ServingLog:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise disk.explained(error, f"cannot write {self._path}") from error
+            raise disk.describe_error(error, f"cannot write {self._path}") from error
         self._lines = lines + 1
         return change
 
@@ -178,8 +178,8 @@ def read_versions(folder: Path) -> dict[str, Any]:
     """The same and all versions, for a folder that somebody else may be writing to: it is only read."""
     if not folder.is_dir():
         raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
-    whole, damaged = checkpoint.survey(folder)
-    found = {str(checkpoint.order(path)[0]): str(error) for path, error in damaged.items()}
+    whole, damaged = checkpoint.scan(folder)
+    found = {str(checkpoint.step_and_serial(path)[0]): str(error) for path, error in damaged.items()}
     record = read_serving_log(folder / SERVING_LOG)
     return serving_summary(record.changes, record.fault) | {"versions": [one.info for one in whole], "damaged": found}
 
@@ -212,7 +212,7 @@ class LogReference(NamedTuple):
 def log_references(folder: Path) -> Iterator[LogReference]:
     """Everything in the folder of a service that names a record of the log."""
     for part in (SNAPSHOTS, VERSIONS):
-        whole, _ = checkpoint.survey(folder / part)
+        whole, _ = checkpoint.scan(folder / part)
         for found in whole:
             if isinstance(record := found.info.get("record"), int):
                 yield LogReference(record, f"{part}/{found.name}", found.path)

@@ -45,7 +45,7 @@ class Snapshot(NamedTuple):
 
 def save(folder: Path, log_id: str, record: int, state: State) -> None:
     """Write one, and let go of those before the last."""
-    checkpoint.write(folder, checkpoint.name_at(record), state, {"log": log_id, "record": record, "schema": SCHEMA})
+    checkpoint.save(folder, checkpoint.folder_name(record), state, {"log": log_id, "record": record, "schema": SCHEMA})
     checkpoint.prune(folder)
 
 
@@ -54,9 +54,9 @@ def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotic
 
     A damaged one is skipped, since the log gives the same state, and added to `notices`.
     """
-    for path in reversed(checkpoint.listing(folder)):
+    for path in reversed(checkpoint.paths(folder)):
         try:
-            state, info = checkpoint.read(path)
+            state, info = checkpoint.load(path)
         except TownletError as error:
             what = f"The snapshot {path.name} is damaged: {error.mistakes[0].what}"
             notices.append(StorageNotice("snapshot", what, "The log gave the same state. Check the disk.", grave=False))

@@ -35,7 +35,7 @@ from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.restore import part
 from townlet.runs import checkpoint
-from townlet.runs.integrity_report import IntegrityReport
+from townlet.runs.verify import IntegrityReport
 
 SET_ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # what was kept aside, by their names
 
@@ -108,9 +108,9 @@ def _check_segments(folder: Path, found: IntegrityReport, known: ControlData | N
 def _check_checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[int, dict[str, Any]]:
     """Check every byte of the snapshots or versions; returns the info of those that are whole, by number."""
     whole: dict[int, dict[str, Any]] = {}
-    for path in checkpoint.listing(folder / name):
+    for path in checkpoint.paths(folder / name):
         try:
-            state, info = checkpoint.read(path)
+            state, info = checkpoint.load(path)
             if name == VERSIONS and weights_digest(part(state, "network", "version")) != info.get("digest"):
                 found.add(f"{name}/{path.name}", "its weights do not match its digest")
                 continue
@@ -118,7 +118,7 @@ def _check_checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[
             if path.is_dir():  # otherwise the running service has just removed it
                 found.add(f"{name}/{path.name}", error.mistakes[0].what)
             continue
-        whole[checkpoint.order(path)[0]] = info | ({"state": state["ledger"]} if name == SNAPSHOTS else {})
+        whole[checkpoint.step_and_serial(path)[0]] = info | ({"state": state["ledger"]} if name == SNAPSHOTS else {})
     return whole
 
 
@@ -137,7 +137,7 @@ def _check_snapshots(
     found: IntegrityReport, stored: dict[int, dict[str, Any]], known: ControlData | None, logged: LogSummary
 ) -> None:
     for number, info in stored.items():
-        name, problem = f"{SNAPSHOTS}/{checkpoint.name_at(number)}", ""
+        name, problem = f"{SNAPSHOTS}/{checkpoint.folder_name(number)}", ""
         if known and info.get("log") != known.log_id.hex():
             problem = "it belongs to another log"
         elif info.get("schema") != SCHEMA:
@@ -154,7 +154,7 @@ def _differences(snapshot: dict[str, int], log: dict[str, int]) -> str:
 
 def _check_versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged: LogSummary) -> None:
     for number, info in stored.items():
-        name = f"{VERSIONS}/{checkpoint.name_at(number)}"
+        name = f"{VERSIONS}/{checkpoint.folder_name(number)}"
         published = logged.published.get(number)
         if published is not None and published != info["digest"]:
             found.add(name, "its digest differs from the one in the log")
@@ -201,7 +201,7 @@ def _is_readable(folder: Path, version: int, stored: dict[int, dict[str, Any]]) 
     if version in stored or any(number > version for number in stored):
         return version in stored
     try:
-        checkpoint.verify(folder / VERSIONS / checkpoint.name_at(version))
+        checkpoint.verify(folder / VERSIONS / checkpoint.folder_name(version))
     except TownletError:
         return False
     return True
@@ -249,7 +249,7 @@ class LogSummary:
 def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) -> LogSummary:
     """Apply all events up to record `last`, and check what each refers to."""
     facts, broken, checker = LogSummary(), list[str](), EventChecker()
-    wanted = {checkpoint.order(path)[0] for path in checkpoint.listing(folder / SNAPSHOTS)}
+    wanted = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
     record = 0
     try:
         for record, payload in read_records(folder / LOG):

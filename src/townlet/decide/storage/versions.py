@@ -85,9 +85,9 @@ class VersionStore:
         )  # called with every change of what serves
         try:
             disk.make_folder(folder)
-            checkpoint.tidy(folder)
+            checkpoint.remove_leftovers(folder)
         except OSError as error:
-            raise disk.explained(error, f"cannot open the versions in {folder}") from error
+            raise disk.describe_error(error, f"cannot open the versions in {folder}") from error
         self._notes = ServingLog(folder / SERVING_LOG)
         self._newest = max((0, *self._numbers(), *(change.version for change in self._notes.changes)))
         self._reopen()
@@ -178,7 +178,7 @@ class VersionStore:
             facts = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
             state = {"network": own, "trainer": trainer_state}
             rest()
-            written = checkpoint.write(self.folder, checkpoint.name_at(version), state, {**info, **facts})
+            written = checkpoint.save(self.folder, checkpoint.folder_name(version), state, {**info, **facts})
             self._newest, self._facts = version, {**self._facts, version: written.info}
             snapshot = self._known[version] = NetworkVersion(version, step, digest, network, origin)
             rest()
@@ -187,11 +187,11 @@ class VersionStore:
 
     def open(self, version: int) -> tuple[dict[str, Tensor], State, dict[str, Any]]:
         """The weights, the trainer's state and the info of a version, after every byte was checked."""
-        path = self.folder / checkpoint.name_at(version)
+        path = self.folder / checkpoint.folder_name(version)
         if not path.is_dir():
             known = [str(number) for number in self.list_versions()]
             raise TownletError(f"there is no version {version}", did_you_mean(str(version), known), Mark(str(path)))
-        state, info = checkpoint.read(path)
+        state, info = checkpoint.load(path)
         self._require_own(version, info)
         network, trainer = part(state, "network", "version"), part(state, "trainer", "version")
         if weights_digest(network) != info.get("digest"):
@@ -201,7 +201,7 @@ class VersionStore:
 
     def _require_own(self, version: int, info: Mapping[str, Any]) -> None:
         """Refuse a version that was renamed or copied from another service, although its checksums match."""
-        where = Mark(str(self.folder / checkpoint.name_at(version)))
+        where = Mark(str(self.folder / checkpoint.folder_name(version)))
         if (own := info.get("version")) != version:
             raise TownletError(f"this is version {str(own)[:20]} under the name of {version}", "rename it back", where)
         if self._log_id and info.get("log", self._log_id) != self._log_id:
@@ -304,7 +304,7 @@ class VersionStore:
         """Find out what is damaged, and serve what served; where that is damaged, the nearest before it."""
         for version in self._numbers():
             try:
-                info = checkpoint.verify(self.folder / checkpoint.name_at(version)).info
+                info = checkpoint.verify(self.folder / checkpoint.folder_name(version)).info
                 self._require_own(version, info)
                 self._facts[version] = info
             except TownletError as error:
@@ -359,7 +359,7 @@ class VersionStore:
         return network.eval().requires_grad_(False)
 
     def _numbers(self) -> list[int]:
-        return [checkpoint.order(path)[0] for path in checkpoint.listing(self.folder)]
+        return [checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(self.folder)]
 
     def _prune(self) -> None:
         """Let go of all but what serves, what served before, what is pinned and the last few."""
@@ -371,4 +371,4 @@ class VersionStore:
         leaving = [version for version in self.list_versions()[: -self._keep] if version not in needed]
         self._facts = {version: facts for version, facts in self._facts.items() if version not in leaving}
         with suppress(TownletError):  # what stays now goes next time; the next publication reports a failing disk
-            checkpoint.remove(self.folder, [checkpoint.name_at(version) for version in leaving])
+            checkpoint.remove(self.folder, [checkpoint.folder_name(version) for version in leaving])

@@ -17,27 +17,34 @@ from typing import Any, Final, NamedTuple
 
 from townlet.errors import Mark, TownletError
 from townlet.runs import disk, integrity
-from townlet.runs.database import FIX, in_words, log_of, settle
-from townlet.runs.reader import Reader, known
-from townlet.runs.schema import TABLES, WALL, insertion
+from townlet.runs.database import (
+    METRICS_FIX,
+    TABLES,
+    WALL_TIME,
+    insert_statement,
+    leave_wal_mode,
+    sqlite_errors,
+    wal_path,
+)
+from townlet.runs.metrics_reader import MetricsReader, table_columns
 
 as_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder at every call
-WAITING: Final = 20_000  # rows in memory before they are flushed without a request
-LARGE_LOG: Final = 4 << 20  # bytes of SQLite's log, beyond which `flush` moves it into the database
+MAX_BUFFERED_ROWS: Final = 20_000  # rows in memory before they are flushed without a request
+MAX_WAL_BYTES: Final = 4 << 20  # bytes of SQLite's log, beyond which `flush` moves it into the database
 
 
 def _unchecked() -> None:
     """No check, for a file that is written without a lock."""
 
 
-class Position(NamedTuple):
+class StorePosition(NamedTuple):
     """How far the metrics reach: rows per table, and the digest (hex) that authenticates them."""
 
     rows: dict[str, int]
     digest: str
 
 
-class Store(Reader):
+class MetricsStore(MetricsReader):
     """The metrics of one run, for its one writer, who can read them too."""
 
     read_only = False
@@ -48,7 +55,7 @@ class Store(Reader):
         super().__init__(path)
         self._waiting: dict[str, list[tuple[Any, ...]]] = {table: [] for table in TABLES}
         self._counts = self._count()
-        with in_words(path):
+        with sqlite_errors(path):
             self._head = integrity.head(self._connection)
         self._named = False  # whether the names of SQLite's files are durable
         self._unsynced: TownletError | None = None  # a failed fsync, after which nothing can be made durable here
@@ -61,7 +68,7 @@ class Store(Reader):
     @property
     def reach(self) -> int:
         """The last env_steps of any row; 0 without rows."""
-        with in_words(self.path):
+        with sqlite_errors(self.path):
             query = 'SELECT coalesce(max("env_steps"), 0) FROM "{}"'
             return max(int(self._connection.execute(query.format(table)).fetchone()[0]) for table in TABLES)
 
@@ -71,17 +78,17 @@ class Store(Reader):
         Values may be tensors or arrays. Missing columns stay empty.
         """
         columns = _columns(rows) if isinstance(rows, Mapping) else _transposed(rows)
-        types, waiting = known(table, tuple(columns)), self._waiting[table]
+        types, waiting = table_columns(table, tuple(columns)), self._waiting[table]
         count = len(next(iter(columns.values()), ()))
         if count and ("env_steps" not in columns or None in columns["env_steps"]):
             raise TownletError(f"a row of '{table}' lacks env_steps", "give the moment of every row")
-        columns.setdefault(WALL, [time.time()] * count)
+        columns.setdefault(WALL_TIME, [time.time()] * count)
         empty = [None] * count
         for name, kind in types.items():
             if kind == "JSON" and name in columns:
                 columns[name] = [None if v is None else as_json(v) for v in columns[name]]
         waiting.extend(zip(*(columns.get(name, empty) for name in types), strict=True))
-        if len(waiting) >= WAITING:
+        if len(waiting) >= MAX_BUFFERED_ROWS:
             self.flush()
 
     def flush(self) -> None:
@@ -89,26 +96,26 @@ class Store(Reader):
         if not any(self._waiting.values()):
             return
         counts, head = dict(self._counts), self._head
-        with in_words(self.path), self._transaction():
+        with sqlite_errors(self.path), self._transaction():
             for table, rows in self._waiting.items():
                 if rows:
-                    self._connection.executemany(insertion(table), rows)
+                    self._connection.executemany(insert_statement(table), rows)
                     first, counts[table] = counts[table] + 1, counts[table] + len(rows)
                     head = integrity.add_group(self._connection, table, first, counts[table], head)
         self._counts, self._head = counts, head
         for rows in self._waiting.values():
             rows.clear()
-        if (log := log_of(self.path)).exists() and log.stat().st_size > LARGE_LOG:
+        if (log := wal_path(self.path)).exists() and log.stat().st_size > MAX_WAL_BYTES:
             self._settle_log()
 
-    def sync(self) -> Position:
+    def sync(self) -> StorePosition:
         """Flush and make every row durable; the position belongs into a checkpoint.
 
         SQLite fsyncs its log only when it checkpoints, which a reader may prevent: so it is fsynced here.
         """
         self.flush()
         self._settle_log()
-        return Position(dict(self._counts), self._head.hex())
+        return StorePosition(dict(self._counts), self._head.hex())
 
     def _settle_log(self) -> None:
         """Fsync SQLite's log, then move it into the database as far as readers allow.
@@ -120,14 +127,14 @@ class Store(Reader):
             raise self._unsynced
         try:
             self._sync_log()
-            with in_words(self.path):
+            with sqlite_errors(self.path):
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except TownletError as error:
             self._unsynced = error
             raise
 
     def _sync_log(self) -> None:
-        log = log_of(self.path)
+        log = wal_path(self.path)
         try:
             if log.exists():  # POSIX locks are on other files: closing this descriptor releases none of them
                 disk.sync_file(log)
@@ -135,9 +142,9 @@ class Store(Reader):
                 disk.sync_folder(self.path.parent)
                 self._named = True
         except OSError as error:
-            raise disk.explained(error, f"cannot write {log}", "then go on from the last checkpoint") from error
+            raise disk.describe_error(error, f"cannot write {log}", "then go on from the last checkpoint") from error
 
-    def rewind(self, env_steps: int, position: Position | None = None) -> None:
+    def rewind(self, env_steps: int, position: StorePosition | None = None) -> None:
         """Remove everything after a moment and after a position from `sync`, in one transaction.
 
         An episode that ended before that moment may have been written after it, so the moment alone does not tell.
@@ -145,7 +152,7 @@ class Store(Reader):
         changed rows are refused, and nothing is removed then.
         """
         rows = position.rows if position else {}
-        with in_words(self.path), self._transaction():
+        with sqlite_errors(self.path), self._transaction():
             for table in TABLES:
                 self._connection.execute(f'DELETE FROM "{table}" WHERE "env_steps" > ?', (env_steps,))
             for table, wanted in rows.items():
@@ -156,7 +163,7 @@ class Store(Reader):
                 if (found := counts.get(table)) != wanted:
                     what = f"up to env_steps {env_steps} '{table}' has {found} rows and the checkpoint saw {wanted}"
                     raise TownletError(
-                        what, f"these metrics are of another run or damaged: {FIX}", Mark(str(self.path))
+                        what, f"these metrics are of another run or damaged: {METRICS_FIX}", Mark(str(self.path))
                     )
             head = integrity.cut(self._connection, counts)
             if position:
@@ -165,16 +172,16 @@ class Store(Reader):
         for waiting in self._waiting.values():
             waiting.clear()
 
-    def _verify_all(self, head: bytes, position: Position) -> None:
+    def _verify_all(self, head: bytes, position: StorePosition) -> None:
         """Refuse rows that are not those which the position authenticates."""
         for table in TABLES:
             for damage in integrity.damages(self._connection, table, integrity.groups(self._connection, table)):
                 raise damage.error(self.path)
         if head.hex() != position.digest:
             what = "the metrics do not match the checkpoint: their checksums end in another digest"
-            raise TownletError(what, FIX, Mark(str(self.path)))
+            raise TownletError(what, METRICS_FIX, Mark(str(self.path)))
         if fault := integrity.structure(self._connection):
-            raise TownletError(f"the metrics are damaged: {fault}", FIX, Mark(str(self.path)))
+            raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, Mark(str(self.path)))
 
     def _require_intact(self, table: str, last: int | None = None) -> None:
         """The writer's own rows were checked by `rewind`."""
@@ -184,10 +191,10 @@ class Store(Reader):
         try:
             if self._unsynced:
                 with suppress(OSError):
-                    disk.rewrite_file(log_of(self.path))  # SQLite moves it into the database while it closes
+                    disk.rewrite_file(wal_path(self.path))  # SQLite moves it into the database while it closes
             self.flush()
             self._check()  # `settle` removes the log by its path
-            settle(self._connection)
+            leave_wal_mode(self._connection)
         finally:
             super().close()
 
@@ -214,7 +221,7 @@ class Store(Reader):
             raise
 
     def _count(self) -> dict[str, int]:
-        with in_words(self.path):
+        with sqlite_errors(self.path):
             return {t: self._connection.execute(f'SELECT count(*) FROM "{t}"').fetchone()[0] for t in TABLES}
 
 

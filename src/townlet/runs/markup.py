@@ -58,25 +58,25 @@ class Section:
 
 def markdown(title: str, about: str, sections: Iterable[Section], folder: str) -> str:
     """The report as Markdown; plots are files in `folder`."""
-    lines = [f"# {plain(title)}", "", plain(about), ""]
+    lines = [f"# {escape_markdown(title)}", "", escape_markdown(about), ""]
     for section in sections:
-        lines += [f"## {plain(section.title)}", ""] if section.title else []
+        lines += [f"## {escape_markdown(section.title)}", ""] if section.title else []
         if section.cards:
             names, values = zip(*section.cards, strict=True)
-            lines += [row(names), rule(len(names)), row(values), ""]
+            lines += [table_row(names), table_rule(len(names)), table_row(values), ""]
         for paragraph in section.paragraphs:
-            lines += [plain(paragraph), ""]
+            lines += [escape_markdown(paragraph), ""]
         if section.code:
-            lines += [*fenced(section.code, "sh"), ""]
+            lines += [*code_block(section.code, "sh"), ""]
         for plot in section.plots:
-            lines += [f"![{plain(plot.about)}]({folder}/{plot.name}.svg)", ""]
+            lines += [f"![{escape_markdown(plot.about)}]({folder}/{plot.name}.svg)", ""]
         if section.rows:
             header = section.header or ("",) * len(section.rows[0])
-            lines += [row(header), rule(len(header)), *map(row, section.rows), ""]
-        lines += [f"- [{plain(text)}]({quote(path)})" for text, path in section.links]
+            lines += [table_row(header), table_rule(len(header)), *map(table_row, section.rows), ""]
+        lines += [f"- [{escape_markdown(text)}]({quote(path)})" for text, path in section.links]
         lines += [""] if section.links else []
         if section.verbatim:
-            lines += [*fenced(section.verbatim, "yaml"), ""]
+            lines += [*code_block(section.verbatim, "yaml"), ""]
     return "\n".join(lines)
 
 
@@ -110,32 +110,32 @@ def _table(section: Section) -> str:
     numbers = [all(NUMBER.fullmatch(cell) for cell in column if cell) and any(column) for column in columns]
     kinds = [' class="number"' if number and section.header else "" for number in numbers]
 
-    def row(cells: Sequence[str], tags: Sequence[str]) -> str:
+    def table_row(cells: Sequence[str], tags: Sequence[str]) -> str:
         marked = zip(cells, tags, kinds, strict=True)
         return "<tr>" + "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, tag, kind in marked) + "</tr>"
 
     width = len(section.rows[0])
-    head = row(section.header, ["th"] * width) if section.header else ""
+    head = table_row(section.header, ["th"] * width) if section.header else ""
     tags = ["td"] * width if section.header else ["th", *["td"] * (width - 1)]
-    return f'<div class="wide"><table>{head}{"".join(row(cells, tags) for cells in section.rows)}</table></div>'
+    return f'<div class="wide"><table>{head}{"".join(table_row(cells, tags) for cells in section.rows)}</table></div>'
 
 
-def fenced(text: str, language: str) -> list[str]:
+def code_block(text: str, language: str) -> list[str]:
     """A block of code whose fence is longer than any in the text."""
     fence = "`" * max(3, *(len(found) + 1 for found in re.findall("`+", text)), 0)
     return [f"{fence}{language}", text.rstrip("\n"), fence]
 
 
-def row(cells: Sequence[str]) -> str:
+def table_row(cells: Sequence[str]) -> str:
     """A row of a table."""
-    return "| " + " | ".join(map(plain, cells)) + " |"
+    return "| " + " | ".join(map(escape_markdown, cells)) + " |"
 
 
-def rule(columns: int) -> str:
+def table_rule(columns: int) -> str:
     """What stands below the head of a table."""
     return "|" + " --- |" * columns
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is."""
     return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(text.split()))

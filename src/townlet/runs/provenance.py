@@ -12,41 +12,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.config.yaml import parse
+from townlet.config.overrides import apply
+from townlet.config.yaml import parse, read
 from townlet.errors import Mark, Mistakes, TownletError
 from townlet.runs import checkpoint, disk
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
 
-CARRIED: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps", "metrics", "metrics_digest")
+IDENTITY_KEYS: Final = ("run_id", "recipe", "recipe_hash", "resumed_with", "env_steps", "metrics", "metrics_digest")
 MAX_BYTES: Final = 16 << 20  # of a recipe or a world
 
 
-def settings_hash(recipe: Mapping[str, Any], resumed_with: Sequence[str] = ()) -> str:
+def recipe_hash(recipe: Mapping[str, Any], resumed_with: Sequence[str] = ()) -> str:
     """The recipe hash: of settings as they stand in resolved.yaml, with the overrides of every resume."""
     return hashlib.sha256(_canonical([recipe, list(resumed_with)]).encode()).hexdigest()
 
 
-def recipe_of(run: Run) -> dict[str, Any]:
+def read_settings(run: Run) -> dict[str, Any]:
     """Every setting in resolved.yaml, as JSON values."""
     return _settings(disk.read_bounded(run.resolved_file, MAX_BYTES), run.resolved_file)
 
 
-def hash_of_text(resolved: str) -> str:
+def hash_resolved_text(resolved: str) -> str:
     """The recipe hash of a new run, from the text of its resolved.yaml."""
-    return settings_hash(_settings(resolved.encode(), Path("resolved.yaml")))
+    return recipe_hash(_settings(resolved.encode(), Path("resolved.yaml")))
 
 
-def carried(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
+def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
     """What every checkpoint of a run carries, so that only this run resumes from it, and with this recipe."""
     if (run_id := run.meta().get("run_id")) is None:
         what = "this run has no id: it was started by an older release"
         raise TownletError(what, f"start a new run, with init_from={run.name} for its weights", Mark(str(run.path)))
-    recipe, overrides = recipe_of(run), list(resumed_with)
+    recipe, overrides = read_settings(run), list(resumed_with)
     return {
         "run_id": run_id,
         "recipe": recipe,
-        "recipe_hash": settings_hash(recipe, overrides),
+        "recipe_hash": recipe_hash(recipe, overrides),
         "resumed_with": overrides,
     }
 
@@ -54,14 +55,14 @@ def carried(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]:
 def require_resumable(run: Run, last: Checkpoint) -> None:
     """Refuse to resume from a checkpoint of another run or another recipe, or without what ties it to this one."""
     require_own(run, last)
-    if settings_hash(recipe_of(run), last.info["resumed_with"]) != last.info["recipe_hash"]:
-        raise _changed(run, last.info["recipe"])
+    if recipe_hash(read_settings(run), last.info["resumed_with"]) != last.info["recipe_hash"]:
+        raise _changed_settings_error(run, last.info["recipe"])
 
 
 def require_own(run: Run, last: Checkpoint) -> None:
     """Refuse a checkpoint of another run, or one that does not say to which it belongs."""
     where, new = Mark(str(last.path)), f"start a new run, with init_from={run.name} to begin with its weights"
-    if missing := [name for name in CARRIED if name not in last.info]:
+    if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
         what = f"the checkpoint {last.name} carries no {missing[0]}: it was written by an older release"
         raise TownletError(what, new, where)
     meta = run.meta()
@@ -87,8 +88,8 @@ def require_files(run: Run) -> None:
 def require_settings(run: Run) -> None:
     """Refuse a resolved.yaml whose settings were changed since the run started."""
     wanted = run.meta().get("recipe_hash")
-    if wanted is not None and settings_hash(recipe_of(run)) != wanted:
-        raise _changed(run, _known_recipe(run))
+    if wanted is not None and recipe_hash(read_settings(run)) != wanted:
+        raise _changed_settings_error(run, _recipe_in_latest_checkpoint(run))
 
 
 def checksums(folder: Path, names: Sequence[str]) -> dict[str, str]:
@@ -96,12 +97,12 @@ def checksums(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return {name: sha256(folder / name) for name in names}
 
 
-def listing(sums: Mapping[str, str]) -> bytes:
+def format_checksums(sums: Mapping[str, str]) -> bytes:
     """Checksums by name, as `sha256sum` writes them, so that `sha256sum -c` can check them too."""
     return "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode()
 
 
-def listed(path: Path) -> dict[str, str]:
+def read_checksums(path: Path) -> dict[str, str]:
     """The checksums in such a file, by name; a malformed line is a name without a checksum."""
     lines = disk.read_bounded(path, MAX_BYTES).decode("utf-8", "replace").splitlines()
     parts = ((line, line.partition("  ")) for line in lines)
@@ -144,10 +145,10 @@ def sha256_or_none(folder: Path, name: str) -> str | None:
         return None
 
 
-def _changed(run: Run, before: Mapping[str, Any] | None) -> TownletError:
+def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> TownletError:
     """The refusal of an edited resolved.yaml, with the first setting that differs where it is known."""
-    found = next(differences(before, recipe_of(run)), None) if before else None
-    told = "" if found is None else f": {found[0]} is {_shown(found[2])} and was {_shown(found[1])}"
+    found = next(differences(before, read_settings(run)), None) if before else None
+    told = "" if found is None else f": {found[0]} is {_format_value(found[2])} and was {_format_value(found[1])}"
     what = f"resolved.yaml was changed after the run started{told}"
     fix = (
         "restore the original. To change a setting, use an override, which is recorded: townlet train --resume "
@@ -156,10 +157,10 @@ def _changed(run: Run, before: Mapping[str, Any] | None) -> TownletError:
     return TownletError(what, fix, Mark(str(run.resolved_file)))
 
 
-def _known_recipe(run: Run) -> Mapping[str, Any] | None:
+def _recipe_in_latest_checkpoint(run: Run) -> Mapping[str, Any] | None:
     """The settings that the newest checkpoint carries."""
     try:
-        last = checkpoint.newest(run.checkpoints)
+        last = checkpoint.latest(run.checkpoints)
     except TownletError:
         return None
     found = last.info.get("recipe") if last else None
@@ -176,9 +177,37 @@ def _settings(text: bytes, path: Path) -> dict[str, Any]:
     return found
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "missing" if value is None else json.dumps(value)[:60]
 
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+DESCRIPTIVE_KEYS: Final = ("description", "result", "tuned")  # words for people, not settings
+# What may differ between runs of one experiment: the seed, and how it is computed and written down.
+PER_RUN_KEYS: Final = ("seed", "threads", "metrics", "checkpoints", "video")
+
+
+def flat_settings(run: Run) -> dict[str, Any]:
+    """Every setting of a run by its path, as in agent.lr."""
+    flat: dict[str, Any] = {}
+
+    def add(path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, below in value.items():
+                add(f"{path}.{key}" if path else key, below)
+        else:
+            flat[path] = "null" if value is None else value  # as YAML says it; None is left for keys that are not there
+
+    require_settings(run)
+    whole = apply(read(run.resolved_file), run.meta().get("resumed_with", ())).plain()
+    add("", {key: value for key, value in whole.items() if key not in DESCRIPTIVE_KEYS})
+    return flat
+
+
+def experiment_hash(run: Run) -> str:
+    """The same for runs that differ in their seed alone, sha256."""
+    same = {path: value for path, value in flat_settings(run).items() if path.split(".")[0] not in PER_RUN_KEYS}
+    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()

@@ -1,18 +1,71 @@
-"""A state's tree as one flat table of leaves and back: names joined with "/", in the same order."""
+"""JSON without surprises: no NaN, no number beyond reach, no key twice, no endless nesting."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from townlet.errors import TownletError
+from townlet.errors import Mark, TownletError
 from townlet.interfaces.state import State
-from townlet.runs.strict_json import MAX_DIGITS
+
+MAX_DIGITS: Final = 40  # the state of a 128-bit generator has 39
+
+
+def parse_json(text: bytes, path: Path) -> dict[str, Any]:
+    """The JSON object in `text`; anything else is refused with its reason."""
+    try:
+        found = json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_once,
+            parse_constant=_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+    except RecursionError:
+        raise _refusal("it is nested too deeply", path) from None
+    except UnicodeDecodeError:
+        raise _refusal("it is not UTF-8 text", path) from None
+    except ValueError as error:  # a JSONDecodeError is one too
+        raise _refusal(str(error), path) from None
+    if not isinstance(found, dict):
+        raise _refusal("it is not a JSON object", path)
+    return found
+
+
+def _refusal(why: str, path: Path) -> TownletError:
+    return TownletError(f"{path.name} cannot be read: {why}", "it is damaged or foreign", Mark(str(path)))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _constant(word: str) -> float:
+    raise ValueError(f"{word} is not a number that JSON knows")
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return number
+
+
+def _int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"the number {digits[:20]}… is too large")
+    return int(digits)
+
 
 MAX_DEPTH: Final = 32
 _TOO_LARGE: Final = 10 ** (MAX_DIGITS - 1)  # leaves room for the sign
@@ -54,7 +107,7 @@ def _leaves(value: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[str
     elif isinstance(value, Tensor | np.ndarray | np.generic):
         yield name, _tensor(value, name)
     else:
-        yield name, plain(value, name, depth)
+        yield name, json_value(value, name, depth)
 
 
 def _key(key: Any, name: str) -> str:
@@ -81,7 +134,7 @@ def _tensor(value: Tensor | np.ndarray[Any, Any] | np.generic, name: str) -> Ten
     return value.detach().to("cpu").contiguous()
 
 
-def plain(value: Any, name: str, depth: int = 0) -> Any:
+def json_value(value: Any, name: str, depth: int = 0) -> Any:
     """A JSON value that reads back as it was written (tuples become lists)."""
     if depth > MAX_DEPTH:
         raise _unfit(name, f"is nested deeper than {MAX_DEPTH} levels")
@@ -98,9 +151,9 @@ def plain(value: Any, name: str, depth: int = 0) -> Any:
             raise _unfit(name, f"is {value}")
         return float(value)
     if isinstance(value, list | tuple):
-        return [plain(item, name, depth + 1) for item in value]
+        return [json_value(item, name, depth + 1) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: plain(item, name, depth + 1) for key, item in value.items()}
+        return {key: json_value(item, name, depth + 1) for key, item in value.items()}
     raise _unfit(name, f"is a {type(value).__name__}")
 
 

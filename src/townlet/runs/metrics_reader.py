@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,17 +13,17 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from townlet.errors import Mark, TownletError, did_you_mean
-from townlet.runs.catalogue import METRICS
-from townlet.runs.database import DAMAGED, connect, in_words
-from townlet.runs.intact import require_intact
-from townlet.runs.schema import TABLES, WALL
+from townlet.runs.database import DAMAGED, TABLES, WALL_TIME, connect, sqlite_errors
+from townlet.runs.disk import replace_file
+from townlet.runs.integrity import require_intact
+from townlet.runs.metric_catalog import METRICS
 
 Columns = dict[str, list[Any]]
-NUMBER: Final = "number"  # SQLite's own column for the place of a row
-TIMED: Final = tuple(name for name, metric in METRICS.items() if metric.timed)
+ROW_NUMBER: Final = "number"  # SQLite's own column for the place of a row
+TIMED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.timed)
 
 
-class Reader:
+class MetricsReader:
     """The metrics of one run, read-only; columns come as lists by name."""
 
     read_only = True
@@ -38,7 +40,7 @@ class Reader:
     def _snapshot(self, *tables: str, last: int | None = None) -> Iterator[None]:
         """One state of the file for the check of these tables and for all that is read from them."""
         self.flush()
-        with in_words(self.path):
+        with sqlite_errors(self.path):
             began = not self._connection.in_transaction
             if began:
                 self._connection.execute("BEGIN")
@@ -55,14 +57,14 @@ class Reader:
 
     def content_digest(self) -> str:
         """A sha256 over all that does not depend on the clock: equal for two runs that did the same."""
-        digest, marks = hashlib.sha256(), ", ".join("?" * len(TIMED))
+        digest, marks = hashlib.sha256(), ", ".join("?" * len(TIMED_METRICS))
         with self._snapshot(*TABLES):
             for table, columns in TABLES.items():
-                names = ", ".join(f'"{column}"' for column in columns if column != WALL)
+                names = ", ".join(f'"{column}"' for column in columns if column != WALL_TIME)
                 timed = f"WHERE coalesce(name, '') NOT IN ({marks})" if table in ("updates", "alerts") else ""
                 digest.update(table.encode())
                 rows = self._connection.execute(
-                    f'SELECT {names} FROM "{table}" {timed} ORDER BY rowid', TIMED if timed else ()
+                    f'SELECT {names} FROM "{table}" {timed} ORDER BY rowid', TIMED_METRICS if timed else ()
                 )
                 for row in rows:
                     digest.update(repr(row).encode())
@@ -82,7 +84,7 @@ class Reader:
 
         Every table also has the column `number`, by which a row is found again; it must be asked for.
         """
-        types = known(table, (*columns, *(where or {})))
+        types = table_columns(table, (*columns, *(where or {})))
         names = tuple(columns) or tuple(types)
         tests: list[str] = ["1"]
         values: list[Any] = []
@@ -122,7 +124,7 @@ class Reader:
 
     def totals(self, table: str, by: Sequence[str], since: int = -1) -> dict[tuple[Any, ...], int]:
         """The sum of `count` after a moment, for each combination of the columns `by`."""
-        known(table, (*by, "count"))
+        table_columns(table, (*by, "count"))
         keys = ", ".join(f'"{name}"' for name in by)
         query = f'SELECT {keys}, sum("count") FROM "{table}" WHERE "env_steps" > ? GROUP BY {keys} ORDER BY {keys}'
         with self._snapshot(table):
@@ -142,7 +144,7 @@ class Reader:
         self.close()
 
     def _fetch(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-        with in_words(self.path):
+        with sqlite_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
     def _decoded(self, kind: str, values: list[Any]) -> list[Any]:
@@ -154,20 +156,46 @@ class Reader:
             raise TownletError(*DAMAGED, Mark(str(self.path))) from None
 
 
-def known(table: str, columns: Sequence[str] = ()) -> dict[str, str]:
+def table_columns(table: str, columns: Sequence[str] = ()) -> dict[str, str]:
     """The columns of a table with their types; unknown names are refused with the nearest right one."""
     if table not in TABLES:
         raise TownletError(f"there is no table '{table}'", did_you_mean(table, tuple(TABLES)))
     for name in columns:
-        if name not in TABLES[table] and name != NUMBER:
+        if name not in TABLES[table] and name != ROW_NUMBER:
             raise TownletError(f"'{table}' has no column '{name}'", did_you_mean(name, tuple(TABLES[table])))
     return TABLES[table]
 
 
 def _column(name: str) -> str:
-    return "rowid" if name == NUMBER else f'"{name}"'
+    return "rowid" if name == ROW_NUMBER else f'"{name}"'
 
 
 def as_rows(columns: Columns) -> list[dict[str, Any]]:
     """Columns of equal length as one mapping for each row."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+# column of an evaluation → the metric's name
+EVALUATION_METRICS: Final = {
+    "length": "evaluation_length",
+    "return": "evaluation_return",
+    "survived": "survived",
+    "works": "works",
+}
+
+
+def write_csv(store: MetricsReader, path: Path) -> None:
+    """Write every figure of every interval and evaluation, each once. Single lives stay in the database."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("env_steps", "updates", "name", "value"))
+    moments = ("env_steps", "updates")
+    found = store.read("updates", (*moments, "name", "value"))
+    table.writerows(zip(*found.values(), strict=True))
+    # The yardstick of random lives is no figure of this agent.
+    rows = store.read("evaluations", (*moments, *EVALUATION_METRICS), where={"policy": "greedy"})
+    for column, name in EVALUATION_METRICS.items():
+        for moment, updates, value in zip(rows["env_steps"], rows["updates"], rows[column], strict=True):
+            if value is not None:
+                table.writerow((moment, updates, name, value))
+    replace_file(path, text.getvalue().encode())

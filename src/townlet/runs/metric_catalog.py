@@ -65,13 +65,13 @@ _ALL: Final = (
     Metric("memory_mb", "the most memory the process ever held", "largest resident set", "MB", timed=True),
 )  # fmt: skip
 
-METER: Final = "meter_"  # followed by the name of a meter
+METER_PREFIX: Final = "meter_"  # followed by the name of a meter
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}
 
 
-def described(name: str) -> Metric | None:
+def describe_metric(name: str) -> Metric | None:
     """What is known of a figure; each meter of a world has one of its own."""
-    if name.startswith(METER):
-        about = f"how full the meter {name.removeprefix(METER)} is while training"
+    if name.startswith(METER_PREFIX):
+        about = f"how full the meter {name.removeprefix(METER_PREFIX)} is while training"
         return Metric(name, about, "mean over watched rows and steps", "share")
     return METRICS.get(name)
