@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from townlet.errors import Mark, Mistake, Mistakes, TownletError, did_you_mean
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
 
 
 def test_a_place_shows_as_much_as_is_known() -> None:
-    assert str(Mark("a.yaml", 3, 7)) == "a.yaml:3:7"
-    assert str(Mark("a.yaml", 3)) == "a.yaml:3"
-    assert str(Mark("a.yaml")) == "a.yaml"
+    assert str(SourceLocation("a.yaml", 3, 7)) == "a.yaml:3:7"
+    assert str(SourceLocation("a.yaml", 3)) == "a.yaml:3"
+    assert str(SourceLocation("a.yaml")) == "a.yaml"
 
 
 def test_an_error_says_where_what_and_how_to_mend_it() -> None:
-    error = TownletError("size is 0", "write 1 or more", Mark("a.yaml", 2, 1))
+    error = TownletError("size is 0", "write 1 or more", SourceLocation("a.yaml", 2, 1))
     assert str(error) == "a.yaml:2:1: size is 0; write 1 or more"
-    assert error.mistakes == (Mistake("size is 0", "write 1 or more", Mark("a.yaml", 2, 1)),)
+    assert error.diagnostics == (Diagnostic("size is 0", "write 1 or more", SourceLocation("a.yaml", 2, 1)),)
     assert str(TownletError("size is 0")) == "size is 0"
 
 
 def test_mistakes_are_one_error_in_the_order_of_lines_without_repeats() -> None:
-    late, early, tenth = (Mistake("x", "", Mark("a.yaml", line, 1)) for line in (2, 1, 10))
+    late, early, tenth = (Diagnostic("x", "", SourceLocation("a.yaml", line, 1)) for line in (2, 1, 10))
     with pytest.raises(TownletError) as caught:
-        raise Mistakes([tenth, late, early, late, Mistake("no place")])
+        raise ConfigError([tenth, late, early, late, Diagnostic("no place")])
     assert str(caught.value) == "no place\na.yaml:1:1: x\na.yaml:2:1: x\na.yaml:10:1: x"
 
 
@@ -53,5 +53,7 @@ def test_a_hint_comes_for_any_word(word: str, names: list[str]) -> None:
 
 def test_mistakes_can_be_taken_apart_and_put_together() -> None:
     """As processes do that send them to each other."""
-    made = Mistakes([Mistake("no such row", "take another", Mark("a.yaml", 3)), Mistake("and another")])
-    assert (copy(made).mistakes, str(copy(made))) == (made.mistakes, str(made))
+    made = ConfigError(
+        [Diagnostic("no such row", "take another", SourceLocation("a.yaml", 3)), Diagnostic("and another")]
+    )
+    assert (copy(made).diagnostics, str(copy(made))) == (made.diagnostics, str(made))

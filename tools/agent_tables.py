@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from townlet.agents.registry import BUILT_IN, AgentEntry, entry
 from townlet.config.schedule import Schedule
-from townlet.config.shape import kinds_of_field
+from townlet.config.type_info import allowed_types_of_field
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 from townlet.recipes.keys import Section, sections
 
@@ -67,7 +67,7 @@ def _changes(agent: AgentEntry, path: str) -> str:
     models: list[type[BaseModel]] = [agent.settings]
     scheduled = False
     for key in path.split("."):
-        kinds = [kind for model in models for kind in kinds_of_field(model.model_fields[key])]
+        kinds = [kind for model in models for kind in allowed_types_of_field(model.model_fields[key])]
         models = [kind.model for kind in kinds if kind.model is not None and kind.model is not Schedule]
         scheduled = any(kind.model is Schedule for kind in kinds)
     return ", ".join(["schedule"] * scheduled + ["`tune.yaml`"] * (path in agent.tunable))

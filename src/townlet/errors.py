@@ -1,4 +1,4 @@
-"""Errors a person can act on: each says where it is, what is wrong and how to fix it."""
+"""Errors that users can act on: where the problem is, what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-INTERRUPTED: Final = 130  # exit code of a program that somebody stopped; errors have their own
+EXIT_INTERRUPTED: Final = 130  # exit code after Ctrl-C or SIGTERM
 
 
 @dataclass(frozen=True, order=True)
-class Mark:
-    """A place in a file (or on the command line); lines and columns count from 1, 0 means unknown."""
+class SourceLocation:
+    """A position in a file or on the command line; lines and columns count from 1, 0 means unknown."""
 
     source: str
     line: int = 0
@@ -25,53 +25,52 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One thing that is wrong: what it is, how to fix it, and where it stands."""
+class Diagnostic:
+    """One problem: what is wrong, how to fix it, and where it is."""
 
     what: str
     fix: str = ""
-    where: Mark | None = None
+    where: SourceLocation | None = None
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
-        return f"{place}{self.what}" + (f"; {self.fix}" if self.fix else "")
+        prefix = f"{self.where}: " if self.where else ""
+        return f"{prefix}{self.what}" + (f"; {self.fix}" if self.fix else "")
 
 
 class TownletError(Exception):
-    """The user's mistake. The command line prints it without a traceback and exits with `exit_code`."""
+    """An error for the user. The command line prints it without a traceback and exits with `exit_code`."""
 
     exit_code = 2
 
-    def __init__(self, what: str, fix: str = "", where: Mark | None = None) -> None:
-        self.mistakes: tuple[Mistake, ...] = (Mistake(what, fix, where),)
-        super().__init__(str(self.mistakes[0]))
+    def __init__(self, what: str, fix: str = "", where: SourceLocation | None = None) -> None:
+        self.diagnostics: tuple[Diagnostic, ...] = (Diagnostic(what, fix, where),)
+        super().__init__(str(self.diagnostics[0]))
 
 
 class EnvironmentFailed(TownletError):
-    """An environment of others raised something, which is its cause."""
+    """A third-party environment raised an exception, which is the `__cause__` of this one."""
 
 
-class Mistakes(TownletError):
-    """All mistakes of one input at once, in the order of their lines."""
+class ConfigError(TownletError):
+    """Every problem of one input, in line order and without repeats."""
 
-    def __init__(self, mistakes: Iterable[Mistake]) -> None:
-        found = sorted(dict.fromkeys(mistakes), key=lambda m: m.where or Mark(""))
-        self.mistakes = tuple(found)
-        Exception.__init__(self, "\n".join(str(m) for m in self.mistakes))
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(sorted(dict.fromkeys(diagnostics), key=lambda d: d.where or SourceLocation("")))
+        Exception.__init__(self, "\n".join(map(str, self.diagnostics)))
 
-    def __reduce__(self) -> tuple[type[Mistakes], tuple[tuple[Mistake, ...]]]:
-        """From one process to another it goes by its mistakes, not by its text."""
-        return Mistakes, (self.mistakes,)
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Diagnostic, ...]]]:
+        # Exception would pickle the message, which is not what __init__ takes.
+        return ConfigError, (self.diagnostics,)
 
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
-    """The name that was probably meant, if any is near."""
+    """The known name closest to the word, or None if none is close."""
     near = get_close_matches(word.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
     return next(k for k in known if k.lower() == near[0]) if near else None
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """The nearest right name as a hint, or the list of names when none is near."""
+    """A hint with the closest known name, or with the list of names if none is close."""
     if near := nearest(word, known):
         return f"did you mean '{near}'?"
     shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")

@@ -22,9 +22,9 @@ from sharing import once
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
 from townlet.bench.training import Silent
-from townlet.config.flow import flow
+from townlet.config.scalar import to_flow_yaml
 from townlet.config.schedule import Schedule
-from townlet.config.shape import kinds_of_field
+from townlet.config.type_info import allowed_types_of_field
 from townlet.distributed.torch_group import Team
 from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
@@ -52,7 +52,7 @@ from townlet.train.weights import warm_start
 from train.processes import Processes, last, the_same
 
 ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
-BONUSES = kinds_of_field(ExploreSpec.model_fields["bonus"])
+BONUSES = allowed_types_of_field(ExploreSpec.model_fields["bonus"])
 MEMORY = {"kind": "gru", "size": 8, "after": [8]}
 SMALL = {
     "rows": ROWS, "threads": 1, "budget": {"env_steps": STEPS}, "evaluation": {"episodes": 2, "every": STEPS},
@@ -162,7 +162,7 @@ def load_weights_of(run: Run) -> dict[str, Tensor]:
 def switches(entry: AgentEntry) -> Iterator[tuple[str, Any]]:
     """Other values of every setting that is a switch: a flag, a choice, or something that may be null."""
     for key, info in entry.settings.model_fields.items():
-        kinds = kinds_of_field(info)
+        kinds = allowed_types_of_field(info)
         choices = [choice for kind in kinds for choice in kind.choices] if key != "name" else []
         values = [not info.default] if info.default in (True, False) and kinds[0].type is bool else choices
         if NoneType in get_args(info.annotation) and key != "file":
@@ -276,7 +276,7 @@ class AgentConformance:
 
     def test_every_switch_can_be_turned_and_such_an_agent_resumes_to_the_bit(self, case: Case) -> None:
         for key, value in switches(case.entry):
-            word = f"agent.{key}={flow(value)}"
+            word = f"agent.{key}={to_flow_yaml(value)}"
             loaded = case.load(word)
             t, again = build(loaded), build(loaded)
             now = getattr(t.recipe.agent, key)

@@ -12,7 +12,7 @@ import pytest
 
 from cli.program import Program
 from small import ctrl_c_once_training
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
 from townlet.recipes.load import load
 from townlet.runs.folder import Run
 from townlet.sweep import study as studies
@@ -29,7 +29,7 @@ SWEEP = ("sweep", "Bandit-v0:ppo", *SPACE, *SMALL, "--steps", "128")
 def test_words_say_what_is_searched() -> None:
     plain, space = split(["agent.lr=1e-5..1e-2", "agent.n_steps=16,32", "network.hidden=[8, 8],[16]", "seed=3"])
     assert plain == ["seed=3"]
-    assert space["agent.lr"] == Searched(low=1e-5, high=1e-2)
+    assert space["agent.lr"] == SearchRange(low=1e-5, high=1e-2)
     assert space["agent.lr"].by_factors
     assert space["agent.n_steps"].choices == (16, 32)
     assert space["network.hidden"].choices == ((8, 8), (16,))
@@ -43,7 +43,10 @@ def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
         "sweep:\n  agent.epochs: {low: 1, high: 1e1}\n  agent.gamma: {low: 0, high: 1}\n"
     )
     recipe = load(str(file)).recipe
-    assert space_of(recipe, {}) == {"agent.epochs": Searched(low=1, high=10), "agent.gamma": Searched(low=0, high=1)}
+    assert space_of(recipe, {}) == {
+        "agent.epochs": SearchRange(low=1, high=10),
+        "agent.gamma": SearchRange(low=0, high=1),
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from townlet.config.check import build
-from townlet.config.model import Model
-from townlet.config.overrides import apply
-from townlet.config.yaml import MAX_MISTAKES, parse
-from townlet.errors import Mistake, Mistakes
+from townlet.config.merge import apply_overrides
+from townlet.config.models import StrictModel
+from townlet.config.validate import validate_model
+from townlet.config.yaml import MAX_DIAGNOSTICS, parse
+from townlet.errors import ConfigError, Diagnostic
 
 Word = Annotated[str, Field(min_length=1, max_length=8, pattern="^[a-z]+$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Circle(Model):
+class Circle(StrictModel):
     name: Literal["circle"]
     radius: float = Field(1.0, gt=0, le=9)
     even: int = 2
@@ -33,7 +33,7 @@ class Circle(Model):
         return value
 
 
-class Square(Model):
+class Square(StrictModel):
     name: Literal["square"]
     side: float = 1.0
 
@@ -45,12 +45,12 @@ Shape = Annotated[
 ]
 
 
-class Inner(Model):
+class Inner(StrictModel):
     depth: int = Field(1, ge=1)
     loud: bool = False
 
 
-class Thing(Model):
+class Thing(StrictModel):
     name: Word
     share: Share = 0.5
     pair: tuple[int, int] | None = None
@@ -58,7 +58,7 @@ class Thing(Model):
     effects: dict[Word, Share] = Field(default_factory=dict)
 
 
-class Top(Model):
+class Top(StrictModel):
     mode: Literal["fast", "slow"] = "fast"
     size: tuple[Annotated[int, Field(ge=1)], ...] = Field((1,), min_length=1, max_length=3)
     start: Literal["random"] | Annotated[int, Field(ge=0)] | tuple[int, ...] = 0
@@ -69,20 +69,20 @@ class Top(Model):
     must: int = Field(1, lt=10)
 
 
-class Strict(Model):
+class Strict(StrictModel):
     must: int
     also: tuple[Thing, ...] = Field(min_length=1)
 
 
-def messages(text: str, model: type[Model] = Top, **options: Any) -> list[str]:
-    with pytest.raises(Mistakes) as caught:
-        build(model, parse(text, "w.yaml"), **options)
-    return [str(mistake) for mistake in caught.value.mistakes]
+def messages(text: str, model: type[StrictModel] = Top, **options: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        validate_model(model, parse(text, "w.yaml"), **options)
+    return [str(mistake) for mistake in caught.value.diagnostics]
 
 
 def test_a_good_file_becomes_a_frozen_model() -> None:
     text = "size: [2, 3]\nthings: [{name: a, pair: [1, 2], share: 1}]\nshapes: [circle, {name: square, side: 2}]"
-    top = build(Top, parse(text, "x"))
+    top = validate_model(Top, parse(text, "x"))
     assert top.size == (2, 3)
     assert top.things[0].pair == (1, 2)
     assert top.shapes == (Circle(name="circle"), Square(name="square", side=2.0))
@@ -175,11 +175,11 @@ trees = st.recursive(
 
 @given(st.dictionaries(st.sampled_from((*Top.model_fields, "other")), trees, min_size=1, max_size=4))
 def test_any_values_give_a_model_or_mistakes_with_places(data: dict[str, Any]) -> None:
-    said: tuple[Mistake, ...] = ()
+    said: tuple[Diagnostic, ...] = ()
     try:
-        build(Top, parse(json.dumps(data), "w.yaml"))
-    except Mistakes as mistakes:
-        said = mistakes.mistakes
+        validate_model(Top, parse(json.dumps(data), "w.yaml"))
+    except ConfigError as mistakes:
+        said = mistakes.diagnostics
     assert all(m.where is not None and m.where.line and (m.fix or "even" in m.what) for m in said)
     assert "other" not in data or any(m.what == "unknown key 'other'" for m in said)
 
@@ -192,10 +192,12 @@ def test_keys_that_others_read_are_suggested_too() -> None:
 
 
 def test_a_wrong_override_is_named_as_such() -> None:
-    node = apply(parse("things: [{name: a}]", "w.yaml"), ["things.a.shar=1", "things.a.inner.depth=0", "mdoe=fast"])
-    with pytest.raises(Mistakes) as caught:
-        build(Top, node)
-    assert {str(mistake) for mistake in caught.value.mistakes} == {
+    node = apply_overrides(
+        parse("things: [{name: a}]", "w.yaml"), ["things.a.shar=1", "things.a.inner.depth=0", "mdoe=fast"]
+    )
+    with pytest.raises(ConfigError) as caught:
+        validate_model(Top, node)
+    assert {str(mistake) for mistake in caught.value.diagnostics} == {
         "command line: mdoe=fast: unknown key 'mdoe'; did you mean 'mode'?",
         "command line: things.a.inner.depth=0: things.a.inner.depth cannot be 0; write a whole number of at least 1",
         "command line: things.a.shar=1: unknown key 'shar' in things.a; did you mean 'share'?",
@@ -204,4 +206,4 @@ def test_a_wrong_override_is_named_as_such() -> None:
 
 def test_long_values_and_endless_mistakes_are_shortened() -> None:
     assert all(len(line) < 250 for line in messages(f"must: {'x' * 5000}\n{'k' * 900}: 1"))
-    assert len(messages("".join(f"k{i}: 1\n" for i in range(500)))) == MAX_MISTAKES
+    assert len(messages("".join(f"k{i}: 1\n" for i in range(500)))) == MAX_DIAGNOSTICS

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from pace import within
-from townlet.config.yaml import MAX_BYTES, MAX_DEPTH, MAX_MISTAKES, MAX_NODES, parse, read
-from townlet.errors import Mistakes
+from townlet.config.yaml import MAX_BYTES, MAX_DEPTH, MAX_DIAGNOSTICS, MAX_NODES, parse, read
+from townlet.errors import ConfigError
 
 SECONDS = 4.0
 SIZE = MAX_BYTES
 
 
 def refused(text: str | bytes) -> str:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse(text, "x")
     return str(caught.value)
 
@@ -36,7 +36,7 @@ def test_nesting_deeper_than_the_limit_is_refused(opening: str, closing: str) ->
     def nest(depth: int) -> str:
         return "k: " + opening * (depth - 1) + closing * (depth - 1)
 
-    assert parse(nest(MAX_DEPTH), "x").plain()
+    assert parse(nest(MAX_DEPTH), "x").to_python()
     assert f"nested deeper than {MAX_DEPTH} levels" in refused(nest(MAX_DEPTH + 1))
 
 
@@ -44,22 +44,22 @@ def test_more_values_than_the_limit_are_refused() -> None:
     def many(count: int) -> str:  # the mapping, the key and the list are three values
         return "k: [" + "1," * (count - 3) + "]"
 
-    assert len(parse(many(MAX_NODES), "x").plain()["k"]) == MAX_NODES - 3
+    assert len(parse(many(MAX_NODES), "x").to_python()["k"]) == MAX_NODES - 3
     assert f"more than {MAX_NODES} values" in refused(many(MAX_NODES + 1))
 
 
 def test_a_file_over_the_size_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     path.write_text("k: " + "x" * (MAX_BYTES - 3))
-    assert len(read(path).plain()["k"]) == MAX_BYTES - 3
+    assert len(read(path).to_python()["k"]) == MAX_BYTES - 3
     path.write_text("k: " + "é" * (MAX_BYTES // 2))
-    with pytest.raises(Mistakes, match="more than 128 KiB of text"):
+    with pytest.raises(ConfigError, match="more than 128 KiB of text"):
         read(path)
 
 
 def test_endless_mistakes_are_cut_short() -> None:
-    assert len(refused("a: 1\n" * 9000).splitlines()) == MAX_MISTAKES
-    assert len(refused("\x00" * 9000).splitlines()) == MAX_MISTAKES
+    assert len(refused("a: 1\n" * 9000).splitlines()) == MAX_DIAGNOSTICS
+    assert len(refused("\x00" * 9000).splitlines()) == MAX_DIAGNOSTICS
 
 
 SHAPES = {
@@ -97,8 +97,8 @@ def test_hostile_shape_ends_soon(name: str) -> None:
     said: list[str] = []
     with within(SECONDS):
         try:
-            parse(text, "x").plain()
-        except Mistakes as mistakes:
-            said = [str(mistake) for mistake in mistakes.mistakes]
+            parse(text, "x").to_python()
+        except ConfigError as mistakes:
+            said = [str(mistake) for mistake in mistakes.diagnostics]
     assert all("KiB" not in line for line in said)  # refused for what it is, not for its size
     assert all(len(line) < 300 for line in said)

@@ -6,18 +6,17 @@ import json
 
 from pydantic import Field
 
-from townlet.config.json_schema import json_schema
-from townlet.config.model import Model
+from townlet.config.models import StrictModel, json_schema
 
 
-class Part(Model):
+class Part(StrictModel):
     """A part."""
 
     required: int = Field(description="A key that is called like a word of the schema language.")
     share: float = Field(0.5, ge=0, le=1, description="Raise it to get more.")
 
 
-class Whole(Model):
+class Whole(StrictModel):
     """A whole file."""
 
     parts: tuple[Part, ...]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from townlet.config.merge import entry_name, merge
 from townlet.config.yaml import Node, parse
-from townlet.errors import Mark
+from townlet.errors import SourceLocation
 
 NAMED = ("meters", "rewards")
 
@@ -39,26 +39,26 @@ def node(data: dict[str, Any], source: str = "x") -> Node:
 
 
 def merged(parent: str, child: str) -> Any:
-    return merge(parse(parent, "parent"), parse(child, "child"), NAMED).plain()
+    return merge(parse(parent, "parent"), parse(child, "child"), NAMED).to_python()
 
 
 @given(files)
 def test_empty_changes_nothing(data: dict[str, Any]) -> None:
-    empty = Node({}, Mark("empty"))
-    assert merge(node(data), empty, NAMED).plain() == node(data).plain()
-    assert merge(empty, node(data), NAMED).plain() == node(data).plain()
+    empty = Node({}, SourceLocation("empty"))
+    assert merge(node(data), empty, NAMED).to_python() == node(data).to_python()
+    assert merge(empty, node(data), NAMED).to_python() == node(data).to_python()
 
 
 @given(files)
 def test_merging_a_file_with_itself_changes_nothing(data: dict[str, Any]) -> None:
-    assert merge(node(data), node(data), NAMED).plain() == node(data).plain()
+    assert merge(node(data), node(data), NAMED).to_python() == node(data).to_python()
 
 
 @given(files, files)
 def test_the_order_of_the_parent_is_kept_and_the_child_wins(a: dict[str, Any], b: dict[str, Any]) -> None:
-    result = merge(node(a), node(b), NAMED).plain()
+    result = merge(node(a), node(b), NAMED).to_python()
     assert list(result) == [*a, *(key for key in b if key not in a)]
-    for key, value in node(b).plain().items():
+    for key, value in node(b).to_python().items():
         if not isinstance(value, (dict, tuple)):
             assert result[key] == value
     old, new = ([m["name"] for m in f.get("meters", ())] for f in (a, b))
@@ -108,10 +108,10 @@ def test_a_name_written_twice_stays_twice_for_later_checks() -> None:
 
 def test_places_tell_which_file_a_value_came_from() -> None:
     whole = merge(parse("a: {b: 1, c: 2}\nd: 1", "parent"), parse("a: {c: 3}", "child"), NAMED)
-    assert whole.where("a", "b") == Mark("parent", 1, 5)
-    assert whole.where("a", "c") == Mark("child", 1, 5)
-    assert whole.where("a") == Mark("child", 1, 1)
-    assert whole.where("d") == Mark("parent", 2, 1)
+    assert whole.location_of("a", "b") == SourceLocation("parent", 1, 5)
+    assert whole.location_of("a", "c") == SourceLocation("child", 1, 5)
+    assert whole.location_of("a") == SourceLocation("child", 1, 1)
+    assert whole.location_of("d") == SourceLocation("parent", 2, 1)
 
 
 def test_entries_without_a_name_have_none() -> None:

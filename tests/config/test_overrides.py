@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from townlet.config.overrides import apply
+from townlet.config.merge import apply_overrides
 from townlet.config.yaml import parse
-from townlet.errors import Mark, Mistakes
+from townlet.errors import ConfigError, SourceLocation
 
 FILE = """
 max_steps: 500
@@ -28,13 +28,13 @@ rewards: [milestone]
 
 
 def applied(*overrides: str) -> Any:
-    return apply(parse(FILE, "w.yaml"), overrides).plain()
+    return apply_overrides(parse(FILE, "w.yaml"), overrides).to_python()
 
 
 def refused(*overrides: str) -> list[str]:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         applied(*overrides)
-    return [str(mistake) for mistake in caught.value.mistakes]
+    return [str(mistake) for mistake in caught.value.diagnostics]
 
 
 @pytest.mark.parametrize(
@@ -74,26 +74,26 @@ def test_later_overrides_win_and_build_on_earlier_ones() -> None:
 
 
 def test_new_keys_are_left_to_the_check_of_shape() -> None:
-    node = apply(parse(FILE, "w.yaml"), ["max_step=3", "map.new.deeper=1"])
-    assert node.plain()["max_step"] == 3
-    assert node.plain()["map"]["new"] == {"deeper": 1}
-    assert node.where("max_step") == Mark("command line: max_step=3")
-    assert node.where("map", "new", "deeper") == Mark("command line: map.new.deeper=1")
+    node = apply_overrides(parse(FILE, "w.yaml"), ["max_step=3", "map.new.deeper=1"])
+    assert node.to_python()["max_step"] == 3
+    assert node.to_python()["map"]["new"] == {"deeper": 1}
+    assert node.location_of("max_step") == SourceLocation("command line: max_step=3")
+    assert node.location_of("map", "new", "deeper") == SourceLocation("command line: map.new.deeper=1")
 
 
 def test_places_name_the_command_line_only_where_it_spoke() -> None:
-    node = apply(parse(FILE, "w.yaml"), ["meters.energy.decay=.01", "description=" + "x" * 100])
-    assert str(node.where("meters", 0, "decay")) == "command line: meters.energy.decay=.01"
-    assert str(node.where("meters", 0, "name")) == "w.yaml:7:6"
-    assert str(node.where("meters")) == "w.yaml:6:1"
-    assert len(str(node.where("description"))) < 80
+    node = apply_overrides(parse(FILE, "w.yaml"), ["meters.energy.decay=.01", "description=" + "x" * 100])
+    assert str(node.location_of("meters", 0, "decay")) == "command line: meters.energy.decay=.01"
+    assert str(node.location_of("meters", 0, "name")) == "w.yaml:7:6"
+    assert str(node.location_of("meters")) == "w.yaml:6:1"
+    assert len(str(node.location_of("description"))) < 80
 
 
 def test_the_given_tree_is_left_as_it_was() -> None:
     node = parse(FILE, "w.yaml")
-    before = node.plain()
-    apply(node, ["meters.energy.decay=.9", "map.size=[1]", "rewards.milestone.death=0"])
-    assert node.plain() == before
+    before = node.to_python()
+    apply_overrides(node, ["meters.energy.decay=.9", "map.size=[1]", "rewards.milestone.death=0"])
+    assert node.to_python() == before
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_given_tree_is_left_as_it_was() -> None:
     [
         ("meters.enrgy.decay=1", "meters has no 'enrgy'; did you mean 'energy'?"),
         ("cascades.mood->helth.strength=1", "cascades has no 'mood->helth'; did you mean 'mood->energy'?"),
-        ("map.size.0=5", "the entries of map.size have no names; set the whole list: map.size=[…]"),
+        ("map.size.0=5", "the entries of map.size have no names; set the entire list: map.size=[…]"),
         ("max_steps.x=1", "max_steps is 500 and has no keys; set max_steps itself"),
         ("observation.window.size=3", "observation is 'full' and has no keys; set observation itself"),
         ("max_steps", "this is not key=value; write it like max_steps=200 or meters.energy.decay=0.01"),
@@ -115,7 +115,7 @@ def test_the_given_tree_is_left_as_it_was() -> None:
         ("max_steps=.nan", ".nan is not a finite number"),
         ("max_steps=[1", "a list in [ ] lacks a comma or its ]"),
         ("description=a: b", "a list or mapping needs brackets here; write [a, list] or {a: mapping}, or quote a text"),
-        (".".join("a" * 40) + "=1", "a path of more than 32 keys"),
+        (".".join("a" * 40) + "=1", "the path has more than 32 keys"),
     ],
 )
 def test_a_wrong_override_is_refused(override: str, message: str) -> None:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from townlet.config.check import build
-from townlet.config.model import Model
-from townlet.config.overrides import apply
-from townlet.config.schedule import Schedule, Scheduled, value_at
+from townlet.config.merge import apply_overrides
+from townlet.config.models import StrictModel
+from townlet.config.schedule import FloatOrSchedule, Schedule, value_at
+from townlet.config.validate import validate_model
 from townlet.config.yaml import parse
-from townlet.errors import Mistakes
+from townlet.errors import ConfigError
 
 
 @dataclass
@@ -24,13 +24,13 @@ class Moment:
     budget: int = 1000
 
 
-class Settings(Model):
-    lr: Scheduled = Field(1e-3, description="A rate.")
-    clip: Scheduled | None = None
+class Settings(StrictModel):
+    lr: FloatOrSchedule = Field(1e-3, description="A rate.")
+    clip: FloatOrSchedule | None = None
 
 
 def read(text: str, *overrides: str) -> Settings:
-    return build(Settings, apply(parse(text, "r.yaml"), overrides))
+    return validate_model(Settings, apply_overrides(parse(text, "r.yaml"), overrides))
 
 
 def way(text: str) -> Schedule:
@@ -123,7 +123,7 @@ def test_what_is_dumped_can_be_read_again() -> None:
     ],
 )
 def test_a_wrong_schedule_is_refused_at_its_place(text: str, message: str) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         read(f"lr: {text}")
     assert message in str(caught.value)
     assert str(caught.value).startswith("r.yaml:1:")

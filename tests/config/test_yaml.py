@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from townlet.config.scalar import HIDDEN
 from townlet.config.yaml import Node, parse, parse_value, read
-from townlet.errors import Mark, Mistake, Mistakes
+from townlet.errors import ConfigError, Diagnostic, SourceLocation
 
 words = st.text(max_size=20).filter(lambda t: not HIDDEN.search(t))
 scalars = (
@@ -35,26 +35,26 @@ def tuples(value: Any) -> Any:
 
 
 def messages(text: str | bytes) -> list[str]:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse(text, "w.yaml")
-    return [str(mistake) for mistake in caught.value.mistakes]
+    return [str(mistake) for mistake in caught.value.diagnostics]
 
 
 @given(st.dictionaries(words, trees, min_size=1, max_size=5))
 def test_plain_data_comes_back_as_written(data: dict[str, Any]) -> None:
     """JSON is a part of YAML 1.2, so Python's own JSON writer is an independent one."""
-    read_back = parse(json.dumps(data, ensure_ascii=False), "x").plain()
+    read_back = parse(json.dumps(data, ensure_ascii=False), "x").to_python()
     assert read_back == tuples(data)
     assert repr(read_back) == repr(tuples(data))  # 1, 1.0 and True are equal but not the same
 
 
 @given(st.binary(max_size=200) | st.text("ab:-[]{}?,&*!|>'\"%@`#\n\t 01.~\\<=", max_size=120))
 def test_any_bytes_give_a_node_or_mistakes(text: bytes | str) -> None:
-    said: tuple[Mistake, ...] = ()
+    said: tuple[Diagnostic, ...] = ()
     try:
-        plain = parse(text, "x").plain()
-    except Mistakes as mistakes:
-        said = mistakes.mistakes
+        plain = parse(text, "x").to_python()
+    except ConfigError as mistakes:
+        said = mistakes.diagnostics
     assert said or isinstance(plain, dict)
     assert all(m.where is not None and m.where.source == "x" and m.what and m.fix for m in said)
 
@@ -72,7 +72,7 @@ def test_any_bytes_give_a_node_or_mistakes(text: bytes | str) -> None:
     ],
 )  # fmt: skip
 def test_scalars_follow_the_core_schema(written: str, value: object) -> None:
-    found = parse(f"key: {written}", "x").plain()["key"]
+    found = parse(f"key: {written}", "x").to_python()["key"]
     assert found == value
     assert type(found) is type(value)
 
@@ -80,14 +80,14 @@ def test_scalars_follow_the_core_schema(written: str, value: object) -> None:
 def test_every_value_knows_its_place() -> None:
     text = "map:\n  size: [8, 9]\nmeters:\n  - name: energy\n    decay: .1\n  - {name: mood}\n"
     node = parse(text, "w.yaml")
-    assert node.where("map", "size") == Mark("w.yaml", 2, 3)
-    assert node.where("map", "size", 1) == Mark("w.yaml", 2, 13)
-    assert node.where("meters", 0, "decay") == Mark("w.yaml", 5, 5)
-    assert node.where("meters", 1) == Mark("w.yaml", 6, 5)
-    assert node.where("meters", 1, "decay", "deeper") == node.where("meters", 1)
-    assert node.where("meters", 7) == node.where("meters") == Mark("w.yaml", 3, 1)
-    assert node.where() == Mark("w.yaml", 1, 1)
-    assert node.where("map", 0) == node.where("map")
+    assert node.location_of("map", "size") == SourceLocation("w.yaml", 2, 3)
+    assert node.location_of("map", "size", 1) == SourceLocation("w.yaml", 2, 13)
+    assert node.location_of("meters", 0, "decay") == SourceLocation("w.yaml", 5, 5)
+    assert node.location_of("meters", 1) == SourceLocation("w.yaml", 6, 5)
+    assert node.location_of("meters", 1, "decay", "deeper") == node.location_of("meters", 1)
+    assert node.location_of("meters", 7) == node.location_of("meters") == SourceLocation("w.yaml", 3, 1)
+    assert node.location_of() == SourceLocation("w.yaml", 1, 1)
+    assert node.location_of("map", 0) == node.location_of("map")
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
@@ -162,41 +162,41 @@ def test_is_refused_at_its_place(name: str) -> None:
 
 def test_a_value_of_the_command_line_is_typed() -> None:
     node = parse_value("[1, a, {b: .5}]", "command line: x=…")
-    assert node.plain() == (1, "a", {"b": 0.5})
-    assert node.where(2, "b") == Mark("command line: x=…")
+    assert node.to_python() == (1, "a", {"b": 0.5})
+    assert node.location_of(2, "b") == SourceLocation("command line: x=…")
     assert isinstance(node.value, list)
     assert all(isinstance(entry, Node) for entry in node.value)
 
 
 @pytest.mark.parametrize("text", ["", " ", "#x", "a: b", "- a", "[1", "*a", "!!str a", "1e400", "a\nb: c", "\x00", '"'])
 def test_a_value_that_is_no_value_is_refused_without_lines(text: str) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse_value(text, "here")
-    assert all(str(mistake).startswith("here: ") for mistake in caught.value.mistakes)
+    assert all(str(mistake).startswith("here: ") for mistake in caught.value.diagnostics)
 
 
 def test_a_file_is_read_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "world.yaml"
     path.write_text("icon: 🛏\n", encoding="utf-8")
-    assert read(path).plain() == {"icon": "🛏"}
-    assert read(path).where("icon") == Mark(str(path), 1, 1)
+    assert read(path).to_python() == {"icon": "🛏"}
+    assert read(path).location_of("icon") == SourceLocation(str(path), 1, 1)
 
 
 def test_a_missing_file_suggests_its_siblings(tmp_path: Path) -> None:
     (tmp_path / "town.yaml").write_text("a: 1")
     (tmp_path / "notes.txt").write_text("a: 1")
     for name, fix in (("twon.yaml", "did you mean 'town.yaml'?"), ("x", "known: town.yaml")):
-        with pytest.raises(Mistakes, match="there is no such file") as caught:
+        with pytest.raises(ConfigError, match="there is no such file") as caught:
             read(tmp_path / name)
-        assert caught.value.mistakes[0].fix == fix
-        assert caught.value.mistakes[0].where == Mark(str(tmp_path / name))
-    with pytest.raises(Mistakes, match="there is no directory"):
+        assert caught.value.diagnostics[0].fix == fix
+        assert caught.value.diagnostics[0].where == SourceLocation(str(tmp_path / name))
+    with pytest.raises(ConfigError, match="there is no directory"):
         read(tmp_path / "nowhere" / "town.yaml")
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="this is a directory"):
+    with pytest.raises(ConfigError, match="this is a directory"):
         read(tmp_path)
     for name in ("x" * 5000, "nul\0byte"):
-        with pytest.raises(Mistakes, match="cannot be read"):
+        with pytest.raises(ConfigError, match="cannot be read"):
             read(tmp_path / name)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from townlet.config import user_code
-from townlet.errors import INTERRUPTED, TownletError
+from townlet.errors import EXIT_INTERRUPTED, TownletError
 from townlet.interfaces.vec_env import Discrete
 from townlet.recipes.load import load
 from townlet.runs import checkpoint
@@ -85,9 +85,9 @@ def child(order: dict[str, Any]) -> int:
         print(error, flush=True)
         return error.exit_code
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     print(f"commits {passed.count('begun')}\n{outcome.ending.why}", flush=True)
-    return INTERRUPTED if outcome.ending.why == "interrupted" else 0
+    return EXIT_INTERRUPTED if outcome.ending.why == "interrupted" else 0
 
 
 def warm_up() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from townlet.decide.domains import DOMAINS
 from townlet.decide.settings import load_settings, settings_hash
-from townlet.errors import Mistakes
+from townlet.errors import ConfigError
 
 WRONG = """\
 domain: hive
@@ -29,9 +29,9 @@ gate:
 def test_every_mistake_is_told_at_once_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "game.yaml"
     file.write_text(WRONG)
-    with pytest.raises(Mistakes) as found:
+    with pytest.raises(ConfigError) as found:
         load_settings(file, (), DOMAINS)
-    told = {(m.where.line if m.where else 0): str(m) for m in found.value.mistakes}
+    told = {(m.where.line if m.where else 0): str(m) for m in found.value.diagnostics}
     assert sorted(told) == [2, 5, 6, 7, 9, 10, 12]
     assert "plain" in told[2]
     assert "least is 8 and learning.batch only 4" in told[5]
@@ -52,12 +52,12 @@ def test_weights_of_rewards_must_sum_to_one(actual: float, gate: float, right: b
     if right:
         assert load_settings("hive", words, DOMAINS).learning.reward.gate == gate
     else:
-        with pytest.raises(Mistakes, match="must sum to 1"):
+        with pytest.raises(ConfigError, match="must sum to 1"):
             load_settings("hive", words, DOMAINS)
 
 
 def test_an_unknown_domain_is_told_with_the_known_ones() -> None:
-    with pytest.raises(Mistakes, match=r"^no domain is called 'hives'; did you mean 'hive'"):
+    with pytest.raises(ConfigError, match=r"^no domain is called 'hives'; did you mean 'hive'"):
         load_settings("hives", (), DOMAINS)
 
 

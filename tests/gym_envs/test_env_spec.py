@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.gym.spec import EnvSpec
 
 
@@ -42,12 +42,12 @@ def test_an_agent_is_measured_without_shaping() -> None:
     assert [w.name for w in spec.unshaped().wrappers] == ["sticky_actions"]
 
 
-def models(of: type[Model]) -> set[type[Model]]:
+def models(of: type[StrictModel]) -> set[type[StrictModel]]:
     """A model and all models in its fields."""
     found, to_see = set(), [of]
     while to_see:
         model = to_see.pop()
-        if isinstance(model, type) and issubclass(model, Model):
+        if isinstance(model, type) and issubclass(model, StrictModel):
             found.add(model)
             to_see += [field.annotation for field in model.model_fields.values()]
         else:

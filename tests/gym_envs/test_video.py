@@ -71,7 +71,7 @@ def test_a_missing_encoder_is_named_with_its_cure(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("townlet.runs.videos.find_spec", lambda name: None)
     with pytest.raises(TownletError, match="imageio-ffmpeg") as caught:
         VideoWriter(tmp_path / "x.mp4", 10)
-    assert "townlet[video]" in caught.value.mistakes[0].fix
+    assert "townlet[video]" in caught.value.diagnostics[0].fix
 
 
 def test_every_player_can_show_it(tmp_path: Path) -> None:

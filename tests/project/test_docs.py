@@ -23,7 +23,7 @@ from small import SMALL
 from townlet.agents import registry
 from townlet.config import user_code
 from townlet.config.schedule import Schedule
-from townlet.config.shape import kinds_of_field
+from townlet.config.type_info import allowed_types_of_field
 from townlet.interfaces.vec_env import Continuous
 from townlet.recipes.keys import sections
 from townlet.recipes.load import load
@@ -154,7 +154,7 @@ def reported(case: Case) -> set[str]:
     agent |= {key: value for key, value in OFTEN.items() if key in fields}
     found = set(update(build(case.load(agent=agent, explore={"choose": "boltzmann"}))))
     for key, info in fields.items():
-        if any(kind.model is Schedule for kind in kinds_of_field(info)):
+        if any(kind.model is Schedule for kind in allowed_types_of_field(info)):
             agent[key] = {"start": info.default or 0.2, "end": 0.1}
     found |= set(update(build(case.load(agent=agent, explore=curious))))
     if Continuous in case.entry.actions:

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from townlet.config.merge import merge
 from townlet.config.yaml import Node, parse
-from townlet.errors import Mark
-from townlet.recipes.merge import normal, overlay
+from townlet.errors import SourceLocation
+from townlet.recipes.merge import normalize
 
 
 def laid(*texts: str) -> Any:
-    return reduce(overlay, (normal(parse(text, f"{i}.yaml")) for i, text in enumerate(texts))).plain()
+    return reduce(merge, (normalize(parse(text, f"{i}.yaml")) for i, text in enumerate(texts))).to_python()
 
 
 def test_mappings_merge_at_every_depth_and_lists_are_replaced() -> None:
@@ -80,9 +81,9 @@ def test_whole_numbers_are_whole_however_they_are_written(text: str, value: floa
 
 
 def test_values_keep_the_place_they_came_from() -> None:
-    found = overlay(parse("a: {b: 1,\n c: 2}", "x.yaml"), parse("\n\na: {b: 3}", "y.yaml"))
-    assert str(found.where("a", "b")) == "y.yaml:3:5"
-    assert str(found.where("a", "c")) == "x.yaml:2:2"
+    found = merge(parse("a: {b: 1,\n c: 2}", "x.yaml"), parse("\n\na: {b: 3}", "y.yaml"))
+    assert str(found.location_of("a", "b")) == "y.yaml:3:5"
+    assert str(found.location_of("a", "c")) == "x.yaml:2:2"
 
 
 scalars = st.integers(-5, 5) | st.text("abc", max_size=2)
@@ -92,17 +93,17 @@ roots = st.dictionaries(st.sampled_from("abcd"), trees, max_size=3)
 
 def node(value: Any) -> Node:
     below = {key: node(part) for key, part in value.items()} if isinstance(value, dict) else value
-    return Node(below, Mark("x"))
+    return Node(below, SourceLocation("x"))
 
 
 @given(roots, roots, roots)
 def test_what_is_laid_over_twice_is_laid_over_once_and_grouping_does_not_matter(a: Any, b: Any, c: Any) -> None:
-    ab, bc = overlay(node(a), node(b)), overlay(node(b), node(c))
-    assert overlay(ab, node(b)).plain() == ab.plain()
-    assert overlay(node({}), node(a)).plain() == overlay(node(a), node({})).plain() == a
+    ab, bc = merge(node(a), node(b)), merge(node(b), node(c))
+    assert merge(ab, node(b)).to_python() == ab.to_python()
+    assert merge(node({}), node(a)).to_python() == merge(node(a), node({})).to_python() == a
     # A scalar between two mappings hides the lower one only when they are laid one by one.
     if not _cut(a, b) and not _cut(b, c) and not _cut(a, c):
-        assert overlay(ab, node(c)).plain() == overlay(node(a), bc).plain()
+        assert merge(ab, node(c)).to_python() == merge(node(a), bc).to_python()
 
 
 def _cut(a: Any, b: Any) -> bool:

@@ -50,7 +50,7 @@ variants:
 def mistakes(asked: str, *overrides: str) -> list[str]:
     with pytest.raises(TownletError) as caught:
         load(asked, overrides)
-    return [str(mistake) for mistake in caught.value.mistakes]
+    return [str(mistake) for mistake in caught.value.diagnostics]
 
 
 @pytest.mark.parametrize("title", SHIPPED)

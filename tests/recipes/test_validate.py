@@ -12,7 +12,7 @@ from townlet.recipes.load import load
 def mistakes(asked: str, *overrides: str) -> list[str]:
     with pytest.raises(TownletError) as caught:
         load(asked, overrides)
-    return [str(mistake) for mistake in caught.value.mistakes]
+    return [str(mistake) for mistake in caught.value.diagnostics]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from crash.smith import differences
-from townlet.errors import Mistakes, TownletError
+from townlet.errors import ConfigError, TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
@@ -74,7 +74,7 @@ def test_a_run_in_two_parts_is_the_whole_run(recipe: str, way: str, tmp_path: Pa
 
 
 def test_what_is_for_towns_is_refused_with_its_place() -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         small("CartPole-v1:ppo", "change.max_steps=3", "potential=1", "engine=numba")
     said = str(caught.value)
     assert said.count("is for towns, and this is a Gymnasium environment") == 3
@@ -82,14 +82,14 @@ def test_what_is_for_towns_is_refused_with_its_place() -> None:
 
 
 def test_an_unknown_environment_and_an_unknown_variant_suggest() -> None:
-    with pytest.raises(Mistakes, match="did you mean 'CartPole-v1'"):
+    with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
         load("CartPol-v1:ppo")
     with pytest.raises(TownletError, match="did you mean 'CartPole-v1:ppo'"):
         load("CartPole-v1:pp")
 
 
 def test_the_settings_for_any_environment_are_none() -> None:
-    with pytest.raises(Mistakes, match="settings for any; name one: townlet train ID:ppo"):
+    with pytest.raises(ConfigError, match="settings for any; name one: townlet train ID:ppo"):
         load("gym:ppo")
 
 
@@ -102,7 +102,7 @@ def test_the_settings_for_any_environment_are_none() -> None:
     ],
 )
 def test_what_cannot_be_made_is_told_at_the_words_that_ask_for_it(wrong: str, beside: str) -> None:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         small("CartPole-v1:ppo", wrong, beside)
     assert str(caught.value).startswith(f"command line: {wrong}: ")
 
@@ -113,7 +113,7 @@ def test_a_network_that_remembers_gets_rows_that_need_no_step_to_begin(tmp_path:
     assert run.meta()["finished"]
     with pytest.raises(TownletError, match=r"write gym\.vectorization: sync"):
         build(small("CartPole-v1:ppo", memory, "gym.vectorization=native"))
-    with pytest.raises(Mistakes, match="did you mean 'CartPole-v1'"):
+    with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
         load("CartPol-v1:ppo", [memory])
 
 
@@ -138,7 +138,7 @@ def test_an_environment_without_a_recipe_takes_the_one_for_all(tmp_path: Path) -
 def test_the_threshold_of_an_environment_is_what_true_stands_for() -> None:
     assert small("CartPole-v1:ppo", "budget.threshold=true").recipe.budget.threshold == 475
     assert small("CartPole-v1:ppo", "budget.threshold=true", "reward_threshold=50").recipe.budget.threshold == 50
-    with pytest.raises(Mistakes, match="has no threshold of its own"):
+    with pytest.raises(ConfigError, match="has no threshold of its own"):
         small("CliffWalking-v1:ppo", "budget.threshold=true")
 
 
@@ -176,7 +176,7 @@ def test_a_limit_is_counted_in_steps_of_the_agent() -> None:
 def test_one_is_the_share_of_all_steps_and_a_minibatch_of_one_is_refused() -> None:
     recipe = small("CartPole-v1:ppo", "agent.batch_size=1").recipe
     assert recipe.agent.batch_steps(64) == 64
-    with pytest.raises(Mistakes, match="minibatches of one step"):
+    with pytest.raises(ConfigError, match="minibatches of one step"):
         small("CartPole-v1:ppo", "agent.batch_size=.001")
 
 

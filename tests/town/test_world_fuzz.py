@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from townlet.errors import Mistakes
+from townlet.errors import ConfigError
 from townlet.town.world.catalogue import FOLDER, shipped
 from townlet.town.world.load import from_text
 from townlet.town.world.tables import World
@@ -70,10 +70,10 @@ def _broken(rng: random.Random) -> bytes:
     return bytes(raw)
 
 
-def _outcome(raw: bytes) -> World | Mistakes:
+def _outcome(raw: bytes) -> World | ConfigError:
     try:
         return from_text(raw, "broken.yaml")
-    except Mistakes as mistakes:
+    except ConfigError as mistakes:
         return mistakes
 
 
@@ -90,8 +90,8 @@ def test_broken_files_give_a_world_or_readable_mistakes(part: int) -> None:
             compiled += 1
             continue
         refused += 1
-        assert outcome.mistakes
-        for mistake in outcome.mistakes:
+        assert outcome.diagnostics
+        for mistake in outcome.diagnostics:
             assert mistake.where is not None, str(outcome)
             assert mistake.where.line > 0, str(outcome)
             assert mistake.where.source.endswith(".yaml"), str(outcome)

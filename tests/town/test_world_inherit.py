@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from townlet.errors import Mistakes
+from townlet.errors import ConfigError
 from townlet.town.world.load import from_text, load, shipped
 
 
 def mistakes(text: str, *overrides: str) -> str:
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         from_text(text, "my.yaml", overrides)
     return str(caught.value)
 
@@ -119,7 +119,7 @@ def test_circles_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("max_steps: 3\nextends: a.yaml\n")
     with pytest.raises(
-        Mistakes, match=r"b\.yaml:2:1: worlds extend each other in a circle: a\.yaml → b\.yaml → a\.yaml"
+        ConfigError, match=r"b\.yaml:2:1: worlds extend each other in a circle: a\.yaml → b\.yaml → a\.yaml"
     ):
         load(tmp_path / "a.yaml")
 
@@ -127,22 +127,22 @@ def test_circles_are_refused(tmp_path: Path) -> None:
 def test_endless_chains_are_refused(tmp_path: Path) -> None:
     for i in range(30):
         (tmp_path / f"w{i}.yaml").write_text(f"extends: w{i + 1}.yaml\n")
-    with pytest.raises(Mistakes, match="more than 16 worlds extend each other"):
+    with pytest.raises(ConfigError, match="more than 16 worlds extend each other"):
         load(tmp_path / "w0.yaml")
 
 
 def test_mistake_in_a_parent_is_reported_in_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("extends: town\naffordances:\n  - {name: Bed, cell: [8, 8]}\n")
     (tmp_path / "child.yaml").write_text("extends: base.yaml\nmax_step: 9\n")
-    with pytest.raises(Mistakes, match=r"child\.yaml:2:1: .*did you mean 'max_steps'"):
+    with pytest.raises(ConfigError, match=r"child\.yaml:2:1: .*did you mean 'max_steps'"):
         load(tmp_path / "child.yaml")
     (tmp_path / "child.yaml").write_text("extends: base.yaml\n")
-    with pytest.raises(Mistakes, match=r"base\.yaml:3:\d+: 'Bed' is outside the map"):
+    with pytest.raises(ConfigError, match=r"base\.yaml:3:\d+: 'Bed' is outside the map"):
         load(tmp_path / "child.yaml")
 
 
 def test_unknown_world_names_the_nearest() -> None:
-    with pytest.raises(Mistakes, match="there is no world 'town-fogy'; did you mean 'town-foggy'"):
+    with pytest.raises(ConfigError, match="there is no world 'town-fogy'; did you mean 'town-foggy'"):
         load("town-fogy")
 
 

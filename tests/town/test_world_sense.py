@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.errors import Mistakes
+from townlet.errors import ConfigError
 from townlet.town.world.load import from_text, load
 
 # name: (what is replaced, by what, words of the message); the mistake stands on the replaced line,
@@ -171,9 +171,9 @@ def test_nonsense_is_refused_at_its_line(case: str, small: str) -> None:
     place = text.index(old)
     text = text.replace(old, new, 1)
     line = text.count("\n", 0, text.index(at[0]) if at else place) + 1
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         from_text(text, "my.yaml")
-    found = [m for m in caught.value.mistakes if words in f"{m.what}; {m.fix}"]
+    found = [m for m in caught.value.diagnostics if words in f"{m.what}; {m.fix}"]
     assert found, str(caught.value)
     assert [(m.where.source, m.where.line) for m in found if m.where] == [("my.yaml", line)]
 
@@ -186,14 +186,14 @@ def test_the_small_world_itself_is_sound(small: str) -> None:
 
 def test_all_mistakes_come_at_once_in_the_order_of_lines(small: str) -> None:
     text = small.replace("currency: money", "currency: mony").replace("[3, 2]", "[9, 9]").replace("[2, 8]", "[2, 2]")
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         from_text(text, "my.yaml")
     lines = str(caught.value).splitlines()
     assert [line.split(":")[1] for line in lines] == ["6", "17", "18"]
 
 
 def test_mistake_made_on_the_command_line_says_so() -> None:
-    with pytest.raises(Mistakes, match=r"command line.*Bed.*outside the map"):
+    with pytest.raises(ConfigError, match=r"command line.*Bed.*outside the map"):
         load("town", ["affordances.Bed.cell=[9, 9]"])
 
 
@@ -224,7 +224,7 @@ def test_money_that_runs_out_is_counted() -> None:
     """Bed: .5 energy for $5 and no income; $50 buy 5.0, the start gives 1.0, so .02 a step lasts 300 steps."""
     sleepy = ["meters.energy.decay=.0201", "max_steps=280"]
     assert load("town-l0", sleepy).spec.max_steps == 280
-    with pytest.raises(Mistakes, match=r"owns and can earn buys too little.* of 400"):
+    with pytest.raises(ConfigError, match=r"owns and can earn buys too little.* of 400"):
         load("town-l0", ["meters.energy.decay=.0201", "max_steps=400"])
 
 
@@ -240,21 +240,21 @@ def test_mistakes_of_shape_and_of_sense_come_together(tmp_path: Path) -> None:
         "rewards: [milestones]\n"
         "lethal: [energy, helth]\n"
     )
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         load(path)
-    assert [m.where.line for m in caught.value.mistakes if m.where] == [2, 4, 6, 7, 8]
+    assert [m.where.line for m in caught.value.diagnostics if m.where] == [2, 4, 6, 7, 8]
 
 
 def test_changed_map_is_blamed_rather_than_the_places_it_inherits(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text("extends: town\nmap: {size: [7, 8]}\n")
-    with pytest.raises(Mistakes) as caught:
+    with pytest.raises(ConfigError) as caught:
         load(path)
-    assert {str(m.where) for m in caught.value.mistakes} == {f"{path}:2:7"}
+    assert {str(m.where) for m in caught.value.diagnostics} == {f"{path}:2:7"}
     path.write_text("extends: town\nmap: {size: [8, 8, 2]}\n")
-    with pytest.raises(Mistakes, match="no affordance stands on such a cell") as caught:
+    with pytest.raises(ConfigError, match="no affordance stands on such a cell") as caught:
         load(path)
-    assert len(caught.value.mistakes) == 1
+    assert len(caught.value.diagnostics) == 1
 
 
 def test_misspelt_meter_of_a_child_is_noticed(tmp_path: Path) -> None:
@@ -266,16 +266,16 @@ def test_misspelt_meter_of_a_child_is_noticed(tmp_path: Path) -> None:
 def test_misspelt_place_of_a_child_names_the_one_that_was_meant(tmp_path: Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text("extends: town\naffordances: [{name: Bedd, price: .03}]\n")
-    with pytest.raises(Mistakes, match="did you mean 'Bed'"):
+    with pytest.raises(ConfigError, match="did you mean 'Bed'"):
         load(path)
 
 
 def test_one_lethal_meter_cannot_hide_behind_another() -> None:
-    with pytest.raises(Mistakes, match=r"WAIT costs 0\.01 of 'energy' and a move 0\.005: waiting must be cheaper"):
+    with pytest.raises(ConfigError, match=r"WAIT costs 0\.01 of 'energy' and a move 0\.005: waiting must be cheaper"):
         load("town", ["meters.energy.wait=.01", "meters.health.move=.02"])
 
 
 @pytest.mark.parametrize("override", ["extends=town-l3", "remove=[Bed]"])
 def test_inheritance_cannot_be_an_override(override: str) -> None:
-    with pytest.raises(Mistakes, match="stand only in a file"):
+    with pytest.raises(ConfigError, match="stand only in a file"):
         load("town", [override])

@@ -134,7 +134,7 @@ def test_what_would_make_another_experiment_is_refused_in_one_message(word: str,
     before = run.meta()
     with pytest.raises(TownletError) as caught:
         resume(run, [word, "budget.env_steps=5000"])
-    (mistake,) = caught.value.mistakes
+    (mistake,) = caught.value.diagnostics
     assert mistake.what == f"a run that goes on cannot be changed in {word}"
     assert all(key in mistake.fix for key in (*MAY_CHANGE, f"init_from={run.name}"))
     assert run.meta() == before  # what is refused leaves no trace

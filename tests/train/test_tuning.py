@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crash.smith import differences
-from townlet.config.flow import flow
+from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
 from townlet.recipes.load import Loaded, load
@@ -194,7 +194,7 @@ def test_progress_is_what_is_better_than_the_best_by_enough() -> None:
 
 def test_with_progress_the_value_from_before_comes_back() -> None:
     settings, heard = judged("{key: lr, patience: 200, multiply: .5, revert: true}", [10, 9, 9, 9, 9, 11])
-    assert [flow(change.new) for change in heard.changes] == ["0.0005", "0.00025", "0.001"]
+    assert [to_flow_yaml(change.new) for change in heard.changes] == ["0.0005", "0.00025", "0.001"]
     assert heard.changes[-1].why == "there is progress again"
     assert settings.lr == 1e-3
 

@@ -26,8 +26,8 @@ from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import Batch, ReplayBuffer
 from townlet.buffers.storage import Transition
-from townlet.config.schedule import Scheduled, value_at
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
+from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
 from townlet.interfaces.state import State, Stateful
@@ -47,7 +47,7 @@ LossName = Literal["mse", "huber"]
 class ReplaySettings(AgentSettings):
     """Settings of algorithms that learn action values from replay."""
 
-    lr: Scheduled = Field(description="Learning rate. Higher learns faster until values diverge.")
+    lr: FloatOrSchedule = Field(description="Learning rate. Higher learns faster until values diverge.")
     replay: int = Field(10_000, ge=1, description="Capacity of the replay buffer. Higher reuses older experience.")
     update_every: int = Field(
         4, ge=1, description="Vector steps between updates. Higher trains faster but learns less from each step."
@@ -89,7 +89,7 @@ class DqnSettings(ReplaySettings):
     """Settings of `dqn`."""
 
     name: Literal["dqn"] = "dqn"
-    lr: Scheduled = Field(2.5e-4, description=ReplaySettings.model_fields["lr"].description)
+    lr: FloatOrSchedule = Field(2.5e-4, description=ReplaySettings.model_fields["lr"].description)
     batch_size: int = Field(64, ge=1, description="Transitions in a minibatch. Higher: steadier gradients, more cost.")
     n_step: int = Field(
         1,
@@ -351,8 +351,8 @@ register(
         sweep={
             "lr": LR_RANGE,
             "gamma": GAMMA_CHOICES,
-            "n_step": Searched(choices=(1, 3, 5, 8)),
-            "batch_size": Searched(choices=(32, 64, 128, 256)),
+            "n_step": SearchRange(choices=(1, 3, 5, 8)),
+            "batch_size": SearchRange(choices=(32, 64, 128, 256)),
         },
         smoke={"warmup": 64, "batch_size": 8, "replay": 1000, "update_every": 32},
         shard_axes={"chooser/epsilon": 0, "memory/storage/columns": 1},

@@ -21,8 +21,8 @@ from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, registe
 from townlet.agents.settings import SettingProblem
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.sequence_replay import SequenceReplay, Windows
-from townlet.config.schedule import Scheduled
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
+from townlet.config.schedule import FloatOrSchedule
 from townlet.interfaces.restore import copy_tensor
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Ended, Step
@@ -32,7 +32,7 @@ class DrqnSettings(ReplaySettings):
     """Settings of `drqn`."""
 
     name: Literal["drqn"] = "drqn"
-    lr: Scheduled = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
+    lr: FloatOrSchedule = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
     batch_size: int = Field(64, ge=1, description="Windows in a minibatch. Higher: steadier gradients, more cost.")
     sequence: int = Field(32, ge=1, description="Steps of a window that are trained on. Higher: longer dependencies.")
     burn_in: int = Field(
@@ -181,7 +181,7 @@ register(
         on_policy=False,
         recurrent="required",
         rows=32,
-        sweep={"lr": LR_RANGE, "gamma": GAMMA_CHOICES, "n_step": Searched(choices=(1, 3, 5, 8))},
+        sweep={"lr": LR_RANGE, "gamma": GAMMA_CHOICES, "n_step": SearchRange(choices=(1, 3, 5, 8))},
         smoke={"warmup": 64, "batch_size": 2, "replay": 1000, "update_every": 32},
         exported=("dueling", "carry", "double"),
     )

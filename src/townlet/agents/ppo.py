@@ -27,8 +27,8 @@ from townlet.agents.settings import AdvantageEstimate, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
-from townlet.config.schedule import Scheduled, value_at
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
+from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.explore.spec import not_negative
 from townlet.interfaces.restore import copy_into, restore_generator
 from townlet.interfaces.state import State, Stateful
@@ -43,14 +43,16 @@ class PpoSettings(OnPolicySettings):
     """Settings of `ppo`."""
 
     name: Literal["ppo"] = "ppo"
-    lr: Scheduled = Field(2.5e-4, description="Learning rate. Higher learns faster until the policy collapses.")
+    lr: FloatOrSchedule = Field(2.5e-4, description="Learning rate. Higher learns faster until the policy collapses.")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="λ of GAE. Higher means less bias and more variance.")
-    clip: Scheduled = Field(0.2, description="Clip range ε of the probability ratio. Higher allows larger updates.")
-    value_clip: Scheduled | None = Field(
+    clip: FloatOrSchedule = Field(
+        0.2, description="Clip range ε of the probability ratio. Higher allows larger updates."
+    )
+    value_clip: FloatOrSchedule | None = Field(
         None, description="Clip range of value changes in an update. Lower is slower and steadier; null: unclipped."
     )
-    entropy: Scheduled = Field(0.01, description="Entropy coefficient. Higher explores more and longer.")
-    value: Scheduled = Field(
+    entropy: FloatOrSchedule = Field(0.01, description="Entropy coefficient. Higher explores more and longer.")
+    value: FloatOrSchedule = Field(
         0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
     )
     normalize_advantage: Literal["batch", "rollout", "none"] = Field(
@@ -382,10 +384,10 @@ register(
         sweep={
             "lr": LR_RANGE,
             "gamma": GAMMA_CHOICES,
-            "gae_lambda": Searched(choices=(0.8, 0.9, 0.95, 0.98)),
-            "entropy": Searched(low=1e-5, high=0.1),
-            "epochs": Searched(choices=(2, 4, 10, 20)),
-            "clip": Searched(choices=(0.1, 0.2, 0.3)),
+            "gae_lambda": SearchRange(choices=(0.8, 0.9, 0.95, 0.98)),
+            "entropy": SearchRange(low=1e-5, high=0.1),
+            "epochs": SearchRange(choices=(2, 4, 10, 20)),
+            "clip": SearchRange(choices=(0.1, 0.2, 0.3)),
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
         tunable=("lr", "clip", "value_clip", "entropy", "value", "epochs"),

@@ -23,8 +23,8 @@ from townlet.agents.update_stats import UpdateStats
 from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import Minibatch, RolloutBuffer
-from townlet.config.schedule import Scheduled
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
+from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
 from townlet.interfaces.restore import copy_tensor, restore_generator
@@ -39,7 +39,7 @@ class PqnSettings(OnPolicySettings):
     """Settings of `pqn`."""
 
     name: Literal["pqn"] = "pqn"
-    lr: Scheduled = Field(5e-4, description="Learning rate. Higher learns faster until values diverge.")
+    lr: FloatOrSchedule = Field(5e-4, description="Learning rate. Higher learns faster until values diverge.")
     trace: float = Field(0.65, ge=0, le=1, description="λ of the λ-return. Higher means less bias and more variance.")
     n_steps: int = Field(32, ge=1, description=INHERITED["n_steps"].description)
     epochs: int = Field(2, ge=1, description=INHERITED["epochs"].description)
@@ -184,8 +184,8 @@ register(
         sweep={
             "lr": LR_RANGE,
             "gamma": GAMMA_CHOICES,
-            "trace": Searched(choices=(0.3, 0.65, 0.9, 0.95)),
-            "epochs": Searched(choices=(1, 2, 4)),
+            "trace": SearchRange(choices=(0.3, 0.65, 0.9, 0.95)),
+            "epochs": SearchRange(choices=(1, 2, 4)),
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
         tunable=("lr", "epochs"),

@@ -13,8 +13,8 @@ from townlet.agents.dqn import greedy_value
 from townlet.agents.registry import GAMMA_CHOICES, AgentEntry, register
 from townlet.agents.settings import AgentSettings
 from townlet.agents.value_agent import ValueAgent, require_discrete
-from townlet.config.schedule import Scheduled
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
+from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError
 from townlet.explore.spec import endpoints
 from townlet.interfaces.layout import Layout
@@ -31,7 +31,7 @@ class QLearningSettings(AgentSettings):
     """Settings of `qlearning`."""
 
     name: Literal["qlearning"] = "qlearning"
-    lr: Scheduled = Field(0.1, description="Step size α. Higher learns faster and forgets rare outcomes sooner.")
+    lr: FloatOrSchedule = Field(0.1, description="Step size α. Higher learns faster and forgets rare outcomes sooner.")
     start: float = Field(
         0.0,
         ge=-1e6,
@@ -205,7 +205,7 @@ register(
         observations="index",
         bonuses=("counts",),  # the number of a state says nothing about its similarity to others, which rnd relies on
         rows=16,
-        sweep={"lr": Searched(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
+        sweep={"lr": SearchRange(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
         exported=("double",),
     )
 )

@@ -17,7 +17,7 @@ from townlet.agents.agent import Agent, AgentContext
 from townlet.agents.distributions import family
 from townlet.agents.policy import Kind
 from townlet.agents.settings import AgentSettings
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
 from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.layout import Layout
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 BUILT_IN: Final = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")  # modules of this package
 GROUP: Final = "townlet.agents"
 ANY_ACTIONS: Final = (Discrete, Binary, Continuous)
-LR_RANGE: Final = Searched(low=1e-5, high=1e-2)  # to search in, unless an agent needs another
-GAMMA_CHOICES: Final = Searched(choices=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999))
+LR_RANGE: Final = SearchRange(low=1e-5, high=1e-2)  # to search in, unless an agent needs another
+GAMMA_CHOICES: Final = SearchRange(choices=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999))
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AgentEntry:
     actions: tuple[type[Actions], ...] = (Discrete,)
     bonuses: tuple[str, ...] = ("rnd", "counts")  # names of explore.bonus that it learns from
     observations: Literal["any", "index"] = "any"  # "index": the observation is the number of a state
-    sweep: Mapping[str, Searched] = field(default_factory=dict)  # settings that matter most, with usual ranges
+    sweep: Mapping[str, SearchRange] = field(default_factory=dict)  # settings that matter most, with usual ranges
     smoke: Mapping[str, Any] = field(default_factory=dict)  # settings with which 2 rows learn within 256 env_steps
     tunable: tuple[str, ...] = ("lr",)  # settings read at every update, so that they may change during training
     # Axis of the rows in tensors of the agent's state, by path or by the path of a part, such as "rollout/hidden": how

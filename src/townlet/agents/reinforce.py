@@ -23,8 +23,8 @@ from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, AgentEntry, regi
 from townlet.agents.settings import AdvantageEstimate, AgentSettings
 from townlet.agents.update_stats import UpdateStats
 from townlet.buffers.episode_buffer import EpisodeBuffer, EpisodeSteps
-from townlet.config.schedule import Scheduled, value_at
-from townlet.config.search import Searched
+from townlet.config.models import SearchRange
+from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
 from townlet.interfaces.restore import copy_tensor, restore_generator
@@ -42,7 +42,7 @@ class ReinforceSettings(AgentSettings):
     """Settings of `reinforce`."""
 
     name: Literal["reinforce"] = "reinforce"
-    lr: Scheduled = Field(1e-3, description="Learning rate. Higher learns faster until the policy collapses.")
+    lr: FloatOrSchedule = Field(1e-3, description="Learning rate. Higher learns faster until the policy collapses.")
     episodes: int = Field(8, ge=1, description="Episodes per update, over all rows. Higher: rarer, steadier updates.")
     returns: Literal["to_go", "episode"] = Field(
         "to_go", description="Weight of log π(a|s): the return from that step on, or of the whole episode (noisier)."
@@ -55,8 +55,8 @@ class ReinforceSettings(AgentSettings):
         0.9, ge=0, lt=1, description="Decay of the moving average per update. Higher adapts more slowly."
     )
     normalize: bool = Field(True, description="Normalize advantages. Off, lr must suit the scale of rewards.")
-    entropy: Scheduled = Field(0.0, description="Entropy coefficient. Higher explores more and longer.")
-    value: Scheduled = Field(
+    entropy: FloatOrSchedule = Field(0.0, description="Entropy coefficient. Higher explores more and longer.")
+    value: FloatOrSchedule = Field(
         0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
     )
     max_grad_norm: float | None = Field(
@@ -236,7 +236,11 @@ register(
         on_policy=True,
         actions=ANY_ACTIONS,
         rows=16,
-        sweep={"lr": Searched(low=1e-4, high=1e-1), "gamma": GAMMA_CHOICES, "entropy": Searched(low=1e-5, high=0.1)},
+        sweep={
+            "lr": SearchRange(low=1e-4, high=1e-1),
+            "gamma": GAMMA_CHOICES,
+            "entropy": SearchRange(low=1e-5, high=0.1),
+        },
         smoke={"episodes": 1},
         tunable=("lr", "entropy", "value"),
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from pydantic import Field
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.nets.spec import NetworkSpec
 
 
@@ -28,7 +28,7 @@ class AdvantageEstimate(NamedTuple):
     text: str  # for people
 
 
-class AgentSettings(Model):
+class AgentSettings(StrictModel):
     """Settings of an agent. A subclass narrows `name` to a literal, by which recipes choose it."""
 
     name: str

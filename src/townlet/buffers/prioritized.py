@@ -9,8 +9,8 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from townlet.config.model import Model
-from townlet.config.schedule import Schedule, Scheduled
+from townlet.config.models import StrictModel
+from townlet.config.schedule import FloatOrSchedule, Schedule
 from townlet.interfaces.restore import copy_tensor, part
 from townlet.interfaces.state import State
 
@@ -19,7 +19,7 @@ from townlet.interfaces.state import State
 WIDTH: Final = 64
 
 
-class PrioritySpec(Model):
+class PrioritySpec(StrictModel):
     """Settings of prioritized replay."""
 
     alpha: float = Field(
@@ -28,7 +28,7 @@ class PrioritySpec(Model):
         le=1,
         description="Exponent of priorities. Higher prefers larger TD errors; 0 samples uniformly.",
     )
-    beta: Scheduled = Field(
+    beta: FloatOrSchedule = Field(
         Schedule(start=0.4, end=1.0),
         description="Exponent of the importance weights. 1 corrects the sampling bias fully, 0 not at all.",
     )

@@ -15,7 +15,7 @@ from townlet.allocation import explained
 from townlet.cli import bench, decide, doctor, evaluate, live, play, recipes, runs, sharing, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.help import CommandGroup
-from townlet.errors import INTERRUPTED, Mark, TownletError
+from townlet.errors import EXIT_INTERRUPTED, SourceLocation, TownletError
 
 app = CommandGroup("A reinforcement-learning laboratory that you can watch.")
 app.command(
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:  # the words do not fit the command
         code = _refuse(_as_mistake(error))
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        code = EXIT_INTERRUPTED
     except (MemoryError, RuntimeError) as error:
         refused = explained(error)
         if refused is None:
@@ -137,4 +137,4 @@ def _as_mistake(error: typer.TyperException) -> TownletError:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "townlet"
     said = error.format_message().replace("Value error, ", "").replace("Input should be", "it should be")
-    return TownletError(said, f"`{command} --help` shows what can be written", Mark(command))
+    return TownletError(said, f"`{command} --help` shows what can be written", SourceLocation(command))

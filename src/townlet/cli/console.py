@@ -40,7 +40,7 @@ def err() -> Console:
 def print_mistakes(error: TownletError) -> None:
     """Each mistake with its place, what is wrong and the fix, ready to be clicked in an editor."""
     console = err()
-    for mistake in error.mistakes:
+    for mistake in error.diagnostics:
         line = Text()
         if mistake.where:
             line.append(f"{mistake.where}: ", "bold")
@@ -48,8 +48,8 @@ def print_mistakes(error: TownletError) -> None:
         if mistake.fix:
             line.append(f"\n    fix: {mistake.fix}", "cyan")
         console.print(line, soft_wrap=True)
-    if len(error.mistakes) > 1:
-        console.print(f"{len(error.mistakes)} mistakes", style="bold")
+    if len(error.diagnostics) > 1:
+        console.print(f"{len(error.diagnostics)} mistakes", style="bold")
 
 
 def examples(*commands: str) -> str:

@@ -25,7 +25,7 @@ from townlet.cli.options import (
     trained_policy,
 )
 from townlet.cli.play_screen import KeyBindings, Keyboard, PlayerView, play_by_hand, print_frames, watch
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -275,8 +275,8 @@ def _town(world: World, trained: TrainedPolicy | None, wanted: PlayOptions, gree
 def _environment(id: str, wanted: PlayOptions) -> PlayTarget:
     """An environment as it is, or changed by keys of `gym` in a recipe, as in kwargs.is_slippery=false."""
     from townlet.cli.play_targets import GymTarget
-    from townlet.config.check import build
-    from townlet.config.overrides import apply
+    from townlet.config.merge import apply_overrides
+    from townlet.config.validate import validate_model
     from townlet.config.yaml import Node
     from townlet.gym.spec import EnvSpec
     from townlet.tasks.gym import GymArena
@@ -284,7 +284,7 @@ def _environment(id: str, wanted: PlayOptions) -> PlayTarget:
     _require_run(id, wanted)
     _refuse_lives(id, wanted)
     words = [change.removeprefix("gym.") for change in wanted.changes]  # as a recipe has them, too
-    spec = build(EnvSpec, apply(Node({}, Mark("command line")), words))
+    spec = validate_model(EnvSpec, apply_overrides(Node({}, SourceLocation("command line")), words))
     arena = GymArena(id, spec)
     arena.look()
     return GymTarget(arena, None, wanted.seed)

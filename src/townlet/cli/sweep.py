@@ -12,7 +12,7 @@ import typer
 from townlet.cli.console import err, format_number, out, plain_table
 from townlet.cli.options import ROOT, AllowCode, Root, program_name
 from townlet.cli.train import console_sink, parse_steps
-from townlet.errors import INTERRUPTED, TownletError
+from townlet.errors import EXIT_INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -69,7 +69,7 @@ def sweep(
     _write(study, experiment, to)
     if not whole:
         out().print(f"Go on with: {_command()}", markup=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if studies.best(study) is None:
         raise typer.Exit(1)
 

@@ -13,7 +13,7 @@ from townlet.cli.console import err, out
 from townlet.cli.live import PORT, page_server
 from townlet.cli.options import ROOT, AllowCode, Root, resume_command, run_command
 from townlet.distributed.environment import LEADER, several
-from townlet.errors import INTERRUPTED, TownletError
+from townlet.errors import EXIT_INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
     from townlet.distributed.torch_group import Team
@@ -183,7 +183,7 @@ def _finish(outcome: Outcome) -> None:
         console.print(f"Saved after {outcome.seconds:.0f} s. Go on with:")
         console.print(resume_command(outcome.run), markup=False, soft_wrap=True)
         if outcome.ending.why == "interrupted":
-            raise typer.Exit(INTERRUPTED)
+            raise typer.Exit(EXIT_INTERRUPTED)
         return
     said = outcome.summary.sentences() if outcome.summary else []
     said.append(_over(outcome))

@@ -1,31 +1,63 @@
-"""Inheritance: a child's file laid over its parent's."""
+"""Inheritance and overrides: merge one YAML tree into another, or set single values from `key=value`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
+from typing import Any, Final
 
-from townlet.config.yaml import Node
+from townlet.config.scalar import HIDDEN, shorten, show
+from townlet.config.schedule import Schedule, expand_shorthand
+from townlet.config.yaml import MAX_DEPTH, Node, parse_value
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
+
+MAX_CHAIN: Final = 16  # files and variants that extend each other
+MAX_SHOWN: Final = 60  # characters of an override in a message
+SCHEDULE_KEYS: Final = {info.alias or name for name, info in Schedule.model_fields.items()}
 
 
-def merge(parent: Node, child: Node, named: Collection[str] = ()) -> Node:
-    """Mappings merge by key at every depth; lists under the top-level keys `named` merge by the names of
-    their entries; everything else the child replaces. The parent's order is kept, new things come last."""
-    if not isinstance(parent.value, dict) or not isinstance(child.value, dict):
+def merge(parent: Node, child: Node, named_lists: Collection[str] = ()) -> Node:
+    """The child merged into the parent; every value keeps its source location, and the parent's order stays.
+
+    - Mappings merge key by key at every depth. A mapping with a different `name` replaces the parent's, so that
+      an agent never inherits the settings of another.
+    - Lists under the top-level keys `named_lists` merge by entry name; other lists and scalars are replaced.
+    - A mapping over a list changes the entries it names; over a number, it completes a schedule that starts there.
+    """
+    if not isinstance(child.value, dict):
+        return child
+    if isinstance(parent.value, list):
+        return _merge_into_entries(parent, parent.value, child.value) or child
+    if not isinstance(parent.value, dict):
+        completes = set(child.value) <= SCHEDULE_KEYS and "start" not in child.value
+        start = _as_schedule(parent) if completes else None
+        return merge(start, child) if start else child
+    if _names_differ(parent.value, child.value):
         return child
     merged = dict(parent.value)
     for key, node in child.value.items():
         before = merged.get(key)
         if before is None:
             merged[key] = node
-        elif key in named and isinstance(before.value, list) and isinstance(node.value, list):
-            merged[key] = Node(_merge_entries(before.value, node.value), node.mark, node.key_mark)
+        elif key in named_lists and isinstance(before.value, list) and isinstance(node.value, list):
+            merged[key] = node.with_value(_merge_entries(before.value, node.value))
         else:
             merged[key] = merge(before, node)
-    return Node(merged, child.mark, child.key_mark)
+    return child.with_value(merged)
+
+
+def add_to_chain(chain: tuple[str, ...], link: str, kind: str, where: SourceLocation | None) -> tuple[str, ...]:
+    """The chain of `extends` with one more file or variant; raises TownletError for cycles and endless chains."""
+    if link in chain:
+        cycle = " → ".join(os.path.basename(part) for part in (*chain, link))
+        raise TownletError(f"{kind} extend each other in a circle: {cycle}", "remove one `extends`", where)
+    if len(chain) >= MAX_CHAIN:
+        raise TownletError(f"more than {MAX_CHAIN} {kind} extend each other", "extend an earlier one", where)
+    return (*chain, link)
 
 
 def entry_name(entry: Node) -> str | None:
-    """What a list entry is called: its `name`, or source->target, or itself when it is a bare word."""
+    """The name of a list entry: its `name`, or source->target, or the entry itself if it is a bare word."""
     if isinstance(entry.value, str):
         return entry.value
     if not isinstance(entry.value, dict):
@@ -37,26 +69,115 @@ def entry_name(entry: Node) -> str | None:
     return name or (f"{source}->{target}" if source and target else None)
 
 
-def entry_places(entries: Sequence[Node]) -> dict[str, int]:
-    """The index of each named entry; of the first one where a name stands twice."""
-    places: dict[str, int] = {}
+def entry_indices(entries: Sequence[Node]) -> dict[str, int]:
+    """The index of each named entry; the first one of a repeated name."""
+    indices: dict[str, int] = {}
     for index, entry in enumerate(entries):
         if (name := entry_name(entry)) is not None:
-            places.setdefault(name, index)
-    return places
+            indices.setdefault(name, index)
+    return indices
+
+
+def as_mapping(node: Node) -> Node:
+    """A bare word written out as a mapping with that `name`; other nodes unchanged."""
+    if not isinstance(node.value, str):
+        return node
+    return node.with_value({"name": Node(node.value, node.location, node.key_location or node.location)})
+
+
+def _names_differ(parent: dict[str, Node], child: dict[str, Node]) -> bool:
+    return "name" in parent and "name" in child and parent["name"].value != child["name"].value
 
 
 def _merge_entries(parent: list[Node], child: list[Node]) -> list[Node]:
     merged = list(parent)
-    free = entry_places(parent)
+    unmatched = entry_indices(parent)
     for entry in child:
         name = entry_name(entry)
-        # Each place is taken once: a name that the child writes twice stays twice, for later checks to see.
-        index = None if name is None else free.pop(name, None)
+        # Each parent entry is matched once: a name that the child repeats stays repeated, for later checks to report.
+        index = None if name is None else unmatched.pop(name, None)
         if index is None:
             merged.append(entry)
-            continue
-        # A bare word says no more than the name, so the parent's entry stays as it is.
-        if not isinstance(entry.value, str):
+        elif not isinstance(entry.value, str):  # a bare word adds nothing to the parent's entry
             merged[index] = merge(merged[index], entry)
     return merged
+
+
+def _merge_into_entries(parent: Node, entries: list[Node], changes: dict[str, Node]) -> Node | None:
+    """The parent's list with the named entries changed; None unless all of them exist."""
+    indices = entry_indices(entries)
+    if not changes or not set(changes) <= set(indices):
+        return None
+    changed = list(entries)
+    for name, node in changes.items():
+        changed[indices[name]] = merge(as_mapping(changed[indices[name]]), node)
+    return parent.with_value(changed)
+
+
+def _as_schedule(node: Node) -> Node | None:
+    """A number or a shorthand such as lin_0.001, written out as a schedule; None for any other value."""
+    value: Any = node.value
+    if isinstance(value, str):
+        try:
+            value = expand_shorthand(value)
+        except ValueError:
+            return None
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = {"start": value}
+    if not isinstance(value, dict):
+        return None
+    return node.with_value({key: node.with_value(part) for key, part in value.items()})
+
+
+def apply_overrides(node: Node, overrides: Sequence[str]) -> Node:
+    """The tree with every `a.b.c=value` set in order; raises ConfigError with the problems of all of them."""
+    diagnostics: list[Diagnostic] = []
+    for override in overrides:
+        try:
+            node = _apply_override(node, override)
+        except TownletError as error:
+            diagnostics.extend(error.diagnostics)
+    if diagnostics:
+        raise ConfigError(diagnostics)
+    return node
+
+
+def _apply_override(node: Node, override: str) -> Node:
+    if HIDDEN.search(override):
+        where = SourceLocation("command line")
+        raise TownletError(f"hidden characters in {shorten(ascii(override))}", "remove them", where)
+    where = SourceLocation(f"command line: {shorten(override, MAX_SHOWN)}")
+    path, equals, text = override.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        raise TownletError("this is not key=value", "write it like max_steps=200 or meters.energy.decay=0.01", where)
+    if len(keys) > MAX_DEPTH:
+        raise TownletError(f"the path has more than {MAX_DEPTH} keys", "shorten it", where)
+    return _set(node, keys, 0, parse_value(text, where.source))
+
+
+def _set(node: Node, keys: list[str], depth: int, value: Node) -> Node:
+    """A copy of the node with the value at keys[depth:]; only the nodes along the path are new."""
+    if depth == len(keys):
+        return Node(value.value, value.location, value.location)
+    key = keys[depth]
+    if isinstance(node.value, list):
+        index = _entry_index(node.value, keys, depth, value.location)
+        changed = _set(as_mapping(node.value[index]), keys, depth + 1, value)
+        return node.with_value([*node.value[:index], changed, *node.value[index + 1 :]])
+    if node.value is not None and not isinstance(node.value, dict):
+        path = ".".join(keys[:depth])
+        raise TownletError(f"{path} is {show(node.value)} and has no keys", f"set {path} itself", value.location)
+    entries = node.value or {}
+    child = entries.get(key, Node(None, value.location, value.location))
+    return node.with_value({**entries, key: _set(child, keys, depth + 1, value)})
+
+
+def _entry_index(entries: list[Node], keys: list[str], depth: int, where: SourceLocation) -> int:
+    """The index of the entry named by keys[depth]."""
+    path, indices = ".".join(keys[:depth]), entry_indices(entries)
+    if not indices:
+        raise TownletError(f"the entries of {path} have no names", f"set the entire list: {path}=[…]", where)
+    if keys[depth] not in indices:
+        raise TownletError(f"{path} has no '{keys[depth]}'", did_you_mean(keys[depth], list(indices)), where)
+    return indices[keys[depth]]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any, Final
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 
 Scalar = str | int | float | bool | None
 
@@ -23,7 +24,7 @@ HIDDEN: Final = re.compile(
 )
 
 
-def resolve(text: str, where: Mark) -> Scalar:
+def resolve(text: str, where: SourceLocation) -> Scalar:
     """What an unquoted word means in the core schema of YAML 1.2."""
     if text in NULL:
         return None
@@ -38,7 +39,7 @@ def resolve(text: str, where: Mark) -> Scalar:
     return text
 
 
-def _int(text: str, where: Mark) -> int:
+def _int(text: str, where: SourceLocation) -> int:
     # Python refuses to convert thousands of digits, so the length is looked at first.
     number = 10**18 if len(text) > MAX_NUMBER else int(text, 0 if text[:2] in ("0o", "0x") else 10)
     if abs(number) >= 10**18:
@@ -46,7 +47,7 @@ def _int(text: str, where: Mark) -> int:
     return number
 
 
-def _float(text: str, where: Mark) -> float:
+def _float(text: str, where: SourceLocation) -> float:
     number = math.inf if len(text) > MAX_NUMBER else float(text)
     if math.isinf(number):
         raise TownletError(f"{shorten(text)} is too large or too long for a number", "write a smaller number", where)
@@ -69,3 +70,25 @@ def show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(shorten(value)) if isinstance(value, str) else shorten(str(value))
+
+
+WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def to_flow_yaml(value: Any) -> str:
+    """A value in one line, as YAML 1.2 reads it back."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quote(key)}: {to_flow_yaml(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(to_flow_yaml, value)) + "]"
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, float) and value.is_integer() and 1 < abs(value) < 1e15:
+        return str(int(value))
+    return json.dumps(value)
+
+
+def quote(text: str) -> str:
+    """A text, bare where YAML reads it back as the same text."""
+    plain = WORD.fullmatch(text) and text.lower() not in ("true", "false", "null")
+    return text if plain else json.dumps(text, ensure_ascii=False)

@@ -8,20 +8,20 @@ from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 
 SHORT: Final = re.compile(r"(lin|cos|exp)_(.+)")
 SHAPES: Final = {"lin": "linear", "cos": "cosine", "exp": "exponential"}
 
 
-class Clock(Protocol):
+class ScheduleClock(Protocol):
     """What a schedule reads: see `townlet.interfaces.counters.Counters`."""
 
     env_steps: int
     budget: int
 
 
-class Schedule(Model):
+class Schedule(StrictModel):
     """From `start` to `end` between two moments; constant before and after."""
 
     model_config = ConfigDict(serialize_by_alias=True)  # `from` is a word of Python, so only the attribute differs
@@ -61,7 +61,7 @@ class Schedule(Model):
         """Whether a moment is a share of the budget, so that a budget in steps is needed."""
         return 0 < self.from_ <= 1 or self.to <= 1 or 0 < self.warmup <= 1
 
-    def at(self, clock: Clock) -> float:
+    def at(self, clock: ScheduleClock) -> float:
         """The value at this moment."""
         warm = _moment(self.warmup, clock.budget)
         gain = clock.env_steps / warm if clock.env_steps < warm else 1.0
@@ -79,7 +79,7 @@ def _moment(value: float, budget: int) -> float:
     return value * budget if value <= 1 else value
 
 
-def long_form(given: Any) -> Any:
+def expand_shorthand(given: Any) -> Any:
     """`lin_0.001` is a way from .001 to 0; all else is left as it is."""
     found = SHORT.fullmatch(given) if isinstance(given, str) else None
     if found is None:
@@ -92,12 +92,14 @@ def long_form(given: Any) -> Any:
     return {"start": start, "shape": SHAPES[found[1]], "end": start * 0.01 if found[1] == "exp" else 0.0}
 
 
-Scheduled = Annotated[
+FloatOrSchedule = Annotated[
     float | Schedule,
-    BeforeValidator(long_form, json_schema_input_type=float | Schedule | Annotated[str, Field(pattern=SHORT.pattern)]),
+    BeforeValidator(
+        expand_shorthand, json_schema_input_type=float | Schedule | Annotated[str, Field(pattern=SHORT.pattern)]
+    ),
 ]
 
 
-def value_at(value: float | Schedule, clock: Clock) -> float:
+def value_at(value: float | Schedule, clock: ScheduleClock) -> float:
     """The value of a setting that may be scheduled, at this moment."""
     return value.at(clock) if isinstance(value, Schedule) else value

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 
 ALWAYS: Final = ("health", "fitness")
 
@@ -21,7 +21,7 @@ Meters = tuple[Annotated[str, Field(min_length=1)], ...]
 Shares = Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(min_length=1)]
 
 
-class StageSpec(Model):
+class StageSpec(StrictModel):
     """One stage of difficulty."""
 
     active: Meters = Field(
@@ -57,7 +57,7 @@ SHIPPED: Final = {"five": STAGES, "six": STAGES_SIX}
 Stages = Literal["five", "six"] | Annotated[tuple[StageSpec, ...], Field(min_length=1)]
 
 
-class Staged(Model):
+class Staged(StrictModel):
     """What every curriculum has: a name and a list of stages."""
 
     name: str

@@ -14,7 +14,7 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from fastapi.staticfiles import StaticFiles
 
 import townlet
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.batcher import Batcher
 from townlet.decide.domains import DOMAINS
 from townlet.decide.figures import ServiceStats, as_prometheus
@@ -35,7 +35,7 @@ CLIENT: Final = Path(__file__).parent / "static" / "client.js"  # for games in a
 TICK: Final = 1.0  # seconds between looks at what waits, at the trainer, and between two pushes to a dashboard
 
 
-class Why(Model):
+class Why(StrictModel):
     """An operator's reason."""
 
     reason: str = "by hand"
@@ -227,6 +227,6 @@ def _signed(asked: Why, request: Request) -> str:
 
 
 async def _explained(_: Request, error: Exception) -> Response:
-    first = error.mistakes[0] if isinstance(error, TownletError) else None
+    first = error.diagnostics[0] if isinstance(error, TownletError) else None
     told = {"what": first.what, "fix": first.fix} if first else {}
     return JSONResponse({"error": str(error), **told}, 422)

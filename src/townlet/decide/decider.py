@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.domain import Domain, GateResult, Observation, ObservationBatch, ObservationRow
 from townlet.decide.sampling import draw_actions
 from townlet.decide.storage.versions import NetworkVersion
@@ -76,7 +76,7 @@ class Decider:
         self._domain, self._policy, self._explore, self._generator = domain, policy, explore, generator
 
     def decide(
-        self, sights: Sequence[Observation], gate: Model, snapshot: NetworkVersion | None
+        self, sights: Sequence[Observation], gate: StrictModel, snapshot: NetworkVersion | None
     ) -> list[DraftDecision]:
         """One decision for each observation; without a version the gate's favourite is taken."""
         domain, lines = self._domain, np.arange(len(sights))

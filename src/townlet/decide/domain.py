@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from torch import Generator, nn
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.config.scalar import shorten
 
 MAX_TIME: Final = 1e11  # seconds; a larger timestamp is probably in milliseconds
@@ -113,7 +113,7 @@ class Domain(Protocol):
     columns: Mapping[str, ColumnSpec]
     reasons: tuple[str, ...]
     components: tuple[str, ...]
-    gate_settings: type[Model]
+    gate_settings: type[StrictModel]
     policies: Mapping[str, PolicySpec]  # the first one is the default
     baselines: Mapping[str, Baseline]
     failed_outcome: float  # outcome of a decision that could not be carried out
@@ -147,7 +147,7 @@ class Domain(Protocol):
         """Confidence [B] of a policy with these action probabilities [B, K]."""
 
     def gate(
-        self, batch: ObservationBatch, time: NDArray[np.float64], settings: Model,
+        self, batch: ObservationBatch, time: NDArray[np.float64], settings: StrictModel,
         actions: NDArray[np.int64] | None = None,
     ) -> GateResult:  # fmt: skip
         """Rate and approve all actions, or one action per observation."""

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from townlet.agents.agent import no_interrupt
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.estimate import Estimate, PolicyComparison, compare
 from townlet.decide.policy_diff import Numbers, PolicyDiff
 
 
-class JudgeSettings(Model):
+class JudgeSettings(StrictModel):
     """Which versions may serve."""
 
     least_count: int = Field(

@@ -28,7 +28,7 @@ from townlet.decide.storage.segments import list_segments, read_records
 from townlet.decide.storage.snapshots import Snapshot
 from townlet.decide.storage.versions import VersionStore, weights_digest
 from townlet.decide.trainer import Trainer
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
@@ -92,7 +92,9 @@ def _require_covered(folder: Path, record: int) -> None:
     segments = list_segments(folder)
     if segments and segments[0].first > record + 1:
         what = f"the log begins with record {segments[0].first}, but no whole snapshot covers the records before it"
-        raise TownletError(what, "restore a backup, or start in a new folder with --folder", Mark(str(folder)))
+        raise TownletError(
+            what, "restore a backup, or start in a new folder with --folder", SourceLocation(str(folder))
+        )
 
 
 def _ways(folder: Path, begun: Snapshot | None, ledger: ServiceState, versions: VersionStore) -> RecoveryPlan:

@@ -10,18 +10,18 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, create_model
 
-from townlet.config.check import build, mend
-from townlet.config.model import Model
-from townlet.config.overrides import apply
+from townlet.config.merge import apply_overrides
+from townlet.config.models import StrictModel
+from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse, read
 from townlet.decide.domain import Domain
 from townlet.decide.judge import JudgeSettings
-from townlet.errors import Mark, Mistake, Mistakes, did_you_mean
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, did_you_mean
 
 ROUNDING: Final = 0.01  # by which weights that should sum to 1 may miss it
 
 
-class RewardSettings(Model):
+class RewardSettings(StrictModel):
     """What a decision is worth for learning."""
 
     actual: float = Field(
@@ -45,7 +45,7 @@ class RewardSettings(Model):
     )
 
 
-class LearningSettings(Model):
+class LearningSettings(StrictModel):
     """The trainer."""
 
     every: float = Field(
@@ -76,7 +76,7 @@ class LearningSettings(Model):
     reward: RewardSettings = Field(RewardSettings(), description="What a decision is worth for learning.")
 
 
-class MemorySettings(Model):
+class MemorySettings(StrictModel):
     """What is kept to learn from, and what waits for its outcome."""
 
     capacity: int = Field(10_000, ge=1, le=10**7, description="Experiences. Raised, older ones are learned from.")
@@ -100,7 +100,7 @@ class MemorySettings(Model):
     )
 
 
-class OverloadSettings(Model):
+class OverloadSettings(StrictModel):
     """What happens when more is asked than can be answered."""
 
     mode: Literal["gate_greedy", "refuse"] = Field(
@@ -116,7 +116,7 @@ class OverloadSettings(Model):
     patience: float = Field(0.05, gt=0, le=10, description="Seconds after which one has waited for too long.")
 
 
-class LimitSettings(Model):
+class LimitSettings(StrictModel):
     """Rate limits per token, over all its connections."""
 
     messages_per_second: float = Field(
@@ -125,7 +125,7 @@ class LimitSettings(Model):
     burst: float = Field(10_000.0, ge=1, le=1e9, description="Messages per token in a burst.")
 
 
-class DecideSettings(Model):
+class DecideSettings(StrictModel):
     """All of it, without what a domain adds: `gate` and `policy`."""
 
     domain: str
@@ -139,7 +139,7 @@ class DecideSettings(Model):
     versions: int = Field(20, ge=2, description="Versions that are kept. Raised, one can go back further.")
     segment: int = Field(64 << 20, ge=4096, description="Bytes in a file of the log.")
     policy: str = ""
-    gate: Model = Model()
+    gate: StrictModel = StrictModel()
 
 
 def settings_model(domain: Domain) -> type[DecideSettings]:
@@ -152,59 +152,59 @@ def settings_model(domain: Domain) -> type[DecideSettings]:
 
 
 def load_settings(source: Path | str, overrides: Sequence[str], domains: dict[str, Domain]) -> DecideSettings:
-    """Settings from a file, or the usual ones of a domain by name, with `key=value` over them; raises Mistakes."""
+    """Settings from a file, or the usual ones of a domain by name, with `key=value` over them; raises ConfigError."""
     node = read(source) if isinstance(source, Path) else parse(f"domain: {source}", "command line")
-    node = apply(node, overrides)
+    node = apply_overrides(node, overrides)
     found = node.child("domain")
     name = str(found.value) if found else ""
     if name not in domains:
-        where = (found or node).mark if isinstance(source, Path) else None
+        where = (found or node).location if isinstance(source, Path) else None
         what = f"no domain is called '{name}'" if found else "`domain` is missing"
-        raise Mistakes([Mistake(what, did_you_mean(name, sorted(domains)), where)])
+        raise ConfigError([Diagnostic(what, did_you_mean(name, sorted(domains)), where)])
     model = settings_model(domains[name])
     try:
-        settings = build(model, node)
-    except Mistakes as error:
-        rest = mend(model, node)
-        raise Mistakes([*error.mistakes, *(_senseless(*rest) if rest else ())]) from None
+        settings = validate_model(model, node)
+    except ConfigError as error:
+        rest = validate_partially(model, node)
+        raise ConfigError([*error.diagnostics, *(_senseless(*rest) if rest else ())]) from None
     if wrong := _senseless(settings, node):
-        raise Mistakes(wrong)
+        raise ConfigError(wrong)
     return settings
 
 
-def _senseless(settings: DecideSettings, node: Node) -> list[Mistake]:
+def _senseless(settings: DecideSettings, node: Node) -> list[Diagnostic]:
     """What is wrong with values that are each right by themselves."""
     learning, wrong = settings.learning, []
     total = learning.reward.actual + learning.reward.gate
     if abs(total - 1) > ROUNDING + 1e-9:
         what = f"learning.reward: actual and gate sum to {total:g}"
-        wrong.append(Mistake(what, "they must sum to 1", _place(node, "learning", "reward")))
+        wrong.append(Diagnostic(what, "they must sum to 1", _place(node, "learning", "reward")))
     if learning.least > learning.batch:
         what = f"learning.least is {learning.least} and learning.batch only {learning.batch}"
-        wrong.append(Mistake(what, "lower least or raise batch", _place(node, "learning", "least")))
+        wrong.append(Diagnostic(what, "lower least or raise batch", _place(node, "learning", "least")))
     memory, judge = settings.memory, settings.judge
     if learning.least > memory.capacity:
         what = f"memory.capacity is {memory.capacity}, and learning.least {learning.least}: nothing would be learned"
-        wrong.append(Mistake(what, "raise capacity or lower least", _place(node, "memory", "capacity")))
+        wrong.append(Diagnostic(what, "raise capacity or lower least", _place(node, "memory", "capacity")))
     if judge.least_count > memory.judged_by:
         what = (
             f"memory.judged_by is {memory.judged_by}, and judge.least_count {judge.least_count}: no verdict by reward"
         )
-        wrong.append(Mistake(what, "raise judged_by or lower least_count", _place(node, "memory", "judged_by")))
+        wrong.append(Diagnostic(what, "raise judged_by or lower least_count", _place(node, "memory", "judged_by")))
     return wrong
 
 
-def _place(node: Node, *path: str) -> Mark:
+def _place(node: Node, *path: str) -> SourceLocation:
     """Where this stands, or the nearest above it that does."""
     for key in path:
         below = node.child(key)
         if below is None:
             break
         node = below
-    return node.mark
+    return node.location
 
 
-def settings_hash(settings: Model) -> str:
+def settings_hash(settings: StrictModel) -> str:
     """Twelve letters that stand for these values."""
     text = json.dumps(settings.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:12]

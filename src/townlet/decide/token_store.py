@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from townlet.decide.service import check_service_folder
 from townlet.decide.storage import TOKENS
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 from townlet.web.guard import is_loopback
 from townlet.web.tokens import (
@@ -58,7 +58,9 @@ def load_service_tokens(folder: Path, token_file: Path | None) -> ServiceTokens:
     if token_file is not None:
         found = read_token_file(token_file)
         if OPERATOR not in found:
-            raise TownletError("the token file has no operator token", "add a line: operator: …", Mark(str(token_file)))
+            raise TownletError(
+                "the token file has no operator token", "add a line: operator: …", SourceLocation(str(token_file))
+            )
         return ServiceTokens(Tokens(found), str(token_file))
     given = environment_tokens()
     if set(given) == set(ROLES):
@@ -66,7 +68,7 @@ def load_service_tokens(folder: Path, token_file: Path | None) -> ServiceTokens:
     path = folder / TOKENS
     check_service_folder(folder)
     new = not os.path.lexists(path) and _create(path, generate_tokens(*ROLES))
-    tokens = Tokens({**read_token_file(path, follow_links=False), **given}, Mark(str(path)))
+    tokens = Tokens({**read_token_file(path, follow_links=False), **given}, SourceLocation(str(path)))
     kept = OPERATOR not in given
     return ServiceTokens(tokens, str(path) if kept else "the environment", new, kept)
 

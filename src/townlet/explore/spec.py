@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from townlet.config.model import Model
-from townlet.config.schedule import Schedule, Scheduled
+from townlet.config.models import StrictModel
+from townlet.config.schedule import FloatOrSchedule, Schedule
 
 
 def endpoints(value: float | Schedule) -> tuple[float, ...]:
@@ -22,7 +22,7 @@ def not_negative(value: float | Schedule | None) -> float | Schedule | None:
     return value
 
 
-class EpsilonSpec(Model):
+class EpsilonSpec(StrictModel):
     """ε-greedy: the best valid action, or with probability ε a uniformly random one. Every row has its own ε."""
 
     name: Literal["epsilon"] = "epsilon"
@@ -34,7 +34,7 @@ class EpsilonSpec(Model):
         le=1,
         description="Factor on a row's ε at the end of each of its episodes. Higher explores longer.",
     )
-    schedule: Scheduled | None = Field(
+    schedule: FloatOrSchedule | None = Field(
         None, description="Schedule of ε by env_steps for all rows; replaces start, end and decay."
     )
 
@@ -47,11 +47,11 @@ class EpsilonSpec(Model):
         return self
 
 
-class BoltzmannSpec(Model):
+class BoltzmannSpec(StrictModel):
     """Boltzmann exploration: valid actions are sampled from softmax(values / temperature)."""
 
     name: Literal["boltzmann"] = "boltzmann"
-    temperature: Scheduled = Field(
+    temperature: FloatOrSchedule = Field(
         1.0, description="Temperature of the softmax. Higher approaches uniform choice, 0 is greedy."
     )
 
@@ -62,7 +62,7 @@ class BoltzmannSpec(Model):
         return self
 
 
-class RndSpec(Model):
+class RndSpec(StrictModel):
     """Random network distillation: novelty is the error in predicting a fixed random network."""
 
     name: Literal["rnd"] = "rnd"
@@ -83,7 +83,7 @@ class RndSpec(Model):
     )
 
 
-class CountsSpec(Model):
+class CountsSpec(StrictModel):
     """Count-based bonus: 1 / √(visits of similar states)."""
 
     name: Literal["counts"] = "counts"
@@ -96,11 +96,11 @@ class CountsSpec(Model):
     )
 
 
-class FixedWeightSpec(Model):
+class FixedWeightSpec(StrictModel):
     """A constant or scheduled weight."""
 
     name: Literal["fixed"] = "fixed"
-    value: Scheduled = Field(0.0, description="Factor on the intrinsic reward. Higher explores more.")
+    value: FloatOrSchedule = Field(0.0, description="Factor on the intrinsic reward. Higher explores more.")
 
     @model_validator(mode="after")
     def _validate(self) -> FixedWeightSpec:
@@ -109,7 +109,7 @@ class FixedWeightSpec(Model):
         return self
 
 
-class AdaptiveWeightSpec(Model):
+class AdaptiveWeightSpec(StrictModel):
     """A weight that is annealed while the lengths of recent episodes have low variance and a high mean."""
 
     name: Literal["adaptive"] = "adaptive"
@@ -142,7 +142,7 @@ BonusSpec = Annotated[RndSpec | CountsSpec, Field(discriminator="name")]
 WeightSpec = Annotated[FixedWeightSpec | AdaptiveWeightSpec, Field(discriminator="name")]
 
 
-class ExploreSpec(Model):
+class ExploreSpec(StrictModel):
     """Settings of exploration. Action selection and intrinsic reward are independent and can be combined freely."""
 
     choose: ChooseSpec = Field(

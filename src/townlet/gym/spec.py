@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.gym.wrappers.spec import SHAPING, ActionMaskSpec, CustomSpec, WrapperSpec
 
 Side = Annotated[int, Field(ge=1, le=4096)]
@@ -17,7 +17,7 @@ KWARGS: Final = {
 }
 
 
-class EnvSpec(Model):
+class EnvSpec(StrictModel):
     """How a Gymnasium environment is made, what of it is seen, and what stands between it and the agent."""
 
     kwargs: dict[str, Any] = Field(

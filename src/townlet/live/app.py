@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
 from townlet import __version__
-from townlet.errors import Mistakes, TownletError
+from townlet.errors import ConfigError, TownletError
 from townlet.live.api import api_router, episode_router
 from townlet.live.hub import Hub
 from townlet.live.protocol import CLIENT_MESSAGE, MAX_MESSAGE_BYTES, EditWorld, Error, Hello, json_schema, protocol_page
@@ -48,7 +48,7 @@ def make_app(house: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWE
 
     app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
-    app.add_exception_handler(Mistakes, _error_response)
+    app.add_exception_handler(ConfigError, _error_response)
     _add_pages(app, house)
     app.include_router(api_router(house, worlds))
     app.include_router(episode_router(house))
@@ -94,7 +94,7 @@ def _role(request: HTTPConnection) -> str:
 
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, TownletError)
-    first = error.mistakes[0]
+    first = error.diagnostics[0]
     status = 404 if isinstance(error, NotFound) else 429 if isinstance(error, TooManyRollouts) else 400
     return JSONResponse({"what": first.what, "fix": first.fix}, status)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from townlet.errors import Mistake, TownletError
+from townlet.errors import Diagnostic, TownletError
 from townlet.live.gym_episode import GymEpisode
 from townlet.live.policy_cache import PolicyCache
 from townlet.live.protocol import Checkpoint, Message
@@ -171,5 +171,5 @@ def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:
 
 def _error_text(error: TownletError) -> str:
     """What is wrong and how to fix it, without the place in a file that viewers do not have."""
-    first = error.mistakes[0]
-    return str(Mistake(first.what, first.fix))
+    first = error.diagnostics[0]
+    return str(Diagnostic(first.what, first.fix))

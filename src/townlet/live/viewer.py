@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from townlet.errors import Mistake, Mistakes, TownletError
+from townlet.errors import ConfigError, Diagnostic, TownletError
 from townlet.live.playback import EpisodeSource, Playback, PlayedEpisode, TownEpisode
 from townlet.live.policy_cache import CheckpointActor
 from townlet.live.protocol import (
@@ -131,8 +131,8 @@ class Viewer:
         """Whether it could be done; if not, the page is told why."""
         try:
             do()
-        except (TownletError, Mistakes) as error:
-            first = error.mistakes[0]
+        except (TownletError, ConfigError) as error:
+            first = error.diagnostics[0]
             self.say(Error(what=first.what, fix=first.fix))
             return False
         return True
@@ -275,7 +275,7 @@ class Viewer:
         cast()  # what cannot play is refused at once
         return live
 
-    def edit(self, asked: EditWorld, found: World | list[Mistake]) -> None:
+    def edit(self, asked: EditWorld, found: World | list[Diagnostic]) -> None:
         """What came of checking the text of a world; with `preview` the present agent plays in it."""
         if isinstance(found, list):
             self.say(WorldChecked(number=asked.number, mistakes=[mistake_json(mistake) for mistake in found]))

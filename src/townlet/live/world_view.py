@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from townlet.config.yaml import parse
-from townlet.errors import Mistake, Mistakes
+from townlet.errors import ConfigError, Diagnostic
 from townlet.town.world.catalogue import FOLDER
 from townlet.town.world.load import from_node, shipped
 from townlet.town.world.tables import World
@@ -76,16 +76,16 @@ def parse_world(text: str) -> World:
     below = node.child("extends") if isinstance(node.value, dict) else None
     if below is not None and below.value not in shipped():
         fix = f"known: {', '.join(shipped())}"
-        raise Mistakes([Mistake("a world of this page can extend shipped worlds alone", fix, below.mark)])
+        raise ConfigError([Diagnostic("a world of this page can extend shipped worlds alone", fix, below.location)])
     return from_node(node, SOURCE)
 
 
-def check_world(text: str) -> World | list[Mistake]:
+def check_world(text: str) -> World | list[Diagnostic]:
     """The world of a text, or all that is wrong with it."""
     try:
         return parse_world(text)
-    except Mistakes as error:
-        return list(error.mistakes)
+    except ConfigError as error:
+        return list(error.diagnostics)
 
 
 def shipped_source(name: str) -> str:
@@ -93,7 +93,7 @@ def shipped_source(name: str) -> str:
     return (FOLDER / f"{name}.yaml").read_text("utf-8")
 
 
-def mistake_json(mistake: Mistake) -> dict[str, Any]:
+def mistake_json(mistake: Diagnostic) -> dict[str, Any]:
     """A mistake with its line, for the margin of an editor; 0 where it has none."""
     where = mistake.where
     place = {"line": where.line or 0, "column": where.column or 0} if where else {"line": 0, "column": 0}

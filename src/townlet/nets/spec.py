@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 Widths = tuple[Width, ...]
@@ -23,7 +23,7 @@ CNN_CHANNELS: Final[dict[str, tuple[int, ...]]] = {"nature": (32, 64, 64), "impa
 CNN_FEATURES: Final = {"nature": 512, "impala": 256}
 
 
-class RecurrentSpec(Model):
+class RecurrentSpec(StrictModel):
     """A recurrent layer after the encoder."""
 
     kind: Literal["lstm", "gru"] = Field(
@@ -37,7 +37,7 @@ class RecurrentSpec(Model):
     )
 
 
-class Network(Model):
+class Network(StrictModel):
     """Settings that all networks have."""
 
     activation: Activation = Field(

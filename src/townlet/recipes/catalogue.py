@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from townlet.config.yaml import Node, read
-from townlet.errors import Mark, Mistakes, TownletError, did_you_mean, nearest
-from townlet.recipes.merge import normal
+from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean, nearest
+from townlet.recipes.merge import normalize
 from townlet.recipes.paths import seen_from
 from townlet.town.world import catalogue as worlds
 from townlet.town.world.schema import WorldSpec
@@ -48,7 +48,7 @@ class File:
         """The file that this one extends."""
         if self.extends is None:
             return None
-        name, where = self.extends.value, self.extends.key_mark
+        name, where = self.extends.value, self.extends.key_location
         if not isinstance(name, str):
             raise TownletError("`extends` is not the name of a recipe", did_you_mean("", shipped()), where)
         path = _recipe_path(name, self.path.parent)
@@ -60,7 +60,7 @@ class File:
     def known(self, depth: int = 0) -> dict[str, Node]:
         """Variants by name, those of the file that it extends first."""
         if depth > MAX_CHAIN:
-            where = self.extends.key_mark if self.extends else None
+            where = self.extends.key_location if self.extends else None
             raise TownletError("recipes extend each other in a circle", BREAK, where)
         parent = self.parent()
         return {**(parent.known(depth + 1) if parent else {}), **self.variants}
@@ -88,7 +88,7 @@ def titles() -> tuple[str, ...]:
 
 
 def read_file(path: Path) -> File:
-    """The file split into its own keys and its variants; raises Mistakes."""
+    """The file split into its own keys and its variants; raises ConfigError."""
     return _read_shipped(path) if path.parent == FOLDER else _split(read(path), path)
 
 
@@ -100,15 +100,15 @@ def _read_shipped(path: Path) -> File:
 def _split(node: Node, path: Path) -> File:
     values = node.value if isinstance(node.value, dict) else {}
     variants, default = values.get("variants"), values.get("default")
-    own = Node({key: below for key, below in values.items() if key not in STRUCTURE}, node.mark)
+    own = Node({key: below for key, below in values.items() if key not in STRUCTURE}, node.location)
     blocks = _mapping(
         variants, "`variants` is not a mapping", "write `variants:` and below it a name and a colon for each"
     )
     for name, block in blocks.items():
         _mapping(block, f"variant '{name}' is not a mapping", "write its keys below it, or {} for none")
     if default is not None and default.value not in blocks:
-        fix = did_you_mean(str(default.plain()), list(blocks))
-        raise TownletError("`default` does not name a variant of this file", fix, default.mark)
+        fix = did_you_mean(str(default.to_python()), list(blocks))
+        raise TownletError("`default` does not name a variant of this file", fix, default.location)
     named = {name: seen_from(block, path.parent) for name, block in blocks.items()}
     choice = str(default.value) if default else None
     return File(path, seen_from(own, path.parent), named, values.get("extends"), choice)
@@ -118,16 +118,16 @@ def _mapping(node: Node | None, what: str, fix: str) -> dict[str, Node]:
     if node is None:
         return {}
     if not isinstance(node.value, dict):
-        raise TownletError(what, fix, node.key_mark or node.mark)
+        raise TownletError(what, fix, node.key_location or node.location)
     return node.value
 
 
 def from_command_line(node: Node) -> Node:
     """The layer of `key=value`, which may name a world's file as seen from here."""
-    return normal(seen_from(node, Path()))
+    return normalize(seen_from(node, Path()))
 
 
-def choose(asked: str, folder: Path = Path(), where: Mark | None = None) -> Choice:
+def choose(asked: str, folder: Path = Path(), where: SourceLocation | None = None) -> Choice:
     """The recipe behind ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT; raises TownletError with what there is."""
     name, variant = _split_name(asked, folder)
     path = _recipe_path(name, folder) or _recipe_of(name)
@@ -147,13 +147,15 @@ def choose(asked: str, folder: Path = Path(), where: Mark | None = None) -> Choi
     if top:
         top.setdefault("description", f"{file.name}:{variant} in the world {top['env']}.")
         layers = [_unmeasured(layer) for layer in layers]
-        layers.append(Node({key: Node(value, Mark(asked)) for key, value in top.items()}, Mark(asked)))
+        layers.append(
+            Node({key: Node(value, SourceLocation(asked)) for key, value in top.items()}, SourceLocation(asked))
+        )
     if variant is not None:
-        layers.append(Node({"variant": Node(variant, Mark(asked))}, Mark(asked)))
-    return Choice(file, variant, tuple(normal(layer) for layer in layers))
+        layers.append(Node({"variant": Node(variant, SourceLocation(asked))}, SourceLocation(asked)))
+    return Choice(file, variant, tuple(normalize(layer) for layer in layers))
 
 
-def _refuse_other_version(file: File, name: str, variant: str | None, where: Mark | None) -> None:
+def _refuse_other_version(file: File, name: str, variant: str | None, where: SourceLocation | None) -> None:
     """Refuse a variant that only the recipe of another version of the environment has."""
     if variant is None or variant in file.known():
         return
@@ -200,7 +202,7 @@ def _is_world(path: Path) -> bool:
     return isinstance(found, dict) and not only & set(found)
 
 
-def _world_path(name: str, folder: Path, where: Mark | None) -> Path:
+def _world_path(name: str, folder: Path, where: SourceLocation | None) -> Path:
     """A shipped world that has no recipe of its own."""
     if name in worlds.shipped():
         return worlds.FOLDER / f"{name}.yaml"
@@ -229,12 +231,12 @@ def _relative(world: Path) -> str:
             if extends.value in shipped():
                 return extends.value
             path = worlds.find(extends.value, path.parent)
-    except Mistakes:
+    except ConfigError:
         pass
     return STANDARD
 
 
-def _variant(file: File, variant: str | None, name: str, where: Mark | None) -> str | None:
+def _variant(file: File, variant: str | None, name: str, where: SourceLocation | None) -> str | None:
     """The variant asked for, or the only one, or the file's default."""
     known = file.known()
     if variant is None and len(known) < 2:
@@ -253,7 +255,7 @@ def _variant(file: File, variant: str | None, name: str, where: Mark | None) -> 
 
 def _said(variant: Node) -> str:
     """What is known of a variant, in a line."""
-    told = variant.plain()
+    told = variant.to_python()
     result = told.get("result", ())
     results = (result,) if isinstance(result, str) else (r.get("what", "") for r in result if isinstance(r, dict))
     return " ".join(map(str, (told.get("description", ""), *results)))
@@ -263,7 +265,7 @@ def _layers(file: File, variant: str | None, chain: tuple[str, ...] = ()) -> lis
     link = f"{file.path}:{variant}"
     if link in chain or len(chain) >= MAX_CHAIN:
         circle = " → ".join(os.path.basename(part) for part in (*chain, link))
-        raise TownletError(f"recipes extend each other in a circle: {circle}", BREAK, file.own.mark)
+        raise TownletError(f"recipes extend each other in a circle: {circle}", BREAK, file.own.location)
     chain = (*chain, link)
     own, root, foreign = _same_file(file, variant)
     below: list[Node] = []
@@ -274,9 +276,9 @@ def _layers(file: File, variant: str | None, chain: tuple[str, ...] = ()) -> lis
         path = _recipe_path(name, file.path.parent)
         if path is None:
             fix = did_you_mean(str(foreign.value), titles())
-            raise TownletError(f"there is no recipe '{foreign.value}' to extend", fix, foreign.key_mark)
+            raise TownletError(f"there is no recipe '{foreign.value}' to extend", fix, foreign.key_location)
         far = read_file(path)
-        below += _layers(far, _variant(far, other, name, foreign.key_mark), chain)
+        below += _layers(far, _variant(far, other, name, foreign.key_location), chain)
     return [*map(_unmeasured, below), file.own, *map(_unmeasured, own[:-1]), *own[-1:]]
 
 
@@ -288,7 +290,7 @@ def _same_file(file: File, variant: str | None) -> tuple[list[Node], str | None,
     while name is not None and name in file.variants:
         if name in seen:
             circle = " → ".join((*seen, name))
-            raise TownletError(f"variants extend each other in a circle: {circle}", BREAK, file.variants[name].mark)
+            raise TownletError(f"variants extend each other in a circle: {circle}", BREAK, file.variants[name].location)
         seen.append(name)
         block = file.variants[name]
         own.insert(0, block.without("extends"))
@@ -297,13 +299,13 @@ def _same_file(file: File, variant: str | None) -> tuple[list[Node], str | None,
             break
         if not isinstance(extends.value, str):
             raise TownletError(
-                "`extends` is not the name of a variant", "write VARIANT, or ENV:VARIANT", extends.key_mark
+                "`extends` is not the name of a variant", "write VARIANT, or ENV:VARIANT", extends.key_location
             )
         if ":" in extends.value:
             return own, None, extends
         if extends.value not in file.known():
             fix = did_you_mean(extends.value, [v for v in file.known() if v != name])
-            raise TownletError(f"there is no variant '{extends.value[:60]}' to extend", fix, extends.key_mark)
+            raise TownletError(f"there is no variant '{extends.value[:60]}' to extend", fix, extends.key_location)
         name = extends.value
     return own, name, None
 

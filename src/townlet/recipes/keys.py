@@ -9,9 +9,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from townlet.config.flow import flow
+from townlet.config.scalar import to_flow_yaml
 from townlet.config.schedule import Schedule
-from townlet.config.shape import Kind, below, below_choices, keys_in_file, kinds_of_field
+from townlet.config.type_info import AllowedType, allowed_types_of_field, child_choices, child_types, fields_by_key
 from townlet.errors import TownletError
 from townlet.recipes.schema import Recipe
 
@@ -53,19 +53,19 @@ def sections(search: str = "") -> list[Section]:
 def _sections(model: type[BaseModel], path: str, title: str) -> Iterator[Section]:
     """The section of a model, then those of the parts below it."""
     own, parts = [], []
-    for key, info in keys_in_file(model).items():
+    for key, info in fields_by_key(model).items():
         if key != "name":  # the title says it
             own.append(Key(path + key, _default(info), info.description or ""))
         parts += [(part, path + key) for part in _parts(info)]
     yield Section(title, " ".join((model.__doc__ or "").split()), tuple(own))
     for part, below_path in parts:
-        names = " or ".join(map(str, below_choices(Kind(part), "name")))
+        names = " or ".join(map(str, child_choices(AllowedType(part), "name")))
         yield from _sections(part, f"{below_path}.", f"{below_path}: {names}" if names else below_path)
 
 
 def _parts(info: FieldInfo) -> list[type[BaseModel]]:
     """The models that may stand under a key, alone or as entries of a list; schedules are told of once for all."""
-    kinds = [part for kind in kinds_of_field(info) for part in (kind, *below(kind, 0))]
+    kinds = [part for kind in allowed_types_of_field(info) for part in (kind, *child_types(kind, 0))]
     return [kind.model for kind in kinds if kind.model is not None and kind.model is not Schedule]
 
 
@@ -75,5 +75,5 @@ def _default(info: FieldInfo) -> str:
         return "needed"
     value: Any = info.get_default(call_default_factory=True)
     if isinstance(value, Schedule):
-        return flow(value.model_dump(exclude_defaults=True))
-    return str(getattr(value, "name", "as below")) if isinstance(value, BaseModel) else flow(value)
+        return to_flow_yaml(value.model_dump(exclude_defaults=True))
+    return str(getattr(value, "name", "as below")) if isinstance(value, BaseModel) else to_flow_yaml(value)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from townlet.config.merge import merge
 from townlet.config.yaml import Node
 from townlet.errors import TownletError, did_you_mean
 from townlet.gym import extras
 from townlet.interfaces.counters import short
 from townlet.recipes.catalogue import choose, titles
-from townlet.recipes.merge import overlay
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,7 +69,7 @@ def table(found: Sequence[Line]) -> RenderableType:
 
 def _line(title: str) -> Line:
     """Read from the merged file alone: a list should not wait for torch."""
-    node = reduce(overlay, choose(title).layers)
+    node = reduce(merge, choose(title).layers)
     agent = node.child("agent")
     budget = node.child("budget")
     limits = [f"{short(value)} {unit}" for key, unit in UNITS if budget and (value := _plain(budget, key)) is not None]
@@ -91,4 +91,4 @@ def _needs(env: str) -> str:
 
 def _plain(node: Node, key: str) -> Any:
     below = node.child(key)
-    return None if below is None else below.plain()
+    return None if below is None else below.to_python()

@@ -11,14 +11,13 @@ from pydantic import BaseModel
 
 from townlet.agents import registry
 from townlet.config import user_code
-from townlet.config.check import build, mend
-from townlet.config.json_schema import json_schema
-from townlet.config.overrides import apply
+from townlet.config.merge import apply_overrides, merge
+from townlet.config.models import json_schema
+from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node
-from townlet.errors import Mark, Mistake, Mistakes, TownletError, nearest
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, nearest
 from townlet.gym.spec import EnvSpec
 from townlet.recipes.catalogue import ANY, STRUCTURE, choose, from_command_line
-from townlet.recipes.merge import overlay
 from townlet.recipes.schema import Budget, Checkpoints, Evaluation, Metrics, Recipe
 from townlet.recipes.validate import check, unused
 from townlet.tasks.task import Arena
@@ -60,7 +59,7 @@ class Loaded:
 
 
 def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) -> Loaded:
-    """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with changes; raises Mistakes, all at once.
+    """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with changes; raises ConfigError, all at once.
 
     `kept` are its worlds where somebody has them already.
     """
@@ -68,60 +67,66 @@ def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) 
     _register_agent(node)
     node, found = _without_strays(node)
     try:
-        recipe = build(Recipe, node, STRUCTURE)
-    except Mistakes as error:
-        found += error.mistakes
-        rest = mend(Recipe, node)
-        raise Mistakes([*found, *(_check(*rest, kept, _changed_parts(node, rest[1]))[0] if rest else ())]) from None
+        recipe = validate_model(Recipe, node, STRUCTURE)
+    except ConfigError as error:
+        found += error.diagnostics
+        rest = validate_partially(Recipe, node)
+        raise ConfigError([*found, *(_check(*rest, kept, _changed_parts(node, rest[1]))[0] if rest else ())]) from None
     more, arena = _check(recipe, node, kept)
     if found or more or arena is None:
-        raise Mistakes([*found, *more])
+        raise ConfigError([*found, *more])
     settled, notes = with_threshold(recipe, arena, node), tuple(unused(recipe, node))
     return Loaded(asked, tuple(overrides), settled, node, arena, notes)
 
 
 def _register_agent(node: Node) -> None:
-    """Run the file that registers the recipe's agent, where it names one and that is allowed; raises Mistakes."""
+    """Run the file that registers the recipe's agent, where it names one and that is allowed; raises ConfigError."""
     agent = node.child("agent")
     name, file = (part.value if agent and (part := agent.child(key)) else None for key in ("name", "file"))
     if isinstance(file, str):
         try:
             user_code.run(file)
         except TownletError as error:
-            raise Mistakes(Mistake(m.what, m.fix, node.where("agent", "file")) for m in error.mistakes) from error
+            raise ConfigError(
+                Diagnostic(m.what, m.fix, node.location_of("agent", "file")) for m in error.diagnostics
+            ) from error
     if isinstance(name, str) and (why := registry.broken(name)):
-        raise Mistakes([Mistake(f"the agent '{name}' cannot be used", why, node.where("agent", "name"))])
+        raise ConfigError([Diagnostic(f"the agent '{name}' cannot be used", why, node.location_of("agent", "name"))])
 
 
 def _changed_parts(node: Node, mended: Node) -> set[str]:
     """The parts of which something wrong was taken out: what is odd about them now is no mistake of the user's."""
-    return {key for key, below in node.plain().items() if below != mended.plain().get(key)}
+    return {key for key, below in node.to_python().items() if below != mended.to_python().get(key)}
 
 
 def merged(asked: str, overrides: Sequence[str] = ()) -> Node:
     """All layers of a recipe as one tree, before anything is checked."""
-    usual = apply(Node({}, Mark("default")), [f"{path}.name={name}" for path, name in USUAL.items()])
+    usual = apply_overrides(
+        Node({}, SourceLocation("default")), [f"{path}.name={name}" for path, name in USUAL.items()]
+    )
     choice, said = choose(asked), command_line(overrides)
-    tree = reduce(overlay, (_from(usual, Mark("default")), *choice.layers, *said))
-    return Node(tree.value, choice.file.own.mark)
+    tree = reduce(merge, (_from(usual, SourceLocation("default")), *choice.layers, *said))
+    return Node(tree.value, choice.file.own.location)
 
 
 def command_line(overrides: Sequence[str]) -> list[Node]:
     """`key=value` as one layer, in which order does not matter for names: `agent.lr=1e-3 agent=NAME` keeps the lr."""
-    found: list[Mistake] = []
+    found: list[Diagnostic] = []
     layers: list[Node] = []
     for override in overrides:
         try:
             home = "budget." if override.partition("=")[0].strip() in SHORT else ""
-            layers.append(from_command_line(apply(Node({}, Mark("command line")), [home + override.lstrip()])))
-        except Mistakes as error:
-            found += error.mistakes
+            layers.append(
+                from_command_line(apply_overrides(Node({}, SourceLocation("command line")), [home + override.lstrip()]))
+            )
+        except ConfigError as error:
+            found += error.diagnostics
     if found:
-        raise Mistakes(found)
-    return [reduce(overlay, layers)] if layers else []
+        raise ConfigError(found)
+    return [reduce(merge, layers)] if layers else []
 
 
-def _from(node: Node, mark: Mark) -> Node:
+def _from(node: Node, mark: SourceLocation) -> Node:
     """The same tree as if all of it stood at one place."""
     if isinstance(node.value, dict):
         return Node({key: _from(below, mark) for key, below in node.value.items()}, mark, mark)
@@ -130,17 +135,17 @@ def _from(node: Node, mark: Mark) -> Node:
 
 def _check(
     recipe: Recipe, node: Node, kept: Worlds | None, mended: Collection[str] = ()
-) -> tuple[list[Mistake], Arena | None]:
+) -> tuple[list[Diagnostic], Arena | None]:
     """What is wrong with the arena and with how the parts go together; nothing is said of `mended` parts."""
     try:
         arena = _arena(recipe, node, kept)
-    except Mistakes as error:
-        return [*check(recipe, node, None, mended), *error.mistakes], None
+    except ConfigError as error:
+        return [*check(recipe, node, None, mended), *error.diagnostics], None
     return check(recipe, node, arena, mended), arena
 
 
 def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
-    """Where the recipe trains; raises Mistakes."""
+    """Where the recipe trains; raises ConfigError."""
     if recipe.gym is None:
         return TownArena(kept or load_worlds(recipe, node))
     from townlet.gym.make import without_autoreset_steps  # loads Gymnasium, which towns do without
@@ -148,51 +153,53 @@ def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
 
     if recipe.env == ANY:
         fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
-        raise Mistakes([Mistake(f"{ANY} is no environment, these are settings for any", fix, node.where("env"))])
+        raise ConfigError(
+            [Diagnostic(f"{ANY} is no environment, these are settings for any", fix, node.location_of("env"))]
+        )
     try:
         spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
         arena = GymArena(recipe.env, spec, recipe.reward_threshold)
         arena.look()
     except TownletError as error:
-        found = [Mistake(m.what, m.fix, m.where or _made_of(m, node)) for m in error.mistakes]
-        raise Mistakes(found) from None
+        found = [Diagnostic(m.what, m.fix, m.where or _made_of(m, node)) for m in error.diagnostics]
+        raise ConfigError(found) from None
     return arena
 
 
-def _made_of(mistake: Mistake, node: Node) -> Mark:
+def _made_of(mistake: Diagnostic, node: Node) -> SourceLocation:
     """Where what cannot be made was written: at the key of `gym` that is spoken of, else at the environment's id."""
     gym, told = node.child("gym"), f"{mistake.what} {mistake.fix}"
     keys = gym.value if gym is not None and isinstance(gym.value, dict) else ()
-    typed = (key for key in keys if node.where("gym", key).source.startswith("command line"))
+    typed = (key for key in keys if node.location_of("gym", key).source.startswith("command line"))
     key = next((key for key in keys if key.removesuffix("s") in told), next(typed, None))
-    return node.where("gym", key) if key else node.where("env")
+    return node.location_of("gym", key) if key else node.location_of("env")
 
 
 def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
-    """The recipe with the number that `true` stands for in its budget; raises Mistakes where there is none."""
+    """The recipe with the number that `true` stands for in its budget; raises ConfigError where there is none."""
     keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
     if not keys:
         return recipe
     if (number := arena.threshold) is None:
         what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
-        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
+        raise ConfigError([Diagnostic(what, fix, node.location_of("budget", key)) for key in keys])
     if recipe.metric != "return":
         what, fix = f"true stands for a return, and evaluation.metric is {recipe.metric}", "write the number to reach"
-        raise Mistakes([Mistake(what, fix, node.where("budget", key)) for key in keys])
+        raise ConfigError([Diagnostic(what, fix, node.location_of("budget", key)) for key in keys])
     budget = recipe.budget.model_copy(update=dict.fromkeys(keys, number))
     return recipe.model_copy(update={"budget": budget})
 
 
-def _without_strays(node: Node) -> tuple[Node, list[Mistake]]:
+def _without_strays(node: Node) -> tuple[Node, list[Diagnostic]]:
     """The tree less the keys that belong elsewhere, and where each belongs."""
-    found: list[Mistake] = []
+    found: list[Diagnostic] = []
     own = [*Recipe.model_fields, *STRUCTURE]
     homes = {home: list(model.model_fields) for home, model in HOMES.items()} | {"agent": _agent_keys(node)}
     for key in node.value if isinstance(node.value, dict) else ():
         if key in own:
             continue
         if key in ELSEWHERE:
-            found.append(Mistake(f"unknown key '{key}'", f"did you mean '{ELSEWHERE[key]}'?", node.where(key)))
+            found.append(Diagnostic(f"unknown key '{key}'", f"did you mean '{ELSEWHERE[key]}'?", node.location_of(key)))
             node = node.without(key)
             continue
         exact = next((home for home, keys in homes.items() if key in keys), None)
@@ -202,13 +209,13 @@ def _without_strays(node: Node) -> tuple[Node, list[Mistake]]:
         ]
         if exact or near:
             home, meant = (exact, key) if exact else near[0]
-            fix = _meant(node.where(key), key, home, meant)
-            found.append(Mistake(f"'{key}' is not a key of the recipe itself", fix, node.where(key)))
+            fix = _meant(node.location_of(key), key, home, meant)
+            found.append(Diagnostic(f"'{key}' is not a key of the recipe itself", fix, node.location_of(key)))
             node = node.without(key)
     return node, found
 
 
-def _meant(where: Mark, key: str, home: str, meant: str) -> str:
+def _meant(where: SourceLocation, key: str, home: str, meant: str) -> str:
     """What to write instead: on the command line the whole word, ready to be copied."""
     path, equals, text = where.source.removeprefix("command line: ").partition("=")
     if where.line or not equals:

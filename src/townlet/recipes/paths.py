@@ -20,7 +20,7 @@ def seen_from(node: Node, folder: Path) -> Node:
         return node
     if world.value in worlds.shipped() or not world.value.endswith(worlds.ENDINGS):
         return node
-    return _put(node, "world", Node(os.path.abspath(folder / world.value), world.mark, world.key_mark))
+    return _put(node, "world", Node(os.path.abspath(folder / world.value), world.location, world.key_location))
 
 
 def _with_files(node: Node, folder: Path) -> Node:
@@ -30,17 +30,17 @@ def _with_files(node: Node, folder: Path) -> Node:
     if gym is None or wrappers is None or not isinstance(wrappers.value, list):
         return node
     seen = [_with_file(wrapper, folder) for wrapper in wrappers.value]
-    return _put(node, "gym", _put(gym, "wrappers", Node(seen, wrappers.mark, wrappers.key_mark)))
+    return _put(node, "gym", _put(gym, "wrappers", Node(seen, wrappers.location, wrappers.key_location)))
 
 
 def _with_file(wrapper: Node, folder: Path) -> Node:
     file = wrapper.child("file")
     if file is None or not isinstance(file.value, str):
         return wrapper
-    return _put(wrapper, "file", Node(os.path.abspath(folder / file.value), file.mark, file.key_mark))
+    return _put(wrapper, "file", Node(os.path.abspath(folder / file.value), file.location, file.key_location))
 
 
 def _put(node: Node, key: str, below: Node) -> Node:
     """A mapping with another node at one key."""
     assert isinstance(node.value, dict)
-    return Node({**node.value, key: below}, node.mark, node.key_mark)
+    return Node({**node.value, key: below}, node.location, node.key_location)

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from townlet.config.flow import flow, word
+from townlet.config.scalar import quote, to_flow_yaml
 from townlet.config.yaml import Node
-from townlet.errors import Mark
+from townlet.errors import SourceLocation
 from townlet.recipes.catalogue import FOLDER, choose
 from townlet.recipes.load import Loaded
 
@@ -31,7 +31,7 @@ def asked_text(loaded: Loaded) -> str:
 
 def _mapping(values: dict[str, Any], node: Node | None, depth: int) -> Iterator[str]:
     for key, value in values.items():
-        yield from _entry(f"{'  ' * depth}{word(key)}:", value, _below(node, key), depth)
+        yield from _entry(f"{'  ' * depth}{quote(key)}:", value, _below(node, key), depth)
 
 
 def _entry(label: str, value: Any, node: Node | None, depth: int) -> Iterator[str]:
@@ -53,14 +53,14 @@ def _below(node: Node | None, item: str | int) -> Node | None:
 
 
 def _line(label: str, value: Any, node: Node | None) -> str:
-    return f"{label + ' ' + flow(value):<{COLUMN}} # {_origin(node)}"
+    return f"{label + ' ' + to_flow_yaml(value):<{COLUMN}} # {_origin(node)}"
 
 
 def _origin(node: Node | None) -> str:
     """Where a value came from: file and line, the command line, or nowhere."""
     if node is None:
         return "default"
-    mark = node.key_mark or node.mark
+    mark = node.key_location or node.location
     shipped = os.path.dirname(mark.source) == str(FOLDER)
     source = os.path.basename(mark.source) if shipped else mark.source
-    return str(Mark(" ".join(source.split()), mark.line))
+    return str(SourceLocation(" ".join(source.split()), mark.line))

@@ -10,9 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from townlet.agents.registry import entry, settings_models
 from townlet.agents.settings import AgentSettings
-from townlet.config.by_name import ByName
-from townlet.config.model import Model
-from townlet.config.search import Searched
+from townlet.config.models import RegistryUnion, SearchRange, StrictModel
 from townlet.curriculum.spec import CurriculumSpec
 from townlet.explore.spec import ExploreSpec
 from townlet.gym.spec import EnvSpec
@@ -27,7 +25,7 @@ Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Every = Annotated[float, Field(gt=0)]
 
 
-class Result(Model):
+class Result(StrictModel):
     """What is known of a recipe, and how it was found."""
 
     what: str = Field(
@@ -39,7 +37,7 @@ class Result(Model):
     command: str = Field("", max_length=400, description="The command that gives it again.")
 
 
-class Budget(Model):
+class Budget(StrictModel):
     """When a run ends: at whichever of these comes first."""
 
     env_steps: int | None = Field(
@@ -72,7 +70,7 @@ class Budget(Model):
         return self
 
 
-class Evaluation(Model):
+class Evaluation(StrictModel):
     """How a run measures itself: on towns of its own, without exploring and without exploring starts."""
 
     every: Every = Field(
@@ -99,7 +97,7 @@ class Evaluation(Model):
     seed: Seed = Field(10_001, description="Another number gives other towns to be measured on.")
 
 
-class Checkpoints(Model):
+class Checkpoints(StrictModel):
     """When a run is saved; also at a new best evaluation and at the end."""
 
     minutes: float = Field(2.0, gt=0, description="Raise it to save less often and to lose more when killed.")
@@ -109,7 +107,7 @@ class Checkpoints(Model):
     )
 
 
-class Metrics(Model):
+class Metrics(StrictModel):
     """What a run writes down about itself."""
 
     every: Every = Field(
@@ -130,7 +128,7 @@ class Metrics(Model):
     )
 
 
-class Filming(Model):
+class Filming(StrictModel):
     """Videos of evaluation episodes: at the start, at every best evaluation and at the end."""
 
     episodes: int = Field(
@@ -157,7 +155,7 @@ def _known_device(name: str) -> str:
     return name
 
 
-class Recipe(Model):
+class Recipe(StrictModel):
     """One experiment, whole: after inheritance, variant and command line."""
 
     env: str = Field(
@@ -204,7 +202,7 @@ class Recipe(Model):
     )
     starts: StartsSpec | None = Field(None, description="Exploring starts, in training only; off by default.")
 
-    agent: Annotated[AgentSettings, ByName(settings_models)] = Field(
+    agent: Annotated[AgentSettings, RegistryUnion(settings_models)] = Field(
         description="The algorithm by `name` and its settings."
     )
     network: NetworkSpec = Field(default_factory=lambda: MlpSpec(name="mlp"), description="The network by `name`.")
@@ -224,7 +222,7 @@ class Recipe(Model):
     checkpoints: Checkpoints = Field(default_factory=Checkpoints, description="When the run is saved.")
     metrics: Metrics = Field(default_factory=Metrics, description="What is written down.")
     video: Filming = Field(default_factory=Filming, description="What is filmed; nothing by default.")
-    sweep: dict[str, Searched] = Field(
+    sweep: dict[str, SearchRange] = Field(
         default_factory=dict,
         description="What `townlet sweep` searches, by path: {agent.lr: {low: 1e-5, high: 1e-2}}. Left out, what is "
         "known to matter for the agent.",

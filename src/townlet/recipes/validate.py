@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from townlet.agents.registry import entries, entry
 from townlet.config.schedule import Schedule
 from townlet.config.yaml import Node
-from townlet.errors import Mistake
+from townlet.errors import Diagnostic
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 from townlet.recipes.schema import Recipe
 from townlet.tasks.task import Arena
@@ -27,12 +27,12 @@ ACTIONS: Final[dict[type[Actions], str]] = {
 TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
 
 
-def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collection[str] = ()) -> list[Mistake]:
+def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collection[str] = ()) -> list[Diagnostic]:
     """Everything that does not go together, each with its place; with an arena, also what does not suit it.
 
     A rule is left out where one of the parts that it compares was `mended`: its own mistake is told already.
     """
-    said: list[tuple[tuple[str, ...], Iterator[Mistake]]] = [
+    said: list[tuple[tuple[str, ...], Iterator[Diagnostic]]] = [
         (("agent", "network"), _recurrent(recipe, node)),
         (("agent", "explore"), _bonus(recipe, node)),
         (("agent",), _settings(recipe, node, None if "rows" in mended else recipe.row_count)),
@@ -63,76 +63,82 @@ def unused(recipe: Recipe, node: Node) -> Iterator[str]:
         parts.append(("network", node.child("network")))
     for path, part in parts:
         keys = part.value if part is not None and isinstance(part.value, dict) else {}
-        if any((below.key_mark or below.mark).source.startswith("command line") for below in keys.values()):
+        if any((below.key_location or below.location).source.startswith("command line") for below in keys.values()):
             yield f"{name} makes no use of {path}: what was said of it changes nothing."
 
 
-def _recurrent(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _recurrent(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     agent, recurrent = entry(recipe.agent.name), recipe.network.is_recurrent
     if agent.recurrent == "required" and not recurrent:
         what = f"{agent.name} needs a recurrent network, and {recipe.network.name} is not one"
-        yield Mistake(what, "take network spatial_recurrent, or add network.recurrent", node.where("agent", "name"))
+        yield Diagnostic(
+            what, "take network spatial_recurrent, or add network.recurrent", node.location_of("agent", "name")
+        )
     if agent.recurrent == "no" and agent.uses_network and recurrent:
         instead = next((e.name for e in entries() if e.kind == agent.kind and e.recurrent != "no"), "")
         fix = f"take agent {instead}, or leave network.recurrent out"
-        yield Mistake(f"{agent.name} cannot train a recurrent network", fix, node.where("network", "recurrent"))
+        yield Diagnostic(
+            f"{agent.name} cannot train a recurrent network", fix, node.location_of("network", "recurrent")
+        )
 
 
-def _bonus(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _bonus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     """An intrinsic reward that the agent does not learn from."""
     agent, bonus = entry(recipe.agent.name), recipe.explore.bonus
     if bonus is not None and bonus.name not in agent.bonuses:
         others = " or ".join(f"explore.bonus={name}" for name in agent.bonuses)
         fix = f"write {others}, or leave it out" if others else "leave explore.bonus out"
-        yield Mistake(f"{agent.name} cannot learn from explore.bonus={bonus.name}", fix, node.where("explore", "bonus"))
+        yield Diagnostic(
+            f"{agent.name} cannot learn from explore.bonus={bonus.name}", fix, node.location_of("explore", "bonus")
+        )
 
 
-def _supported(recipe: Recipe, node: Node, arena: Arena) -> Iterator[Mistake]:
+def _supported(recipe: Recipe, node: Node, arena: Arena) -> Iterator[Diagnostic]:
     """Actions and observations that the agent cannot learn with."""
-    agent, where, layout = entry(recipe.agent.name), node.where("agent", "name"), arena.layout
+    agent, where, layout = entry(recipe.agent.name), node.location_of("agent", "name"), arena.layout
     if not isinstance(arena.actions, agent.actions):
         needed = " or ".join(ACTIONS[kind] for kind in agent.actions)
         what = f"{agent.name} needs {needed} actions, and those of this environment are {ACTIONS[type(arena.actions)]}"
         others = [e.name for e in entries() if isinstance(arena.actions, e.actions)]
-        yield Mistake(what, f"take {' or '.join(others)}", where)
+        yield Diagnostic(what, f"take {' or '.join(others)}", where)
     elif agent.observations == "index" and [(b.kind, b.size) for b in layout] != [("index", 1)]:
         seen = ", ".join(layout.names)
         what = f"{agent.name} needs an observation that is the number of a state, and this one is {seen}"
         others = [e.name for e in entries() if e.observations == "any" and isinstance(arena.actions, e.actions)]
-        yield Mistake(what, f"take {' or '.join(others[:3])}, or an environment with discrete observations", where)
+        yield Diagnostic(what, f"take {' or '.join(others[:3])}, or an environment with discrete observations", where)
 
 
-def _drawn(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _drawn(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     if entry(recipe.agent.name).kind == "value" and not recipe.evaluation.deterministic:
         what = f"{recipe.agent.name} learns values and has no probabilities to draw from"
-        yield Mistake(what, "leave out evaluation.deterministic", node.where("evaluation", "deterministic"))
+        yield Diagnostic(what, "leave out evaluation.deterministic", node.location_of("evaluation", "deterministic"))
 
 
-def _loggers(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _loggers(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     if recipe.metrics.wandb and not wandb.installed():
         what = "metrics.wandb needs wandb, which is not installed"
-        yield Mistake(what, wandb.INSTALL, node.where("metrics", "wandb"))
+        yield Diagnostic(what, wandb.INSTALL, node.location_of("metrics", "wandb"))
 
 
-def _settings(recipe: Recipe, node: Node, rows: int | None) -> Iterator[Mistake]:
+def _settings(recipe: Recipe, node: Node, rows: int | None) -> Iterator[Diagnostic]:
     """Settings of the agent that contradict each other, or the number of rows where that is known."""
     for problem in recipe.agent.problems(rows):
-        yield Mistake(problem.what, problem.fix, node.where("agent", problem.key))
+        yield Diagnostic(problem.what, problem.fix, node.location_of("agent", problem.key))
 
 
-def _plateaus(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _plateaus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     """Only what the agent has can be changed, and only numbers can be multiplied."""
     for place, plateau in enumerate(recipe.plateau):
-        where, known = node.where("plateau", place, "key"), tunable(recipe.agent)
+        where, known = node.location_of("plateau", place, "key"), tunable(recipe.agent)
         if plateau.key not in known:
             what = f"{recipe.agent.name} has no '{plateau.key}' that could be changed on a plateau"
-            yield Mistake(what, f"take one of {', '.join(known)}", where)
+            yield Diagnostic(what, f"take one of {', '.join(known)}", where)
         elif plateau.set is None and getattr(recipe.agent, plateau.key) is None:
             what = f"agent.{plateau.key} is null and cannot be multiplied or added to"
-            yield Mistake(what, f"give agent.{plateau.key} a value, or plateau a value to `set`", where)
+            yield Diagnostic(what, f"give agent.{plateau.key} a value, or plateau a value to `set`", where)
 
 
-def _shares(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _shares(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     """Shares of a budget need one in steps: time would give other moments in every run."""
     if recipe.budget.env_steps is not None:
         return
@@ -140,18 +146,18 @@ def _shares(recipe: Recipe, node: Node) -> Iterator[Mistake]:
     for part, every in (("evaluation", recipe.evaluation.every), ("metrics", recipe.metrics.every)):
         if every <= 1:
             what = f"{part}.every is a share of the budget, and the budget has no env_steps"
-            yield Mistake(what, fix, node.where(part, "every"))
+            yield Diagnostic(what, fix, node.location_of(part, "every"))
     for place, plateau in enumerate(recipe.plateau):
         if plateau.patience <= 1:
             what = "plateau.patience is a share of the budget, and the budget has no env_steps"
-            yield Mistake(what, fix, node.where("plateau", place, "patience"))
+            yield Diagnostic(what, fix, node.location_of("plateau", place, "patience"))
     if 0 < recipe.evaluation.warmup <= 1:
         what = "evaluation.warmup is a share of the budget, and the budget has no env_steps"
-        yield Mistake(what, fix, node.where("evaluation", "warmup"))
+        yield Diagnostic(what, fix, node.location_of("evaluation", "warmup"))
     for path, way in _schedules(recipe, node):
         if way.by_share:
             what = f"{'.'.join(path)} goes by shares of the budget, and the budget has no env_steps"
-            yield Mistake(what, fix, node.where(*path))
+            yield Diagnostic(what, fix, node.location_of(*path))
 
 
 def _schedules(model: BaseModel, node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Schedule]]:
@@ -166,17 +172,17 @@ def _schedules(model: BaseModel, node: Node, path: tuple[str, ...] = ()) -> Iter
             yield from _schedules(value, below, (*path, key))
 
 
-def _of_towns(recipe: Recipe, node: Node) -> Iterator[Mistake]:
+def _of_towns(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     """What only a town can follow."""
     plain = {key: info.get_default(call_default_factory=True) for key, info in Recipe.model_fields.items()}
     written: list[tuple[str, ...]] = [(key,) for key in TOWN if getattr(recipe, key) != plain[key]]
     written += [("evaluation", "change")] if recipe.evaluation.change else []
     for path in written:
         what = f"`{'.'.join(path)}` is for towns, and this is a Gymnasium environment"
-        yield Mistake(what, "leave it out; what can be changed stands in `gym`", node.where(*path))
+        yield Diagnostic(what, "leave it out; what can be changed stands in `gym`", node.location_of(*path))
 
 
-def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:
+def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Diagnostic]:
     if recipe.curriculum is None:
         return
     paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.shares.items() if share}
@@ -184,4 +190,4 @@ def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Mistake]:
         what = f"the curriculum's stages pay {', '.join(lacking)}, and {world.name} has only {', '.join(world.rewards)}"
         guided = "potential: 1, or " if lacking == ["potential"] else ""
         fix = f"add {guided}change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
-        yield Mistake(what, fix, node.where("curriculum"))
+        yield Diagnostic(what, fix, node.location_of("curriculum"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint_files, disk
 from townlet.runs.checkpoint_files import Manifest
@@ -95,7 +95,7 @@ def reject_symlinks(folder: Path) -> None:
     odd = [path for path in folder.iterdir() if NAME_PATTERN.fullmatch(path.name) and path.is_symlink()]
     if odd:
         what = f"{min(odd).name} is a link and not a checkpoint"
-        raise TownletError(what, "move the folder itself there, or remove the link", Mark(str(min(odd))))
+        raise TownletError(what, "move the folder itself there, or remove the link", SourceLocation(str(min(odd))))
 
 
 def latest(folder: Path) -> Checkpoint | None:
@@ -159,7 +159,7 @@ def load(path: Path) -> tuple[State, dict[str, Any]]:
     try:
         return unflatten(leaves), manifest.info
     except TownletError as error:
-        raise checkpoint_files.damaged(path, error.mistakes[0].what) from None
+        raise checkpoint_files.damaged(path, error.diagnostics[0].what) from None
 
 
 def verify(path: Path) -> Checkpoint:
@@ -174,7 +174,7 @@ def require_info(checkpoint: Checkpoint, **facts: Any) -> None:
     for name, wanted in facts.items():
         if (found := checkpoint.info.get(name)) != wanted:
             what = f"the checkpoint {checkpoint.name} has {name} {str(found)[:80]}, and this run {str(wanted)[:80]}"
-            raise TownletError(what, "resume it with what it was trained with", Mark(str(checkpoint.path)))
+            raise TownletError(what, "resume it with what it was trained with", SourceLocation(str(checkpoint.path)))
 
 
 def prune(folder: Path, keep_every: int = 0) -> None:
@@ -249,7 +249,7 @@ def _manifest(path: Path) -> Manifest:
             if type(taken) is int
             else "remove it: its step is not valid"
         )
-        raise TownletError(what, fix, Mark(str(path)))
+        raise TownletError(what, fix, SourceLocation(str(path)))
     return manifest
 
 

@@ -16,8 +16,8 @@ from pydantic import Field, ValidationError
 from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from torch import Tensor
 
-from townlet.config.model import Model
-from townlet.errors import Mark, TownletError
+from townlet.config.models import StrictModel
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 from townlet.runs.serialization import parse_json
 
@@ -48,27 +48,27 @@ DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 Side = Annotated[int, Field(ge=0, lt=1 << 40)]
 
 
-class FileRecord(Model):
+class FileRecord(StrictModel):
     """One file of the checkpoint."""
 
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class TensorRecord(Model):
+class TensorRecord(StrictModel):
     """A leaf that lies in the safetensors file."""
 
     dtype: str
     shape: list[Side] = Field(max_length=16)
 
 
-class ValueRecord(Model):
+class ValueRecord(StrictModel):
     """A leaf that is its JSON value."""
 
     value: Any
 
 
-class Manifest(Model):
+class Manifest(StrictModel):
     """The current format. `state` keeps the order in which the parts named their leaves."""
 
     format: Literal["townlet-checkpoint"]
@@ -108,7 +108,7 @@ def manifest_json(leaves: Mapping[str, Any], info: Mapping[str, Any], size: int,
 
 def parse_manifest(text: bytes, path: Path) -> Manifest:
     """The manifest in any format that was ever released; anything else is refused with its reason."""
-    where = Mark(str(path))
+    where = SourceLocation(str(path))
     found = parse_json(text, path)
     if found.get("format") != FORMAT:
         raise TownletError("this is not a checkpoint of Townlet", "name a checkpoint of a run", where)
@@ -197,7 +197,7 @@ def load(folder: Path, manifest: Manifest) -> dict[str, Any]:
 def damaged(folder: Path, why: str) -> TownletError:
     """The refusal of a checkpoint, by name."""
     fix = "use another checkpoint, or remove this one to go on from the one before"
-    return TownletError(f"the checkpoint {folder.name} is damaged or foreign: {why}", fix, Mark(str(folder)))
+    return TownletError(f"the checkpoint {folder.name} is damaged or foreign: {why}", fix, SourceLocation(str(folder)))
 
 
 def _spec(tensor: Tensor) -> TensorSpec:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 
 APPLICATION_ID: Final = 0x746F776E  # "town", in the header of the file
@@ -157,17 +157,17 @@ def describe_sqlite_error(error: sqlite3.Error, path: Path) -> TownletError:
     name = getattr(error, "sqlite_errorname", "")
     for begin, what, fix in SQLITE_MESSAGES:
         if name.startswith(begin):
-            return TownletError(f"{what} ({error})", fix, Mark(str(path)))
+            return TownletError(f"{what} ({error})", fix, SourceLocation(str(path)))
     if not name and type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError):  # found by Python or by us
-        return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, Mark(str(path)))
-    return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, Mark(str(path)))
+        return TownletError(f"{DAMAGED[0]} ({error})", METRICS_FIX, SourceLocation(str(path)))
+    return TownletError(f"the metrics cannot be used ({error})", METRICS_FIX, SourceLocation(str(path)))
 
 
 def connect(path: Path, read_only: bool) -> sqlite3.Connection:
     """A connection whose file has our tables and nothing else; a new file gets them when it may be written."""
     if read_only and not path.exists():
         fix = "`townlet train --resume` begins new ones; its checkpoints can be used without them"
-        raise TownletError("this run has no metrics", fix, Mark(str(path)))
+        raise TownletError("this run has no metrics", fix, SourceLocation(str(path)))
     with sqlite_errors(path):
         connection = _reader(path) if read_only else _writer(path)
         try:
@@ -231,16 +231,18 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
-        raise TownletError("this is not a metrics store of Townlet", "name the folder of a run", Mark(str(path)))
+        raise TownletError(
+            "this is not a metrics store of Townlet", "name the folder of a run", SourceLocation(str(path))
+        )
     if version != SCHEMA_VERSION:
         what = f"the metrics have format version {version} and this Townlet reads {SCHEMA_VERSION}"
-        raise TownletError(what, "use the release of Townlet that wrote them", Mark(str(path)))
+        raise TownletError(what, "use the release of Townlet that wrote them", SourceLocation(str(path)))
     with sqlite3.connect(":memory:", isolation_level=None) as ours:
         _create(ours)
         wanted = _shape(ours)
     ours.close()
     if _shape(connection) != wanted:
-        raise TownletError(*DAMAGED, Mark(str(path)))
+        raise TownletError(*DAMAGED, SourceLocation(str(path)))
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 
 MAGIC: Final = b"townfeed"
 HEADER: Final = struct.Struct("<8sIIQd")  # magic, slots, bytes of a slot, messages so far, when somebody last looked
@@ -64,7 +64,7 @@ class Feed:
         except (OSError, ValueError, struct.error):
             whole = False
         if not whole:
-            raise TownletError("nothing is told here", "the run does not train now", Mark(str(path)))
+            raise TownletError("nothing is told here", "the run does not train now", SourceLocation(str(path)))
         return cls(path, memory, slots, size)
 
     def _count(self) -> int:

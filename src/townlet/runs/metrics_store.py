@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk, integrity
 from townlet.runs.database import (
     METRICS_FIX,
@@ -163,7 +163,9 @@ class MetricsStore(MetricsReader):
                 if (found := counts.get(table)) != wanted:
                     what = f"up to env_steps {env_steps} '{table}' has {found} rows and the checkpoint saw {wanted}"
                     raise TownletError(
-                        what, f"these metrics are of another run or damaged: {METRICS_FIX}", Mark(str(self.path))
+                        what,
+                        f"these metrics are of another run or damaged: {METRICS_FIX}",
+                        SourceLocation(str(self.path)),
                     )
             head = integrity.cut(self._connection, counts)
             if position:
@@ -179,9 +181,9 @@ class MetricsStore(MetricsReader):
                 raise damage.error(self.path)
         if head.hex() != position.digest:
             what = "the metrics do not match the checkpoint: their checksums end in another digest"
-            raise TownletError(what, METRICS_FIX, Mark(str(self.path)))
+            raise TownletError(what, METRICS_FIX, SourceLocation(str(self.path)))
         if fault := integrity.structure(self._connection):
-            raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, Mark(str(self.path)))
+            raise TownletError(f"the metrics are damaged: {fault}", METRICS_FIX, SourceLocation(str(self.path)))
 
     def _require_intact(self, table: str, last: int | None = None) -> None:
         """The writer's own rows were checked by `rewind`."""

@@ -132,7 +132,7 @@ def make_overview(run: Run) -> Overview:
     except TownletError as error:
         problems.append(error)
     env_steps = max([measured.env_steps, *(checkpoint.step_and_serial(path)[0] for path in found[-1:])])
-    told = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.mistakes)
+    told = "; ".join(f"{mistake.what} (fix: {mistake.fix})" for error in problems for mistake in error.diagnostics)
     state = state_of(run, meta, bool(problems))
     return Overview(run, state, meta, env_steps, len(found), measured.greedy, measured.random, told)
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.config.overrides import apply
+from townlet.config.merge import apply_overrides
 from townlet.config.yaml import parse, read
-from townlet.errors import Mark, Mistakes, TownletError
+from townlet.errors import ConfigError, SourceLocation, TownletError
 from townlet.runs import checkpoint, disk
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
@@ -42,7 +42,9 @@ def checkpoint_identity(run: Run, resumed_with: Sequence[str]) -> dict[str, Any]
     """What every checkpoint of a run carries, so that only this run resumes from it, and with this recipe."""
     if (run_id := run.meta().get("run_id")) is None:
         what = "this run has no id: it was started by an older release"
-        raise TownletError(what, f"start a new run, with init_from={run.name} for its weights", Mark(str(run.path)))
+        raise TownletError(
+            what, f"start a new run, with init_from={run.name} for its weights", SourceLocation(str(run.path))
+        )
     recipe, overrides = read_settings(run), list(resumed_with)
     return {
         "run_id": run_id,
@@ -61,7 +63,7 @@ def require_resumable(run: Run, last: Checkpoint) -> None:
 
 def require_own(run: Run, last: Checkpoint) -> None:
     """Refuse a checkpoint of another run, or one that does not say to which it belongs."""
-    where, new = Mark(str(last.path)), f"start a new run, with init_from={run.name} to begin with its weights"
+    where, new = SourceLocation(str(last.path)), f"start a new run, with init_from={run.name} to begin with its weights"
     if missing := [name for name in IDENTITY_KEYS if name not in last.info]:
         what = f"the checkpoint {last.name} carries no {missing[0]}: it was written by an older release"
         raise TownletError(what, new, where)
@@ -72,7 +74,7 @@ def require_own(run: Run, last: Checkpoint) -> None:
     overrides = list(last.info["resumed_with"])
     if meta.get("resumed_with", [])[: len(overrides)] != overrides:
         what = f"the checkpoint {last.name} was resumed with {' '.join(overrides)}, but meta.json does not record it"
-        raise TownletError(what, "restore meta.json from a backup", Mark(str(run.meta_file)))
+        raise TownletError(what, "restore meta.json from a backup", SourceLocation(str(run.meta_file)))
 
 
 def require_files(run: Run) -> None:
@@ -82,7 +84,7 @@ def require_files(run: Run) -> None:
         if name.startswith("worlds/"):
             what = f"this is not the world that the {Path(name).stem} of the run {run.name} started with"
             fix = "restore the original, or start a new run with init_from"
-            raise TownletError(what, fix, Mark(str(run.path / name)))
+            raise TownletError(what, fix, SourceLocation(str(run.path / name)))
 
 
 def require_settings(run: Run) -> None:
@@ -154,7 +156,7 @@ def _changed_settings_error(run: Run, before: Mapping[str, Any] | None) -> Townl
         "restore the original. To change a setting, use an override, which is recorded: townlet train --resume "
         f"{run.name} key=value; settings that cannot be overridden need a new run, with init_from={run.name}"
     )
-    return TownletError(what, fix, Mark(str(run.resolved_file)))
+    return TownletError(what, fix, SourceLocation(str(run.resolved_file)))
 
 
 def _recipe_in_latest_checkpoint(run: Run) -> Mapping[str, Any] | None:
@@ -169,9 +171,9 @@ def _recipe_in_latest_checkpoint(run: Run) -> Mapping[str, Any] | None:
 
 def _settings(text: bytes, path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(_canonical(parse(text, str(path)).plain()))
-    except Mistakes as error:
-        first = error.mistakes[0]
+        found: dict[str, Any] = json.loads(_canonical(parse(text, str(path)).to_python()))
+    except ConfigError as error:
+        first = error.diagnostics[0]
         fix = "restore the file from a backup"
         raise TownletError(f"{path.name} cannot be read: {first.what}", fix, first.where) from None
     return found
@@ -202,7 +204,7 @@ def flat_settings(run: Run) -> dict[str, Any]:
             flat[path] = "null" if value is None else value  # as YAML says it; None is left for keys that are not there
 
     require_settings(run)
-    whole = apply(read(run.resolved_file), run.meta().get("resumed_with", ())).plain()
+    whole = apply_overrides(read(run.resolved_file), run.meta().get("resumed_with", ())).to_python()
     add("", {key: value for key, value in whole.items() if key not in DESCRIPTIVE_KEYS})
     return flat
 

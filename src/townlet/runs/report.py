@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.config.flow import flow
+from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
 from townlet.runs import disk, maps, markup, plots, provenance, summary_text, videos
 from townlet.runs.curves import Lives, Stretches, lives, stretches
@@ -289,7 +289,10 @@ def _alerts(store: MetricsReader) -> Section | None:
 
 def _setting_changes(store: MetricsReader) -> Section | None:
     found = store.read("setting_changes", ("env_steps", "key", "old", "new", "why"), last=LINES)
-    flat = [(f"{at:,}", key, flow(old), flow(new), why) for at, key, old, new, why in zip(*found.values(), strict=True)]
+    flat = [
+        (f"{at:,}", key, to_flow_yaml(old), to_flow_yaml(new), why)
+        for at, key, old, new, why in zip(*found.values(), strict=True)
+    ]
     return Section("Settings that changed while it trained", header=tuple(found), rows=flat) if flat else None
 
 

@@ -253,4 +253,4 @@ def _usable(
 
 
 def _said(error: TownletError) -> str:
-    return error.mistakes[0].what
+    return error.diagnostics[0].what

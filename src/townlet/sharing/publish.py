@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import checkpoint, disk, provenance, report
 from townlet.runs.folder import Run
 from townlet.runs.videos import record_video
@@ -169,7 +169,7 @@ def _film(trained: TrainedPolicy, path: Path) -> str:
     try:
         show = trained.loaded.arena.show(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
-        return error.mistakes[0].what
+        return error.diagnostics[0].what
     record_video([show], path, episodes=1, steps=STEPS)
     show.close()
     return ""
@@ -192,7 +192,7 @@ def upload(folder: Path, name: str) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    hub, where = HfApi(), Mark(f"hub:{name}")
+    hub, where = HfApi(), SourceLocation(f"hub:{name}")
     try:
         place = hub.create_repo(name, exist_ok=True)
         hub.upload_folder(repo_id=name, folder_path=folder, commit_message="An agent trained by Townlet")

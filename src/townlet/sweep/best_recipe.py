@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.config.flow import flow, word
+from townlet.config.scalar import quote, to_flow_yaml
 from townlet.recipes.catalogue import FOLDER, Choice, choose
 from townlet.recipes.load import command_line
 from townlet.recipes.schema import Recipe
@@ -40,15 +40,15 @@ def text(experiment: Experiment, words: list[str], what: str, command: str) -> s
     }
     values: dict[str, Any] = {}
     for layer in command_line([*experiment.words, *words]):
-        values |= layer.plain()
-    lines = [f"# Found by: {command}", f"env: {word(recipe.env)}"]
-    lines += [f"world: {word(recipe.world)}"] if recipe.world else []
+        values |= layer.to_python()
+    lines = [f"# Found by: {command}", f"env: {quote(recipe.env)}"]
+    lines += [f"world: {quote(recipe.world)}"] if recipe.world else []
     if choice.variant is None:
-        lines.insert(1, f"extends: {flow(_source(choice))}")
-    lines += ["variants:", f"  {word(choice.variant or NAMELESS)}:"]
+        lines.insert(1, f"extends: {to_flow_yaml(_source(choice))}")
+    lines += ["variants:", f"  {quote(choice.variant or NAMELESS)}:"]
     if choice.variant is not None:
-        lines.append(f"    extends: {flow(f'{_source(choice)}:{choice.variant}')}")
-    lines += [f"    {word(key)}: {flow(value)}" for key, value in {**known, **values}.items()]
+        lines.append(f"    extends: {to_flow_yaml(f'{_source(choice)}:{choice.variant}')}")
+    lines += [f"    {quote(key)}: {to_flow_yaml(value)}" for key, value in {**known, **values}.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -9,14 +9,14 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from townlet.agents.registry import entry
-from townlet.config.flow import flow
+from townlet.config.models import SearchRange
+from townlet.config.scalar import to_flow_yaml
 from townlet.config.schedule import Schedule
-from townlet.config.search import Searched
-from townlet.config.shape import keys_in_file, kinds_of
+from townlet.config.type_info import allowed_types, fields_by_key
 from townlet.config.yaml import parse_value
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.recipes.load import load
-from townlet.recipes.merge import normal
+from townlet.recipes.merge import normalize
 from townlet.recipes.schema import Recipe
 
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -25,7 +25,7 @@ STRETCH: Final = re.compile(rf"({NUMBER})\.\.({NUMBER})")
 BETWEEN: Final = re.compile(r""",(?![^\[{("']*[\]})"'])""")
 DIGITS: Final = 4  # of a number that is drawn: more say nothing and are hard to read
 
-Space = dict[str, Searched]
+Space = dict[str, SearchRange]
 
 
 def split(words: Sequence[str]) -> tuple[list[str], Space]:
@@ -46,15 +46,15 @@ def split(words: Sequence[str]) -> tuple[list[str], Space]:
 
 def _value(text: str, word: str) -> Any:
     """A value as every change on the command line has it."""
-    return normal(parse_value(text, f"command line: {word}")).plain()
+    return normalize(parse_value(text, f"command line: {word}")).to_python()
 
 
-def _searched(word: str, **keys: Any) -> Searched:
+def _searched(word: str, **keys: Any) -> SearchRange:
     try:
-        return Searched(**keys)
+        return SearchRange(**keys)
     except ValueError as error:
         told = str(error).partition("Value error, ")[2].partition(" [")[0]
-        raise TownletError(told, "write it like agent.lr=1e-5..1e-2", Mark(f"command line: {word}")) from None
+        raise TownletError(told, "write it like agent.lr=1e-5..1e-2", SourceLocation(f"command line: {word}")) from None
 
 
 def space_of(recipe: Recipe, said: Space) -> Space:
@@ -77,33 +77,35 @@ def check(asked: str, words: Sequence[str], space: Space) -> None:
         raise TownletError("seed cannot be searched: every trial is trained with the same ones", "say --seeds 3")
     for path, searched in space.items():
         for value in searched.ends:
-            load(asked, [*words, f"{path}={flow(value)}"])
+            load(asked, [*words, f"{path}={to_flow_yaml(value)}"])
 
 
 def own_values(recipe: Recipe, space: Space) -> dict[str, Any]:
     """The recipe's own value of each key that is searched, where it can be drawn; choices as the texts they are."""
     found = {path: _at(recipe, path) for path in space}
-    return {p: flow(value) if space[p].choices else value for p, value in found.items() if _can_be(space[p], value)}
+    return {
+        p: to_flow_yaml(value) if space[p].choices else value for p, value in found.items() if _can_be(space[p], value)
+    }
 
 
-def _can_be(searched: Searched, value: Any) -> bool:
+def _can_be(searched: SearchRange, value: Any) -> bool:
     if isinstance(value, BaseModel):
         return False  # a way from one number to another
     if searched.choices:
-        return flow(value) in map(flow, searched.choices)
+        return to_flow_yaml(value) in map(to_flow_yaml, searched.choices)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or searched.low is None or searched.high is None:
         return False
     return searched.low <= value <= searched.high
 
 
-def is_whole(recipe: Recipe, path: str, searched: Searched) -> bool:
+def is_whole(recipe: Recipe, path: str, searched: SearchRange) -> bool:
     """Whether a stretch is one of whole numbers: both ends are, and so may be the key."""
     if not (isinstance(searched.low, int) and isinstance(searched.high, int)):
         return False
     parent, _, last = path.rpartition(".")
     owner = _at(recipe, parent) if parent else recipe
-    info = keys_in_file(type(owner)).get(last) if isinstance(owner, BaseModel) else None
-    return info is None or any(kind.type is int for kind in kinds_of(info.annotation))
+    info = fields_by_key(type(owner)).get(last) if isinstance(owner, BaseModel) else None
+    return info is None or any(kind.type is int for kind in allowed_types(info.annotation))
 
 
 def _at(recipe: Recipe, path: str) -> Any:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from townlet.config.flow import flow
+from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
@@ -83,7 +83,7 @@ def _about(experiment: Experiment) -> dict[str, Any]:
     return {
         "asked": experiment.asked,
         "words": sorted(experiment.words),
-        "space": {path: flow(said) for path, said in space.items()},
+        "space": {path: to_flow_yaml(said) for path, said in space.items()},
         "seeds": experiment.seeds,
     }
 
@@ -188,7 +188,7 @@ def sweep(
         try:
             return train(trial, experiment, sink)
         except (TownletError, RuntimeError, MemoryError) as error:  # torch's own are RuntimeErrors
-            said = error.mistakes[0].what if isinstance(error, TownletError) else f"{type(error).__name__}: {error}"
+            said = error.diagnostics[0].what if isinstance(error, TownletError) else f"{type(error).__name__}: {error}"
             trial.set_user_attr(WHY, said.partition("\n")[0][:200])
             raise
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from townlet.config.flow import flow
+from townlet.config.scalar import to_flow_yaml
 from townlet.interfaces.counters import Counters
 from townlet.recipes.load import load
 from townlet.recipes.schema import Recipe
@@ -79,7 +79,7 @@ def draw(trial: Trial, experiment: Experiment) -> None:
             continue  # its own value is not one that could be drawn
         low, high, by_factors = searched.low, searched.high, searched.by_factors
         if low is None or high is None:
-            trial.suggest_categorical(path, [flow(choice) for choice in searched.choices])
+            trial.suggest_categorical(path, [to_flow_yaml(choice) for choice in searched.choices])
         elif is_whole(experiment.recipe, path, searched):
             trial.suggest_int(path, int(low), int(high), log=by_factors)
         else:
@@ -90,7 +90,7 @@ def words_of(trial: Trial | FrozenTrial) -> list[str]:
     """`key=value` of what a trial tries; nothing for the recipe as it is. Choices are texts already."""
     if START in trial.user_attrs:
         return []
-    return [f"{path}={v if isinstance(v, str) else flow(drawn(v))}" for path, v in trial.params.items()]
+    return [f"{path}={v if isinstance(v, str) else to_flow_yaml(drawn(v))}" for path, v in trial.params.items()]
 
 
 def train(trial: Trial, experiment: Experiment, sink: Callable[[Recipe], Sink] | None = None) -> float:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.errors import TownletError
 from townlet.town.world.tables import Floats, World
 
@@ -30,7 +30,7 @@ Part = Annotated[float, Field(ge=0, le=1)]
 Range = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
 
 
-class StartsSpec(Model):
+class StartsSpec(StrictModel):
     """Where training episodes begin. Evaluation always begins as the world says."""
 
     share: Part = Field(

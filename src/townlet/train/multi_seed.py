@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.errors import INTERRUPTED, TownletError
+from townlet.errors import EXIT_INTERRUPTED, TownletError
 from townlet.recipes.load import load
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
@@ -70,7 +70,7 @@ class Several:
     def exit_code(self) -> int:
         """0 when every seed was trained to its end."""
         if self.interrupted:
-            return INTERRUPTED
+            return EXIT_INTERRUPTED
         return max((one.exit_code for one in self.failed), default=0)
 
     @property
@@ -115,5 +115,5 @@ def several(
 
 def _failed(seed: int, run: Run, error: Exception) -> Failed:
     if isinstance(error, TownletError):
-        return Failed(seed, run, error.mistakes[0].what, error.exit_code)
+        return Failed(seed, run, error.diagnostics[0].what, error.exit_code)
     return Failed(seed, run, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", 1)

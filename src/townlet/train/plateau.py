@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.interfaces.state import State
 
 
-class PlateauSpec(Model):
+class PlateauSpec(StrictModel):
     """Another value of a setting of the agent, where the score of evaluations makes no progress."""
 
     key: str = Field(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from townlet.agents.policy import Kind, Policy
 from townlet.agents.registry import entry
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.gym.wrappers.transforms import Scaling
 from townlet.interfaces.vec_env import Continuous
 from townlet.nets.kernels import choose_kernels
@@ -146,7 +146,7 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> Tra
     state, info = training_state(found)
     if info.get("interface") != arena.interface:
         what = f"{arena.name} has other actions or another observation than when this run was trained"
-        raise TownletError(what, "bring it back to what it was", Mark(str(run.path)))
+        raise TownletError(what, "bring it back to what it was", SourceLocation(str(run.path)))
     arena.recall(state["env"])
     choose_kernels(isinstance(loaded.recipe.network, CnnSpec))
     recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)

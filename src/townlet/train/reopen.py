@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.errors import Mistakes, TownletError
+from townlet.errors import ConfigError, TownletError
 from townlet.recipes.load import Loaded, load
 from townlet.recipes.schema import Recipe
 from townlet.runs import provenance
@@ -28,7 +28,7 @@ MAY_CHANGE: Final = (
 
 
 def reopen(run: Run, overrides: Sequence[str] = ()) -> Loaded:
-    """The recipe and the worlds of a run, with `overrides` of what may change; raises Mistakes."""
+    """The recipe and the worlds of a run, with `overrides` of what may change; raises ConfigError."""
     earlier = run.meta().get("resumed_with", ())
     provenance.require_files(run)
     kept = _kept(run)
@@ -60,7 +60,7 @@ def _notes(run: Run, loaded: Loaded) -> tuple[str, ...]:
     name = loaded.recipe.world or loaded.recipe.env
     try:
         now = load_worlds(loaded.recipe, loaded.node)
-    except Mistakes:
+    except ConfigError:
         return (f"The world {name} is gone or cannot be read; this run has its own copy in {run.worlds}.",)
     same = all(a.content_hash == b.content_hash for a, b in zip(now, loaded.worlds, strict=True))
     return () if same else (f"The world {name} has changed since; this run keeps to its own copy in {run.worlds}.",)
@@ -79,7 +79,7 @@ def _refuse_changes(run: Run, before: Recipe, after: Loaded) -> None:
     odd = [path for path in _differing(before.model_dump(), after.recipe.model_dump()) if not _may_change(path)]
     if not odd:
         return
-    places = (after.node.where(*path).source.removeprefix("command line: ") for path in odd)
+    places = (after.node.location_of(*path).source.removeprefix("command line: ") for path in odd)
     what = f"a run that goes on cannot be changed in {', '.join(dict.fromkeys(places))}"
     fix = f"it may have another {', '.join(MAY_CHANGE)}; for all else start a new run, with init_from={run.name}"
     raise TownletError(what, fix)

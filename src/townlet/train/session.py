@@ -11,7 +11,7 @@ from typing import Any
 
 from townlet.agents.agent import no_interrupt
 from townlet.distributed.torch_group import Team
-from townlet.errors import EnvironmentFailed, Mark, TownletError
+from townlet.errors import EnvironmentFailed, SourceLocation, TownletError
 from townlet.interfaces.state import Stateful
 from townlet.recipes.load import Loaded
 from townlet.recipes.resolved import asked_text, resolved_text
@@ -179,7 +179,9 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
     """Refuse to go on in another world, with other rows or another agent than those of the checkpoint."""
     if last.info.get("published"):
         what = f"{run.name} was published with what acts alone: its training cannot go on"
-        raise TownletError(what, "start a new run, with init_from to begin with its weights", Mark(str(run.path)))
+        raise TownletError(
+            what, "start a new run, with init_from to begin with its weights", SourceLocation(str(run.path))
+        )
     provenance.require_resumable(run, last)
     wanted = facts(loaded)
     for role, name in (("training", "world"), ("evaluation", "evaluation_world")):
@@ -188,7 +190,9 @@ def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
             kept = world_file(run, role)
             where = kept if kept.exists() else Path(loaded.recipe.world or loaded.recipe.env)
             what = f"this is not the world that the {role} of the run {run.name} started with"
-            raise TownletError(what, "restore the original, or start a new run with init_from", Mark(str(where)))
+            raise TownletError(
+                what, "restore the original, or start a new run with init_from", SourceLocation(str(where))
+            )
     checkpoint.require_info(last, **wanted)
 
 
@@ -253,8 +257,8 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
                 _set_out(begun, journal, store, limits, keeper)
             return loop(t, limits, journal, keeper, lambda: _measure(loaded, t.agent.policy(), limits.ask))
         except Diverged as error:
-            journal.alert("diverged", error.mistakes[0].what, tip=error.mistakes[0].fix)
-            run.note(ended="diverged", diverged=error.mistakes[0].what)
+            journal.alert("diverged", error.diagnostics[0].what, tip=error.diagnostics[0].fix)
+            run.note(ended="diverged", diverged=error.diagnostics[0].what)
             raise
         except EnvironmentFailed as error:
             raise _failed(begun, error, journal) from error.__cause__
@@ -268,7 +272,7 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
 
 def _failed(begun: Begun, error: EnvironmentFailed, journal: Journal) -> TownletError:
     """The environment's own mistake for people; all that is known of it stands in the log."""
-    run, what = begun.run, error.mistakes[0].what
+    run, what = begun.run, error.diagnostics[0].what
     journal.alert("environment", what)
     with run.log_file.open("a", encoding="utf-8") as log, suppress(OSError):
         log.writelines(traceback.format_exception(error.__cause__))
@@ -284,7 +288,7 @@ def _set_out(begun: Begun, journal: Journal, store: MetricsStore, limits: Limits
     if reach := store.reach:  # no step is made before the first checkpoint is committed
         what = f"the checkpoints are missing, but the metrics of this run reach env_steps {reach:,}"
         fix = "restore the folder from a backup, or start a new run; nothing was removed"
-        raise TownletError(what, fix, Mark(str(begun.run.checkpoints)))
+        raise TownletError(what, fix, SourceLocation(str(begun.run.checkpoints)))
     store.rewind(-1)  # what a process left that was killed before its first checkpoint
     if begun.changes:
         begun.run.note(resumed_with=list(begun.changes))
@@ -309,7 +313,7 @@ def _go_on(
     elif lost:  # the checkpoint that is written below carries them
         run.note(resumed_with=list(begun.changes))
     for error in checkpoint.scan(run.checkpoints)[1].values():
-        journal.alert("checkpoint", f"{error.mistakes[0].what}; it is kept, and counts neither as best nor last")
+        journal.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept, and counts neither as best nor last")
     if not t.env.exact:
         journal.note(
             f"Episodes begin anew: {loaded.arena.name} cannot be saved in the middle of one. All else goes on."

@@ -8,7 +8,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from townlet.errors import INTERRUPTED
+from townlet.errors import EXIT_INTERRUPTED
 
 ASKING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -39,7 +39,7 @@ class Signals:
             self._echoes -= 1
             return
         if self.asked:
-            os._exit(INTERRUPTED)
+            os._exit(EXIT_INTERRUPTED)
         self.asked = True
         if self.urgent:
             raise KeyboardInterrupt

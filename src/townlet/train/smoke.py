@@ -53,7 +53,7 @@ def _one(title: str, env: str, root: Path) -> Tried:
     try:
         outcome = start(load(title, _words(title)), root)
     except TownletError as error:
-        return Tried(title, False, str(error.mistakes[0]))
+        return Tried(title, False, str(error.diagnostics[0]))
     except Exception as error:  # whatever a simulator of others raises is told, and the next recipe is tried
         return Tried(title, False, f"{type(error).__name__}: {error}".partition("\n")[0][:200])
     if outcome.summary is None:

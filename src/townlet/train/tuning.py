@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple, Protocol
 from townlet.agents.agent import Agent
 from townlet.agents.registry import entry
 from townlet.agents.settings import AgentSettings
-from townlet.config.check import build
-from townlet.config.flow import flow
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
+from townlet.config.scalar import to_flow_yaml
 from townlet.config.schedule import value_at
+from townlet.config.validate import validate_model
 from townlet.config.yaml import MAX_BYTES, Node, parse
-from townlet.errors import Mark, Mistake, Mistakes, TownletError, did_you_mean
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, did_you_mean
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
 from townlet.runs import disk
@@ -40,7 +40,7 @@ class Change(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.key} is {flow(self.new)} from now on, it was {flow(self.old)} ({self.why})"
+        return f"{self.key} is {to_flow_yaml(self.new)} from now on, it was {to_flow_yaml(self.old)} ({self.why})"
 
 
 class Told(Protocol):
@@ -76,7 +76,7 @@ class Tuning:
             self._apply(gone | news, self.file.name, told)
             self._asked = asked
         except TownletError as error:
-            told.note("\n".join(f"{mistake} (all settings stay as they are)" for mistake in error.mistakes))
+            told.note("\n".join(f"{mistake} (all settings stay as they are)" for mistake in error.diagnostics))
 
     def evaluated(self, score: float, told: Told) -> None:
         """An evaluation had this score: where there was no progress for long, a setting is changed."""
@@ -92,8 +92,9 @@ class Tuning:
                 new = spec.after(None if value is None else value_at(value, self._counters))
                 try:
                     self._apply({spec.key: new}, f"no progress for {plateau.patience:,} env_steps", told)
-                except Mistakes as error:
-                    told.note(f"{error.mistakes[0].what}: {spec.key} stays {flow(before)}, see `plateau` in the recipe")
+                except ConfigError as error:
+                    what = f"{error.diagnostics[0].what}: {spec.key} stays {to_flow_yaml(before)}"
+                    told.note(f"{what}, see `plateau` in the recipe")
                 else:
                     plateau.before = plateau.before or [before]
 
@@ -113,19 +114,21 @@ class Tuning:
         wrong = [key for key in said.value if key not in known]
         if wrong:
             what = "'{}' cannot be changed while it trains"
-            raise Mistakes(Mistake(what.format(key[:40]), did_you_mean(key, known), said.where(key)) for key in wrong)
+            raise ConfigError(
+                Diagnostic(what.format(key[:40]), did_you_mean(key, known), said.location_of(key)) for key in wrong
+            )
         return {key: value for key, value in dumped(self._built({}, said)).items() if key in said.value}
 
     def _built(self, values: Mapping[str, Any], said: Node | None = None) -> AgentSettings:
-        """All settings as they are with these values; raises Mistakes."""
+        """All settings as they are with these values; raises ConfigError."""
         whole = parse(json.dumps(self._own | self._changed | dict(values)), "the settings")
         assert isinstance(whole.value, dict)
         above = said.value if said and isinstance(said.value, dict) else {}
-        where = said.mark if said else Mark("the settings")
-        return build(type(self._agent.settings), Node({**whole.value, **above}, where))
+        where = said.location if said else SourceLocation("the settings")
+        return validate_model(type(self._agent.settings), Node({**whole.value, **above}, where))
 
     def _apply(self, values: Mapping[str, Any], why: str, told: Told) -> None:
-        """These values count from now on; raises Mistakes, and nothing has changed then."""
+        """These values count from now on; raises ConfigError, and nothing has changed then."""
         before = self._own | self._changed
         settings = self._built(values)
         self._changed = {key: value for key, value in (self._changed | dict(values)).items() if value != self._own[key]}
@@ -150,7 +153,7 @@ class Tuning:
         self._agent.tune(self._built({}))
 
 
-def dumped(settings: Model) -> dict[str, Any]:
+def dumped(settings: StrictModel) -> dict[str, Any]:
     """Settings as a recipe has them."""
     return settings.model_dump(mode="json")
 
@@ -163,7 +166,7 @@ def tunable(settings: AgentSettings) -> list[str]:
 def tune_text(settings: AgentSettings) -> str:
     """tune.yaml at the beginning: what could be changed, and nothing that is."""
     about, values = type(settings).model_fields, dumped(settings)
-    lines = (f"# {key}: {flow(values[key])}  # {about[key].description}\n" for key in tunable(settings))
+    lines = (f"# {key}: {to_flow_yaml(values[key])}  # {about[key].description}\n" for key in tunable(settings))
     return HEAD + "".join(lines)
 
 

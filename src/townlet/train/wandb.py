@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.config.flow import flow
+from townlet.config.scalar import to_flow_yaml
 from townlet.config.yaml import Node, read
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
@@ -66,13 +66,13 @@ def sweep_words() -> list[str]:
         return []
     found = read(Path(place)).value
     entries = {} if not isinstance(found, dict) else {key: node for key, node in found.items() if key != FORMAT}
-    return [*(f"{key}={flow(_value(node))}" for key, node in entries.items()), "metrics.wandb=true"]
+    return [*(f"{key}={to_flow_yaml(_value(node))}" for key, node in entries.items()), "metrics.wandb=true"]
 
 
 def _value(node: Node) -> Any:
     """An entry is {desc, value}."""
     below = node.child("value") if isinstance(node.value, dict) else None
-    return (below or node).plain()
+    return (below or node).to_python()
 
 
 class Wandb:

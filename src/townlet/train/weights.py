@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint, checkpoint_files
 from townlet.runs.checkpoint import Checkpoint
@@ -23,7 +23,7 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
     if info.get("interface") != t.arena.interface:
         what = f"the agent of {source.name} sees or does other things than one in {t.arena.name}"
         fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
-        raise TownletError(what, fix, Mark("init_from"))
+        raise TownletError(what, fix, SourceLocation("init_from"))
     t.agent.load_weights(state["agent"]["network"])
     t.arena.recall(state["env"])
     sha256 = checkpoint_files.open_manifest(found.path).files[STATE].sha256
@@ -34,11 +34,15 @@ def chosen(run: Run, which: str = "best") -> Checkpoint:
     """The run's best checkpoint (the last where none was measured), or its last."""
     if which == "best" and (damaged := checkpoint.scan(run.checkpoints)[1]):
         path, error = next(iter(damaged.items()))
-        what = f"which checkpoint is the best cannot be told: {error.mistakes[0].what}"
-        raise TownletError(what, "ask for the last one (--which last), or remove the damaged one", Mark(str(path)))
+        what = f"which checkpoint is the best cannot be told: {error.diagnostics[0].what}"
+        raise TownletError(
+            what, "ask for the last one (--which last), or remove the damaged one", SourceLocation(str(path))
+        )
     found = (checkpoint.best(run.checkpoints) if which == "best" else None) or checkpoint.latest(run.checkpoints)
     if found is None:
-        raise TownletError("this run has no checkpoint yet", f"townlet train --resume {run.path}", Mark(str(run.path)))
+        raise TownletError(
+            "this run has no checkpoint yet", f"townlet train --resume {run.path}", SourceLocation(str(run.path))
+        )
     return found
 
 

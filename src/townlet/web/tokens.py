@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from townlet.config.yaml import MAX_BYTES, Node, parse
-from townlet.errors import Mark, Mistakes, TownletError, did_you_mean
+from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean
 
 GAME: Final = "game"  # asks for decisions and reports outcomes
 OPERATOR: Final = "operator"  # reads and changes everything
@@ -53,13 +53,13 @@ ANONYMOUS: Final = Identity(OPERATOR, "anonymous")  # of every request to a serv
 class Tokens:
     """The tokens of a server: one for each name of each role."""
 
-    def __init__(self, tokens: Mapping[str, Mapping[str, str]], where: Mark | None = None) -> None:
+    def __init__(self, tokens: Mapping[str, Mapping[str, str]], where: SourceLocation | None = None) -> None:
         self._known: dict[Identity, str] = {}
         for role, named in tokens.items():
             for name, token in named.items():
                 self._add(Identity(role, name), token, where)
 
-    def _add(self, identity: Identity, token: str, where: Mark | None) -> None:
+    def _add(self, identity: Identity, token: str, where: SourceLocation | None) -> None:
         """Refuse a weak or a duplicate token; messages never contain a token."""
         of = identity.role if identity.role == identity.name else f"{identity.role} '{identity.name}'"
         if not NAME_PATTERN.fullmatch(identity.name):
@@ -139,14 +139,14 @@ def environment_tokens(roles: Sequence[str] = ROLES) -> dict[str, dict[str, str]
     given = {role: os.environ.get(TOKEN_VARIABLES[role], "") for role in roles}
     found = {role: {role: token} for role, token in given.items() if token}
     for role, named in found.items():
-        Tokens({role: named}, Mark(TOKEN_VARIABLES[role]))  # so that an error names the variable
-    Tokens(found, Mark("environment"))
+        Tokens({role: named}, SourceLocation(TOKEN_VARIABLES[role]))  # so that an error names the variable
+    Tokens(found, SourceLocation("environment"))
     return found
 
 
 def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool = True) -> dict[str, dict[str, str]]:
     """Tokens by role and name, of a file that only its owner can read."""
-    where, flags = Mark(str(path)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    where, flags = SourceLocation(str(path)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with open(os.open(path, flags if follow_links else flags | os.O_NOFOLLOW), "rb") as file:
             _refuse_exposed(os.fstat(file.fileno()), where)
@@ -156,8 +156,8 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
         raise TownletError(what, "check the path, and that you may read it", where) from None
     try:
         root = parse(data, str(path))
-    except Mistakes as error:  # its message would show parts of the file
-        place = error.mistakes[0].where or where
+    except ConfigError as error:  # its message would show parts of the file
+        place = error.diagnostics[0].where or where
         fix = 'write lines such as operator: "…", with the tokens in quotes'
         raise TownletError("the token file is not valid YAML or JSON", fix, place) from None
     found = dict(_entries(root, roles))
@@ -165,7 +165,7 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
     return found
 
 
-def _refuse_exposed(state: os.stat_result, where: Mark) -> None:
+def _refuse_exposed(state: os.stat_result, where: SourceLocation) -> None:
     """Refuse a file that other users can read or replace."""
     if not stat.S_ISREG(state.st_mode):
         raise TownletError("the token file is not a plain file", "name a file", where)
@@ -177,11 +177,13 @@ def _refuse_exposed(state: os.stat_result, where: Mark) -> None:
 
 def _entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     if not isinstance(root.value, dict) or not root.value:
-        raise TownletError("a token file maps roles to tokens", f"add lines for {', '.join(roles)}", root.mark)
+        raise TownletError("a token file maps roles to tokens", f"add lines for {', '.join(roles)}", root.location)
     found = []
     for role, node in root.value.items():
         if role not in ROLES:
-            raise TownletError(f"there is no role '{role[:40]}'", did_you_mean(role, roles), node.key_mark or node.mark)
+            raise TownletError(
+                f"there is no role '{role[:40]}'", did_you_mean(role, roles), node.key_location or node.location
+            )
         if role in roles:
             named: Mapping[str, Node] = node.value if isinstance(node.value, dict) else {role: node}
             found.append((role, {name: _token(of, f"{role}.{name}") for name, of in named.items()}))
@@ -190,5 +192,5 @@ def _entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str, str]
 
 def _token(node: Node, key: str) -> str:
     if not isinstance(node.value, str):
-        raise TownletError(f"the token of {key[:80]} is not text", "write it in quotes", node.mark)
+        raise TownletError(f"the token of {key[:80]} is not text", "write it in quotes", node.location)
     return node.value

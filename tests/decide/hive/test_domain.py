@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.domains.hive import DOMAIN
 
 
@@ -19,7 +19,7 @@ def test_what_is_remembered_leaves_the_past_as_it_was() -> None:
 
 def test_settings_of_another_gate_are_refused() -> None:
     with pytest.raises(TypeError, match="GateSettings"):
-        DOMAIN.gate({}, np.empty(0), Model())
+        DOMAIN.gate({}, np.empty(0), StrictModel())
 
 
 def test_decisions_are_drawn_as_a_map() -> None:

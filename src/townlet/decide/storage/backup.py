@@ -16,7 +16,7 @@ from townlet.decide.storage import LOG, SNAPSHOTS, TOKENS, VERSIONS, control, se
 from townlet.decide.storage.control import ControlData, ControlFile, DataLossError, missing_records
 from townlet.decide.storage.segments import find_segment_end, list_segments, read_segment
 from townlet.decide.storage.serving_log import log_references
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import checkpoint, disk
 
 ATTEMPTS: Final = 5  # a running service may remove versions during the copy
@@ -33,9 +33,9 @@ class BackupSummary(NamedTuple):
 def backup(folder: Path, to: Path) -> BackupSummary:
     """Copy a service to a new folder, which appears complete or not at all."""
     if not (folder / LOG).is_dir():
-        raise TownletError(f"{folder} has no decision log", "name the folder of a service", Mark(str(folder)))
+        raise TownletError(f"{folder} has no decision log", "name the folder of a service", SourceLocation(str(folder)))
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise TownletError(f"{to} exists and is not empty", "name a new folder for the copy", Mark(str(to)))
+        raise TownletError(f"{to} exists and is not empty", "name a new folder for the copy", SourceLocation(str(to)))
     fresh = to.parent / f".{to.name}.{secrets.token_hex(4)}"
     try:
         disk.make_folder(to.parent)
@@ -97,7 +97,7 @@ def _known(folder: Path) -> ControlData:
         if whole:
             return max(whole)[1]
     what = f"the control data of {folder} are missing or damaged"
-    raise TownletError(what, "run `townlet decide verify` to see what can be used", Mark(str(folder)))
+    raise TownletError(what, "run `townlet decide verify` to see what can be used", SourceLocation(str(folder)))
 
 
 def _copy_checkpoints(folder: Path, fresh: Path, name: str, last: int | None = None) -> set[int]:

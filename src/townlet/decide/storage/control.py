@@ -17,7 +17,7 @@ from zlib import crc32
 
 from townlet.decide.storage import StorageNotice
 from townlet.decide.storage.segments import LogEnd, SegmentWriter, cut_at_damage, find_end
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 
 CONTROL_FILE: Final = "control"
@@ -130,7 +130,7 @@ class DataLossError(TownletError):
 
     def __init__(self, what: str, folder: Path) -> None:
         fix = f"restore a backup, or start with {ACCEPT_DATA_LOSS} to continue without the missing records"
-        super().__init__(what, fix, Mark(str(folder)))
+        super().__init__(what, fix, SourceLocation(str(folder)))
 
 
 class OpenedLog(NamedTuple):
@@ -190,7 +190,7 @@ def _check_control(folder: Path, known: ControlData, found: LogEnd, accept_data_
     """Refuse a log with another id, or one that ends before a record that was on the disk."""
     if found.end.log_id and found.end.log_id != known.log_id:
         what = "the segments and the control data belong to different logs"
-        raise TownletError(what, "restore the folder from a backup", Mark(str(folder)))
+        raise TownletError(what, "restore the folder from a backup", SourceLocation(str(folder)))
     if found.segment is not None and found.oldest > known.oldest:
         what = f"the log begins with record {found.oldest}, but should begin with record {known.oldest}"
     elif found.end.last < known.synced:

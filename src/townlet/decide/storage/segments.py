@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from townlet.decide.storage import StorageNotice
-from townlet.errors import Mark, TownletError
+from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 
 MAGIC: Final = b"townlog\n"
@@ -66,7 +66,9 @@ class LogDamage(TownletError):
     def __init__(self, segment: Segment, place: int, last: int, what: str) -> None:
         self.segment, self.place, self.last = segment, place, last
         fix = "restore the file from a backup; `townlet decide verify` lists what can still be used"
-        super().__init__(f"{segment.path.name} is damaged at byte {place}: {what}", fix, Mark(str(segment.path)))
+        super().__init__(
+            f"{segment.path.name} is damaged at byte {place}: {what}", fix, SourceLocation(str(segment.path))
+        )
 
 
 def encode_record(number: int, payload: bytes, place: int = 1) -> bytes:
@@ -212,7 +214,7 @@ def _log_id(segment: Segment, data: bytes) -> bytes | None:
 def _other_format(segment: Segment, version: int) -> TownletError:
     what = f"{segment.path.name} has format {version}, and this release reads format {VERSION} only"
     fix = "use the release of Townlet that wrote it, or name a new folder with --folder"
-    return TownletError(what, fix, Mark(str(segment.path)))
+    return TownletError(what, fix, SourceLocation(str(segment.path)))
 
 
 def _is_torn_header(data: bytes, first: int) -> bool:
@@ -271,7 +273,7 @@ def _set_aside(folder: Path, damage: LogDamage, segments: list[Segment]) -> Stor
         os.rename(first, aside / first.name)
     disk.sync_folder(aside)
     disk.sync_folder(folder)
-    what = f"The log was cut after record {damage.last}: {damage.mistakes[0].what}"
+    what = f"The log was cut after record {damage.last}: {damage.diagnostics[0].what}"
     return StorageNotice("data_loss", what, f"The removed files are in {aside}.")
 
 

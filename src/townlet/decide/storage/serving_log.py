@@ -14,7 +14,7 @@ from zlib import crc32
 
 from pydantic import ValidationError
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.estimate import Estimate
 from townlet.decide.storage import SNAPSHOTS, VERSIONS, StorageNotice
 from townlet.decide.storage.control import DataLossError, loss_notice, missing_records
@@ -29,7 +29,7 @@ MAX_BYTES: Final = 64 << 20
 ChangeKind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only", "gate_and_network"]
 
 
-class ServingChange(Model):
+class ServingChange(StrictModel):
     """What was decided about serving, and what holds since then."""
 
     kind: ChangeKind
@@ -116,7 +116,7 @@ class ServingLog:
         try:
             return self.add(change)
         except TownletError as error:
-            (mistake,) = error.mistakes
+            (mistake,) = error.diagnostics
             what = f"done, but not stored, so that after a restart the gate decides alone: {mistake.what}"
             raise TownletError(what, mistake.fix) from error
 

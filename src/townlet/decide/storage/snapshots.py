@@ -58,7 +58,7 @@ def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotic
         try:
             state, info = checkpoint.load(path)
         except TownletError as error:
-            what = f"The snapshot {path.name} is damaged: {error.mistakes[0].what}"
+            what = f"The snapshot {path.name} is damaged: {error.diagnostics[0].what}"
             notices.append(StorageNotice("snapshot", what, "The log gave the same state. Check the disk.", grave=False))
             continue
         if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:

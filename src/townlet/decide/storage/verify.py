@@ -87,11 +87,11 @@ def _check_segments(folder: Path, found: IntegrityReport, known: ControlData | N
         try:
             end = find_segment_end(segment, read_segment(segment), following[0].first if following else None)
         except LogDamage as damage:
-            found.add(name, damage.mistakes[0].what)
+            found.add(name, damage.diagnostics[0].what)
             last, whole = (damage.last if whole else last), False
             continue
         except TownletError as error:
-            found.add(name, error.mistakes[0].what)
+            found.add(name, error.diagnostics[0].what)
             whole = False
             continue
         if log_id and end.log_id and end.log_id != log_id:
@@ -116,7 +116,7 @@ def _check_checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[
                 continue
         except TownletError as error:
             if path.is_dir():  # otherwise the running service has just removed it
-                found.add(f"{name}/{path.name}", error.mistakes[0].what)
+                found.add(f"{name}/{path.name}", error.diagnostics[0].what)
             continue
         whole[checkpoint.step_and_serial(path)[0]] = info | ({"state": state["ledger"]} if name == SNAPSHOTS else {})
     return whole

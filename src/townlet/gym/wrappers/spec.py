@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 
 Whole = Annotated[int, Field(ge=0)]
 Frames = Annotated[int, Field(ge=1, le=1000)]
@@ -14,7 +14,7 @@ Gamma = Annotated[float, Field(gt=0, le=1)]
 GAMMA = "Discount of the potential: the agent's own, so that what is best stays best."
 
 
-class EncodeSpec(Model):
+class EncodeSpec(StrictModel):
     """A state's number in another form, for networks that want more than an index."""
 
     name: Literal["encode"] = "encode"
@@ -25,20 +25,20 @@ class EncodeSpec(Model):
     )
 
 
-class KeysSpec(Model):
+class KeysSpec(StrictModel):
     """Some parts of an observation that has names; the others are left out."""
 
     name: Literal["keys"] = "keys"
     keep: tuple[str, ...] = Field(min_length=1, description="Names of the parts to keep. Fewer make a smaller network.")
 
 
-class MiniGridOneHotSpec(Model):
+class MiniGridOneHotSpec(StrictModel):
     """MiniGrid: what lies in each cell of the view as ones at the places of its kind, colour and state."""
 
     name: Literal["cells"] = "cells"
 
 
-class RemapActionsSpec(Model):
+class RemapActionsSpec(StrictModel):
     """Fewer or other actions: what the agent calls 0, 1, … is what the environment calls `use`."""
 
     name: Literal["actions"] = "actions"
@@ -47,7 +47,7 @@ class RemapActionsSpec(Model):
     )
 
 
-class ActionMaskSpec(Model):
+class ActionMaskSpec(StrictModel):
     """Which actions make sense, so that an agent need not find out."""
 
     name: Literal["action_mask"] = "action_mask"
@@ -56,14 +56,14 @@ class ActionMaskSpec(Model):
     )
 
 
-class StickyActionsSpec(Model):
+class StickyActionsSpec(StrictModel):
     """Now and then the last action is done again whatever was asked for: a world that cannot be learned by heart."""
 
     name: Literal["sticky_actions"] = "sticky_actions"
     probability: float = Field(0.25, ge=0, lt=1, description="Raise it and plans by heart fail more often.")
 
 
-class FrameSkipSpec(Model):
+class FrameSkipSpec(StrictModel):
     """An action is done several times in a row, and its rewards are added up."""
 
     name: Literal["frame_skip"] = "frame_skip"
@@ -79,27 +79,27 @@ class FrameSkipSpec(Model):
         return self
 
 
-class ClipRewardSpec(Model):
+class ClipRewardSpec(StrictModel):
     """Rewards cut off on both sides, so that one learning rate suits games that pay differently. Training only."""
 
     name: Literal["clip_reward"] = "clip_reward"
     limit: float = Field(1.0, gt=0, description="No reward is farther from 0. Raise it to tell large rewards apart.")
 
 
-class TimeLimitSpec(Model):
+class TimeLimitSpec(StrictModel):
     """Episodes are cut off after so many steps, counted where this stands among the wrappers."""
 
     name: Literal["time_limit"] = "time_limit"
     steps: Annotated[int, Field(ge=1)] = Field(description="Raise it for longer episodes.")
 
 
-class PixelsSpec(Model):
+class PixelsSpec(StrictModel):
     """The rendered picture instead of the observation."""
 
     name: Literal["pixels"] = "pixels"
 
 
-class CartPoleShapingSpec(Model):
+class CartPoleShapingSpec(StrictModel):
     """CartPole: a potential that is higher in the middle and upright. What is best stays best."""
 
     name: Literal["cart_pole_shaping"] = "cart_pole_shaping"
@@ -107,7 +107,7 @@ class CartPoleShapingSpec(Model):
     gamma: Gamma = Field(0.99, description=GAMMA)
 
 
-class MountainCarShapingSpec(Model):
+class MountainCarShapingSpec(StrictModel):
     """MountainCar: potentials of where the car is and how fast, and a bonus for states seldom seen."""
 
     name: Literal["mountain_car_shaping"] = "mountain_car_shaping"
@@ -127,7 +127,7 @@ class MountainCarShapingSpec(Model):
         return self
 
 
-class LunarLanderShapingSpec(Model):
+class LunarLanderShapingSpec(StrictModel):
     """LunarLander: a potential that is higher near the pad, slow and upright. What is best stays best."""
 
     name: Literal["lunar_lander_shaping"] = "lunar_lander_shaping"
@@ -137,7 +137,7 @@ class LunarLanderShapingSpec(Model):
     gamma: Gamma = Field(0.99, description=GAMMA)
 
 
-class CustomSpec(Model):
+class CustomSpec(StrictModel):
     """A wrapper of one's own, registered by @townlet.gym.wrapper in a file that runs only with --allow-code."""
 
     name: Literal["own"] = "own"

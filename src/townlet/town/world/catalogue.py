@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from townlet.config.yaml import Node, read
-from townlet.errors import Mark, Mistake, Mistakes, did_you_mean
+from townlet.errors import ConfigError, Diagnostic, SourceLocation, did_you_mean
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "worlds"
 ENDINGS: Final = (".yaml", ".yml")
@@ -20,7 +20,7 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
-def find(world: str | Path, folder: Path, where: Mark | None = None) -> Path:
+def find(world: str | Path, folder: Path, where: SourceLocation | None = None) -> Path:
     """The file of a world: a shipped name, or a path as seen from `folder`; `where` is who asked for it."""
     if isinstance(world, str) and world in shipped():
         return FOLDER / f"{world}.yaml"
@@ -30,12 +30,12 @@ def find(world: str | Path, folder: Path, where: Mark | None = None) -> Path:
     name = str(world)
     if isinstance(world, Path) or name.endswith(ENDINGS) or os.path.dirname(name):
         fix = f"write its path as seen from {folder.absolute()}"
-        raise Mistakes([Mistake(f"there is no file '{_short(name)}'", fix, where)])
+        raise ConfigError([Diagnostic(f"there is no file '{_short(name)}'", fix, where)])
     beside = sorted(path.name for path in folder.glob("*.yaml"))
     own = f"{name}.yaml"
     fix = f"did you mean '{own}'?" if own in beside else f"{did_you_mean(name, [*shipped(), *beside])}"
     fix += " (a shipped world, or the path of a .yaml file)"
-    raise Mistakes([Mistake(f"there is no world '{_short(name)}'", fix, where)])
+    raise ConfigError([Diagnostic(f"there is no world '{_short(name)}'", fix, where)])
 
 
 def read_world(path: Path) -> Node:

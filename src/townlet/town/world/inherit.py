@@ -8,22 +8,24 @@ from typing import Final
 
 from townlet.config.merge import entry_name, merge
 from townlet.config.yaml import Node
-from townlet.errors import Mistake, Mistakes, did_you_mean
+from townlet.errors import ConfigError, Diagnostic, did_you_mean
 from townlet.town.world.catalogue import ENDINGS, find, read_world, shipped
 
 NAMED: Final = ("meters", "modulations", "cascades", "affordances")
 MAX_CHAIN: Final = 16
 
 
-def inherit(node: Node, path: Path, found: list[Mistake], chain: tuple[str, ...] = ()) -> Node:
+def inherit(node: Node, path: Path, found: list[Diagnostic], chain: tuple[str, ...] = ()) -> Node:
     """The world with all it extends merged in; mistakes that allow reading on are added to `found`."""
     if not isinstance(node.value, dict):
-        raise Mistakes([Mistake("a world is a mapping of keys", "write `meters:` and so on", node.mark)])
-    own = Node({key: below for key, below in node.value.items() if key not in ("extends", "remove")}, node.mark)
+        raise ConfigError([Diagnostic("a world is a mapping of keys", "write `meters:` and so on", node.location)])
+    own = Node({key: below for key, below in node.value.items() if key not in ("extends", "remove")}, node.location)
     extends, remove = node.value.get("extends"), node.value.get("remove")
     if extends is None:
         if remove is not None:
-            found.append(Mistake("`remove` without `extends`", "there is nothing to remove", node.where("remove")))
+            found.append(
+                Diagnostic("`remove` without `extends`", "there is nothing to remove", node.location_of("remove"))
+            )
         return own
     chain = (*chain, os.path.abspath(path))
     parent_path = _parent(extends, path, chain)
@@ -34,18 +36,20 @@ def inherit(node: Node, path: Path, found: list[Mistake], chain: tuple[str, ...]
 
 
 def _parent(extends: Node, path: Path, chain: tuple[str, ...]) -> Path:
-    where, name = extends.key_mark or extends.mark, extends.value
+    where, name = extends.key_location or extends.location, extends.value
     if not isinstance(name, str):
-        raise Mistakes([Mistake("`extends` is not the name of a world", did_you_mean("", shipped()), where)])
+        raise ConfigError([Diagnostic("`extends` is not the name of a world", did_you_mean("", shipped()), where)])
     if name not in shipped() and (os.path.isabs(name) or not name.endswith(ENDINGS)):
         what, fix = f"there is no world '{name[:60]}' to extend", did_you_mean(name, shipped())
-        raise Mistakes([Mistake(what, f"{fix} Or give a path to a .yaml file, seen from this file.", where)])
+        raise ConfigError([Diagnostic(what, f"{fix} Or give a path to a .yaml file, seen from this file.", where)])
     parent = find(name, path.parent, where)
     if os.path.abspath(parent) in chain:
         circle = " → ".join(os.path.basename(p) for p in (*chain, str(parent)))
-        raise Mistakes([Mistake(f"worlds extend each other in a circle: {circle}", "break the circle", where)])
+        raise ConfigError([Diagnostic(f"worlds extend each other in a circle: {circle}", "break the circle", where)])
     if len(chain) >= MAX_CHAIN:
-        raise Mistakes([Mistake(f"more than {MAX_CHAIN} worlds extend each other", "extend an earlier one", where)])
+        raise ConfigError(
+            [Diagnostic(f"more than {MAX_CHAIN} worlds extend each other", "extend an earlier one", where)]
+        )
     return parent
 
 
@@ -57,17 +61,17 @@ def _entries(node: Node | None) -> list[Node]:
     return node.value if node is not None and isinstance(node.value, list) else []
 
 
-def _names_to_remove(remove: Node, parent: Node, found: list[Mistake]) -> set[str]:
+def _names_to_remove(remove: Node, parent: Node, found: list[Diagnostic]) -> set[str]:
     known = [name for key in NAMED for entry in _entries(parent.child(key)) if (name := entry_name(entry))]
     names = set()
     if not isinstance(remove.value, list):
-        found.append(Mistake("`remove` is not a list of names", "write `remove: [Gym, Bar]`", remove.mark))
+        found.append(Diagnostic("`remove` is not a list of names", "write `remove: [Gym, Bar]`", remove.location))
     for entry in _entries(remove):
         if isinstance(entry.value, str) and entry.value in known:
             names.add(entry.value)
         else:
-            word = str(entry.plain())[:60]
-            found.append(Mistake(f"there is no '{word}' to remove", did_you_mean(word, known), entry.mark))
+            word = str(entry.to_python())[:60]
+            found.append(Diagnostic(f"there is no '{word}' to remove", did_you_mean(word, known), entry.location))
     return names
 
 
@@ -89,7 +93,7 @@ def without(node: Node, names: set[str]) -> Node:
 
 
 def _with(node: Node, value: dict[str, Node] | list[Node]) -> Node:
-    return Node(value, node.mark, node.key_mark)
+    return Node(value, node.location, node.key_location)
 
 
 def _links(entry: Node, meters: set[str]) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from townlet.config.check import build, mend
-from townlet.config.overrides import apply
+from townlet.config.merge import apply_overrides
+from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node, parse
-from townlet.errors import Mark, Mistake, Mistakes
+from townlet.errors import ConfigError, Diagnostic, SourceLocation
 from townlet.town.world import validate
 from townlet.town.world.catalogue import find, read_world, shipped
 from townlet.town.world.compile import compile_world
@@ -21,7 +21,7 @@ __all__ = ["from_node", "from_spec", "from_text", "load", "shipped"]
 
 
 def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> World:
-    """The world of a shipped name or of a file, with `key=value` overrides; raises Mistakes, all at once."""
+    """The world of a shipped name or of a file, with `key=value` overrides; raises ConfigError, all at once."""
     path = find(name_or_path, Path())
     return _finish(path.stem, read_world(path), path, overrides)
 
@@ -38,29 +38,31 @@ def from_node(node: Node, source: str, overrides: Sequence[str] = ()) -> World:
 
 def from_spec(spec: WorldSpec, name: str = "world") -> World:
     """The world of a finished spec, with the same checks of sense."""
-    found = validate.check(spec, Node({}, Mark(name)))
+    found = validate.check(spec, Node({}, SourceLocation(name)))
     if found:
-        raise Mistakes(found)
+        raise ConfigError(found)
     return compile_world(name, spec, tuple(warnings(spec)))
 
 
 def _finish(name: str, node: Node, path: Path, overrides: Sequence[str]) -> World:
-    found: list[Mistake] = []
+    found: list[Diagnostic] = []
     for override in overrides:
         if override.partition("=")[0].strip() in ("extends", "remove"):
-            where = Mark(f"command line: {override[:60]}")
-            raise Mistakes([Mistake("`extends` and `remove` stand only in a file", "begin one: world new", where)])
+            where = SourceLocation(f"command line: {override[:60]}")
+            raise ConfigError(
+                [Diagnostic("`extends` and `remove` stand only in a file", "begin one: world new", where)]
+            )
     try:
-        node = apply(inherit(node, path, found), overrides)
-    except Mistakes as error:
-        raise Mistakes([*found, *error.mistakes]) from None
+        node = apply_overrides(inherit(node, path, found), overrides)
+    except ConfigError as error:
+        raise ConfigError([*found, *error.diagnostics]) from None
     try:
-        spec = build(WorldSpec, node, ("extends", "remove"))
-    except Mistakes as error:
-        found += error.mistakes
-        rest = mend(WorldSpec, node, ("rewards", "observation"))
-        raise Mistakes([*found, *(validate.check(*rest, feasible=False) if rest else ())]) from None
+        spec = validate_model(WorldSpec, node, ("extends", "remove"))
+    except ConfigError as error:
+        found += error.diagnostics
+        rest = validate_partially(WorldSpec, node, ("rewards", "observation"))
+        raise ConfigError([*found, *(validate.check(*rest, feasible=False) if rest else ())]) from None
     found += validate.check(spec, node)
     if found:
-        raise Mistakes(found)
+        raise ConfigError(found)
     return compile_world(name, spec, tuple(warnings(spec)))

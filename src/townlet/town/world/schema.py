@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 
 Name = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z][A-Za-z0-9_ -]*$")]
 LinkName = Annotated[str, Field(min_length=1, max_length=90)]
@@ -29,7 +29,7 @@ def _by_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-class Bonus(Model):
+class Bonus(StrictModel):
     """What the `meter_bonus` reward pays for this meter each step."""
 
     above: Share = Field(0.8, description="Above this the bonus is paid. Raise it to ask for fuller meters.")
@@ -38,7 +38,7 @@ class Bonus(Model):
     penalty: float = Field(0.0, ge=0, le=1e6, description="The penalty of a step below, as a positive number.")
 
 
-class Meter(Model):
+class Meter(StrictModel):
     """One need of an agent, in [0, 1]."""
 
     name: Name
@@ -52,7 +52,7 @@ class Meter(Model):
     bonus: Bonus | None = Field(None, description="Figures of this meter for the `meter_bonus` reward.")
 
 
-class Modulation(Model):
+class Modulation(StrictModel):
     """The target loses base + range × (1 − source) in every step."""
 
     name: LinkName | None = Field(None, description="Name for `extends`; by default source->target.")
@@ -62,7 +62,7 @@ class Modulation(Model):
     range: Share = Field(description="Further loss per step when the source is empty.")
 
 
-class Cascade(Model):
+class Cascade(StrictModel):
     """While the source is under the threshold, the target loses strength × (threshold − source) / threshold."""
 
     name: LinkName | None = Field(None, description="Name for `extends`; by default source->target.")
@@ -72,7 +72,7 @@ class Cascade(Model):
     strength: Share = Field(description="Loss per step when the source is empty.")
 
 
-class Affordance(Model):
+class Affordance(StrictModel):
     """A place in the town where an agent can do something."""
 
     name: Name
@@ -85,7 +85,7 @@ class Affordance(Model):
     at_end: dict[Name, Change] = Field(default_factory=dict, description="Change added on the last tick.")
 
 
-class Map(Model):
+class Map(StrictModel):
     """The ground of the town."""
 
     kind: Literal["grid", "aspatial"] = Field("grid", description="A grid, or no places at all.")
@@ -98,7 +98,7 @@ class Map(Model):
     allow_hidden_layout: bool = Field(False, description="Allow a shuffled layout that no observation shows from afar.")
 
 
-class Clock(Model):
+class Clock(StrictModel):
     """Time of day. While temporal is false, a session is one step and hours do not matter."""
 
     temporal: bool = Field(False, description="Sessions take their ticks, places have hours.")
@@ -106,7 +106,7 @@ class Clock(Model):
     start: Literal["random"] | Annotated[int, Field(ge=0)] = Field(0, description="Hour at reset, or random.")
 
 
-class ObservationBlock(Model):
+class ObservationBlock(StrictModel):
     """One block of the observation."""
 
     name: Literal[BLOCKS]  # type: ignore[valid-type]
@@ -114,7 +114,7 @@ class ObservationBlock(Model):
     encoding: Literal["hour", "sincos"] | None = Field(None, description="Of the clock: hour/day, or sine and cosine.")
 
 
-class Milestone(Model):
+class Milestone(StrictModel):
     """Alive: a bonus at every n-th step of age, a big one at rarer steps; death is punished."""
 
     name: Literal["milestone"]
@@ -126,7 +126,7 @@ class Milestone(Model):
     death: Pay = -100.0
 
 
-class Survival(Model):
+class Survival(StrictModel):
     """At the end of an episode: age − 1/(decay × multiplier + move cost) of one meter."""
 
     name: Literal["survival"]
@@ -134,7 +134,7 @@ class Survival(Model):
     meter: Name | None = Field(None, description="Whose decay sets the baseline; by default the first lethal one.")
 
 
-class Vitality(Model):
+class Vitality(StrictModel):
     """The product of some meters, each step."""
 
     name: Literal["vitality"]
@@ -142,7 +142,7 @@ class Vitality(Model):
     meters: tuple[Name, ...] | None = Field(None, min_length=1, description="By default the lethal ones.")
 
 
-class Potential(Model):
+class Potential(StrictModel):
     """γΦ(s′) − Φ(s), Φ the mean of the active meters: shaping that keeps the best policy."""
 
     name: Literal["potential"]
@@ -150,14 +150,14 @@ class Potential(Model):
     gamma: float = Field(0.99, gt=0, le=1, description="Discount; must equal the agent's.")
 
 
-class MeterBonus(Model):
+class MeterBonus(StrictModel):
     """Dense pay for full meters (each meter's `bonus`): known to fail, kept to show why."""
 
     name: Literal["meter_bonus"]
     weight: Pay = 1.0
 
 
-class Proximity(Model):
+class Proximity(StrictModel):
     """Pay for standing near the cure of the lowest meter: known to fail, kept to show why."""
 
     name: Literal["proximity"]
@@ -175,7 +175,7 @@ Reward = Annotated[
 Block = Annotated[ObservationBlock, BeforeValidator(_by_name, json_schema_input_type=str | ObservationBlock)]
 
 
-class WorldSpec(Model):
+class WorldSpec(StrictModel):
     """A whole world, after inheritance."""
 
     format: Literal[1] = 1

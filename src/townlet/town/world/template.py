@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from townlet.config.json_schema import json_schema
+from townlet.config.models import json_schema
 from townlet.errors import TownletError
 from townlet.town.world.catalogue import shipped
 from townlet.town.world.load import load

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from townlet.config.yaml import Node
-from townlet.errors import Mark, Mistake, did_you_mean
+from townlet.errors import Diagnostic, SourceLocation, did_you_mean
 from townlet.town.world import validate_observation
 from townlet.town.world.limits import bound
 from townlet.town.world.schema import Cascade, Modulation, Survival, Vitality, WorldSpec
@@ -19,17 +19,17 @@ class Say(Protocol):
     def __call__(self, what: str, fix: str, *path: str | int, rather: tuple[str, ...] = ()) -> None: ...
 
 
-def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Mistake]:
+def check(spec: WorldSpec, node: Node, feasible: bool = True) -> list[Diagnostic]:
     """All mistakes of sense, each with the place in the file that holds the wrong value."""
-    found: list[Mistake] = []
+    found: list[Diagnostic] = []
 
     def say(what: str, fix: str, *path: str | int, rather: tuple[str, ...] = ()) -> None:
-        where, cause = node.where(*path), node.where(*rather)
-        found.append(Mistake(what, fix, cause if rather and nearness(cause) > nearness(where) else where))
+        where, cause = node.location_of(*path), node.location_of(*rather)
+        found.append(Diagnostic(what, fix, cause if rather and nearness(cause) > nearness(where) else where))
 
-    def nearness(mark: Mark) -> int:
+    def nearness(mark: SourceLocation) -> int:
         """How near to the user something was written: in a parent, in the file itself, on the command line."""
-        return 2 if not mark.line else int(mark.source == node.mark.source)
+        return 2 if not mark.line else int(mark.source == node.location.source)
 
     for rule in (_names, _references, _links, _affordances, _meters, _clock, _rewards):
         rule(spec, say)

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 from torch.nn.functional import log_softmax
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.domain import (
     Baseline,
     ColumnSpec,
@@ -46,7 +46,7 @@ NEARLY_ALIKE: Final = 0.01  # the gain of the last layer, so that the first poli
 Numbers = NDArray[np.float64]
 
 
-class GateSettings(Model):
+class GateSettings(StrictModel):
     """What may be shown."""
 
     prior: float = Field(0.1, ge=0, le=1, description="Clicks expected of anybody. Raised, more is shown.")
@@ -141,7 +141,7 @@ class BanditAds:
     }
     reasons: tuple[str, ...] = REASONS
     components: tuple[str, ...] = COMPONENTS
-    gate_settings: type[Model] = GateSettings
+    gate_settings: type[StrictModel] = GateSettings
     policies: Mapping[str, PolicySpec] = {"clicks": PolicySpec("a small network over traits", _inputs, _network)}
     baselines: Mapping[str, Baseline] = {"random": _random, "gate_greedy": _gate_greedy}
     reward_from_next = None
@@ -184,7 +184,7 @@ class BanditAds:
         return highest
 
     def gate(
-        self, batch: ObservationBatch, time: Numbers, settings: Model, actions: NDArray[np.int64] | None = None
+        self, batch: ObservationBatch, time: Numbers, settings: StrictModel, actions: NDArray[np.int64] | None = None
     ) -> GateResult:
         """What has a budget is worth what anybody clicks, and more where it was not shown lately."""
         assert isinstance(settings, GateSettings)

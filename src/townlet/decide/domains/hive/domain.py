@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.domain import (
     Baseline,
     ColumnSpec,
@@ -49,7 +49,7 @@ class Hive:
     }
     reasons: tuple[str, ...] = gate.REASONS
     components: tuple[str, ...] = gate.COMPONENTS
-    gate_settings: type[Model] = gate.GateSettings
+    gate_settings: type[StrictModel] = gate.GateSettings
     policies: Mapping[str, PolicySpec] = POLICIES
     baselines: Mapping[str, Baseline] = BASELINES
     failed_outcome: float = outcome.FAILED
@@ -102,7 +102,7 @@ class Hive:
         self,
         batch: ObservationBatch,
         time: NDArray[np.float64],
-        settings: Model,
+        settings: StrictModel,
         actions: NDArray[np.int64] | None = None,
     ) -> GateResult:
         """Estimate and approve all actions, or one for each observation."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from townlet.config.model import Model
+from townlet.config.models import StrictModel
 from townlet.decide.domain import GateResult, ObservationBatch
 from townlet.decide.domains.hive.chunks import ACTIONS, COMBAT, COSTS, DISTANCE, ENERGY, FAR, Tables, tables
 from townlet.decide.domains.hive.rating import rate_rows
@@ -30,7 +30,7 @@ ALL: Final = np.empty(0, np.int64)
 Numbers = NDArray[np.float64]
 
 
-class GateSettings(Model):
+class GateSettings(StrictModel):
     """What the gate believes of the game, and what it lets pass."""
 
     enabled: bool = Field(True, description="Judge actions. Off, whatever can be paid for is sent.")

@@ -12,9 +12,17 @@ from pydantic.fields import FieldInfo
 
 from townlet.config.merge import entry_name
 from townlet.config.scalar import shorten, show
-from townlet.config.shape import Kind, arm, below, below_choices, in_words, keys_in_file, keys_of
-from townlet.config.yaml import MAX_MISTAKES, Node
-from townlet.errors import Mistake, Mistakes, did_you_mean, nearest
+from townlet.config.type_info import (
+    AllowedType,
+    child_choices,
+    child_types,
+    describe,
+    fields_by_key,
+    key_types,
+    union_member,
+)
+from townlet.config.yaml import MAX_DIAGNOSTICS, Node
+from townlet.errors import ConfigError, Diagnostic, did_you_mean, nearest
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -30,8 +38,8 @@ class _Error:
 
     type: str
     path: tuple[str | int, ...]
-    kinds: tuple[Kind, ...]  # allowed at the path
-    owner: tuple[Kind, ...]  # allowed one level above
+    kinds: tuple[AllowedType, ...]  # allowed at the path
+    owner: tuple[AllowedType, ...]  # allowed one level above
     union: tuple[str | int, ...] | None  # path of the union whose arm complains
     value: Any
     message: str
@@ -42,16 +50,16 @@ class _Error:
         return self.path == self.union and (self.type.endswith("_type") or self.type in WRONG_SORT)
 
 
-def build(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
-    """The model of these values; raises Mistakes. `extra` are further top-level keys worth suggesting."""
+def validate_model(model: type[M], node: Node, extra: Sequence[str] = ()) -> M:
+    """The model of these values; raises ConfigError. `extra` are further top-level keys worth suggesting."""
     built, errors = _validate(model, node)
     if built is not None:
         return built
-    mistakes = [_mistake(e, node, extra) for e in errors]
-    raise Mistakes(Mistakes(mistakes).mistakes[:MAX_MISTAKES])
+    mistakes = [_diagnostic(e, node, extra) for e in errors]
+    raise ConfigError(ConfigError(mistakes).diagnostics[:MAX_DIAGNOSTICS])
 
 
-def mend(model: type[M], node: Node, droppable: Sequence[str] = ()) -> tuple[M, Node] | None:
+def validate_partially(model: type[M], node: Node, droppable: Sequence[str] = ()) -> tuple[M, Node] | None:
     """The model of what is left when wrong values are taken out, so that later checks can speak as well.
 
     An entry whose `name` is wrong can be taken out of `droppable` lists only: of others too much hangs on it.
@@ -70,9 +78,9 @@ def mend(model: type[M], node: Node, droppable: Sequence[str] = ()) -> tuple[M, 
 
 def _validate(model: type[M], node: Node) -> tuple[M | None, list[_Error]]:
     try:
-        return model.model_validate(node.plain()), []
+        return model.model_validate(node.to_python()), []
     except ValidationError as error:
-        raw = error.errors(include_url=False)[: 4 * MAX_MISTAKES]
+        raw = error.errors(include_url=False)[: 4 * MAX_DIAGNOSTICS]
     return None, _without_other_arms([_locate(model, item, node) for item in raw if not _follows(item)])
 
 
@@ -84,21 +92,21 @@ def _follows(item: Any) -> bool:
 def _locate(model: type[BaseModel], item: Any, node: Node) -> _Error:
     """Walk pydantic's location through the types; it holds names of union arms that are no keys."""
     path: list[str | int] = []
-    kinds: tuple[Kind, ...] = (Kind(model),)
-    owner: tuple[Kind, ...] = ()
+    kinds: tuple[AllowedType, ...] = (AllowedType(model),)
+    owner: tuple[AllowedType, ...] = ()
     union: tuple[str | int, ...] | None = None
     for step in item["loc"]:
         if step == "[key]":
-            kinds = keys_of(owner[0])
+            kinds = key_types(owner[0])
             break
         if len(kinds) > 1:
             union = tuple(path)  # the innermost: in a choice by name only the chosen arm speaks
-            kinds = arm(kinds, str(step))
+            kinds = union_member(kinds, str(step))
         else:
             path.append(step)
-            owner, kinds = kinds, below(kinds[0], step) if kinds else ()
+            owner, kinds = kinds, child_types(kinds[0], step) if kinds else ()
     found = _at(node, path)
-    value = item["input"] if found is None else found.plain()
+    value = item["input"] if found is None else found.to_python()
     message = str(item["msg"]).removeprefix("Value error, ")
     return _Error(item["type"], tuple(path), kinds, owner, union, value, message, "[key]" in item["loc"])
 
@@ -125,19 +133,19 @@ def _without_other_arms(errors: list[_Error]) -> list[_Error]:
     return kept + list(misfits.values())
 
 
-def _mistake(e: _Error, node: Node, extra: Sequence[str]) -> Mistake:
+def _diagnostic(e: _Error, node: Node, extra: Sequence[str]) -> Diagnostic:
     """One error in words."""
-    where, label, last = node.where(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
+    where, label, last = node.location_of(*e.path), _label(e.path, node), e.path[-1] if e.path else ""
     inside = _label(e.path[:-1], node)
     if e.type == "extra_forbidden":
-        fields = {key: info for kind in e.owner if kind.model for key, info in keys_in_file(kind.model).items()}
+        fields = {key: info for kind in e.owner if kind.model for key, info in fields_by_key(kind.model).items()}
         known = [*fields, *(extra if len(e.path) == 1 else [])]
         fix = _by_meaning(str(last)[:80], fields) if nearest(str(last)[:80], known) is None else None
-        return Mistake(
+        return Diagnostic(
             f"unknown key {show(last)}" + (f" in {inside}" if inside else ""), fix or _near(last, known), where
         )
     if e.type == "missing" and isinstance(last, str):
-        return Mistake(f"{inside or 'the file'} has no '{last}'", f"add {last}: {in_words(e.kinds)}", where)
+        return Diagnostic(f"{inside or 'the file'} has no '{last}'", f"add {last}: {describe(e.kinds)}", where)
     if e.type == "missing":  # a list of a fixed length is too short
         return _wrong_length(e.path[:-1], e.owner, e.value, node)
     if e.type in ("too_short", "too_long"):
@@ -145,38 +153,38 @@ def _mistake(e: _Error, node: Node, extra: Sequence[str]) -> Mistake:
     if e.type in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_name(e, node)
     if e.type in ("value_error", "assertion_error"):
-        return Mistake(f"{label}: {e.message}" if label else e.message, "", where)
+        return Diagnostic(f"{label}: {e.message}" if label else e.message, "", where)
     if e.about_key:
-        return Mistake(f"{inside} cannot have a key {show(last)}", f"write {in_words(e.kinds)}", where)
+        return Diagnostic(f"{inside} cannot have a key {show(last)}", f"write {describe(e.kinds)}", where)
     texts = any(kind.type is str or kind.choices for kind in e.kinds)
     text = "the text " if isinstance(e.value, str) and not texts else ""
-    return Mistake(f"{label or 'the file'} cannot be {text}{show(e.value)}", _what_to_write(e), where)
+    return Diagnostic(f"{label or 'the file'} cannot be {text}{show(e.value)}", _what_to_write(e), where)
 
 
 def _what_to_write(e: _Error) -> str:
     """The nearest choice when a word was meant as one, else everything that is allowed."""
     choices = [str(choice) for kind in e.kinds for choice in kind.choices]
     near = _near(e.value, choices) if choices and isinstance(e.value, str) else ""
-    return near if near.startswith("did you mean") else f"write {in_words(e.kinds)}"
+    return near if near.startswith("did you mean") else f"write {describe(e.kinds)}"
 
 
-def _wrong_length(path: tuple[str | int, ...], kinds: tuple[Kind, ...], value: Any, node: Node) -> Mistake:
+def _wrong_length(path: tuple[str | int, ...], kinds: tuple[AllowedType, ...], value: Any, node: Node) -> Diagnostic:
     found = _at(node, path)
-    count = len(value if found is None else found.plain())
+    count = len(value if found is None else found.to_python())
     what = f"{_label(path, node)} has {count} {'entry' if count == 1 else 'entries'}"
-    return Mistake(what, f"write {in_words(kinds)}", node.where(*path))
+    return Diagnostic(what, f"write {describe(kinds)}", node.location_of(*path))
 
 
-def _wrong_name(e: _Error, node: Node) -> Mistake:
+def _wrong_name(e: _Error, node: Node) -> Diagnostic:
     """An entry that is told apart from others by its `name` has none or an unknown one."""
-    names = [str(choice) for kind in e.kinds for choice in below_choices(kind, "name")]
+    names = [str(choice) for kind in e.kinds for choice in child_choices(kind, "name")]
     path = (*e.path, "name")
     if e.type == "union_tag_not_found":
-        return Mistake(
-            f"{_label(e.path, node)} has no 'name'", f"add name: one of {', '.join(names)}", node.where(*path)
+        return Diagnostic(
+            f"{_label(e.path, node)} has no 'name'", f"add name: one of {', '.join(names)}", node.location_of(*path)
         )
     name = e.value.get("name") if isinstance(e.value, dict) else e.value
-    return Mistake(f"{_label(path, node)} cannot be {show(name)}", _near(name, names), node.where(*path))
+    return Diagnostic(f"{_label(path, node)} cannot be {show(name)}", _near(name, names), node.location_of(*path))
 
 
 def _by_meaning(word: str, fields: Mapping[str, FieldInfo]) -> str | None:

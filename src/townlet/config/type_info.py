@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from townlet.config.by_name import ByName
+from townlet.config.models import RegistryUnion
 
 LIMITS: Final = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
 ENTRIES: Final = {int: "whole numbers", float: "numbers", str: "texts", bool: "true or false"}
 
 
 @dataclass(frozen=True)
-class Kind:
+class AllowedType:
     """One type that is allowed at a place, with its limits."""
 
     type: Any
@@ -32,76 +32,76 @@ class Kind:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
 
-def keys_in_file(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields of a model by the keys that a file has for them."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
-def kinds_of_field(info: FieldInfo) -> tuple[Kind, ...]:
+def allowed_types_of_field(info: FieldInfo) -> tuple[AllowedType, ...]:
     """The types that a field allows, without None; of a registry all that it has now."""
-    for mark in info.metadata:
-        if isinstance(mark, ByName):
-            return tuple(Kind(model) for model in mark.models())
-    return kinds_of(info.annotation, _limits(info.metadata))
+    for location in info.metadata:
+        if isinstance(location, RegistryUnion):
+            return tuple(AllowedType(model) for model in location.models())
+    return allowed_types(info.annotation, _limits(info.metadata))
 
 
-def kinds_of(annotation: Any, limits: Mapping[str, Any] | None = None) -> tuple[Kind, ...]:
+def allowed_types(annotation: Any, limits: Mapping[str, Any] | None = None) -> tuple[AllowedType, ...]:
     """The types that an annotation allows, without None."""
     limits = limits or {}
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *metadata = get_args(annotation)
-        return kinds_of(inner, {**limits, **_limits(metadata)})
+        return allowed_types(inner, {**limits, **_limits(metadata)})
     if origin in (Union, UnionType):
-        return tuple(kind for arm in get_args(annotation) for kind in kinds_of(arm, limits))
-    return () if annotation is NoneType else (Kind(annotation, limits),)
+        return tuple(kind for union_member in get_args(annotation) for kind in allowed_types(union_member, limits))
+    return () if annotation is NoneType else (AllowedType(annotation, limits),)
 
 
-def below(kind: Kind, item: str | int) -> tuple[Kind, ...]:
+def child_types(kind: AllowedType, item: str | int) -> tuple[AllowedType, ...]:
     """The types allowed under a key or index of a value of this kind; none when nothing may be there."""
     if kind.model is not None:
-        info = keys_in_file(kind.model).get(str(item))
-        return kinds_of_field(info) if info else ()
+        info = fields_by_key(kind.model).get(str(item))
+        return allowed_types_of_field(info) if info else ()
     origin, args = get_origin(kind.type), get_args(kind.type)
     if origin is dict:
-        return kinds_of(args[1])
+        return allowed_types(args[1])
     if origin in (tuple, list, set, frozenset) and isinstance(item, int):
         if origin is not tuple or args[-1] is Ellipsis:
-            return kinds_of(args[0])
-        return kinds_of(args[item]) if item < len(args) else ()
+            return allowed_types(args[0])
+        return allowed_types(args[item]) if item < len(args) else ()
     return ()
 
 
-def keys_of(kind: Kind) -> tuple[Kind, ...]:
+def key_types(kind: AllowedType) -> tuple[AllowedType, ...]:
     """The types allowed as keys of a mapping of this kind."""
-    return kinds_of(get_args(kind.type)[0]) if get_origin(kind.type) is dict else ()
+    return allowed_types(get_args(kind.type)[0]) if get_origin(kind.type) is dict else ()
 
 
-def arm(kinds: Sequence[Kind], tag: str) -> tuple[Kind, ...]:
+def union_member(kinds: Sequence[AllowedType], tag: str) -> tuple[AllowedType, ...]:
     """The arm of a union that pydantic calls by this tag: a discriminator's value or the name of a type."""
-    by_value = tuple(k for k in kinds if k.model and any(tag in below_choices(k, f) for f in keys_in_file(k.model)))
+    by_value = tuple(k for k in kinds if k.model and any(tag in child_choices(k, f) for f in fields_by_key(k.model)))
     word = tag.split("[")[0].removeprefix("constrained-")
     by_type = tuple(k for k in kinds if _type_name(k) == word)
     by_part = tuple(k for k in kinds if _type_name(k) in tag)
     return by_value[:1] or by_type[:1] or by_part[:1] or tuple(kinds[:1])
 
 
-def below_choices(kind: Kind, item: str) -> tuple[Any, ...]:
+def child_choices(kind: AllowedType, item: str) -> tuple[Any, ...]:
     """The words to choose from under a key, if it is a choice."""
-    return tuple(choice for k in below(kind, item) for choice in k.choices)
+    return tuple(choice for k in child_types(kind, item) for choice in k.choices)
 
 
-def in_words(kinds: Sequence[Kind]) -> str:
+def describe(kinds: Sequence[AllowedType]) -> str:
     """What to write at a place that allows these kinds."""
-    tags = [str(tag) for kind in kinds if kind.model for tag in below_choices(kind, "name")]
+    tags = [str(tag) for kind in kinds if kind.model for tag in child_choices(kind, "name")]
     if len(kinds) > 1 and all(kind.model for kind in kinds) and tags:
         return f"a mapping whose name is one of {', '.join(tags)}"
     return " or ".join(dict.fromkeys(_one_in_words(kind) for kind in kinds)) or "another value"
 
 
-def _one_in_words(kind: Kind) -> str:
+def _one_in_words(kind: AllowedType) -> str:
     if kind.model is not None:
-        keys = list(keys_in_file(kind.model))
+        keys = list(fields_by_key(kind.model))
         return "a mapping with the keys " + ", ".join(keys[:6]) + (", …" if len(keys) > 6 else "")
     if kind.choices:
         return ("one of " if len(kind.choices) > 1 else "") + ", ".join(str(c) for c in kind.choices)
@@ -125,7 +125,7 @@ def _one_in_words(kind: Kind) -> str:
 
 
 def _entries(annotation: Any) -> str:
-    kinds = kinds_of(annotation)
+    kinds = allowed_types(annotation)
     if len(kinds) == 1 and kinds[0].type in ENTRIES:
         return ENTRIES[kinds[0].type]
     return "mappings" if all(kind.model for kind in kinds) else "values"
@@ -164,5 +164,5 @@ def _limits(metadata: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _type_name(kind: Kind) -> str:
+def _type_name(kind: AllowedType) -> str:
     return "literal" if kind.choices else str(getattr(get_origin(kind.type) or kind.type, "__name__", kind.type))
