@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from townlet.bench.training import Silent
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
 
@@ -27,7 +27,7 @@ def update(training: Training) -> tuple[float, float]:
 
 def measure(recipe: str, seconds: float, overrides: list[str]) -> tuple[list[float], list[float]]:
     """Median milliseconds of rollout and update, with and without the fast paths."""
-    both = [build(load(recipe, [f"agent.accelerate={on}", *overrides])) for on in ("true", "false")]
+    both = [build(load_experiment(recipe, [f"agent.accelerate={on}", *overrides])) for on in ("true", "false")]
     times: list[list[tuple[float, float]]] = [[], []]
     for training in both:
         for _ in range(5):

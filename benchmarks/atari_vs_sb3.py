@@ -19,7 +19,7 @@ import torch
 from sim import machine, short
 from townlet.bench.simulation import Result, Subject, cores
 from townlet.bench.training import OURS, THEIRS, Silent
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.build import build
 from townlet.train.collect import collect
@@ -36,7 +36,7 @@ def our_subject(o: argparse.Namespace) -> Subject:
         "agent.entropy": ENTROPY, "agent.value": VALUE, "agent.max_grad_norm": NORM, "agent.shared": True,
         "network.name": "nature", "gym.frame_stack": STACK,
     }  # fmt: skip
-    training, ear, steps = build(load(f"{o.game}:rgb", as_words(keys))), Silent(), int(o.n_steps)
+    training, ear, steps = build(load_experiment(f"{o.game}:rgb", as_words(keys))), Silent(), int(o.n_steps)
 
     def play() -> int:
         collect(training, steps, ear)

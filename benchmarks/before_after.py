@@ -23,12 +23,12 @@ def measure(recipe: str, seconds: float) -> float:
     import torch  # a tree of before is measured by this function, too: only names that both have
 
     from townlet.bench.training import Silent
-    from townlet.recipes.load import load
+    from townlet.tasks.experiment import load_experiment
     from townlet.train.build import build
     from townlet.train.collect import collect
 
     torch.set_num_threads(1)
-    training = build(load(recipe, ["threads=1"]))
+    training = build(load_experiment(recipe, ["threads=1"]))
     agent = training.agent
     interval: int = getattr(agent, "update_interval", 0) or agent.round  # type: ignore[attr-defined]  # before
 

@@ -21,7 +21,7 @@ from sim import machine, short
 from townlet.agents.agent import no_interrupt
 from townlet.bench.simulation import Result, Subject, interleave
 from townlet.bench.training import AGENTS, OURS, THEIRS, Silent, as_it_comes
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.build import build
 from townlet.train.collect import collect
@@ -98,7 +98,7 @@ def their_model(agent: str, seed: int) -> Any:
 
 def our_subject(agent: str, threads: int) -> Subject:
     """A pass is one round of collecting and learning."""
-    training, ear = build(load(f"{ENV}:{agent}", overrides(agent, 0, threads))), Silent()
+    training, ear = build(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads))), Silent()
 
     def play() -> int:
         collect(training, training.agent.update_interval, ear)
@@ -129,7 +129,7 @@ def _past_warmup(subject: Subject, play: Callable[[], int]) -> Subject:
 
 def our_steps(agent: str, seed: int, threads: int) -> int | None:
     """Steps until the mean of an evaluation is high enough; None where it never is."""
-    loaded = load(f"{ENV}:{agent}", overrides(agent, seed, threads))
+    loaded = load_experiment(f"{ENV}:{agent}", overrides(agent, seed, threads))
     training, ear = build(loaded), Silent()
 
     def scores() -> Iterator[tuple[int, float]]:
@@ -138,7 +138,7 @@ def our_steps(agent: str, seed: int, threads: int) -> int | None:
             while training.counters.env_steps // EVERY == due:
                 collect(training, training.agent.update_interval, ear)
                 training.agent.learn()
-            found = loaded.arena.measure(training.agent.policy(), loaded.recipe, no_interrupt)
+            found = loaded.task.measure(training.agent.policy(), loaded.recipe, no_interrupt)
             yield training.counters.env_steps, found.score("return")
 
     return _first(scores())

@@ -17,8 +17,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from townlet.recipes.load import load
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.experiment import load_experiment
 from townlet.tasks.gym_summary import GymSummary
 from townlet.tasks.town_evaluation import TownEvaluated
 from townlet.tasks.town_summary import TownSummary
@@ -80,7 +80,7 @@ def train(trial: Trial, seed: int) -> Row:
     words = [*trial.words, f"seed={seed}", "threads=1", "metrics.tensorboard=false", "metrics.report=false"]
     words += ["budget.minutes=600"]
     with tempfile.TemporaryDirectory() as root:
-        outcome = start(load(trial.recipe, words), Path(root))
+        outcome = start(load_experiment(trial.recipe, words), Path(root))
         with MetricsReader(outcome.run.metrics_file) as metrics:
             found = metrics.read("evaluations", ["env_steps", "score", "policy"])
     curve = [list(at) for *at, policy in zip(*found.values(), strict=True) if policy != "random"]

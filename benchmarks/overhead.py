@@ -33,12 +33,12 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Ended
-from townlet.recipes.load import Loaded, load
 from townlet.recipes.schema import Budget
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Evaluated
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.town.env import Town
 from townlet.train.build import build
 from townlet.train.logger import Journal
@@ -109,7 +109,7 @@ class Silence:
 class Turns:
     """One training that goes on in slices, each with a log and a keeper of its own."""
 
-    def __init__(self, loaded: Loaded, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, loaded: LoadedExperiment, folder: Path, stack: ExitStack) -> None:
         recipe, silence = loaded.recipe, Silence()
         endless = recipe.model_copy(update={"budget": Budget(env_steps=NEVER)})  # schedules keep to the real one
         self.t, self.limits = build(loaded), Limits(endless, NEVER, pause_at=0)
@@ -145,7 +145,7 @@ def _nobody() -> Evaluated:
     raise AssertionError("nothing is evaluated here")
 
 
-def measure(loaded: Loaded, seconds: float) -> dict[str, list[Times]]:
+def measure(loaded: LoadedExperiment, seconds: float) -> dict[str, list[Times]]:
     """The times of every slice by way; the order changes from turn to turn."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         training, recipe = Turns(loaded, Path(folder), stack), loaded.recipe
@@ -179,7 +179,7 @@ def spread(values: Sequence[float]) -> GaussianHead:
     return GaussianHead(*statistics.quantiles(values, n=4))
 
 
-def report(loaded: Loaded, times: dict[str, list[Times]]) -> dict[str, Any]:
+def report(loaded: LoadedExperiment, times: dict[str, list[Times]]) -> dict[str, Any]:
     """What each costs as a share of training time, by each clock."""
     between, bare = 60 * loaded.recipe.checkpoints.minutes, times["neither"]
     told: dict[str, Any] = {"slices": len(bare), "slice_s": statistics.median(one["wall"] for one in bare)}
@@ -224,7 +224,7 @@ def main() -> None:
     changes = ["threads=1", *(word for word in o.words if "=" in word)]
     found = {}
     for name in [word for word in o.words if "=" not in word] or RECIPES:
-        loaded = load(name, changes)
+        loaded = load_experiment(name, changes)
         found[name] = report(loaded, measure(loaded, o.seconds))
         print(as_line(name, found[name]), file=sys.stderr, flush=True)  # whoever stops it early has the first ones
     about = machine()

@@ -57,11 +57,11 @@ SMALL_GYM: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 def train_gym(kind: str, root: Path, *words: str) -> Run:
     """A finished run of that kind."""
-    from townlet.recipes.load import load
+    from townlet.tasks.experiment import load_experiment
     from townlet.train.session import start
 
     recipe, small = SMALL_GYM[kind]
-    return start(load(recipe, [*small, *words]), root).run
+    return start(load_experiment(recipe, [*small, *words]), root).run
 
 
 @contextmanager

@@ -35,13 +35,13 @@ from townlet.live.playback import PlayedEpisode
 from townlet.live.policy_cache import CheckpointActor, PolicyCache
 from townlet.live.rollout_worker import RolloutRequest, RolloutWorker
 from townlet.live.watched_run import WatchedTownRun, open_watched_run
-from townlet.recipes.load import Loaded, load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.sharing.export import export
 from townlet.sweep.space import check, space_of
 from townlet.sweep.trial import RUNS, Experiment
 from townlet.sweep.trial import train as train_trial
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
 from townlet.train.policies import TrainedPolicy, load_policy
@@ -93,9 +93,9 @@ class Case:
     folder: Path
     file: str | None = None  # that registers it
 
-    def load(self, *words: str, **parts: Any) -> Loaded:
+    def load(self, *words: str, **parts: Any) -> LoadedExperiment:
         """A small recipe of the agent with its smoke settings."""
-        return load(str(self.recipe(**parts)), words)
+        return load_experiment(str(self.recipe(**parts)), words)
 
     def recipe(self, **parts: Any) -> Path:
         """The file of that recipe; `parts` replace its own."""
@@ -120,15 +120,15 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(entry, tmp_path_factory.mktemp(entry.name))
 
 
-def observations(t: Loaded | TrainedPolicy, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def observations(t: LoadedExperiment | TrainedPolicy, rows: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Possible observations [rows, D], and masks [rows, K] that leave at least one action."""
-    arena = t.loaded.arena if isinstance(t, TrainedPolicy) else t.arena
+    task = t.loaded.task if isinstance(t, TrainedPolicy) else t.task
     chance = np.random.default_rng(seed)
-    draws = chance.random((rows, arena.layout.size))
-    for block in arena.layout:
+    draws = chance.random((rows, task.layout.size))
+    for block in task.layout:
         if block.kind == "index":
             draws[:, block.slice] = chance.integers(int(block.low), int(block.high) + 1, (rows, block.size))
-    mask = chance.random((rows, arena.actions.choices)) < 0.5
+    mask = chance.random((rows, task.actions.choices)) < 0.5
     mask[np.arange(rows), chance.integers(0, mask.shape[1], rows)] = True
     return torch.from_numpy(draws.astype(np.float32)), torch.from_numpy(mask)
 

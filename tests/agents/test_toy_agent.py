@@ -17,8 +17,8 @@ from townlet.config import user_code
 from townlet.errors import TownletError
 from townlet.live.policy_cache import CheckpointActor, PolicyCache
 from townlet.live.watched_run import WatchedTownRun, open_watched_run
-from townlet.recipes.load import load
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.train.reopen import reopen
 
 FILE = Path(__file__).with_name("toy_agent.py")
@@ -155,7 +155,7 @@ def test_mistakes_are_told_with_their_place(
     )
     (tmp_path / "toy.yaml").write_text(text)
     with pytest.raises(TownletError) as caught:
-        load("toy.yaml")
+        load_experiment("toy.yaml")
     assert told in str(caught.value)
 
 
@@ -173,9 +173,9 @@ def test_installed_packages_bring_agents_and_a_broken_one_affects_no_other(
     monkeypatch.setattr(registry, "_discovered", False)
     assert [entry.name for entry in registry.entries()] == [*registry.BUILT_IN, "toy"]
     (tmp_path / "toy.yaml").write_text(RECIPE.replace("file: toy_agent.py, ", ""))
-    assert load(str(tmp_path / "toy.yaml")).recipe.agent.name == "toy"
+    assert load_experiment(str(tmp_path / "toy.yaml")).recipe.agent.name == "toy"
     with pytest.raises(TownletError, match=r"lost-agents cannot be loaded: ModuleNotFoundError: No module named"):
-        load(str(tmp_path / "toy.yaml"), ["agent=lost"])
+        load_experiment(str(tmp_path / "toy.yaml"), ["agent=lost"])
     with pytest.raises(TownletError, match=r"no agent 'odd' is registered; .*json:loads is no AgentEntry"):
         registry.entry("odd")
     with pytest.raises(TownletError, match="no agent 'pqo' is registered; did you mean 'pqn'"):

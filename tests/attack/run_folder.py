@@ -13,8 +13,8 @@ from crash.smith import DQN, digest, kept
 from small import SMALL_GYM
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
-from townlet.recipes.load import load
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 from townlet.train.sinks import Mark
 
@@ -72,7 +72,7 @@ class Messages:
 def build(root: Path, kind: str) -> Path:
     """Train a run, change a setting by its tune.yaml, and pause it as after a Ctrl-C; its folder."""
     recipe, words = RECIPES[kind]
-    run = start(load(recipe, words), root, pause_at=TUNED).run
+    run = start(load_experiment(recipe, words), root, pause_at=TUNED).run
     with run.tune_file.open("a", encoding="utf-8") as file:
         file.write(TUNE)
     resume(run, pause_at=PAUSED)

@@ -13,7 +13,6 @@ import pytest
 
 from crash.smith import kept, odd_leaves
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.runs import checkpoint, checkpoint_files
 from townlet.runs.checkpoint_files import MANIFEST
 from townlet.runs.folder import Run
@@ -21,6 +20,7 @@ from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.serialization import flatten
 from townlet.runs.verify import reseal, verify
 from townlet.sharing.publish import publish
+from townlet.tasks.experiment import load_experiment
 from townlet.train.policies import load_policy
 from townlet.train.session import resume, start
 from train.tiny import DQN, tiny
@@ -153,7 +153,7 @@ def test_a_published_agent_names_no_folder_of_this_machine(tmp_path: Path) -> No
     home.mkdir()
     (home / "my-town.yaml").write_text("extends: town-l0\nmax_steps: 30\n")
     words = [word for word in DQN if not word.startswith("change")]
-    loaded = load(f"{home / 'my-town.yaml'}:dqn", [*words, "budget.env_steps=400"])
+    loaded = load_experiment(f"{home / 'my-town.yaml'}:dqn", [*words, "budget.env_steps=400"])
     run = start(loaded, home / "runs").run
     assert str(home) in run.resolved_file.read_text()
     publish(load_policy(run), tmp_path / "published", episodes=1, seed=0)

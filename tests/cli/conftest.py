@@ -22,7 +22,7 @@ def townlet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run of each kind of agent, the recurrent one last; only to be read."""
-    from townlet.recipes.load import load
+    from townlet.tasks.experiment import load_experiment
     from townlet.train.session import start
 
     torch.set_num_threads(1)
@@ -30,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = once(
         tmp_path_factory,
         "towns",
-        lambda root: {kind: start(load(kind, [*SMALL[kind], REPORT]), root).run for kind in kinds},
+        lambda root: {kind: start(load_experiment(kind, [*SMALL[kind], REPORT]), root).run for kind in kinds},
     )
     return found[kinds[0]].path.parent
 

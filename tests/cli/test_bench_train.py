@@ -11,7 +11,7 @@ from cli.program import Program
 from townlet.agents.peers import BATCHES, STEPS, TARGET
 from townlet.bench.rollouts import measure
 from townlet.bench.training import _overrides, their_model
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import load as load_world
 from townlet.train.build import build
 
@@ -31,7 +31,7 @@ def test_json_has_both_sides_and_their_ratio(townlet: Program) -> None:
 
 def test_both_sides_do_the_same_work() -> None:
     for agent in ("ppo", "dqn"):
-        loaded = load(f"town:{agent}", _overrides("town-l0", agent, 4, 1))
+        loaded = load_experiment(f"town:{agent}", _overrides("town-l0", agent, 4, 1))
         assert loaded.worlds.training.content_hash == load_world("town-l0").content_hash
         ours, theirs = build(loaded).agent, their_model("town-l0", agent, 4)
         network = theirs.policy if agent == "ppo" else theirs.q_net

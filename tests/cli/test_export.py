@@ -21,8 +21,8 @@ from townlet.agents.actor_critic import POLICY_GAIN, Branch
 from townlet.agents.q_network import QNetwork
 from townlet.interfaces.layout import Layout
 from townlet.nets.spec import NetworkSpec
-from townlet.recipes.load import load
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 
 
@@ -64,7 +64,9 @@ def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: P
 def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run whose network keeps a notebook of places."""
     root, notebook = tmp_path_factory.mktemp("places"), "network={name: places, hidden: [8]}"
-    return start(load("town-foggy:drqn", [*SMALL["town-l2:drqn"][:-1], notebook]), root, pause_at=1).run.path.parent
+    return start(
+        load_experiment("town-foggy:drqn", [*SMALL["town-l2:drqn"][:-1], notebook]), root, pause_at=1
+    ).run.path.parent
 
 
 @pytest.mark.parametrize("name", ["town-ppo", "town-l2-drqn", pytest.param("town-foggy-drqn", marks=pytest.mark.long)])

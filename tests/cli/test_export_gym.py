@@ -22,17 +22,17 @@ from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.sharing.export import export
-from townlet.tasks.gym import GymArena
+from townlet.tasks.gym import GymTask
 from townlet.tasks.gym_rollout import Rollout
 from townlet.train.policies import TrainedPolicy, load_policy
 
 
 def episode(trained: TrainedPolicy) -> tuple[list[Any], int]:
     """What the run itself does in an episode, and the seed that the environment had."""
-    arena = trained.loaded.arena
-    assert isinstance(arena, GymArena)
-    arena.spec = arena.spec.model_copy(update={"vectorization": "sync"})  # seeded as the other program seeds it
-    env = arena.stage()
+    task = trained.loaded.task
+    assert isinstance(task, GymTask)
+    task.spec = task.spec.model_copy(update={"vectorization": "sync"})  # seeded as the other program seeds it
+    env = task.stage()
     played = Rollout(env, 3, trained.policy()).play()
     env.close()
     seed = int(Streams(Streams(3).key("env")).numpy("environments").integers(2**31, size=1)[0])

@@ -9,7 +9,7 @@ import pytest
 
 from cli.program import Program
 from small import SMALL
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 
 
@@ -43,7 +43,7 @@ def test_a_name_that_is_a_world_is_a_world(townlet: Program, runs: Path) -> None
 
 def test_the_newest_run_of_a_recipe_is_taken(townlet: Program, tmp_path: Path) -> None:
     for limit in (60, 70):
-        start(load("town:ppo", [*SMALL["town:ppo"], f"change.max_steps={limit}"]), tmp_path, pause_at=1)
+        start(load_experiment("town:ppo", [*SMALL["town:ppo"], f"change.max_steps={limit}"]), tmp_path, pause_at=1)
     done = townlet("play", "town:ppo", "--lives", "4", "--root", str(tmp_path))
     assert "of 70" in done.out
     assert "of 60" not in done.out

@@ -13,10 +13,10 @@ import pytest
 from cli.program import Program
 from small import ctrl_c_once_training
 from townlet.config.models import SearchRange
-from townlet.recipes.load import load
 from townlet.runs.folder import Run
 from townlet.sweep import study as studies
 from townlet.sweep.space import space_of, split
+from townlet.tasks.experiment import load_experiment
 
 SMALL = (
     "rows=2", "threads=1", "agent.n_steps=16", "evaluation.episodes=2", "evaluation.every=64",
@@ -42,7 +42,7 @@ def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
         "env: Bandit-v0\ngym: {}\nagent: ppo\nbudget: {env_steps: 1e3}\n"
         "sweep:\n  agent.epochs: {low: 1, high: 1e1}\n  agent.gamma: {low: 0, high: 1}\n"
     )
-    recipe = load(str(file)).recipe
+    recipe = load_experiment(str(file)).recipe
     assert space_of(recipe, {}) == {
         "agent.epochs": SearchRange(low=1, high=10),
         "agent.gamma": SearchRange(low=0, high=1),
@@ -95,7 +95,7 @@ def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Pro
     assert done.code == 0
     assert len(Run.list(root)) == 3
     file = root / "Bandit-v0-ppo-best.yaml"
-    recipe = load(str(file)).recipe
+    recipe = load_experiment(str(file)).recipe
     assert recipe.tuned
     assert "return" in recipe.result[0].what
     assert townlet("train", str(file), "--root", str(tmp_path / "trained")).code == 0

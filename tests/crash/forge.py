@@ -20,10 +20,10 @@ import torch
 from townlet.config import user_code
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 from townlet.interfaces.vec_env import Discrete
-from townlet.recipes.load import load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.evaluation import Uniform
+from townlet.tasks.experiment import load_experiment
 from townlet.tasks.town_evaluation import evaluate
 from townlet.train import logger
 from townlet.train.build import build
@@ -66,7 +66,7 @@ def kill_between_checkpoints(commits: int, steps: int, passed: list[str]) -> Non
 def train(order: dict[str, Any]) -> Outcome:
     if order.get("run"):
         return resume(Run(Path(order["run"])), order["words"], pause_at=order["pause_at"])
-    return start(load(order["recipe"], order["words"]), Path(order["root"]), pause_at=order["pause_at"])
+    return start(load_experiment(order["recipe"], order["words"]), Path(order["root"]), pause_at=order["pause_at"])
 
 
 def child(order: dict[str, Any]) -> int:
@@ -92,10 +92,10 @@ def child(order: dict[str, Any]) -> int:
 
 def warm_up() -> None:
     """Import and compile what every child needs."""
-    loaded = load("town:dqn", ["rows=2", "threads=1", "agent.replay=5000"])
+    loaded = load_experiment("town:dqn", ["rows=2", "threads=1", "agent.replay=5000"])
     build(loaded).env.close()
     evaluate(Uniform(Discrete(loaded.worlds.evaluation.actions), torch.Generator()), loaded.worlds.evaluation, 1, 0)
-    build(load("CartPole-v1:ppo", ["rows=2", "threads=1"])).env.close()
+    build(load_experiment("CartPole-v1:ppo", ["rows=2", "threads=1"])).env.close()
 
 
 def main() -> None:

@@ -16,11 +16,11 @@ from typing import Any, Final
 import torch
 
 from crash.smith import DQN, digest, kept, odd_leaves, only_run
-from townlet.recipes.load import load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_store import MetricsStore, StorePosition
 from townlet.runs.serialization import flatten
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 
 Mark = Callable[..., None]
@@ -120,7 +120,7 @@ class TrainedRun:
                 )
 
         checkpoint.on_point = at
-        outcome = start(load(*TrainedRun.RECIPE), folder / "runs")
+        outcome = start(load_experiment(*TrainedRun.RECIPE), folder / "runs")
         checkpoint.on_point = lambda point: None
         mark(step=800, bits=final_bits(outcome.run.path))
 

@@ -11,16 +11,16 @@ import torch
 
 from crash.smith import digest, only_run
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 
 
 def main(place: Path, recipe: str, words: list[str]) -> None:
     torch.set_num_threads(1)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k", "none", str(place)], check=True)
-    loaded = load(recipe, words)
+    loaded = load_experiment(recipe, words)
     try:
         start(loaded, place)
     except TownletError as error:

@@ -15,9 +15,9 @@ import torch
 
 from townlet.distributed.torch_group import Team
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.train.api import train
 from townlet.train.session import Outcome, resume, start
 from townlet.train.shareable import require_shared
@@ -194,7 +194,7 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_shared_is_refused(recipe: str, words: list[str], what: str) -> None:
     with pytest.raises(TownletError) as found:
-        require_shared(load(recipe, words).recipe, cast(Team, Four()))
+        require_shared(load_experiment(recipe, words).recipe, cast(Team, Four()))
     assert what in str(found.value)
 
 

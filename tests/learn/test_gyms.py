@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import Outcome, start
 
 FIRST = "an evaluation reached the threshold"
@@ -51,7 +51,9 @@ SLOW = ("Bandit-v0:reinforce", "Taxi-v4:qlearning")  # the same agents learn Car
 
 def trained(recipe: str, root: Path, *words: str) -> Outcome:
     """Train it on one thread; the figures are printed (pytest -s)."""
-    outcome = start(load(recipe, (*words, "threads=1", "metrics.tensorboard=false", "metrics.report=false")), root)
+    outcome = start(
+        load_experiment(recipe, (*words, "threads=1", "metrics.tensorboard=false", "metrics.report=false")), root
+    )
     assert outcome.ending.last is not None
     score, seconds = outcome.ending.last.score("return"), outcome.seconds
     print(f"\n{recipe} {' '.join(words)}: {score:.2f} in {seconds:.0f} s; {outcome.ending.why}")

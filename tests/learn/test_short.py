@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from townlet.recipes.load import load
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import Outcome, start
 
 SHORT = (
@@ -20,7 +20,7 @@ SHORT = (
 
 
 def learned(recipe: str, root: Path, *words: str) -> Outcome:
-    outcome = start(load(recipe, [*SHORT, *words]), root)
+    outcome = start(load_experiment(recipe, [*SHORT, *words]), root)
     print(
         recipe,
         outcome.ending.why,

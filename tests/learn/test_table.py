@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from townlet.recipes.load import load
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import Evaluated
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import Outcome, start
 
 
@@ -48,7 +48,7 @@ GOALS = {
 def trained(recipe: str, root: Path) -> tuple[Outcome, Evaluated, float]:
     """Train it whole on one thread, so that the other cores can train another; the evaluation at its end, seconds."""
     begun = time.process_time()
-    outcome = start(load(recipe, ("threads=1", "budget.minutes=120")), root)
+    outcome = start(load_experiment(recipe, ("threads=1", "budget.minutes=120")), root)
     seconds = time.process_time() - begun
     last = outcome.ending.last
     assert outcome.ending.finished
@@ -77,7 +77,7 @@ def test_rows_reach_the_last_stage_by_learning(tmp_path: Path) -> None:
     with MetricsReader(outcome.run.metrics_file) as metrics:
         changes = metrics.read("stage_changes", ["row", "to_stage", "reason"])
     reached = {row for row, stage in zip(changes["row"], changes["to_stage"], strict=True) if stage == 5}
-    print(f"{len(reached)} of {load('town:dqn-curriculum').recipe.row_count} rows reached stage 5")
+    print(f"{len(reached)} of {load_experiment('town:dqn-curriculum').recipe.row_count} rows reached stage 5")
     assert reached
     assert all(changes["reason"])
 

@@ -16,8 +16,8 @@ from townlet.train.policies import TrainedPolicy, load_policy
 def by_hand(run: Run, seed: int, greedy: bool = True) -> tuple[Rollout, TrainedPolicy]:
     """The same episode, played here."""
     trained = load_policy(run, "best")
-    arena: Any = trained.loaded.arena
-    rollout = Rollout(arena.stage(), seed, trained.policy(seed), greedy=greedy)
+    task: Any = trained.loaded.task
+    rollout = Rollout(task.stage(), seed, trained.policy(seed), greedy=greedy)
     rollout.play()
     rollout.env.close()
     return rollout, trained

@@ -13,7 +13,7 @@ import pytest
 
 from live.conftest import Served
 from sharing import Runs, once
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 from train.tiny import tiny
 
@@ -40,7 +40,7 @@ def gyms(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """A run of each, all below one folder."""
 
     def train(root: Path) -> Runs:
-        found = {name: start(load(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
+        found = {name: start(load_experiment(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
         return {**found, "town": start(tiny("town:dqn"), root).run}
 
     return once(tmp_path_factory, "inspected", train)

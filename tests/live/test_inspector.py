@@ -23,7 +23,7 @@ from sharing import Runs
 from townlet.agents.settings import AdvantageEstimate
 from townlet.live import rollout_worker
 from townlet.live.gym_episode import gae_advantages
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 
 pytest_plugins = ["live.gyms"]
@@ -95,7 +95,7 @@ def test_a_package_for_drawing_that_is_missing_is_named(
 def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: Path) -> None:
     small = ("gym.resize=[36, 36]", "gym.max_episode_steps=9", "network.channels=[4, 8, 8]", "network.features=32")
     short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")
-    run = start(load("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path, pause_at=32).run
+    run = start(load_experiment("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path, pause_at=32).run
     rolling = rollout_worker.RolloutWorker()
     episode = rolling.begin(run, rollout_worker.RolloutRequest(checkpoint="latest", seed=1))
     for _ in range(300):

@@ -19,7 +19,7 @@ from websockets.typing import Origin
 
 from crash.smith import differences, only_run
 from live.conftest import Page
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 
 SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
@@ -113,7 +113,7 @@ def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     watched.process.communicate(timeout=120)
     assert watched.process.returncode == 0
     recipe, *words = SMALL
-    start(load(recipe, [*words, "budget.env_steps=10000"]), roots[1], pause_at=6000)
+    start(load_experiment(recipe, [*words, "budget.env_steps=10000"]), roots[1], pause_at=6000)
     assert differences(*map(only_run, roots)) == []
     assert not (only_run(roots[0]) / "live.feed").exists()
 

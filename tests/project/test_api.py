@@ -42,7 +42,7 @@ def test_it_can_be_called_again_and_the_room_of_that_name_stays(
     """`townlet.train` is a function and a package: what has been imported must not decide which of them one gets."""
     import townlet.recipes.load as room
 
-    assert room.load("town:ppo").recipe.env == "town"
+    assert room.load_recipe("town:ppo").recipe.env == "town"
     changes = {"rows": np.int64(4), "network.hidden": (8,), "evaluation.episodes": 2, "metrics.tensorboard": False}
     changes |= {"budget.env_steps": 64, "agent.n_steps": 8, "agent.batch_size": 1.0, "threads": 1}
     again = townlet.train("town:ppo", overrides=changes, root=tmp_path)

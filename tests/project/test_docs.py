@@ -26,8 +26,8 @@ from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types_of_field
 from townlet.interfaces.vec_env import Continuous
 from townlet.recipes.keys import sections
-from townlet.recipes.load import load
 from townlet.sharing.export import export
+from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import from_text
 from townlet.town.world.load import load as load_world
 from townlet.train.build import build
@@ -59,7 +59,7 @@ def test_recipes_in_the_documents_are_valid(tmp_path: Path) -> None:
         file = tmp_path / "my-recipe.yaml"
         file.write_text(text, encoding="utf-8")
         (variant,) = re.findall(r"^  (\w[\w-]*):$", text, re.MULTILINE)
-        assert load(f"{file}:{variant}").recipe.variant == variant
+        assert load_experiment(f"{file}:{variant}").recipe.variant == variant
 
 
 def run(script: str, folder: Path) -> str:
@@ -109,9 +109,9 @@ def test_commands_in_the_documents_can_be_typed(
         given = EVERY[verb].make_context("townlet", words[len(verb) :]).params
         changes = given.get("overrides") or []
         if verb == ("train",) and not given["resume"]:
-            load(given["recipe"] or "town", changes)
+            load_experiment(given["recipe"] or "town", changes)
         elif verb == ("recipes",) and ":" in given["search"]:
-            load(given["search"], changes)
+            load_experiment(given["search"], changes)
         elif verb[0] == "world" and "world" in given:
             load_world(given["world"], changes)
 
@@ -193,7 +193,7 @@ def test_the_agent_of_the_documents_trains(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "soft_q.py").write_text(code, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
     user_code.allow_code(tmp_path / "soft_q.py")
-    training = build(load(f"{tmp_path / 'mine.yaml'}:soft", ["agent.warmup=64"]))
+    training = build(load_experiment(f"{tmp_path / 'mine.yaml'}:soft", ["agent.warmup=64"]))
     assert training.agent.name == "soft_q"
     assert update(training)["loss"] > 0
 

@@ -13,8 +13,8 @@ from townlet.errors import TownletError
 from townlet.recipes import catalogue
 from townlet.recipes.catalogue import shipped, titles
 from townlet.recipes.listing import Line, table
-from townlet.recipes.load import Loaded, load
 from townlet.recipes.schema import Recipe
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.town.world.load import shipped as shipped_worlds
 from train.conftest import is_here
 
@@ -49,13 +49,13 @@ variants:
 
 def mistakes(asked: str, *overrides: str) -> list[str]:
     with pytest.raises(TownletError) as caught:
-        load(asked, overrides)
+        load_experiment(asked, overrides)
     return [str(mistake) for mistake in caught.value.diagnostics]
 
 
 @pytest.mark.parametrize("title", SHIPPED)
 def test_every_shipped_recipe_is_sound(title: str) -> None:
-    loaded = load(title)
+    loaded = load_experiment(title)
     recipe = loaded.recipe
     assert recipe.title == title
     assert recipe.agent.name in title.replace("life", "ppo")
@@ -75,14 +75,14 @@ def test_recipes_elsewhere_are_sound() -> None:
     others = [title for title in titles() if not title.startswith("town") and not title.startswith("gym:")]
     assert len(others) >= 8
     for title in filter(is_here, others):
-        recipe = load(title).recipe
+        recipe = load_experiment(title).recipe
         assert (recipe.title, recipe.metric) == (title, "return")
         assert recipe.description
         assert recipe.budget.env_steps
 
 
 def test_life_trains_poor_and_is_measured_by_the_standard_start_for_longer() -> None:
-    loaded = load("town:life")
+    loaded = load_experiment("town:life")
     assert loaded.recipe.starts is not None
     assert loaded.worlds.training.spec.max_steps == 1000
     assert loaded.worlds.evaluation.spec.max_steps == 2000
@@ -93,7 +93,7 @@ def test_life_trains_poor_and_is_measured_by_the_standard_start_for_longer() -> 
 
 def test_a_tuned_recipe_names_the_command_of_its_result() -> None:
     for title in SHIPPED:
-        recipe = load(title).recipe
+        recipe = load_experiment(title).recipe
         if recipe.tuned:
             assert recipe.result
             assert all(result.command.startswith("townlet ") for result in recipe.result)
@@ -102,7 +102,7 @@ def test_a_tuned_recipe_names_the_command_of_its_result() -> None:
 def test_a_result_is_told_in_one_line_of_100_columns(write: Write) -> None:
     line = "x" * 78
     write("my.yaml", f"{SMALL}result: [{{what: {line}, command: townlet train town-l0:dqn}}]\n")
-    assert load("my.yaml").recipe.result[0].what == line
+    assert load_experiment("my.yaml").recipe.result[0].what == line
     screen = io.StringIO()
     shown = [Line("town:dqn-curriculum", "dqn", "1M steps", "About it.", f"{line}\n{line}")]
     Console(file=screen, width=100).print(table(shown))
@@ -115,11 +115,12 @@ def test_a_result_is_told_in_one_line_of_100_columns(write: Write) -> None:
 def test_small_updates_take_one_thread_and_large_ones_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     counts = {
-        title: load(title).recipe.thread_count for title in ("town-l0:dqn", "town:dqn", "town:ppo", "town-l2:drqn")
+        title: load_experiment(title).recipe.thread_count
+        for title in ("town-l0:dqn", "town:dqn", "town:ppo", "town-l2:drqn")
     }
     assert list(counts.values()) == [1, 1, 8, 8]
-    assert load("town:dqn", ["agent.batch_size=4096"]).recipe.thread_count == 8
-    assert load("town:dqn", ["threads=3"]).recipe.thread_count == 3
+    assert load_experiment("town:dqn", ["agent.batch_size=4096"]).recipe.thread_count == 8
+    assert load_experiment("town:dqn", ["threads=3"]).recipe.thread_count == 3
 
 
 # --- names
@@ -138,14 +139,14 @@ def test_a_name_without_variant_lists_them_with_what_is_known(write: Write) -> N
 @pytest.mark.parametrize("name", sorted({name.partition(":")[0] for name in SHIPPED}))
 def test_every_town_can_be_trained_by_its_name_alone(name: str) -> None:
     """The page suggests `townlet train FILE` for an edited world, which takes the recipes of the world it extends."""
-    assert load(name).recipe.env == name
+    assert load_experiment(name).recipe.env == name
 
 
 def test_the_only_variant_and_the_default_one_need_no_name(write: Write) -> None:
     write("my.yaml", FAMILY + "default: b\n")
-    assert load("town-l0").recipe.title == "town-l0:dqn"
-    assert load("town").recipe.title == "town:dqn"
-    assert load("my.yaml").recipe.variant == "b"
+    assert load_experiment("town-l0").recipe.title == "town-l0:dqn"
+    assert load_experiment("town").recipe.title == "town:dqn"
+    assert load_experiment("my.yaml").recipe.variant == "b"
 
 
 @pytest.mark.parametrize(
@@ -171,14 +172,17 @@ def test_near_misses_are_suggested(write: Write, asked: str, message: str) -> No
 
 def test_base_then_variant_then_command_line(write: Write) -> None:
     write("my.yaml", FAMILY)
-    plain, changed = load("my.yaml:a").recipe, load("my.yaml:a", ["rows=32", "agent.lr=1e-5"]).recipe
+    plain, changed = (
+        load_experiment("my.yaml:a").recipe,
+        load_experiment("my.yaml:a", ["rows=32", "agent.lr=1e-5"]).recipe,
+    )
     assert (plain.rows, plain.agent.lr, plain.agent.replay) == (16, 5e-4, 4000)  # type: ignore[union-attr]
     assert (changed.rows, changed.agent.lr, changed.agent.replay) == (32, 1e-5, 4000)  # type: ignore[union-attr]
 
 
 def test_a_variant_extends_another_but_not_its_praise(write: Write) -> None:
     write("my.yaml", FAMILY)
-    first, second = load("my.yaml:a").recipe, load("my.yaml:b").recipe
+    first, second = load_experiment("my.yaml:a").recipe, load_experiment("my.yaml:b").recipe
     assert (second.rows, second.agent.lr) == (16, 5e-4)
     assert second.agent.n_step == 3  # type: ignore[union-attr]
     assert (first.tuned, len(first.result), first.result[0].what) == (True, 1, "lives long")
@@ -188,7 +192,7 @@ def test_a_variant_extends_another_but_not_its_praise(write: Write) -> None:
 def test_what_a_file_says_beats_all_that_it_extends(write: Write) -> None:
     write("my.yaml", FAMILY)
     write("child.yaml", "extends: my.yaml\nrows: 99\nvariants:\n  a: {agent: {lr: 7e-4}}\n  c: {extends: b}\n")
-    a, b, c = (load(f"child.yaml:{v}").recipe for v in "abc")
+    a, b, c = (load_experiment(f"child.yaml:{v}").recipe for v in "abc")
     assert (a.rows, a.agent.lr) == (99, 7e-4)
     assert (b.rows, b.agent.lr, b.agent.n_step) == (99, 5e-4, 3)  # type: ignore[union-attr]
     assert c.agent == b.agent
@@ -197,7 +201,7 @@ def test_what_a_file_says_beats_all_that_it_extends(write: Write) -> None:
 
 def test_a_variant_may_extend_one_of_another_file(write: Write) -> None:
     write("my.yaml", "env: town-l2\nrows: 512\nvariants:\n  mine: {extends: 'town:ppo', agent: {epochs: 9}}\n")
-    mine, theirs = load("my.yaml:mine").recipe, load("town:ppo").recipe
+    mine, theirs = load_experiment("my.yaml:mine").recipe, load_experiment("town:ppo").recipe
     assert mine.env == "town-l2"
     assert mine.rows == 512
     assert mine.agent == theirs.agent.model_copy(update={"epochs": 9})
@@ -205,8 +209,8 @@ def test_a_variant_may_extend_one_of_another_file(write: Write) -> None:
 
 def test_a_shipped_recipe_is_extended_by_name(write: Write) -> None:
     write("my.yaml", "extends: town\nseed: 5\n")
-    assert load("my.yaml:ppo").recipe.agent == load("town:ppo").recipe.agent
-    assert load("my.yaml:ppo").recipe.seed == 5
+    assert load_experiment("my.yaml:ppo").recipe.agent == load_experiment("town:ppo").recipe.agent
+    assert load_experiment("my.yaml:ppo").recipe.seed == 5
 
 
 @pytest.mark.parametrize(
@@ -239,26 +243,26 @@ def test_files_that_extend_each_other_are_refused(write: Write) -> None:
 
 
 def test_another_agent_on_the_command_line_takes_none_of_the_old_settings() -> None:
-    fresh = type(load("town:ppo").recipe.agent)
+    fresh = type(load_experiment("town:ppo").recipe.agent)
     for overrides in (["agent=ppo", "agent.epochs=7"], ["agent.epochs=7", "agent.name=ppo"]):
-        agent = load("town:dqn", overrides).recipe.agent
+        agent = load_experiment("town:dqn", overrides).recipe.agent
         assert agent == fresh.model_validate({"name": "ppo", "epochs": 7})
 
 
 def test_parts_with_a_usual_kind_need_no_name() -> None:
-    recipe = load("town:ppo", ["explore.choose.end=.2", "network.hidden=tiny"]).recipe
+    recipe = load_experiment("town:ppo", ["explore.choose.end=.2", "network.hidden=tiny"]).recipe
     assert recipe.explore.choose.model_dump()["end"] == 0.2
     assert recipe.network.model_dump()["hidden"] == "tiny"
 
 
 def test_numbers_as_people_write_them() -> None:
-    recipe = load("town:dqn", ["budget.env_steps=1e5", "agent.replay=2.5e4", "rows=32.0"]).recipe
+    recipe = load_experiment("town:dqn", ["budget.env_steps=1e5", "agent.replay=2.5e4", "rows=32.0"]).recipe
     assert (recipe.budget.env_steps, recipe.agent.replay, recipe.rows) == (100_000, 25_000, 32)  # type: ignore[union-attr]
-    assert load("town:ppo", ["agent.batch_size=1.0"]).recipe.agent.batch_size == 1.0
+    assert load_experiment("town:ppo", ["agent.batch_size=1.0"]).recipe.agent.batch_size == 1.0
 
 
 def test_a_setting_becomes_a_schedule_from_where_it_stood() -> None:
-    lr = load("town-l0:dqn", ["agent.lr=1e-3", "agent.lr.end=0", "agent.lr.from=.5"]).recipe.agent.lr
+    lr = load_experiment("town-l0:dqn", ["agent.lr=1e-3", "agent.lr.end=0", "agent.lr.from=.5"]).recipe.agent.lr
     assert getattr(lr, "start", None) == 1e-3
     assert getattr(lr, "from_", None) == 0.5
 
@@ -272,22 +276,22 @@ def own_town(write: Write, text: str = "extends: town-l2\nmax_steps: 77\n") -> P
 
 def test_an_edited_world_trains_with_one_command(write: Write) -> None:
     path = own_town(write)
-    loaded = load("places/my-town.yaml:ppo")
+    loaded = load_experiment("places/my-town.yaml:ppo")
     assert loaded.recipe.title == "my-town:ppo"
     assert loaded.recipe.world == str(path)
     assert loaded.recipe.description == "town-l2:ppo in the world my-town."
     assert loaded.worlds.training.spec.max_steps == 77
-    assert loaded.recipe.agent == load("town-l2:ppo").recipe.agent
+    assert loaded.recipe.agent == load_experiment("town-l2:ppo").recipe.agent
 
 
 @pytest.mark.parametrize("text", ["extends: town-l1\nmax_steps: 9\n", "extends: town-house\n"])
 def test_it_takes_the_recipes_of_the_nearest_world_that_has_some(write: Write, text: str) -> None:
     own_town(write, text)
-    assert load("places/my-town.yaml:dqn").recipe.agent == load("town:dqn").recipe.agent
+    assert load_experiment("places/my-town.yaml:dqn").recipe.agent == load_experiment("town:dqn").recipe.agent
 
 
 def test_a_shipped_world_without_recipes_trains_as_well() -> None:
-    loaded = load("town-house:ppo")
+    loaded = load_experiment("town-house:ppo")
     assert loaded.recipe.title == "town-house:ppo"
     assert loaded.recipe.world == "town-house"
     assert (loaded.recipe.tuned, loaded.recipe.result) == (False, ())
@@ -300,7 +304,7 @@ def test_what_was_measured_in_one_world_is_not_said_of_another(
     monkeypatch.setattr(catalogue, "FOLDER", tmp_path / "shipped")
     shipped.cache_clear()
     try:
-        here, there = load("town:a").recipe, load("town-house:a").recipe
+        here, there = load_experiment("town:a").recipe, load_experiment("town-house:a").recipe
     finally:
         monkeypatch.undo()
         shipped.cache_clear()
@@ -313,7 +317,7 @@ def test_a_recipe_names_a_world_as_seen_from_its_own_file(write: Write) -> None:
     own_town(write)
     write("places/my.yaml", "extends: town\nworld: my-town.yaml\n")
     for asked, overrides in (("places/my.yaml:ppo", []), ("town:ppo", ["world=places/my-town.yaml"])):
-        assert load(asked, overrides).worlds.training.spec.max_steps == 77
+        assert load_experiment(asked, overrides).worlds.training.spec.max_steps == 77
 
 
 def test_mistakes_in_the_world_keep_their_own_places(write: Write) -> None:
@@ -324,20 +328,22 @@ def test_mistakes_in_the_world_keep_their_own_places(write: Write) -> None:
 
 def test_changes_reach_the_world(write: Write) -> None:
     changes = ["change.affordances.Bed.price=.5", "change.rewards=[milestone, vitality]", "potential=0"]
-    loaded = load("town:ppo", changes)
+    loaded = load_experiment("town:ppo", changes)
     assert loaded.worlds.training.spec.affordances[0].price == 0.5
     assert loaded.worlds.training.rewards == ("milestone", "vitality")
     write("my.yaml", SMALL + "change:\n  max_steps: 1e2\n  meters: {energy: {decay: .01}}\n")
-    world = load("my.yaml").worlds.training
+    world = load_experiment("my.yaml").worlds.training
     assert world.spec.max_steps == 100
     assert world.spec.meters[0].decay == 0.01
 
 
 def test_the_command_line_reaches_into_lists_of_the_recipe_and_of_the_world() -> None:
     guided = ["change.rewards=[milestone, potential]", "change.rewards.potential.weight=3"]
-    rewards = load("town:ppo", guided).worlds.training.spec.rewards
+    rewards = load_experiment("town:ppo", guided).worlds.training.spec.rewards
     assert [reward.weight for reward in rewards] == [1, 3]
-    assert load("town:ppo", ["change.rewards.milestone.death=-5"]).worlds.training.tables.milestone_death == -5
+    assert (
+        load_experiment("town:ppo", ["change.rewards.milestone.death=-5"]).worlds.training.tables.milestone_death == -5
+    )
 
 
 def test_a_wrong_change_is_told_at_its_place_in_the_recipe(write: Write) -> None:
@@ -398,8 +404,8 @@ def test_a_key_that_is_written_out_suggests_the_short_one(key: str, meant: str) 
 
 
 def test_the_budget_in_steps_needs_no_home_on_the_command_line() -> None:
-    assert load("town:ppo", ["env_steps=2e4", "minutes=3"]).recipe.budget.model_dump() == {
-        **load("town:ppo").recipe.budget.model_dump(), "env_steps": 20_000, "minutes": 3.0
+    assert load_experiment("town:ppo", ["env_steps=2e4", "minutes=3"]).recipe.budget.model_dump() == {
+        **load_experiment("town:ppo").recipe.budget.model_dump(), "env_steps": 20_000, "minutes": 3.0
     }  # fmt: skip
 
 
@@ -408,17 +414,19 @@ def test_every_key_says_what_it_does() -> None:
         fields = getattr(model, "model_fields", {})
         return [f"{path}.{name}" for name, info in fields.items() if not info.description and name != "name"]
 
-    loaded: Loaded = load("town:ppo")
+    loaded: LoadedExperiment = load_experiment("town:ppo")
     parts = {name: type(getattr(loaded.recipe, name)) for name in ("budget", "evaluation", "checkpoints", "metrics")}
     assert [key for name, model in {"recipe": Recipe, **parts}.items() for key in silent(model, name)] == []
 
 
 def test_guidance_is_added_to_the_rewards_of_a_world_and_replaces_none(write: Write) -> None:
     own_town(write, "extends: town\nrewards: [{name: vitality, meters: [energy], weight: 3}]\n")
-    spec = load("places/my-town.yaml:dqn", ["potential=7", "agent.gamma=.9"]).worlds.training.spec
+    spec = load_experiment("places/my-town.yaml:dqn", ["potential=7", "agent.gamma=.9"]).worlds.training.spec
     assert [(reward.name, reward.weight) for reward in spec.rewards] == [("vitality", 3.0), ("potential", 7.0)]
     assert getattr(spec.rewards[0], "meters", None) == ("energy",)
     assert getattr(spec.rewards[1], "gamma", None) == 0.9
-    assert load("places/my-town.yaml:dqn").worlds.evaluation.rewards == ("vitality",), "guidance is for learning"
+    assert load_experiment("places/my-town.yaml:dqn").worlds.evaluation.rewards == ("vitality",), (
+        "guidance is for learning"
+    )
     own_town(write, "extends: town\nrewards: [milestone, {name: potential, weight: 5}]\n")
-    assert load("places/my-town.yaml:dqn").worlds.training.spec.rewards[1].weight == 5.0
+    assert load_experiment("places/my-town.yaml:dqn").worlds.training.spec.rewards[1].weight == 5.0

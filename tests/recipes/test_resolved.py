@@ -10,8 +10,8 @@ import pytest
 from conftest import Write
 from townlet.config.yaml import Node, parse
 from townlet.recipes.catalogue import titles
-from townlet.recipes.load import load
 from townlet.recipes.resolved import asked_text, resolved_text
+from townlet.tasks.experiment import load_experiment
 from train.conftest import is_here
 
 
@@ -38,16 +38,16 @@ def leaves(node: Node, path: str = "") -> list[str]:
 def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
     own = "change.meters.energy.decay=.004" if title.startswith("town") else "gym.max_episode_steps=77"
     # The recipe for all that have none names no environment by itself.
-    loaded = load(title.replace("gym:", "CliffWalking-v1:"), ["seed=7", "agent.lr=lin_1e-3", own])
+    loaded = load_experiment(title.replace("gym:", "CliffWalking-v1:"), ["seed=7", "agent.lr=lin_1e-3", own])
     write("resolved.yaml", resolved_text(loaded))
-    again = load("resolved.yaml")
+    again = load_experiment("resolved.yaml")
     assert again.recipe == loaded.recipe
-    assert again.arena.facts() == loaded.arena.facts()
+    assert again.task.facts() == loaded.task.facts()
 
 
 def test_every_value_says_where_it_came_from(write: Write) -> None:
     write("my.yaml", "extends: town\nrows: 2048\nvariants:\n  ppo:\n    agent: {entropy: exp_.1}\n")
-    text = resolved_text(load("my.yaml:ppo", ["agent.clip=.3", "agent.lr.end=1e-4"]))
+    text = resolved_text(load_experiment("my.yaml:ppo", ["agent.clip=.3", "agent.lr.end=1e-4"]))
     found = origins(text)
     assert found["rows"] == "my.yaml:2"
     assert found["agent.entropy.end"] == "my.yaml:5"
@@ -61,8 +61,8 @@ def test_every_value_says_where_it_came_from(write: Write) -> None:
 
 def test_worlds_of_ones_own_are_found_from_anywhere(write: Write) -> None:
     write("a/my-town.yaml", "extends: town\nmax_steps: 66\n")
-    write("b/resolved.yaml", resolved_text(load("a/my-town.yaml:ppo")))
-    again = load("b/resolved.yaml")
+    write("b/resolved.yaml", resolved_text(load_experiment("a/my-town.yaml:ppo")))
+    again = load_experiment("b/resolved.yaml")
     assert again.recipe.title == "my-town:ppo"
     assert again.worlds.training.spec.max_steps == 66
 
@@ -70,14 +70,14 @@ def test_worlds_of_ones_own_are_found_from_anywhere(write: Write) -> None:
 def test_odd_texts_survive(write: Write) -> None:
     text = "a: #b 'c' \"d\" \\ é 🛏 null"
     write("my.yaml", "extends: town\nresult: [{what: yes}, {what: '1e5', command: 'townlet train x: y'}]\n")
-    loaded = load("my.yaml:ppo", [f"description={json.dumps(text, ensure_ascii=False)}", "init_from='true'"])
+    loaded = load_experiment("my.yaml:ppo", [f"description={json.dumps(text, ensure_ascii=False)}", "init_from='true'"])
     assert loaded.recipe.description == text
     write("resolved.yaml", resolved_text(loaded))
-    assert load("resolved.yaml").recipe == loaded.recipe
+    assert load_experiment("resolved.yaml").recipe == loaded.recipe
 
 
 def test_what_was_asked_for_is_kept_with_its_file(write: Write) -> None:
     write("my.yaml", "extends: town # mine\nrows: 512\n")
-    text = asked_text(load("my.yaml:ppo", ["seed=3", "change.rewards=[milestone, vitality]"]))
+    text = asked_text(load_experiment("my.yaml:ppo", ["seed=3", "change.rewards=[milestone, vitality]"]))
     assert text.startswith('# townlet train my.yaml:ppo seed=3 "change.rewards=[milestone, vitality]"\n')
     assert "extends: town # mine" in text

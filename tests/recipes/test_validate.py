@@ -6,12 +6,12 @@ import pytest
 
 from conftest import Write
 from townlet.errors import TownletError
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 
 
 def mistakes(asked: str, *overrides: str) -> list[str]:
     with pytest.raises(TownletError) as caught:
-        load(asked, overrides)
+        load_experiment(asked, overrides)
     return [str(mistake) for mistake in caught.value.diagnostics]
 
 
@@ -49,13 +49,13 @@ def test_a_batch_is_no_larger_than_the_rollout() -> None:
     rollout = "agent.n_steps=16"
     (said,) = mistakes("town:ppo", "rows=8", rollout, "agent.batch_size=129")
     assert "agent.batch_size is 129 and a rollout has 128 steps (8 rows × 16)" in said
-    assert load("town:ppo", ["rows=8", rollout, "agent.batch_size=128"]).recipe.row_count == 8
+    assert load_experiment("town:ppo", ["rows=8", rollout, "agent.batch_size=128"]).recipe.row_count == 8
 
 
 def test_windows_fit_into_the_memory() -> None:
     sizes = ["rows=10", "agent.sequence=30", "agent.burn_in=10", "agent.warmup=10"]
     assert "one window of every row needs 400" in mistakes("town-l2:drqn", *sizes, "agent.replay=399")[0]
-    assert load("town-l2:drqn", [*sizes, "agent.replay=400"]).recipe.agent.name == "drqn"
+    assert load_experiment("town-l2:drqn", [*sizes, "agent.replay=400"]).recipe.agent.name == "drqn"
 
 
 def test_a_run_must_end(write: Write) -> None:
@@ -72,24 +72,24 @@ def test_shares_need_a_budget_in_steps(write: Write) -> None:
         ["my.yaml:1:1:", "evaluation.every"], ["my.yaml:1:1:", "metrics.every"], ["my.yaml:2:20:", "agent.lr"],
     ]  # fmt: skip
     write("my.yaml", text.replace("lin_1e-3", "{start: 1, from: 10, to: 1e6}"))
-    assert load("my.yaml", ["evaluation.every=1e5", "metrics.every=1e4"]).recipe.in_steps(1e5) == 100_000
+    assert load_experiment("my.yaml", ["evaluation.every=1e5", "metrics.every=1e4"]).recipe.in_steps(1e5) == 100_000
 
 
 def test_guidance_follows_the_discount_of_the_agent() -> None:
     guided = ["change.rewards=[milestone, potential]", "agent.gamma=.9"]
-    worlds = load("town:ppo", guided).worlds
+    worlds = load_experiment("town:ppo", guided).worlds
     assert worlds.training.tables.potential_gamma == pytest.approx(0.9)
     other = "change.rewards=[milestone, {name: potential, gamma: .8}]"
     assert "has gamma 0.8 and the agent 0.9" in mistakes("town:ppo", *guided, other)[0]
-    assert load("town:ppo", [other, "agent.gamma=.8"]).recipe.agent.gamma == 0.8
+    assert load_experiment("town:ppo", [other, "agent.gamma=.8"]).recipe.agent.gamma == 0.8
 
 
 def test_a_curriculum_with_its_rewards_is_accepted() -> None:
     for guided in ("potential=2", "change.rewards=[milestone, potential]"):
-        loaded = load("town:dqn", ["curriculum=adversarial", "potential=0", guided])
+        loaded = load_experiment("town:dqn", ["curriculum=adversarial", "potential=0", guided])
         assert loaded.recipe.curriculum is not None
     sparse = "curriculum={name: fixed, stages: [{active: [energy], reward: sparse}]}"
-    assert load("town:dqn", [sparse, "potential=0"]).worlds.training.rewards == ("milestone",)
+    assert load_experiment("town:dqn", [sparse, "potential=0"]).worlds.training.rewards == ("milestone",)
 
 
 def test_a_recipe_for_the_poor_suits_a_world_without_money(write: Write) -> None:
@@ -98,7 +98,7 @@ def test_a_recipe_for_the_poor_suits_a_world_without_money(write: Write) -> None
         "description: no money\nmeters:\n  - {name: energy, decay: .01, move: .01}\nlethal: [energy]\n"
         "map: {size: [3, 3]}\naffordances:\n  - {name: Bed, cell: [1, 1], each_tick: {energy: .5}}\n",
     )
-    loaded = load("free.yaml:ppo")
+    loaded = load_experiment("free.yaml:ppo")
     assert loaded.recipe.starts is not None
     assert loaded.recipe.starts.money is not None
     assert loaded.worlds.training.spec.currency is None
@@ -113,10 +113,10 @@ def test_all_mistakes_come_at_once(write: Write) -> None:
 
 
 def test_shares_are_of_the_budget() -> None:
-    recipe = load("town:ppo", ["budget.env_steps=1e6"]).recipe
+    recipe = load_experiment("town:ppo", ["budget.env_steps=1e6"]).recipe
     assert (recipe.in_steps(0.25), recipe.in_steps(1.0), recipe.in_steps(5000)) == (250_000, 1_000_000, 5000)
 
 
 def test_rows_are_given_where_the_recipe_leaves_them_open() -> None:
-    assert load("town:dqn", ["rows=auto"]).recipe.row_count == 64
-    assert load("town:ppo", ["rows=auto"]).recipe.row_count == 1024
+    assert load_experiment("town:dqn", ["rows=auto"]).recipe.row_count == 64
+    assert load_experiment("town:ppo", ["rows=auto"]).recipe.row_count == 1024

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from small import REPORT
-from townlet.recipes.load import load
 from townlet.runs.database import TABLES
 from townlet.runs.folder import Run
 from townlet.runs.metric_catalog import METRICS, describe_metric
 from townlet.runs.metrics_reader import MetricsReader, write_csv
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 from train.tiny import DQN, PPO, STAGES
 
@@ -39,7 +39,7 @@ RECIPES: Final = {
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     root = tmp_path_factory.mktemp("recorded")
-    return {recipe: start(load(recipe, words), root).run for recipe, words in RECIPES.items()}
+    return {recipe: start(load_experiment(recipe, words), root).run for recipe, words in RECIPES.items()}
 
 
 def figures(run: Run, to: Path) -> set[str]:

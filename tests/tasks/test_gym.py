@@ -13,12 +13,12 @@ from townlet.errors import ConfigError, TownletError
 from townlet.gym.make import make_vec
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
-from townlet.recipes.load import Loaded, load
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import Uniform
-from townlet.tasks.gym import GymArena
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
+from townlet.tasks.gym import GymTask
 from townlet.train.build import build
 from townlet.train.policies import load_policy
 from townlet.train.session import resume, start
@@ -36,10 +36,10 @@ AGENTS = {
 }
 
 
-def small(recipe: str, *words: str) -> Loaded:
+def small(recipe: str, *words: str) -> LoadedExperiment:
     """A recipe made small; an agent that has none of its own takes that of ppo."""
     named = recipe.replace(":reinforce", ":ppo")
-    return load(named, [*SMALL, "env_steps=1024", *AGENTS.get(recipe, AGENTS["CartPole-v1:ppo"]), *words])
+    return load_experiment(named, [*SMALL, "env_steps=1024", *AGENTS.get(recipe, AGENTS["CartPole-v1:ppo"]), *words])
 
 
 def columns(run: Run, table: str, *names: str) -> dict[str, list[float]]:
@@ -83,14 +83,14 @@ def test_what_is_for_towns_is_refused_with_its_place() -> None:
 
 def test_an_unknown_environment_and_an_unknown_variant_suggest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
-        load("CartPol-v1:ppo")
+        load_experiment("CartPol-v1:ppo")
     with pytest.raises(TownletError, match="did you mean 'CartPole-v1:ppo'"):
-        load("CartPole-v1:pp")
+        load_experiment("CartPole-v1:pp")
 
 
 def test_the_settings_for_any_environment_are_none() -> None:
     with pytest.raises(ConfigError, match="settings for any; name one: townlet train ID:ppo"):
-        load("gym:ppo")
+        load_experiment("gym:ppo")
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,18 @@ def test_a_network_that_remembers_gets_rows_that_need_no_step_to_begin(tmp_path:
     with pytest.raises(TownletError, match=r"write gym\.vectorization: sync"):
         build(small("CartPole-v1:ppo", memory, "gym.vectorization=native"))
     with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
-        load("CartPol-v1:ppo", [memory])
+        load_experiment("CartPol-v1:ppo", [memory])
 
 
 def test_an_evaluation_that_is_interrupted_closes_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    arena, closed = small("CartPole-v1:ppo").arena, []
+    task, closed = small("CartPole-v1:ppo").task, []
     monkeypatch.setattr(GymVecEnv, "close", lambda env: closed.append(env))
 
     def ask() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        arena.evaluate(Uniform(arena.actions, torch.Generator()), 2, 0, ask=ask)
+        task.evaluate(Uniform(task.actions, torch.Generator()), 2, 0, ask=ask)
     assert len(closed) == 1
 
 
@@ -145,7 +145,7 @@ def test_the_threshold_of_an_environment_is_what_true_stands_for() -> None:
 def test_evaluations_see_as_training_does(tmp_path: Path) -> None:
     """Trained on observations that are centred and scaled, an agent is measured on such as well."""
     words = ["threads=1", "gym.normalize_obs=running", "env_steps=2e4", "evaluation={every: 1, episodes: 20}"]
-    run = start(load("CartPole-v1:ppo", [*words, "metrics.whole_episodes=1000"]), tmp_path).run
+    run = start(load_experiment("CartPole-v1:ppo", [*words, "metrics.whole_episodes=1000"]), tmp_path).run
     lengths = columns(run, "episodes", "length")["length"]
     measured = columns(run, "evaluations", "length", "policy")
     assert measured["length"][-1] > 0.7 * float(np.mean(lengths[-30:])) > 50
@@ -159,15 +159,15 @@ def test_what_an_environment_cannot_do_is_told_before_a_run_begins(tmp_path: Pat
         ("GymV26Environment-v0:ppo", "gym.kwargs.env_id=evil:Env-v0"),
     ):
         with pytest.raises(TownletError):
-            start(load(title, [word]), tmp_path)
+            start(load_experiment(title, [word]), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_limit_is_counted_in_steps_of_the_agent() -> None:
     whole, cut = (small("Pendulum-v1:ppo", "gym.frame_skip=4", *more) for more in ((), ("gym.max_episode_steps=20",)))
-    assert (whole.arena.limit, cut.arena.limit) == (50, 20)
-    assert isinstance(cut.arena, GymArena)
-    env = cut.arena.stage()
+    assert (whole.task.limit, cut.task.limit) == (50, 20)
+    assert isinstance(cut.task, GymTask)
+    env = cut.task.stage()
     env.reset(0)
     steps = [bool(env.step(torch.zeros(1, 1)).truncated[0]) for _ in range(20)]
     assert steps == [False] * 19 + [True]
@@ -183,8 +183,8 @@ def test_one_is_the_share_of_all_steps_and_a_minibatch_of_one_is_refused() -> No
 def test_a_policy_takes_observations_as_the_environment_gives_them(tmp_path: Path) -> None:
     run = start(small("CartPole-v1:ppo", "gym.normalize_obs=running"), tmp_path, pause_at=512).run
     trained = load_policy(run, "last")
-    assert isinstance(trained.loaded.arena, GymArena)
-    env = trained.loaded.arena.stage(8)
+    assert isinstance(trained.loaded.task, GymTask)
+    env = trained.loaded.task.stage(8)
     env.reset(0)
     plain = make_vec("CartPole-v1", EnvSpec(), 8)
     raw = plain.reset(Streams(0).key("env")).obs.clone()

@@ -8,8 +8,8 @@ import torch
 
 from townlet.agents.ppo import Ppo
 from townlet.bench.training import Silent
-from townlet.recipes.load import Loaded, load
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import build
 from townlet.train.collect import collect
 from townlet.train.session import resume, start
@@ -23,8 +23,8 @@ SMALL = (
 )  # fmt: skip
 
 
-def pong(*words: str) -> Loaded:
-    return load("ALE/Pong-v5:rgb", [*SMALL, *words])
+def pong(*words: str) -> LoadedExperiment:
+    return load_experiment("ALE/Pong-v5:rgb", [*SMALL, *words])
 
 
 def test_a_run_trains_is_saved_and_goes_on_with_new_episodes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from townlet.bench.training import Silent
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.restore import copied
 from townlet.interfaces.vec_env import Ended
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
 from townlet.train.graphed_rollout import WholeRound, fits
@@ -43,7 +43,7 @@ class Ear(Silent):
 
 def both(*words: str) -> tuple[Training, Training]:
     """The same training twice: looked at step by step, and not."""
-    stepwise, whole = (build(load("town:ppo", [*WORDS, *words])) for _ in range(2))
+    stepwise, whole = (build(load_experiment("town:ppo", [*WORDS, *words])) for _ in range(2))
     whole.whole = WholeRound(whole)
     return stepwise, whole
 
@@ -113,7 +113,7 @@ def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> No
     ],
 )
 def test_rounds_are_made_whole_only_where_they_can_be(words: Sequence[str], can: bool) -> None:
-    training = build(load("town:ppo", [*WORDS, *words]))
+    training = build(load_experiment("town:ppo", [*WORDS, *words]))
     assert not fits(training)  # a CPU waits for nobody, so nothing would be won
     training.env.device = "cuda"  # as if it were there
     assert fits(training) is can
@@ -123,7 +123,7 @@ def test_rounds_are_made_whole_only_where_they_can_be(words: Sequence[str], can:
 @pytest.mark.parametrize("shared", ["true", "false"])
 def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -> None:
     words = (f"network={network}", f"agent.shared={shared}", "agent.batch_size=256", "agent.precision=bfloat16")
-    half, whole = (build(load("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
+    half, whole = (build(load_experiment("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
     for t in (half, whole):
         collect(t, t.agent.update_interval, Silent())
     figures, found = half.agent.learn(), whole.agent.learn()
@@ -137,7 +137,7 @@ def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -
 def test_a_recorded_round_is_the_same_and_its_update_as_well() -> None:
     """On the device itself: compiled, recorded and launched at once."""
     words = ("device=cuda", "engine=compiled", "rows=256")
-    stepwise, whole = (build(load("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2))
+    stepwise, whole = (build(load_experiment("town:ppo", [*WORDS, *words, "agent.batch_size=6144"])) for _ in range(2))
     assert whole.whole is not None
     stepwise.whole = None
     for _ in range(3):

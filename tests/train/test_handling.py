@@ -22,11 +22,11 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.gym.make import make_vec
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.vec_env import Ended
-from townlet.recipes.load import Loaded, load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.evaluation import play
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
 from townlet.train.reopen import reopen
@@ -49,9 +49,9 @@ AGENTS = {
 }  # fmt: skip
 
 
-def small(agent: str, *words: str) -> Loaded:
+def small(agent: str, *words: str) -> LoadedExperiment:
     recipe, *own = AGENTS[agent]
-    return load(recipe, [*SMALL, *own, *words])
+    return load_experiment(recipe, [*SMALL, *own, *words])
 
 
 class Silence:
@@ -129,7 +129,7 @@ def scored(run: Run, found: checkpoint.Checkpoint) -> tuple[float, int]:
     loaded = reopen(run)
     t = build(loaded)
     t.restore(checkpoint.load(found.path)[0]["training"])
-    measured = loaded.arena.measure(t.agent.policy(), loaded.recipe, no_interrupt)
+    measured = loaded.task.measure(t.agent.policy(), loaded.recipe, no_interrupt)
     return measured.score(loaded.recipe.metric), len(measured.reward)
 
 
@@ -189,7 +189,7 @@ def test_normalisation_is_restored_on_resume(way: str, tmp_path: Path) -> None:
 def test_where_an_environment_cannot_be_saved_resume_says_so(tmp_path: Path) -> None:
     heard = Heard()
     words = ("agent.n_steps=16", "gym.normalize_obs=none", "gym.max_episode_steps=20")
-    loaded = load(f"{ID}:ppo", [*SMALL, "env_steps=256", *words])
+    loaded = load_experiment(f"{ID}:ppo", [*SMALL, "env_steps=256", *words])
     run = start(loaded, tmp_path, pause_at=128).run
     resume(run, sinks=[heard])
     said = "Episodes begin anew: Elsewhere-v0 cannot be saved in the middle of one"

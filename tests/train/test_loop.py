@@ -15,9 +15,9 @@ from townlet.curriculum.adversarial import Adversarial
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.vec_env import Ended
-from townlet.recipes.load import Loaded
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Evaluated
+from townlet.tasks.experiment import LoadedExperiment
 from townlet.tasks.town_evaluation import evaluate
 from townlet.train.build import Training
 from townlet.train.collect import collect
@@ -46,7 +46,9 @@ class Ran:
     heard: Heard
 
 
-def ran(loaded: Loaded, folder: Path, asked: Callable[[], bool] = lambda: False, pause_at: int | None = None) -> Ran:
+def ran(
+    loaded: LoadedExperiment, folder: Path, asked: Callable[[], bool] = lambda: False, pause_at: int | None = None
+) -> Ran:
     """The whole loop with real parts, but nothing saved."""
     heard, there = Heard(), loaded.worlds.evaluation
     with MetricsStore(folder / "metrics.db") as store:
@@ -141,7 +143,7 @@ def test_a_run_that_was_over_is_only_measured(tmp_path: Path) -> None:
         assert store.read("evaluations", ["policy"])["policy"] == []
 
 
-def measured(loaded: Loaded, t: Training) -> Evaluated:
+def measured(loaded: LoadedExperiment, t: Training) -> Evaluated:
     return evaluate(t.agent.policy(), loaded.worlds.evaluation, 1, 0)
 
 
@@ -260,4 +262,4 @@ def test_the_journal_is_told_of_every_part_of_a_round(tmp_path: Path) -> None:
         assert isinstance(journal, Journal)
         collect(t, t.agent.update_interval, journal)
         assert t.counters.env_steps == 64
-        assert int(np.sum(journal.state()["onlooker"]["diary"]["cells"])) == 64
+        assert int(np.sum(journal.state()["env_metrics"]["diary"]["cells"])) == 64

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from townlet.recipes.load import load
 from townlet.runs.metrics_store import MetricsStore
 from townlet.runs.report import write_report
+from townlet.tasks.experiment import load_experiment
 from townlet.train.logger import Journal
 from townlet.train.monitors import MONITORS, PATIENCE, SCORE, SMOOTH, STALE, Alert, Monitors
 from townlet.train.session import start
@@ -138,7 +138,7 @@ def test_a_learning_rate_far_too_high_is_told_on_the_console_in_the_store_and_in
     words = ("threads=1", "rows=4", "agent={n_steps: 32, epochs: 4, lr: 10}", "env_steps=4096")
     words += ("network={hidden: [16], activation: relu}",)
     quiet = ("metrics={every: 128, tensorboard: false, report: false}", "evaluation={every: 1, episodes: 2}")
-    run = start(load("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[heard]).run
+    run = start(load_experiment("CartPole-v1:ppo", [*words, *quiet]), tmp_path, sinks=[heard]).run
     with MetricsStore(run.metrics_file) as store:
         found = store.read("alerts", ["name", "tip"])
     assert {"entropy collapse", "dead units"} & {*found["name"]}

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from small import SHARED, SMALL
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.rng import Streams
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.tasks.town_evaluation import evaluate
 from townlet.tasks.town_player import TrainedPlayer
 from townlet.town.engines.engine import make_engine
@@ -42,7 +42,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """Runs that were stopped after a few updates: their weights are no longer the first ones."""
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("runs")
-    return {key: start(load(recipe, words), root, pause_at=400).run for key, (recipe, words) in RECIPES.items()}
+    return {
+        key: start(load_experiment(recipe, words), root, pause_at=400).run for key, (recipe, words) in RECIPES.items()
+    }
 
 
 def inputs(rows: int, size: int, actions: int, seed: int) -> tuple[Any, Any]:
@@ -55,7 +57,7 @@ def inputs(rows: int, size: int, actions: int, seed: int) -> tuple[Any, Any]:
 @pytest.mark.parametrize("key", RECIPES)
 def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> None:
     recipe, words = RECIPES[key]
-    training = build(load(recipe, words))
+    training = build(load_experiment(recipe, words))
     state, _ = checkpoint.load(checkpoint.latest(runs[key].checkpoints).path)  # type: ignore[union-attr]
     training.restore(state["training"])
     agent, trained = training.agent.policy(), load_policy(runs[key], "last")
@@ -75,7 +77,7 @@ def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> 
 
 def test_weights_are_those_of_the_checkpoint_and_not_the_first_ones(runs: dict[str, Run]) -> None:
     recipe, words = RECIPES["town:ppo"]
-    fresh = build(load(recipe, words)).agent.policy()
+    fresh = build(load_experiment(recipe, words)).agent.policy()
     trained = load_policy(runs["town:ppo"], "last")
     obs = torch.from_numpy(inputs(4, trained.layout.size, 6, 0)[0])
     assert not torch.equal(fresh.outputs(obs)["logits"], trained.outputs(obs)["logits"])
@@ -153,7 +155,7 @@ def test_a_player_forgets_its_last_life(runs: dict[str, Run]) -> None:
 
 
 def test_best_and_last_are_two_checkpoints(tmp_path: Path) -> None:
-    run = start(load("town:ppo", [*SMALL["town:ppo"], "budget.env_steps=512"]), tmp_path, pause_at=256).run
+    run = start(load_experiment("town:ppo", [*SMALL["town:ppo"], "budget.env_steps=512"]), tmp_path, pause_at=256).run
     state, info = checkpoint.load(checkpoint.latest(run.checkpoints).path)  # type: ignore[union-attr]
     checkpoint.save(run.checkpoints, checkpoint.folder_name(128), state, {**info, "env_steps": 128, "score": 1e9})
     assert load_policy(run).env_steps == load_policy(run, "best").env_steps == 128
@@ -177,7 +179,7 @@ def test_wrong_shapes_are_explained(runs: dict[str, Run], obs: Any, mask: Any, t
 
 
 def test_a_run_of_another_interface_is_refused(tmp_path: Path) -> None:
-    run = start(load("town:ppo", SMALL["town:ppo"]), tmp_path, pause_at=1).run
+    run = start(load_experiment("town:ppo", SMALL["town:ppo"]), tmp_path, pause_at=1).run
     run.note(files={})  # as a run of an older release, which has no checksums of its worlds
     for copy in run.worlds.iterdir():
         copy.write_text("extends: town-l2\n", encoding="utf-8")

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.recipes.resolved import resolved_text
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
-from townlet.tasks.town import TownArena
+from townlet.tasks.experiment import load_experiment
+from townlet.tasks.town import TownTask
 from townlet.tasks.town_eval import measure, world_for
 from townlet.tasks.town_worlds import Worlds, changed
 from townlet.town.world.load import from_text, shipped
@@ -34,13 +34,13 @@ def own(tmp_path: Path) -> tuple[Path, Run]:
     path = tmp_path / "my-town.yaml"
     path.write_text(WORLD, encoding="utf-8")
     words = [word for word in DQN if not word.startswith("change")]
-    return path, start(load(f"{path}:dqn", words), tmp_path / "runs", pause_at=100).run
+    return path, start(load_experiment(f"{path}:dqn", words), tmp_path / "runs", pause_at=100).run
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_copy_of_a_world_is_the_same_world(name: str) -> None:
     world = load_world(name)
-    for text in TownArena(Worlds(world, world)).texts().values():
+    for text in TownTask(Worlds(world, world)).texts().values():
         again = from_text(text)
         assert (again.content_hash, again.interface_hash) == (world.content_hash, world.interface_hash)
         assert again.spec == world.spec

@@ -9,8 +9,8 @@ import torch
 
 from townlet.config.schedule import Schedule
 from townlet.interfaces.counters import Counters
-from townlet.recipes.load import load
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import begin, start
 
 torch.set_num_threads(1)
@@ -39,7 +39,7 @@ def test_every_schedule_changes_the_run_as_written(recipe: str, form: str, tmp_p
     every, own, keys = AGENTS[recipe]
     text = LONG.format(0.4, 0.01, form) if "_" not in form else form
     words = [*SMALL, f"metrics.every={every}", *own, *(f"{key}={text}" for key in keys)]
-    loaded = load(recipe.replace(":reinforce", ":ppo"), words)
+    loaded = load_experiment(recipe.replace(":reinforce", ":ppo"), words)
     way = loaded.recipe.agent.lr
     assert isinstance(way, Schedule)
     run = start(loaded, tmp_path).run
@@ -58,6 +58,6 @@ def test_a_share_as_batch_size_is_rounded_down_and_stands_in_the_resolved_recipe
 ) -> None:
     """A single step has no number of its own: 1 is the share of all."""
     alone = ["agent.normalize_advantage=rollout"] if share < 0.01 else []
-    loaded = load("CartPole-v1:ppo", [*SMALL, "agent.n_steps=16", f"agent.batch_size={share}", *alone])
+    loaded = load_experiment("CartPole-v1:ppo", [*SMALL, "agent.n_steps=16", f"agent.batch_size={share}", *alone])
     text = begin(loaded, tmp_path).run.resolved_file.read_text()
     assert f"  batch_size: {size} " in text

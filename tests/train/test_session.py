@@ -11,11 +11,11 @@ import torch
 from crash.smith import odd_leaves
 from small import REPORT
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.serialization import flatten
+from townlet.tasks.experiment import load_experiment
 from townlet.tasks.town_evaluation import evaluate
 from townlet.train.build import build
 from townlet.train.policies import load_policy
@@ -50,7 +50,7 @@ def test_meta_tells_what_was_run_and_how_it_ended(trained: tuple[Outcome, Heard]
     outcome = trained[0]
     meta = outcome.run.meta()
     assert (meta["recipe"], meta["seed"], meta["rows"], meta["agent"]) == ("town:dqn", 0, 4, "dqn")
-    assert meta["world"] == load("town:dqn", ["change.max_steps=40"]).worlds.training.content_hash
+    assert meta["world"] == load_experiment("town:dqn", ["change.max_steps=40"]).worlds.training.content_hash
     assert {"townlet", "torch", "numpy", "numba"} <= set(meta["versions"])
     assert (meta["ended"], meta["finished"]) == ("all steps of the budget are spent", True)
     assert outcome.summary is not None
@@ -244,6 +244,6 @@ def test_a_tiny_budget_is_evaluated_at_its_end_and_not_all_the_time(tmp_path: Pa
     heard = Heard()
     start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[heard])
     assert [row["env_steps"] for row in heard.evaluations] == [0, 900]
-    recipe = load("town:dqn", ["budget.env_steps=900"]).recipe
-    assert (recipe.evaluate_every, load("town:dqn").recipe.evaluate_every) == (1000, 100_000)
-    assert load("town:dqn", ["evaluation.every=50"]).recipe.evaluate_every == 50
+    recipe = load_experiment("town:dqn", ["budget.env_steps=900"]).recipe
+    assert (recipe.evaluate_every, load_experiment("town:dqn").recipe.evaluate_every) == (1000, 100_000)
+    assert load_experiment("town:dqn", ["evaluation.every=50"]).recipe.evaluate_every == 50

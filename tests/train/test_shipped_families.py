@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from townlet.recipes.load import load
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 
 torch.set_num_threads(1)
@@ -28,7 +28,7 @@ ALIKE = ("ALE/Pong-v5:ram", "ALE/Breakout-v5:rgb", "ALE/Breakout-v5:objects")
 @pytest.mark.parametrize("title", [pytest.param(t, marks=pytest.mark.long if t in ALIKE else ()) for t in RECIPES])
 def test_a_recipe_trains_is_measured_and_goes_on(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # Doom leaves a file where it is started
-    part = start(load(title, SMALL), tmp_path, pause_at=64).run
+    part = start(load_experiment(title, SMALL), tmp_path, pause_at=64).run
     with MetricsReader(resume(part, pause_at=128).run.metrics_file) as store:
         measured = store.read("evaluations", ("env_steps", "length"))
     assert measured["env_steps"] == [0, 64, 128]

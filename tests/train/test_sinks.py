@@ -13,7 +13,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from townlet.interfaces.counters import Counters
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.sinks import Bar, Lines, LogFile, Mark, TensorBoard, closing, in_words, on_console, rate_in_words
 from train.tiny import Heard
 
@@ -123,7 +123,7 @@ def test_a_bar_that_never_began_draws_nothing_and_the_cursor_is_never_left_hidde
 
 
 def test_only_a_terminal_that_can_be_drawn_on_gets_a_bar() -> None:
-    recipe = load("town:dqn").recipe
+    recipe = load_experiment("town:dqn").recipe
     kinds = [
         type(on_console(Console(file=io.StringIO(), force_terminal=terminal, _environ={"TERM": term}), recipe))
         for terminal, term in ((True, "xterm"), (True, "dumb"), (False, "xterm"))

@@ -13,9 +13,9 @@ from crash.smith import differences
 from townlet.config.scalar import to_flow_yaml
 from townlet.errors import TownletError
 from townlet.interfaces.counters import Counters
-from townlet.recipes.load import Loaded, load
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import build
 from townlet.train.session import begin, resume, start
 from townlet.train.stop_conditions import ENDS
@@ -33,10 +33,10 @@ AGENTS = {
 }
 
 
-def small(recipe: str = "CartPole-v1:ppo", *words: str) -> Loaded:
+def small(recipe: str = "CartPole-v1:ppo", *words: str) -> LoadedExperiment:
     """A recipe made small; an agent that has no recipe there yet takes the one of ppo."""
     there = recipe.replace(":reinforce", ":ppo")
-    return load(there, [*SMALL, *AGENTS[recipe], *words])
+    return load_experiment(there, [*SMALL, *AGENTS[recipe], *words])
 
 
 CHANGE = ("env_steps", "key", "old", "new", "why")

@@ -9,10 +9,10 @@ import pytest
 from films import film_facts
 from small import REPORT, SMALL, train_gym
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.runs import checkpoint, videos
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import resume, start
 
 FILMED = ("video.episodes=1", "video.steps=40")
@@ -56,7 +56,9 @@ def test_videos_come_at_the_start_at_every_best_and_at_the_end_and_change_nothin
 
 
 def test_a_town_is_filmed_by_the_same_key(tmp_path: Path) -> None:
-    run = start(load("town-l0:dqn", [*SMALL["town-l0:dqn"], "video.episodes=1", "video.steps=5"]), tmp_path).run
+    run = start(
+        load_experiment("town-l0:dqn", [*SMALL["town-l0:dqn"], "video.episodes=1", "video.steps=5"]), tmp_path
+    ).run
     assert moments(run) == wanted(run)
     facts = film_facts(videos.list_videos(run.videos)[0].path)
     assert (facts.frames, facts.size) == (1 + 5 + 10, (960, 640))
@@ -64,7 +66,7 @@ def test_a_town_is_filmed_by_the_same_key(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_films_the_same_and_leaves_nothing_half_done(tmp_path: Path) -> None:
     whole = train_gym("ppo", tmp_path / "whole", *FILMED)
-    loaded = load("CartPole-v1:ppo", [*whole.meta()["overrides"]])
+    loaded = load_experiment("CartPole-v1:ppo", [*whole.meta()["overrides"]])
     part = start(loaded, tmp_path / "part", pause_at=600).run
     (part.videos / videos.video_name(999, "best")).write_bytes(b"of a moment that never happened")
     (part.videos / ".000000000999-best.ab12.mp4").write_bytes(b"half")
@@ -78,5 +80,5 @@ def test_a_run_that_goes_on_films_the_same_and_leaves_nothing_half_done(tmp_path
 
 def test_what_draws_no_pictures_cannot_be_filmed_and_says_so_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(TownletError, match="Bandit-v0 draws no pictures"):
-        start(load("Bandit-v0:ppo", ["video.episodes=1"]), tmp_path)
+        start(load_experiment("Bandit-v0:ppo", ["video.episodes=1"]), tmp_path)
     assert Run.list(tmp_path) == []

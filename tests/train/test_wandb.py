@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from townlet.errors import TownletError
-from townlet.recipes.load import load
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.train import wandb
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -45,7 +45,7 @@ def test_a_run_of_a_sweeps_agent_takes_its_changes_from_the_sweep(tmp_path: Path
     done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (run,) = Run.list(tmp_path / "runs")
-    recipe = load(str(run.resolved_file)).recipe
+    recipe = load_experiment(str(run.resolved_file)).recipe
     assert recipe.agent.name == "ppo"
     assert (recipe.agent.lr, recipe.rows, recipe.network.hidden) == (0.004, 4, (8,))
     logs = list(run.path.glob("wandb/offline-run-*/*.wandb"))
@@ -74,10 +74,10 @@ def test_what_a_sweep_asks_for_is_checked_like_any_change(tmp_path: Path, monkey
     (tmp_path / "asked.yaml").write_text("wandb_version: 1\nagent.lrr: {desc: null, value: 0.1}\n")
     monkeypatch.setenv(wandb.ASKED, str(tmp_path / "asked.yaml"))
     with pytest.raises(TownletError, match="did you mean 'lr'"):
-        load("Bandit-v0:ppo", wandb.sweep_words())
+        load_experiment("Bandit-v0:ppo", wandb.sweep_words())
 
 
 def test_a_missing_extra_is_a_mistake_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wandb, "find_spec", lambda _: None)  # as if it were not installed
+    monkeypatch.setattr("townlet.recipes.validate.find_spec", lambda _: None)  # as if it were not installed
     with pytest.raises(TownletError, match=r"pip install 'townlet\[wandb\]'"):
-        load("Bandit-v0:ppo", ["metrics.wandb=true"])
+        load_experiment("Bandit-v0:ppo", ["metrics.wandb=true"])

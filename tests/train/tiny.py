@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from townlet.interfaces.counters import Counters
-from townlet.recipes.load import Loaded, load
 from townlet.runs.metrics_store import MetricsStore
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import Training, build
 from townlet.train.logger import Journal
 from townlet.train.sinks import Mark, Sink
@@ -26,12 +26,12 @@ PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
 STAGES = "curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}"
 
 
-def tiny(recipe: str = "town:dqn", *words: str) -> Loaded:
+def tiny(recipe: str = "town:dqn", *words: str) -> LoadedExperiment:
     """A recipe made small, with further changes."""
-    return load(recipe, [*(PPO if recipe.endswith("ppo") else DQN), *words])
+    return load_experiment(recipe, [*(PPO if recipe.endswith("ppo") else DQN), *words])
 
 
-def begun(loaded: Loaded, store: MetricsStore, *sinks: Sink) -> tuple[Training, Journal]:
+def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[Training, Journal]:
     """A training before its first step, and its journal."""
     t, metrics = build(loaded), loaded.recipe.metrics
     return t, Journal(t, loaded.recipe.in_steps(metrics.every), metrics.whole_episodes, store, sinks)

@@ -16,7 +16,7 @@ import torch
 
 from townlet.agents.peers import GPU_RECIPE
 from townlet.bench.training import Silent
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.build import build
 from townlet.train.collect import collect
 
@@ -53,7 +53,7 @@ def measure(
 ) -> RoundTimes:  # fmt: skip
     """Rounds of a recipe with so many rows, epochs and minibatches; `words` are further keys of it."""
     sizes = [f"device={device}", f"rows={rows}", f"agent.epochs={epochs}", f"agent.batch_size={1 / minibatches}"]
-    t, ear = build(load(recipe, [*sizes, *words])), Silent()
+    t, ear = build(load_experiment(recipe, [*sizes, *words])), Silent()
 
     def play() -> None:
         collect(t, t.agent.update_interval, ear)

@@ -24,7 +24,7 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.vec_env import Ended
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.build import build
 from townlet.train.collect import collect
@@ -103,7 +103,7 @@ def compare(
 
 def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
     """Our agent, built from a recipe as training does it."""
-    training = build(load(f"town:{agent}", _overrides(world, agent, rows, threads)))
+    training = build(load_experiment(f"town:{agent}", _overrides(world, agent, rows, threads)))
     ear, passes = Silent(), PEERS[agent].updates
 
     def play() -> int:

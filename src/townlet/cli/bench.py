@@ -141,9 +141,9 @@ def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json
 
     from townlet.agents.peers import GPU_RECIPE
     from townlet.bench.rollouts import EPOCHS, measure
-    from townlet.recipes.load import load
+    from townlet.tasks.experiment import load_experiment
 
-    measured = load(GPU_RECIPE).recipe.agent.name
+    measured = load_experiment(GPU_RECIPE).recipe.agent.name
     if agent and agent != [measured]:
         raise TownletError(f"on '{device}' only whole rounds of {measured} are measured", "leave out --agent")
     found = []

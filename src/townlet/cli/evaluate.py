@@ -117,18 +117,18 @@ class _Town(NamedTuple):
 
 
 def _elsewhere(trained: TrainedPolicy, episodes: int, seed: int, greedy: bool) -> tuple[dict[str, Any], Measured]:
-    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym import GymTask
     from townlet.tasks.gym_eval import measure
 
-    arena = trained.loaded.arena
-    assert isinstance(arena, GymArena)
-    return {"env": arena.name}, measure(arena, trained, episodes, seed, greedy=greedy)
+    task = trained.loaded.task
+    assert isinstance(task, GymTask)
+    return {"env": task.name}, measure(task, trained, episodes, seed, greedy=greedy)
 
 
 def _refuse(given: dict[str, Any], trained: TrainedPolicy) -> None:
     """Refuse what only towns can follow."""
     if odd := [name for name, value in given.items() if value]:
-        what = f"{odd[0]}: {trained.loaded.arena.name} is not a town"
+        what = f"{odd[0]}: {trained.loaded.task.name} is not a town"
         raise TownletError(what, "leave it out; an agent is measured in the environment it was trained in")
 
 

@@ -30,7 +30,7 @@ from townlet.errors import SourceLocation, TownletError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from townlet.recipes.load import Loaded
+    from townlet.tasks.experiment import LoadedExperiment
     from townlet.town.world.tables import World
     from townlet.train.policies import TrainedPolicy
 
@@ -226,9 +226,9 @@ def find_target(what: str, root: Path, wanted: PlayOptions) -> PlayTarget:
     except TownletError:
         if ":" not in what or not wanted.untrained:
             raise
-        from townlet.recipes.load import load
+        from townlet.tasks.experiment import load_experiment
 
-        return _of_recipe(load(what, wanted.changes), None, wanted)
+        return _of_recipe(load_experiment(what, wanted.changes), None, wanted)
     if run is not None:
         trained = trained_policy(run, wanted.which)
         return _of_recipe(trained.loaded, trained, wanted)
@@ -238,7 +238,7 @@ def find_target(what: str, root: Path, wanted: PlayOptions) -> PlayTarget:
     return _town(load_world(what, wanted.changes), None, wanted)
 
 
-def _of_recipe(loaded: Loaded, trained: TrainedPolicy | None, wanted: PlayOptions) -> PlayTarget:
+def _of_recipe(loaded: LoadedExperiment, trained: TrainedPolicy | None, wanted: PlayOptions) -> PlayTarget:
     """Where a recipe measures its agents."""
     greedy = True
     if trained:
@@ -255,14 +255,14 @@ def _of_recipe(loaded: Loaded, trained: TrainedPolicy | None, wanted: PlayOption
             require_interface(trained, world)
         return _town(world, trained, wanted, greedy)
     from townlet.cli.play_targets import GymTarget
-    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym import GymTask
 
     if trained and wanted.changes:
         what = f"{wanted.changes[0]}: {loaded.recipe.env} is not a town"
         raise TownletError(what, "leave it out; an agent plays in the environment it was trained in")
-    assert isinstance(loaded.arena, GymArena)
+    assert isinstance(loaded.task, GymTask)
     _refuse_lives(loaded.recipe.env, wanted)
-    return GymTarget(loaded.arena, trained, wanted.seed, greedy)
+    return GymTarget(loaded.task, trained, wanted.seed, greedy)
 
 
 def _town(world: World, trained: TrainedPolicy | None, wanted: PlayOptions, greedy: bool = True) -> PlayTarget:
@@ -279,15 +279,15 @@ def _environment(id: str, wanted: PlayOptions) -> PlayTarget:
     from townlet.config.validate import validate_model
     from townlet.config.yaml import Node
     from townlet.gym.spec import EnvSpec
-    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym import GymTask
 
     _require_run(id, wanted)
     _refuse_lives(id, wanted)
     words = [change.removeprefix("gym.") for change in wanted.changes]  # as a recipe has them, too
     spec = validate_model(EnvSpec, apply_overrides(Node({}, SourceLocation("command line")), words))
-    arena = GymArena(id, spec)
-    arena.look()
-    return GymTarget(arena, None, wanted.seed)
+    task = GymTask(id, spec)
+    task.look()
+    return GymTarget(task, None, wanted.seed)
 
 
 def _refuse_lives(name: str, wanted: PlayOptions) -> None:

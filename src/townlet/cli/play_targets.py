@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from townlet.rng import Streams
     from townlet.tasks.evaluation import Acting
-    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym import GymTask
     from townlet.tasks.gym_show import GymShow, Mode
     from townlet.town.feasibility import Survival
     from townlet.town.planner import Player
@@ -247,7 +247,7 @@ EPISODES: Final = 3
 class GymTarget:
     """One environment, and the agent that was trained for it, if there is one; see `townlet.cli.play.Place`."""
 
-    arena: GymArena
+    task: GymTask
     trained: TrainedPolicy | None
     seed: int
     greedy: bool = True
@@ -268,23 +268,23 @@ class GymTarget:
     @property
     def speed(self) -> float:
         """As the environment would be shown."""
-        return self.arena.render_info.fps
+        return self.task.render_info.fps
 
     def seat(self, mode: str, drawn: str) -> PlayerView:
         """A player in an environment of its own; a person's is played by chance until a key is pressed."""
         from townlet.tasks.gym_show import GymShow
 
         how = cast("Mode | None", self._drawn(drawn))
-        show = GymShow(self.arena, self._player(mode), self.seed, how, greedy=self.greedy)
+        show = GymShow(self.task, self._player(mode), self.seed, how, greedy=self.greedy)
         return PlayerView("you" if mode == "human" else mode, show)
 
     def _drawn(self, where: str) -> str | None:
         """The render mode that suits: pictures for windows and videos, elsewhere text where there is one."""
-        known = self.arena.render_info.modes
+        known = self.task.render_info.modes
         wanted = {"picture": ("rgb_array",), "terminal": ("ansi", "rgb_array"), "pipe": ("ansi",)}[where]
         found = next((mode for mode in wanted if mode in known), None)
         if found is None and where == "picture":
-            raise TownletError(f"{self.arena.name} draws no pictures", "leave out --window and --video")
+            raise TownletError(f"{self.task.name} draws no pictures", "leave out --window and --video")
         return found
 
     def _player(self, mode: str) -> Acting:
@@ -293,18 +293,18 @@ class GymTarget:
 
         if mode == "trained" and self.trained is not None:
             return self.trained.policy()
-        return Uniform(self.arena.actions, Streams(self.seed).torch("random"))
+        return Uniform(self.task.actions, Streams(self.seed).torch("random"))
 
     def hands(self, seat: PlayerView) -> GymKeys:
         """The keys of a person, where actions are choices."""
         from townlet.interfaces.vec_env import Discrete
         from townlet.tasks.gym_show import GymShow
 
-        if not isinstance(self.arena.actions, Discrete):
-            what = f"the actions of {self.arena.name} are no choices that a key could stand for"
+        if not isinstance(self.task.actions, Discrete):
+            what = f"the actions of {self.task.name} are no choices that a key could stand for"
             raise TownletError(what, "use --mode random, or --mode trained of a run")
         assert isinstance(seat.show, GymShow)
-        return GymKeys(seat.show, self.arena.actions.names)
+        return GymKeys(seat.show, self.task.actions.names)
 
     def finish(self, seats: Sequence[PlayerView], modes: Sequence[str], console: Console) -> None:
         """What each episode brought, and a sentence."""
@@ -317,7 +317,7 @@ class GymTarget:
         if first.ended:
             mean = sum(one.score for one in first.ended) / len(first.ended)
             who = "You get" if first.name == "you" else "This agent gets" if first.name == "trained" else "Chance gets"
-            goal = self.arena.threshold
-            solved = "" if goal is None else f"; from {figure(goal)} on {self.arena.name} counts as solved"
+            goal = self.task.threshold
+            solved = "" if goal is None else f"; from {figure(goal)} on {self.task.name} counts as solved"
             over = f"{len(first.ended)} episode" + "s" * (len(first.ended) != 1)
             console.print(f"{who} {figure(mean)} on average of {over}{solved}.", markup=False, soft_wrap=True)

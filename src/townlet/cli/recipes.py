@@ -44,10 +44,10 @@ def recipes(
     elif smoke:
         _print_smoke(search)
     elif ":" in search or os.path.isfile(search):
-        from townlet.recipes.load import load
         from townlet.recipes.resolved import resolved_text
+        from townlet.tasks.experiment import load_experiment
 
-        out().print(resolved_text(load(search, overrides or ())), markup=False, soft_wrap=True, end="")
+        out().print(resolved_text(load_experiment(search, overrides or ())), markup=False, soft_wrap=True, end="")
     elif overrides:
         raise TownletError("changes need one recipe", "write it as ENV:VARIANT; `townlet recipes` lists all")
     else:

@@ -85,13 +85,13 @@ def _experiment(
     asked: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
 ) -> Experiment:
     """What is swept, checked before the first trial."""
-    from townlet.recipes.load import load
     from townlet.sweep.space import check, space_of, split
     from townlet.sweep.trial import Experiment
+    from townlet.tasks.experiment import load_experiment
 
     plain, said = split(words)
     plain += [] if steps is None else [f"budget.env_steps={steps}"]
-    recipe = load(asked, plain).recipe
+    recipe = load_experiment(asked, plain).recipe
     space = space_of(recipe, said)
     check(asked, plain, space)
     return Experiment(name or recipe.title, asked, tuple(plain), recipe, space, root, seeds)

@@ -130,11 +130,11 @@ def _follow(team: Team) -> None:
 def _start(
     asked: str, words: list[str], root: Path, pause_at: int | None, place: PageOptions | None, team: Team | None
 ) -> None:
-    from townlet.recipes.load import load
     from townlet.runs.lock import Lock
+    from townlet.tasks.experiment import load_experiment
     from townlet.train.session import begin
 
-    loaded = load(asked, words)
+    loaded = load_experiment(asked, words)
     begun = begin(loaded, root, team)
     with Lock(begun.run.path) as lock, _shown(begun.run, place):
         outcome = begun.train(lock, [console_sink(loaded.recipe)], pause_at)

@@ -100,10 +100,10 @@ def _list_runs(root: Path) -> list[dict[str, Any]]:
 
 def _describe_run(stand: WatchedRun) -> dict[str, Any]:
     """What does not change while one looks."""
-    recipe, arena = stand.loaded.recipe, stand.loaded.arena
+    recipe, task = stand.loaded.recipe, stand.loaded.task
     if not isinstance(stand, WatchedTownRun):
-        threshold = recipe.reward_threshold or arena.threshold
-        return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": arena.limit, "recordings": []}
+        threshold = recipe.reward_threshold or task.threshold
+        return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
     file = stand.run.worlds / "training.yaml"
     text = file.read_text("utf-8") if file.is_file() else ""
     return {"kind": "town", "world": world_json(stand.world), "text": text, "recordings": stand.recordings()}

@@ -26,7 +26,7 @@ from townlet.runs.folder import Run
 from townlet.train.policies import TrainedPolicy
 
 if TYPE_CHECKING:
-    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym import GymTask
     from townlet.tasks.gym_rollout import Rollout
 
 LOG: Final = logging.getLogger(__name__)
@@ -155,18 +155,18 @@ def _start_rollout(trained: TrainedPolicy, episode: GymEpisode) -> Rollout:
     """Before its first step: with pictures where that is possible, else with the reason why not."""
     from townlet.tasks.gym_rollout import Rollout
 
-    arena = cast("GymArena", trained.loaded.arena)
-    if "rgb_array" in arena.render_info.modes:
-        env = arena.stage(render_mode="rgb_array")
+    task = cast("GymTask", trained.loaded.task)
+    if "rgb_array" in task.render_info.modes:
+        env = task.stage(render_mode="rgb_array")
         try:
             return Rollout(env, episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
         except Exception as error:  # what draws may lack a package, a screen or a driver
             env.close()
             told = _error_text(error) if isinstance(error, TownletError) else str(error)
-            episode.unseen = f"{arena.name} cannot be drawn here: {told[:200]}"
+            episode.unseen = f"{task.name} cannot be drawn here: {told[:200]}"
     else:
-        episode.unseen = f"{arena.name} does not draw itself."
-    return Rollout(arena.stage(), episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
+        episode.unseen = f"{task.name} does not draw itself."
+    return Rollout(task.stage(), episode.seed, trained.policy(episode.seed), greedy=episode.greedy)
 
 
 def _error_text(error: TownletError) -> str:

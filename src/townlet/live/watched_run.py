@@ -20,13 +20,13 @@ from townlet.live.protocol import (
     RunStatus,
     TrainingEpisode,
 )
-from townlet.recipes.load import Loaded
 from townlet.runs import checkpoint
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.runs.overview import state_of
+from townlet.tasks.experiment import LoadedExperiment
 from townlet.town.record.episode_recorder import Recording
 from townlet.town.world.tables import World
 from townlet.train.reopen import reopen
@@ -187,7 +187,7 @@ class WatchedRun:
 
     wall: str | None = None  # the rows of training at this moment, ready to be sent; only towns have one
 
-    def __init__(self, run: Run, loaded: Loaded) -> None:
+    def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
         self.run, self.loaded = run, loaded
         self.figures = MetricsStream(run, loaded.recipe.budget.env_steps or 0)
         self._read = 0.0
@@ -211,7 +211,7 @@ class WatchedRun:
 class WatchedTownRun(WatchedRun):
     """A run in a town: its world, and the latest lives of training."""
 
-    def __init__(self, run: Run, loaded: Loaded) -> None:
+    def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
         super().__init__(run, loaded)
         self.world: World = loaded.worlds.training
         self.lives: deque[RecordedEpisode] = deque(maxlen=RECENT_EPISODES)

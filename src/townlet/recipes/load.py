@@ -1,8 +1,8 @@
-"""From ENV:VARIANT and `key=value` to a checked recipe with its worlds: find, merge, check shape, check sense."""
+"""Load a recipe: find its file, merge layers and overrides, check it. Recipes are data: no environment is built."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -17,12 +17,9 @@ from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, nearest
 from townlet.gym.spec import EnvSpec
-from townlet.recipes.catalogue import ANY, STRUCTURE, choose, from_command_line
+from townlet.recipes.catalogue import STRUCTURE, choose, from_command_line
 from townlet.recipes.schema import Budget, Checkpoints, Evaluation, Metrics, Recipe
 from townlet.recipes.validate import check, unused
-from townlet.tasks.task import Arena
-from townlet.tasks.town import TownArena
-from townlet.tasks.town_worlds import Worlds, load_worlds
 from townlet.town.world.schema import WorldSpec
 
 # Where a mapping needs a name and has a usual one, so that `explore.choose.end=.05` need not repeat it.
@@ -40,43 +37,42 @@ ELSEWHERE: Final = {"n_envs": "rows", "num_envs": "rows"}  # what others call a 
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A recipe ready to be built, with the place of every value."""
+class LoadedRecipe:
+    """A recipe with the source position of every value and everything found wrong so far.
+
+    `diagnostics` are not raised by `load_recipe`, so that `townlet.tasks` can add those of the environment.
+    `repaired` names the parts from which wrong values were removed to check the rest.
+    """
 
     asked: str
     overrides: tuple[str, ...]
     recipe: Recipe
     node: Node
-    arena: Arena
-    notes: tuple[str, ...] = ()  # sentences that whoever uses it should see
-
-    @property
-    def worlds(self) -> Worlds:
-        """Of a town; all else has none, and whoever asks is told."""
-        if not isinstance(self.arena, TownArena):
-            raise TownletError(f"{self.recipe.env} is not a town", "this works for runs in towns only")
-        return self.arena.worlds
+    notes: tuple[str, ...] = ()  # hints for the user
+    diagnostics: tuple[Diagnostic, ...] = ()
+    repaired: frozenset[str] = frozenset()
 
 
-def load(asked: str, overrides: Sequence[str] = (), kept: Worlds | None = None) -> Loaded:
-    """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with changes; raises ConfigError, all at once.
+def load_recipe(asked: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
+    """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with overrides.
 
-    `kept` are its worlds where somebody has them already.
+    Raises ConfigError only if so much is wrong that nothing else can be checked.
     """
     node = merged(asked, overrides)
     _register_agent(node)
     node, found = _without_strays(node)
+    repaired: frozenset[str] = frozenset()
     try:
         recipe = validate_model(Recipe, node, STRUCTURE)
     except ConfigError as error:
         found += error.diagnostics
         rest = validate_partially(Recipe, node)
-        raise ConfigError([*found, *(_check(*rest, kept, _changed_parts(node, rest[1]))[0] if rest else ())]) from None
-    more, arena = _check(recipe, node, kept)
-    if found or more or arena is None:
-        raise ConfigError([*found, *more])
-    settled, notes = with_threshold(recipe, arena, node), tuple(unused(recipe, node))
-    return Loaded(asked, tuple(overrides), settled, node, arena, notes)
+        if rest is None:
+            raise ConfigError(found) from None
+        repaired = _changed_parts(node, rest[1])
+        recipe, node = rest
+    found += check(recipe, node, repaired)
+    return LoadedRecipe(asked, tuple(overrides), recipe, node, tuple(unused(recipe, node)), tuple(found), repaired)
 
 
 def _register_agent(node: Node) -> None:
@@ -94,9 +90,9 @@ def _register_agent(node: Node) -> None:
         raise ConfigError([Diagnostic(f"the agent '{name}' cannot be used", why, node.location_of("agent", "name"))])
 
 
-def _changed_parts(node: Node, mended: Node) -> set[str]:
-    """The parts of which something wrong was taken out: what is odd about them now is no mistake of the user's."""
-    return {key for key, below in node.to_python().items() if below != mended.to_python().get(key)}
+def _changed_parts(node: Node, repaired: Node) -> frozenset[str]:
+    """The parts from which something wrong was removed: what is odd about them now is not the user's mistake."""
+    return frozenset(key for key, below in node.to_python().items() if below != repaired.to_python().get(key))
 
 
 def merged(asked: str, overrides: Sequence[str] = ()) -> Node:
@@ -131,63 +127,6 @@ def _from(node: Node, mark: SourceLocation) -> Node:
     if isinstance(node.value, dict):
         return Node({key: _from(below, mark) for key, below in node.value.items()}, mark, mark)
     return Node(node.value, mark, mark)
-
-
-def _check(
-    recipe: Recipe, node: Node, kept: Worlds | None, mended: Collection[str] = ()
-) -> tuple[list[Diagnostic], Arena | None]:
-    """What is wrong with the arena and with how the parts go together; nothing is said of `mended` parts."""
-    try:
-        arena = _arena(recipe, node, kept)
-    except ConfigError as error:
-        return [*check(recipe, node, None, mended), *error.diagnostics], None
-    return check(recipe, node, arena, mended), arena
-
-
-def _arena(recipe: Recipe, node: Node, kept: Worlds | None) -> Arena:
-    """Where the recipe trains; raises ConfigError."""
-    if recipe.gym is None:
-        return TownArena(kept or load_worlds(recipe, node))
-    from townlet.gym.make import without_autoreset_steps  # loads Gymnasium, which towns do without
-    from townlet.tasks.gym import GymArena
-
-    if recipe.env == ANY:
-        fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
-        raise ConfigError(
-            [Diagnostic(f"{ANY} is no environment, these are settings for any", fix, node.location_of("env"))]
-        )
-    try:
-        spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym
-        arena = GymArena(recipe.env, spec, recipe.reward_threshold)
-        arena.look()
-    except TownletError as error:
-        found = [Diagnostic(m.what, m.fix, m.where or _made_of(m, node)) for m in error.diagnostics]
-        raise ConfigError(found) from None
-    return arena
-
-
-def _made_of(mistake: Diagnostic, node: Node) -> SourceLocation:
-    """Where what cannot be made was written: at the key of `gym` that is spoken of, else at the environment's id."""
-    gym, told = node.child("gym"), f"{mistake.what} {mistake.fix}"
-    keys = gym.value if gym is not None and isinstance(gym.value, dict) else ()
-    typed = (key for key in keys if node.location_of("gym", key).source.startswith("command line"))
-    key = next((key for key in keys if key.removesuffix("s") in told), next(typed, None))
-    return node.location_of("gym", key) if key else node.location_of("env")
-
-
-def with_threshold(recipe: Recipe, arena: Arena, node: Node) -> Recipe:
-    """The recipe with the number that `true` stands for in its budget; raises ConfigError where there is none."""
-    keys = [key for key in ("threshold", "train_threshold") if getattr(recipe.budget, key) is True]
-    if not keys:
-        return recipe
-    if (number := arena.threshold) is None:
-        what, fix = f"{recipe.env} has no threshold of its own", "write the number to reach"
-        raise ConfigError([Diagnostic(what, fix, node.location_of("budget", key)) for key in keys])
-    if recipe.metric != "return":
-        what, fix = f"true stands for a return, and evaluation.metric is {recipe.metric}", "write the number to reach"
-        raise ConfigError([Diagnostic(what, fix, node.location_of("budget", key)) for key in keys])
-    budget = recipe.budget.model_copy(update=dict.fromkeys(keys, number))
-    return recipe.model_copy(update={"budget": budget})
 
 
 def _without_strays(node: Node) -> tuple[Node, list[Diagnostic]]:

@@ -11,19 +11,19 @@ from townlet.config.scalar import quote, to_flow_yaml
 from townlet.config.yaml import Node
 from townlet.errors import SourceLocation
 from townlet.recipes.catalogue import FOLDER, choose
-from townlet.recipes.load import Loaded
+from townlet.recipes.load import LoadedRecipe
 
 COLUMN: Final = 48  # comments stand in line where values leave room
 
 
-def resolved_text(loaded: Loaded) -> str:
+def resolved_text(loaded: LoadedRecipe) -> str:
     """The file's text."""
     title = loaded.recipe.title
     head = f"# {title}: every value and where it came from. Train it again with: townlet train resolved.yaml\n"
     return head + "\n".join(_mapping(loaded.recipe.model_dump(), loaded.node, 0)) + "\n"
 
 
-def asked_text(loaded: Loaded) -> str:
+def asked_text(loaded: LoadedRecipe) -> str:
     """What was asked for, as a comment, above the file that it was asked of."""
     words = " ".join((loaded.asked, *(json.dumps(o, ensure_ascii=False) if " " in o else o for o in loaded.overrides)))
     return f"# townlet train {words}\n" + choose(loaded.asked).file.path.read_text(encoding="utf-8")

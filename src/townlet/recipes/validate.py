@@ -1,8 +1,9 @@
-"""Mistakes that only show when the parts of a recipe are seen together."""
+"""ConfigError that only show when the parts of a recipe are seen together."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from importlib.util import find_spec
 from typing import Final
 
 from pydantic import BaseModel
@@ -11,43 +12,28 @@ from townlet.agents.registry import entries, entry
 from townlet.config.schedule import Schedule
 from townlet.config.yaml import Node
 from townlet.errors import Diagnostic
-from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 from townlet.recipes.schema import Recipe
-from townlet.tasks.task import Arena
-from townlet.tasks.town import TownArena
-from townlet.town.world.tables import World
-from townlet.train import wandb
-from townlet.train.tuning import tunable
 
-ACTIONS: Final[dict[type[Actions], str]] = {
-    Discrete: "discrete",
-    Binary: "binary",
-    Continuous: "continuous",
-}
 TOWN: Final = ("world", "change", "potential", "starts", "curriculum", "engine")  # keys that say nothing elsewhere
 
 
-def check(recipe: Recipe, node: Node, arena: Arena | None = None, mended: Collection[str] = ()) -> list[Diagnostic]:
-    """Everything that does not go together, each with its place; with an arena, also what does not suit it.
+def check(recipe: Recipe, node: Node, repaired: Collection[str] = ()) -> list[Diagnostic]:
+    """Parts that contradict each other, each with its position; `townlet.tasks` checks what needs the environment.
 
-    A rule is left out where one of the parts that it compares was `mended`: its own mistake is told already.
+    A rule that compares a `repaired` part is skipped, because that part's mistake is already reported.
     """
-    said: list[tuple[tuple[str, ...], Iterator[Diagnostic]]] = [
+    rules: list[tuple[tuple[str, ...], Iterator[Diagnostic]]] = [
         (("agent", "network"), _recurrent(recipe, node)),
         (("agent", "explore"), _bonus(recipe, node)),
-        (("agent",), _settings(recipe, node, None if "rows" in mended else recipe.row_count)),
+        (("agent",), _settings(recipe, node, None if "rows" in repaired else recipe.row_count)),
         (("budget", "evaluation", "metrics", "agent", "explore", "plateau"), _shares(recipe, node)),
         (("agent", "plateau"), _plateaus(recipe, node)),
         (("metrics",), _loggers(recipe, node)),
         (("agent", "evaluation"), _drawn(recipe, node)),
     ]
-    if arena is not None:
-        said.append((("agent", "gym"), _supported(recipe, node, arena)))
     if recipe.gym is not None:
-        said.append((TOWN, _of_towns(recipe, node)))
-    elif isinstance(arena, TownArena):
-        said.append((("curriculum", "potential", "change"), _curriculum(recipe, node, arena.worlds.training)))
-    return [mistake for parts, found in said if not {*parts} & {*mended} for mistake in found]
+        rules.append((TOWN, _of_towns(recipe, node)))
+    return [mistake for parts, found in rules if not {*parts} & {*repaired} for mistake in found]
 
 
 def unused(recipe: Recipe, node: Node) -> Iterator[str]:
@@ -93,21 +79,6 @@ def _bonus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
         )
 
 
-def _supported(recipe: Recipe, node: Node, arena: Arena) -> Iterator[Diagnostic]:
-    """Actions and observations that the agent cannot learn with."""
-    agent, where, layout = entry(recipe.agent.name), node.location_of("agent", "name"), arena.layout
-    if not isinstance(arena.actions, agent.actions):
-        needed = " or ".join(ACTIONS[kind] for kind in agent.actions)
-        what = f"{agent.name} needs {needed} actions, and those of this environment are {ACTIONS[type(arena.actions)]}"
-        others = [e.name for e in entries() if isinstance(arena.actions, e.actions)]
-        yield Diagnostic(what, f"take {' or '.join(others)}", where)
-    elif agent.observations == "index" and [(b.kind, b.size) for b in layout] != [("index", 1)]:
-        seen = ", ".join(layout.names)
-        what = f"{agent.name} needs an observation that is the number of a state, and this one is {seen}"
-        others = [e.name for e in entries() if e.observations == "any" and isinstance(arena.actions, e.actions)]
-        yield Diagnostic(what, f"take {' or '.join(others[:3])}, or an environment with discrete observations", where)
-
-
 def _drawn(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     if entry(recipe.agent.name).kind == "value" and not recipe.evaluation.deterministic:
         what = f"{recipe.agent.name} learns values and has no probabilities to draw from"
@@ -115,9 +86,9 @@ def _drawn(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
 
 
 def _loggers(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
-    if recipe.metrics.wandb and not wandb.installed():
+    if recipe.metrics.wandb and find_spec("wandb") is None:
         what = "metrics.wandb needs wandb, which is not installed"
-        yield Diagnostic(what, wandb.INSTALL, node.location_of("metrics", "wandb"))
+        yield Diagnostic(what, "install it: pip install 'townlet[wandb]'", node.location_of("metrics", "wandb"))
 
 
 def _settings(recipe: Recipe, node: Node, rows: int | None) -> Iterator[Diagnostic]:
@@ -129,7 +100,7 @@ def _settings(recipe: Recipe, node: Node, rows: int | None) -> Iterator[Diagnost
 def _plateaus(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     """Only what the agent has can be changed, and only numbers can be multiplied."""
     for place, plateau in enumerate(recipe.plateau):
-        where, known = node.location_of("plateau", place, "key"), tunable(recipe.agent)
+        where, known = node.location_of("plateau", place, "key"), entry(recipe.agent.name).tunable
         if plateau.key not in known:
             what = f"{recipe.agent.name} has no '{plateau.key}' that could be changed on a plateau"
             yield Diagnostic(what, f"take one of {', '.join(known)}", where)
@@ -180,14 +151,3 @@ def _of_towns(recipe: Recipe, node: Node) -> Iterator[Diagnostic]:
     for path in written:
         what = f"`{'.'.join(path)}` is for towns, and this is a Gymnasium environment"
         yield Diagnostic(what, "leave it out; what can be changed stands in `gym`", node.location_of(*path))
-
-
-def _curriculum(recipe: Recipe, node: Node, world: World) -> Iterator[Diagnostic]:
-    if recipe.curriculum is None:
-        return
-    paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.shares.items() if share}
-    if lacking := sorted(paid - set(world.rewards)):
-        what = f"the curriculum's stages pay {', '.join(lacking)}, and {world.name} has only {', '.join(world.rewards)}"
-        guided = "potential: 1, or " if lacking == ["potential"] else ""
-        fix = f"add {guided}change: {{rewards: [{', '.join((*world.rewards, *lacking))}]}}"
-        yield Diagnostic(what, fix, node.location_of("curriculum"))

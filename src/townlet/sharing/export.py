@@ -100,8 +100,8 @@ def describe(trained: TrainedPolicy, layout: Layout) -> dict[str, str]:
         "outputs": trained.kind,
         "recipe": recipe.title,
         "run": trained.run.name,
-        "world" if recipe.gym is None else "env": trained.loaded.arena.name,
-        "interface": trained.loaded.arena.interface,
+        "world" if recipe.gym is None else "env": trained.loaded.task.name,
+        "interface": trained.loaded.task.interface,
     }
     return words | {name: json.dumps(value, allow_nan=False) for name, value in facts.items()}
 
@@ -113,7 +113,7 @@ def _finite(bound: float) -> float | None:
 
 def as_safetensors(trained: TrainedPolicy) -> bytes:
     """Tensors by name, and what they mean as metadata."""
-    raw = trained.loaded.arena.raw()
+    raw = trained.loaded.task.raw()
     readme = TENSORS.format(outputs=trained.kind, take=TAKE[trained.kind], scaled=SCALED if raw.scaling else "")
     about = {"readme": readme, **describe(trained, raw.layout)}
     if raw.scaling:
@@ -158,7 +158,7 @@ def as_onnx(trained: TrainedPolicy) -> bytes:
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TownletError(f"the exporter for ONNX needs {' and '.join(missing)}", "pip install 'townlet[onnx]'")
-    memory, raw = trained.hidden, trained.loaded.arena.raw()
+    memory, raw = trained.hidden, trained.loaded.task.raw()
     rows = torch.export.Dim("rows", min=1)
     inputs = {"obs": torch.zeros(2, raw.layout.size)}
     if choices := trained.actions.choices:

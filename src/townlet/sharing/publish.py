@@ -102,10 +102,10 @@ def measure_at_home(trained: TrainedPolicy, episodes: int, seed: int) -> Measure
 
         return towns.measure(trained, towns.world_for(trained.loaded, ()), episodes, seed, greedy=greedy)
     from townlet.tasks import gym_eval as gyms
-    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym import GymTask
 
-    assert isinstance(trained.loaded.arena, GymArena)
-    return gyms.measure(trained.loaded.arena, trained, episodes, seed, greedy=greedy)
+    assert isinstance(trained.loaded.task, GymTask)
+    return gyms.measure(trained.loaded.task, trained, episodes, seed, greedy=greedy)
 
 
 def _require_room(folder: Path, run: Run) -> None:
@@ -167,7 +167,7 @@ def _film(trained: TrainedPolicy, path: Path) -> str:
     if find_spec("imageio_ffmpeg") is None:
         return "imageio-ffmpeg is not installed: pip install 'townlet[video]'"
     try:
-        show = trained.loaded.arena.show(trained.policy(), trained.loaded.recipe)
+        show = trained.loaded.task.show(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
         return error.diagnostics[0].what
     record_video([show], path, episodes=1, steps=STEPS)

@@ -15,9 +15,9 @@ from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types, fields_by_key
 from townlet.config.yaml import parse_value
 from townlet.errors import SourceLocation, TownletError
-from townlet.recipes.load import load
 from townlet.recipes.merge import normalize
 from townlet.recipes.schema import Recipe
+from townlet.tasks.experiment import load_experiment
 
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 STRETCH: Final = re.compile(rf"({NUMBER})\.\.({NUMBER})")
@@ -77,7 +77,7 @@ def check(asked: str, words: Sequence[str], space: Space) -> None:
         raise TownletError("seed cannot be searched: every trial is trained with the same ones", "say --seeds 3")
     for path, searched in space.items():
         for value in searched.ends:
-            load(asked, [*words, f"{path}={to_flow_yaml(value)}"])
+            load_experiment(asked, [*words, f"{path}={to_flow_yaml(value)}"])
 
 
 def own_values(recipe: Recipe, space: Space) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from townlet.config.scalar import to_flow_yaml
 from townlet.interfaces.counters import Counters
-from townlet.recipes.load import load
 from townlet.recipes.schema import Recipe
 from townlet.runs.lock import Lock
 from townlet.sweep.space import Space, drawn, is_whole
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import begin, report
 from townlet.train.sinks import Mark, Sink
 
@@ -102,7 +102,7 @@ def train(trial: Trial, experiment: Experiment, sink: Callable[[Recipe], Sink] |
     scores: list[float] = []
     for number in range(experiment.seeds):
         seed = f"seed={experiment.recipe.seed + number}"
-        loaded = load(experiment.asked, [*experiment.words, *words, seed])
+        loaded = load_experiment(experiment.asked, [*experiment.words, *words, seed])
         begun = begin(loaded, experiment.root)
         begun.run.note(sweep={"study": experiment.study, "trial": trial.number})
         trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), begun.run.name])

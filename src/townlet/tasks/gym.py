@@ -1,4 +1,4 @@
-"""A Gymnasium environment as an arena."""
+"""A Gymnasium environment as an task."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import TIME, Acting, Evaluated, Uniform, play
-from townlet.tasks.gym_metrics import OVER, GymOnlooker
+from townlet.tasks.gym_metrics import OVER, GymMetrics
 from townlet.tasks.gym_show import GymShow
 from townlet.tasks.gym_summary import GymSummary
-from townlet.tasks.task import Best, Onlooker, Raw
+from townlet.tasks.task import Best, EnvMetrics, Raw
 
 if TYPE_CHECKING:
     from townlet.runs.folder import Run
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 SIDE_BY_SIDE: Final = 16  # episodes at once: an environment of others may be large
 
 
-class GymArena:
+class GymTask:
     """One environment by its id, as a recipe wants it made; `threshold` is the recipe's own, if it has one."""
 
     def __init__(self, id: str, spec: EnvSpec, threshold: float | None = None) -> None:
@@ -134,11 +134,11 @@ class GymArena:
         """None: only towns have stages."""
         return None
 
-    def onlooker(self, t: Training, store: MetricsStore) -> GymOnlooker:
+    def env_metrics(self, t: Training, store: MetricsStore) -> GymMetrics:
         """Who counts how episodes end."""
-        return GymOnlooker()
+        return GymMetrics()
 
-    def broadcasts(self, run: Run, t: Training, onlooker: Onlooker) -> list[Sink]:
+    def broadcasts(self, run: Run, t: Training, env_metrics: EnvMetrics) -> list[Sink]:
         """Nobody: curves are read from the store."""
         return []
 

@@ -9,7 +9,7 @@ from typing import Any
 from townlet.rng import Streams
 from townlet.tasks.eval_tables import IN_WORDS, QUARTILES, Sheet, quartiles, require_chances
 from townlet.tasks.evaluation import Evaluated, Uniform
-from townlet.tasks.gym import GymArena
+from townlet.tasks.gym import GymTask
 from townlet.tasks.gym_summary import GymSummary, figure
 from townlet.train.policies import TrainedPolicy
 
@@ -39,16 +39,16 @@ class GymMeasured(GymSummary):
         return {"threshold": self.threshold, "solved": self.solved, **told}
 
 
-def measure(arena: GymArena, trained: TrainedPolicy, episodes: int, seed: int, *, greedy: bool = True) -> GymMeasured:
+def measure(task: GymTask, trained: TrainedPolicy, episodes: int, seed: int, *, greedy: bool = True) -> GymMeasured:
     """So many episodes of each."""
     require_chances(trained, greedy)
-    chance = Uniform(arena.actions, Streams(seed).torch("random"))
+    chance = Uniform(task.actions, Streams(seed).torch("random"))
     return GymMeasured(
-        arena.evaluate(chance, episodes, seed),
-        arena.evaluate(trained.policy(), episodes, seed, greedy=greedy),
-        arena.threshold,
+        task.evaluate(chance, episodes, seed),
+        task.evaluate(trained.policy(), episodes, seed, greedy=greedy),
+        task.threshold,
         greedy=greedy,
-        title=f"{arena.name}: {episodes} episodes of each, seed {seed}",
+        title=f"{task.name}: {episodes} episodes of each, seed {seed}",
     )
 
 

@@ -18,7 +18,7 @@ from townlet.tasks.evaluation import TIME
 OVER: Final = "the end"  # won or lost: only the environment knows
 
 
-class GymOnlooker:
+class GymMetrics:
     """Listens to a training in a Gymnasium environment."""
 
     causes: tuple[str, ...] = (OVER, TIME)

@@ -18,7 +18,7 @@ from townlet.tasks.gym_rollout import Rollout
 from townlet.tasks.gym_summary import figure
 
 if TYPE_CHECKING:
-    from townlet.tasks.gym import GymArena
+    from townlet.tasks.gym import GymTask
 
 Mode = Literal["rgb_array", "ansi"]
 
@@ -30,7 +30,7 @@ class GymShow:
 
     def __init__(
         self,
-        arena: GymArena,
+        task: GymTask,
         player: Acting,
         seed: int,
         mode: Mode | None,
@@ -38,16 +38,16 @@ class GymShow:
         greedy: bool = True,
         device: str = "cpu",
     ) -> None:
-        if mode is not None and mode not in arena.render_info.modes:
-            raise TownletError(f"{arena.name} draws no pictures", "leave out what needs them")
-        self.arena, self.rate, self._player, self._greedy, self._seed = (
-            arena,
-            arena.render_info.fps,
+        if mode is not None and mode not in task.render_info.modes:
+            raise TownletError(f"{task.name} draws no pictures", "leave out what needs them")
+        self.task, self.rate, self._player, self._greedy, self._seed = (
+            task,
+            task.render_info.fps,
             player,
             greedy,
             seed,
         )
-        self._env = arena.stage(1, device, mode)
+        self._env = task.stage(1, device, mode)
         self.rollout = self._begun()
 
     def _begun(self) -> Rollout:
@@ -87,7 +87,7 @@ class GymShow:
         led = self.rollout.moments[-1].led
         if led is None:
             return ""
-        actions = self.arena.actions
+        actions = self.task.actions
         if isinstance(actions, Discrete):
             return actions.names[int(led.action)]
         return " ".join(f"{name} {number:.2f}" for name, number in zip(actions.names, led.action.tolist(), strict=True))

@@ -1,7 +1,7 @@
 """Where a recipe trains and is measured: what the loop, the journal and the end of a run ask of it.
 
 The loop knows the contract and nothing else. All that is special about a kind of environment stands behind these
-two: an `Arena` makes environments and measures policies in them, an `Onlooker` listens while one trains.
+two: an `Task` makes environments and measures policies in them, an `EnvMetrics` listens while one trains.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from townlet.train.sinks import Sink
 
 
-class Onlooker(Stateful, Protocol):
+class EnvMetrics(Stateful, Protocol):
     """Listens to one training for the journal."""
 
     causes: tuple[str, ...]  # why episodes end, by code
@@ -74,7 +74,7 @@ class Summary(Protocol):
         """What a person should know, the best and the worst of it."""
 
 
-class Arena(Protocol):
+class Task(Protocol):
     """One environment as a recipe describes it, to train in and to be measured in."""
 
     @property
@@ -120,10 +120,10 @@ class Arena(Protocol):
     def curriculum(self, recipe: Recipe) -> Curriculum | None:
         """The stages of difficulty that the recipe asks for."""
 
-    def onlooker(self, t: Training, store: MetricsStore) -> Onlooker:
+    def env_metrics(self, t: Training, store: MetricsStore) -> EnvMetrics:
         """Who listens to a training here."""
 
-    def broadcasts(self, run: Run, t: Training, onlooker: Onlooker) -> list[Sink]:
+    def broadcasts(self, run: Run, t: Training, env_metrics: EnvMetrics) -> list[Sink]:
         """Who tells those that watch a training now."""
 
     def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> Evaluated:

@@ -1,4 +1,4 @@
-"""A town as an arena: the world to train in, and the one to be measured in."""
+"""A town as an task: the world to train in, and the one to be measured in."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Acting, Evaluated
-from townlet.tasks.task import Best, Onlooker, Raw
+from townlet.tasks.task import Best, EnvMetrics, Raw
 from townlet.tasks.town_broadcast import Broadcast
 from townlet.tasks.town_evaluation import TownEvaluated, evaluate, stream
-from townlet.tasks.town_metrics import TownOnlooker
+from townlet.tasks.town_metrics import TownMetrics
 from townlet.tasks.town_player import TrainedPlayer
 from townlet.tasks.town_summary import TownSummary, summarize
 from townlet.tasks.town_worlds import Worlds, text_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TownArena:
+class TownTask:
     """Two worlds with the same interface."""
 
     worlds: Worlds
@@ -101,17 +101,17 @@ class TownArena:
             return None
         return make_curriculum(recipe.curriculum, recipe.row_count, world.spec.max_steps, world.meters, world.rewards)
 
-    def onlooker(self, t: Training, store: MetricsStore) -> TownOnlooker:
+    def env_metrics(self, t: Training, store: MetricsStore) -> TownMetrics:
         """Diary, novelty and album."""
         assert isinstance(t.env, Town)
-        return TownOnlooker(t, t.env, store)
+        return TownMetrics(t, t.env, store)
 
-    def broadcasts(self, run: Run, t: Training, onlooker: Onlooker) -> list[Sink]:
+    def broadcasts(self, run: Run, t: Training, env_metrics: EnvMetrics) -> list[Sink]:
         """Lives as they end, and where all rows are."""
-        assert isinstance(onlooker, TownOnlooker)
+        assert isinstance(env_metrics, TownMetrics)
         assert isinstance(t.env, Town)
         told = Broadcast(run.feed_file, t, t.env)
-        onlooker.album.heard = told.heard
+        env_metrics.album.heard = told.heard
         return [told]
 
     def measure(self, policy: Acting, recipe: Recipe, ask: Callable[[], None]) -> TownEvaluated:

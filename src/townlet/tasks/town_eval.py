@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from townlet.recipes.load import Loaded
 from townlet.rng import Streams
 from townlet.tasks.eval_tables import IN_WORDS, QUARTILES, Sheet, quartiles, require_chances
 from townlet.tasks.evaluation import Uniform
+from townlet.tasks.experiment import LoadedExperiment
 from townlet.tasks.town_evaluation import Planning, TownEvaluated, evaluate
 from townlet.tasks.town_summary import MOST, about_money, deaths, in_share
 from townlet.tasks.town_worlds import changed
@@ -93,7 +93,9 @@ class TownMeasured:
         return f"{begin}, with the places moved {self.trained.mean:.0f}: some of what it learned is its map."
 
 
-def world_for(loaded: Loaded, words: Sequence[str], name: str | None = None, layout: str | None = None) -> World:
+def world_for(
+    loaded: LoadedExperiment, words: Sequence[str], name: str | None = None, layout: str | None = None
+) -> World:
     """Where to measure: the world of the run's own evaluations, or the one of that name, with changes."""
     words = [*words, *LAYOUTS[layout]] if layout else list(words)
     if name is not None:
@@ -107,7 +109,7 @@ def measure(
     """So many lives of each; `home` is measured as well where it is given."""
     require_interface(trained, world)
     require_chances(trained, greedy)
-    random = Uniform(trained.loaded.arena.actions, Streams(seed).torch("random"))
+    random = Uniform(trained.loaded.task.actions, Streams(seed).torch("random"))
     return TownMeasured(
         f"{world.name}: {episodes} lives of each, seed {seed}",
         evaluate(trained.policy(), world, episodes, seed, greedy=greedy),

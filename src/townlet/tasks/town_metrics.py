@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from townlet.train.build import Training
 
 
-class TownOnlooker:
+class TownMetrics:
     """Listens to a training in a town."""
 
     def __init__(self, t: Training, town: Town, store: MetricsStore) -> None:

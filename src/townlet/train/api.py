@@ -12,8 +12,8 @@ from rich.console import Console
 
 from townlet.distributed.environment import several
 from townlet.errors import TownletError
-from townlet.recipes.load import load as load_recipe
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import load_experiment
 from townlet.train.policies import TrainedPolicy, Which, load_policy
 from townlet.train.session import Outcome, start
 from townlet.train.sinks import on_console
@@ -60,7 +60,7 @@ def train(
     words = as_words(overrides)
     if seed is not None:
         words.append(f"seed={seed}")
-    loaded = load_recipe(recipe, words)
+    loaded = load_experiment(recipe, words)
     outcome = start(loaded, Path(root), sinks=[on_console(Console(stderr=True), loaded.recipe)] if progress else ())
     if outcome.ending.why == "interrupted":
         raise KeyboardInterrupt

@@ -18,10 +18,10 @@ from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Seen, Steered, VecEnv
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.spec import CnnSpec
-from townlet.recipes.load import Loaded
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.tasks.task import Arena
+from townlet.tasks.experiment import LoadedExperiment
+from townlet.tasks.task import Task
 from townlet.train.graphed_rollout import WholeRound, fits
 from townlet.train.multi_process import Together
 from townlet.train.plateau import Plateau
@@ -38,7 +38,7 @@ class Training:
     """All that lives while a run trains. Its `state` is what a checkpoint holds."""
 
     recipe: Recipe
-    arena: Arena
+    task: Task
     env: VecEnv
     agent: Agent
     counters: Counters
@@ -83,24 +83,24 @@ class Training:
             self.agent.on_env_reset()
 
 
-def build(loaded: Loaded, team: Team | None = None) -> Training:
+def build(loaded: LoadedExperiment, team: Team | None = None) -> Training:
     """A run at its beginning: the same recipe and seed give the same bits. With a team, the part of this process."""
-    recipe, arena, crew = loaded.recipe, loaded.arena, team or SOLO
+    recipe, task, crew = loaded.recipe, loaded.task, team or SOLO
     threads = set_threads(recipe, team.beside if team else 1)
     choose_kernels(isinstance(recipe.network, CnnSpec))
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
-    env = arena.make(recipe, threads, crew)
+    env = task.make(recipe, threads, crew)
     seen = env.reset(streams.key("env"))
-    curriculum = arena.curriculum(recipe)
+    curriculum = task.curriculum(recipe)
     if curriculum:
         seen = cast(Steered, env).set(**curriculum.settings())
-    limit = arena.limit or ENDLESS
+    limit = task.limit or ENDLESS
     given = AgentContext(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, crew)
     agent = make_agent(recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
     tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
-    made = Training(recipe, arena, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
+    made = Training(recipe, task, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
     if team:
         made.company = Together(team, made)
     elif fits(made):

@@ -17,7 +17,7 @@ from torch import Tensor
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.tasks.task import Onlooker
+from townlet.tasks.task import EnvMetrics
 
 # One line for each finished episode; the extras of its end follow.
 COLUMNS: Final = (
@@ -36,8 +36,8 @@ Table = NDArray[np.float64]
 class Finished:
     """The episodes of one interval."""
 
-    def __init__(self, onlooker: Onlooker, extras: Sequence[str], rows: int) -> None:
-        self._onlooker, self._rows, self._count = onlooker, rows, 0
+    def __init__(self, env_metrics: EnvMetrics, extras: Sequence[str], rows: int) -> None:
+        self._env_metrics, self._rows, self._count = env_metrics, rows, 0
         self._lines: Table = np.zeros((LINES, EXTRAS + len(extras)))
 
     def add(
@@ -75,7 +75,7 @@ class Finished:
         columns["start"] = columns["env_steps"] - columns["length"] * self._rows
         columns["extrinsic"] = columns["return"] + columns["guidance"]
         extras, dead = lines[:, EXTRAS:], lines[:, TERMINATED] > 0
-        columns["cause"] = self._onlooker.codes(dead, extras).astype(np.float64)
+        columns["cause"] = self._env_metrics.codes(dead, extras).astype(np.float64)
         return np.column_stack([*(columns[name] for name in COLUMNS), extras])
 
     def clear(self) -> None:

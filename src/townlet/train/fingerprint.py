@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet import __version__
-from townlet.recipes.load import Loaded
 from townlet.recipes.schema import Recipe
 from townlet.runs import provenance
+from townlet.tasks.experiment import LoadedExperiment
 
 SECRET: Final = re.compile(r"(://[^\s:/@]*:)[^\s/]*(@)")
 BESIDE: Final = ("torch", "numpy", "numba", "gymnasium")  # other packages whose versions matter
 
 
-def facts(loaded: Loaded) -> dict[str, Any]:
+def facts(loaded: LoadedExperiment) -> dict[str, Any]:
     """What a checkpoint must share with the run that goes on from it."""
     return {
         "env": loaded.recipe.env,
         "agent": loaded.recipe.agent.name,
         "rows": loaded.recipe.row_count,
-        **loaded.arena.facts(),
+        **loaded.task.facts(),
     }
 
 
-def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[str, Any]:
+def describe(loaded: LoadedExperiment, begun_with: dict[str, Any] | None = None) -> dict[str, Any]:
     """What meta.json says of a new run; `begun_with` tells whose weights it began with."""
     recipe = loaded.recipe
     code = {"code": code_hashes(recipe)} if recipe.own_files else {}
@@ -43,7 +43,7 @@ def describe(loaded: Loaded, begun_with: dict[str, Any] | None = None) -> dict[s
         "threads": recipe.thread_count,
         "init_from": begun_with,
         **facts(loaded),
-        **loaded.arena.describe(),
+        **loaded.task.describe(),
         "versions": {"townlet": __version__, **{name: _version(name) for name in BESIDE}},
         "python": platform.python_version(),
         "machine": {"system": platform.platform(), "processor": platform.machine()},

@@ -31,7 +31,7 @@ def fits(t: Training) -> bool:
         and t.env.device != "cpu"
         and getattr(t.env, "swift", False)
         and t.curriculum is None
-        and t.agent.update_interval <= (t.arena.limit or 0)
+        and t.agent.update_interval <= (t.task.limit or 0)
     )
 
 

@@ -48,8 +48,8 @@ class Journal:
 
     def __init__(self, t: Training, every: int, whole: int, store: MetricsStore, sinks: Sequence[Sink]) -> None:
         self._t, self._every, self._whole, self._store, self._sinks = t, every, whole, store, sinks
-        self.onlooker = t.arena.onlooker(t, store)
-        self._finished = Finished(self.onlooker, t.arena.extras, t.rows)
+        self.env_metrics = t.task.env_metrics(t, store)
+        self._finished = Finished(self.env_metrics, t.task.extras, t.rows)
         self._monitors = Monitors(f"episode_{t.recipe.metric}", _goal(t))
         self._updates: list[Mapping[str, float]] = []  # not yet added up
         self._sums: dict[str, Sum] = {}
@@ -69,15 +69,15 @@ class Journal:
 
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
-        self.onlooker.stepped(actions)
+        self.env_metrics.stepped(actions)
 
     def episodes(self, over: Episodes, ended: Ended) -> None:
         """Episodes that ended in the last step."""
         t = self._t
         stage = t.curriculum.stage[over.rows] if t.curriculum else None
-        extras = t.arena.last(t.env, ended)
+        extras = t.task.last(t.env, ended)
         self._finished.add(t.counters, self._epsilon, over, stage, extras)
-        self.onlooker.episodes(over, stage, extras)
+        self.env_metrics.episodes(over, stage, extras)
 
     def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
         """Episodes that ended in a round into which nobody looked."""
@@ -86,7 +86,7 @@ class Journal:
     def stages(self, changes: list[StageChange]) -> None:
         """Rows that went on or back."""
         self._store.add("stage_changes", [{**self._moment, **vars(change)} for change in changes])
-        self.onlooker.stages(changes)
+        self.env_metrics.stages(changes)
 
     def update(self, figures: Mapping[str, float]) -> None:
         """Figures of one update."""
@@ -144,7 +144,7 @@ class Journal:
         """Hand on what was gathered, and begin anew."""
         now = self._counters
         figures = {name: s.total / s.count for name, s in self._add_up().items() if s.count}
-        figures |= self._write_episodes() | self.onlooker.mark(self._store, self._moment) | self._speed()
+        figures |= self._write_episodes() | self.env_metrics.mark(self._store, self._moment) | self._speed()
         self._store.add("updates", {**self._moment, "name": list(figures), "value": list(figures.values())})
         for alert in self._monitors.look(figures):
             self.alert(alert.name, alert.message, alert.value, alert.tip)
@@ -173,7 +173,7 @@ class Journal:
         table = self._finished.table()
         if not len(table):
             return {}
-        meters, causes = self._t.arena.extras, self.onlooker.causes
+        meters, causes = self._t.task.extras, self.env_metrics.causes
         by_name = {name: table[:, place] for place, name in enumerate(COLUMNS)}
         final = table[:, len(COLUMNS) :]
         kept = slice(0, self._whole)
@@ -213,7 +213,7 @@ class Journal:
             "sums": sums,
             "epsilon": self._epsilon,
             "since": self._since,
-            "onlooker": self.onlooker.state(),
+            "env_metrics": self.env_metrics.state(),
             "monitors": self._monitors.state(),
         }
 
@@ -229,7 +229,7 @@ class Journal:
         self._updates.clear()
         self._sums = {name: Sum(float(total), int(count)) for name, (total, count) in state["sums"].items()}
         self._epsilon, self._since = float(state["epsilon"]), int(state["since"])
-        self.onlooker.restore(state["onlooker"])
+        self.env_metrics.restore(state["env_metrics"])
         self._monitors.restore(state["monitors"])
         self._last = self._now()
 
@@ -237,8 +237,8 @@ class Journal:
 def _goal(t: Training) -> float | None:
     """The score from which on it need not rise; None where nobody knows."""
     if t.recipe.metric == "return":
-        return t.arena.threshold
-    return None if t.arena.limit is None else NEARLY * t.arena.limit
+        return t.task.threshold
+    return None if t.task.limit is None else NEARLY * t.task.limit
 
 
 def _spread(table: Table, names: Sequence[str]) -> dict[str, float]:

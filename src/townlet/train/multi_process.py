@@ -87,7 +87,7 @@ class Together(Alone):
         rows = over.rows + self._team.rank * self._t.env.rows
         moment = torch.full((len(over),), self._steps)
         told = torch.stack([column.double() for column in (moment, rows, *over[1:])], 1)
-        self._lives.append(torch.cat((told, torch.from_numpy(self._t.arena.last(self._t.env, ended)).double()), 1))
+        self._lives.append(torch.cat((told, torch.from_numpy(self._t.task.last(self._t.env, ended)).double()), 1))
 
     def stepped(self) -> None:
         """A step of all rows was made."""
@@ -95,7 +95,7 @@ class Together(Alone):
 
     def meet(self, listener: Listener) -> None:
         """After the steps of a round: all hear of the episodes of all."""
-        none = torch.zeros((0, len(KINDS) + 1 + len(self._t.arena.extras)), dtype=torch.float64)
+        none = torch.zeros((0, len(KINDS) + 1 + len(self._t.task.extras)), dtype=torch.float64)
         tables = self._team.gather_lines(torch.cat((none, *self._lives)))
         lines, others = torch.cat(tables), torch.cat(tables[1:])
         order = (lines[:, STEP] * self._t.rows + lines[:, ROW]).argsort()

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import EXIT_INTERRUPTED, TownletError
-from townlet.recipes.load import load
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
+from townlet.tasks.experiment import load_experiment
 from townlet.train.session import Outcome, begin
 from townlet.train.sinks import Sink
 
@@ -96,11 +96,11 @@ def several(
 
     A seed that breaks off does not stop the others; an interruption ends the row of them.
     """
-    first = load(asked, overrides).recipe
+    first = load_experiment(asked, overrides).recipe
     done: list[Outcome] = []
     failed: list[Failed] = []
     for seed in range(first.seed, first.seed + seeds):
-        loaded = load(asked, [*overrides, f"seed={seed}"])
+        loaded = load_experiment(asked, [*overrides, f"seed={seed}"])
         begun = begin(loaded, root)  # a mistake that shows here is one of all seeds
         try:
             with Lock(begun.run.path) as lock:

@@ -17,10 +17,10 @@ from townlet.interfaces.vec_env import Continuous
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.optimizers import restore_weights
 from townlet.nets.spec import CnnSpec
-from townlet.recipes.load import Loaded
 from townlet.rng import Streams
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.folder import Run
+from townlet.tasks.experiment import LoadedExperiment
 from townlet.town.world.tables import World
 from townlet.train.reopen import reopen
 from townlet.train.weights import chosen, training_state
@@ -36,13 +36,13 @@ class TrainedPolicy:
     """
 
     def __init__(
-        self, run: Run, found: Checkpoint, loaded: Loaded, whole: nn.Module, kind: Kind, streams: Streams
+        self, run: Run, found: Checkpoint, loaded: LoadedExperiment, whole: nn.Module, kind: Kind, streams: Streams
     ) -> None:
         self.run, self.found, self.loaded, self.whole, self.kind = run, found, loaded, whole, kind
         self.info = dict(found.info)
         self._agent = entry(loaded.recipe.agent.name)
         self.network = cast(nn.Module, whole.actor) if self._agent.kind == "policy" else whole
-        self.layout, self.actions = loaded.arena.layout, loaded.arena.actions
+        self.layout, self.actions = loaded.task.layout, loaded.task.actions
         self._streams = streams
         self._policy = self.policy()
 
@@ -68,7 +68,7 @@ class TrainedPolicy:
 
     @cached_property
     def _scaling(self) -> list[Tensor] | None:
-        return as_tensors(self.loaded.arena.raw().scaling)
+        return as_tensors(self.loaded.task.raw().scaling)
 
     def start(self, rows: int = 1) -> None:
         """Forget the past: every one of `rows` is before its first step."""
@@ -142,15 +142,15 @@ def load_policy(run: Run, which: Which = "best", seed: int | None = None) -> Tra
 def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> TrainedPolicy:
     """The policy of one checkpoint of the run."""
     loaded = reopen(run)
-    arena = loaded.arena
+    task = loaded.task
     state, info = training_state(found)
-    if info.get("interface") != arena.interface:
-        what = f"{arena.name} has other actions or another observation than when this run was trained"
+    if info.get("interface") != task.interface:
+        what = f"{task.name} has other actions or another observation than when this run was trained"
         raise TownletError(what, "bring it back to what it was", SourceLocation(str(run.path)))
-    arena.recall(state["env"])
+    task.recall(state["env"])
     choose_kernels(isinstance(loaded.recipe.network, CnnSpec))
     recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)
-    whole, kind = agent.network(recipe.agent, recipe.network, arena.layout, arena.actions), agent.outputs(arena.actions)
+    whole, kind = agent.network(recipe.agent, recipe.network, task.layout, task.actions), agent.outputs(task.actions)
     restore_weights(whole, state["agent"]["network"])
     streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)
     return TrainedPolicy(run, found, loaded, whole.requires_grad_(False).eval(), kind, streams)

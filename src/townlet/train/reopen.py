@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.errors import ConfigError, TownletError
-from townlet.recipes.load import Loaded, load
 from townlet.recipes.schema import Recipe
 from townlet.runs import provenance
 from townlet.runs.folder import Run
-from townlet.tasks.town import TownArena
+from townlet.tasks.experiment import LoadedExperiment, load_experiment
+from townlet.tasks.town import TownTask
 from townlet.tasks.town_worlds import Worlds, load_worlds
 from townlet.town.world.load import load as load_world
 from townlet.train.fingerprint import code_hashes
@@ -27,20 +27,20 @@ MAY_CHANGE: Final = (
 )  # fmt: skip
 
 
-def reopen(run: Run, overrides: Sequence[str] = ()) -> Loaded:
+def reopen(run: Run, overrides: Sequence[str] = ()) -> LoadedExperiment:
     """The recipe and the worlds of a run, with `overrides` of what may change; raises ConfigError."""
     earlier = run.meta().get("resumed_with", ())
     provenance.require_files(run)
     kept = _kept(run)
-    before = load(str(run.resolved_file), earlier, kept)
-    loaded = load(str(run.resolved_file), [*earlier, *overrides], kept) if overrides else before
+    before = load_experiment(str(run.resolved_file), earlier, kept)
+    loaded = load_experiment(str(run.resolved_file), [*earlier, *overrides], kept) if overrides else before
     _refuse_changes(run, before.recipe, loaded)
     code = tuple(_changed_code(run, loaded.recipe))
     if kept is None:
         return replace(loaded, notes=(*loaded.notes, *code))
     name = Path(loaded.recipe.world or loaded.recipe.env).stem  # a copy is not named after its file
     worlds = Worlds(*(replace(world, name=name) for world in kept))
-    return replace(loaded, arena=TownArena(worlds), notes=(*_notes(run, loaded), *code))
+    return replace(loaded, task=TownTask(worlds), notes=(*_notes(run, loaded), *code))
 
 
 def world_file(run: Run, role: str) -> Path:
@@ -55,7 +55,7 @@ def _kept(run: Run) -> Worlds | None:
     return Worlds(*(load_world(world_file(run, role)) for role in Worlds._fields))
 
 
-def _notes(run: Run, loaded: Loaded) -> tuple[str, ...]:
+def _notes(run: Run, loaded: LoadedExperiment) -> tuple[str, ...]:
     """A sentence where the files that the worlds came from are no longer what they were."""
     name = loaded.recipe.world or loaded.recipe.env
     try:
@@ -74,7 +74,7 @@ def _changed_code(run: Run, recipe: Recipe) -> Iterator[str]:
             yield f"{file} has changed since this run started: what follows is done by the new code."
 
 
-def _refuse_changes(run: Run, before: Recipe, after: Loaded) -> None:
+def _refuse_changes(run: Run, before: Recipe, after: LoadedExperiment) -> None:
     """Refuse what may not change, in one message."""
     odd = [path for path in _differing(before.model_dump(), after.recipe.model_dump()) if not _may_change(path)]
     if not odd:

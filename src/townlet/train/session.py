@@ -13,7 +13,6 @@ from townlet.agents.agent import no_interrupt
 from townlet.distributed.torch_group import Team
 from townlet.errors import EnvironmentFailed, SourceLocation, TownletError
 from townlet.interfaces.state import Stateful
-from townlet.recipes.load import Loaded
 from townlet.recipes.resolved import asked_text, resolved_text
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
@@ -23,6 +22,7 @@ from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
 from townlet.runs.metrics_store import MetricsStore, StorePosition
 from townlet.tasks.evaluation import Acting, Evaluated, Uniform
+from townlet.tasks.experiment import LoadedExperiment
 from townlet.tasks.task import Best, Summary
 from townlet.train.build import Training, build
 from townlet.train.fingerprint import describe, facts
@@ -56,7 +56,7 @@ class Outcome:
 class Begun:
     """A run on disk and all that lives while it trains: new, or about to go on from its `last` checkpoint."""
 
-    loaded: Loaded
+    loaded: LoadedExperiment
     training: Training
     run: Run
     last: Checkpoint | None = None
@@ -116,7 +116,7 @@ class Saver:
 
 
 def start(
-    loaded: Loaded, root: Path = Path("runs"), *, sinks: Sequence[Sink] = (), pause_at: int | None = None
+    loaded: LoadedExperiment, root: Path = Path("runs"), *, sinks: Sequence[Sink] = (), pause_at: int | None = None
 ) -> Outcome:
     """Train a recipe from nothing, or from the weights of `init_from`, in a new run below `root`."""
     begun = begin(loaded, root)
@@ -124,14 +124,14 @@ def start(
         return begun.train(lock, sinks, pause_at)
 
 
-def begin(loaded: Loaded, root: Path, team: Team | None = None) -> Begun:
+def begin(loaded: LoadedExperiment, root: Path, team: Team | None = None) -> Begun:
     """A new run below `root`, before its first step; a mistake leaves nothing behind. A `team` trains it together."""
     loaded = replace(loaded, recipe=loaded.recipe.settled())
     recipe = loaded.recipe
     training, begun_with = _before_first_step(loaded, root, team)
     texts = (asked_text(loaded), resolved_text(loaded))
     meta = describe(loaded, begun_with) | {"recipe_hash": provenance.hash_resolved_text(texts[1])}
-    worlds, tune = loaded.arena.texts(), tune_text(recipe.agent)
+    worlds, tune = loaded.task.texts(), tune_text(recipe.agent)
     run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
     return Begun(loaded, training, run)
 
@@ -160,7 +160,9 @@ def resume(
         return Begun(loaded, training, run, last, changes).train(lock, sinks, pause_at)
 
 
-def _before_first_step(loaded: Loaded, root: Path, team: Team | None) -> tuple[Training, dict[str, Any] | None]:
+def _before_first_step(
+    loaded: LoadedExperiment, root: Path, team: Team | None
+) -> tuple[Training, dict[str, Any] | None]:
     """All that lives while it trains, and whose weights it begins with."""
     training, source = _build(loaded, team), loaded.recipe.init_from
     require_films(training)
@@ -168,14 +170,14 @@ def _before_first_step(loaded: Loaded, root: Path, team: Team | None) -> tuple[T
     return training, warm_start(training, Run.open(source, root)) if source else None
 
 
-def _build(loaded: Loaded, team: Team | None) -> Training:
+def _build(loaded: LoadedExperiment, team: Team | None) -> Training:
     """All that lives here, with or without others that train along."""
     if team:
         require_shared(loaded.recipe, team)
     return build(loaded, team)
 
 
-def _require(run: Run, last: Checkpoint, loaded: Loaded) -> None:
+def _require(run: Run, last: Checkpoint, loaded: LoadedExperiment) -> None:
     """Refuse to go on in another world, with other rows or another agent than those of the checkpoint."""
     if last.info.get("published"):
         what = f"{run.name} was published with what acts alone: its training cannot go on"
@@ -210,7 +212,7 @@ def _train(
         summary = None
         if ending.finished and ending.last and not signals.asked:
             policy = begun.training.agent.policy()
-            summary = loaded.arena.summarize(policy, recipe, _random(loaded), ending.last, _best(begun))
+            summary = loaded.task.summarize(policy, recipe, _random(loaded), ending.last, _best(begun))
         told = summary.sentences() if summary else []
         took = {} if limits.over else {"seconds": round(seconds, 1)}
         lock.check()
@@ -242,7 +244,7 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
     recipe = loaded.recipe
     with MetricsStore(run.metrics_file, lock.check) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
         journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
-        all_sinks.extend(loaded.arena.broadcasts(run, t, journal.onlooker))
+        all_sinks.extend(loaded.task.broadcasts(run, t, journal.env_metrics))
         keeper = Saver(
             run, lock, t, journal, store, limits, facts(loaded) | provenance.checkpoint_identity(run, begun.changes)
         )
@@ -315,9 +317,7 @@ def _go_on(
     for error in checkpoint.scan(run.checkpoints)[1].values():
         journal.alert("checkpoint", f"{error.diagnostics[0].what}; it is kept, and counts neither as best nor last")
     if not t.env.exact:
-        journal.note(
-            f"Episodes begin anew: {loaded.arena.name} cannot be saved in the middle of one. All else goes on."
-        )
+        journal.note(f"Episodes begin anew: {loaded.task.name} cannot be saved in the middle of one. All else goes on.")
     if lost:
         keeper.save(last.info.get("score"), limits.over)  # from here on it counts the new metrics
         journal.alert("metrics", f"they begin anew at env_steps {last.env_steps:,}: the old ones are gone")
@@ -336,15 +336,15 @@ def _own_sinks(begun: Begun) -> list[Sink]:
     return own
 
 
-def _measure(loaded: Loaded, policy: Acting, ask: Callable[[], None] = no_interrupt) -> Evaluated:
+def _measure(loaded: LoadedExperiment, policy: Acting, ask: Callable[[], None] = no_interrupt) -> Evaluated:
     """An evaluation as the recipe wants it; the policy is a new one each time, at the start of its random stream."""
-    return loaded.arena.measure(policy, loaded.recipe, ask)
+    return loaded.task.measure(policy, loaded.recipe, ask)
 
 
-def _random(loaded: Loaded) -> Evaluated:
+def _random(loaded: LoadedExperiment) -> Evaluated:
     """The yardstick."""
     chance = Streams(loaded.recipe.evaluation.seed).torch("random", loaded.recipe.device)
-    return _measure(loaded, Uniform(loaded.arena.actions, chance))
+    return _measure(loaded, Uniform(loaded.task.actions, chance))
 
 
 def _restore(t: Training, journal: Journal, store: MetricsStore, limits: Limits, run: Run, last: Checkpoint) -> bool:

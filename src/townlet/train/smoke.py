@@ -14,7 +14,7 @@ from townlet.errors import TownletError
 from townlet.gym import extras
 from townlet.recipes.catalogue import ANY
 from townlet.recipes.listing import Line
-from townlet.recipes.load import load
+from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.session import start
 
@@ -51,7 +51,7 @@ def _one(title: str, env: str, root: Path) -> Tried:
     if (missing := extras.missing(env)) is not None:
         return Tried(title, False, missing, excused=True)
     try:
-        outcome = start(load(title, _words(title)), root)
+        outcome = start(load_experiment(title, _words(title)), root)
     except TownletError as error:
         return Tried(title, False, str(error.diagnostics[0]))
     except Exception as error:  # whatever a simulator of others raises is told, and the next recipe is tried
@@ -64,7 +64,7 @@ def _one(title: str, env: str, root: Path) -> Tried:
 def _words(title: str) -> list[str]:
     """What makes a recipe short."""
     somewhere = [f"env={ANYWHERE}"] if title.startswith(f"{ANY}:") else []
-    recipe = load(title, somewhere).recipe
+    recipe = load_experiment(title, somewhere).recipe
     short = f"change.max_steps={STEPS}" if recipe.gym is None else f"gym.max_episode_steps={STEPS}"
     measured = () if recipe.gym is not None else (f"evaluation.change.max_steps={STEPS}",)
     settings = as_words({f"agent.{key}": value for key, value in entry(recipe.agent.name).smoke.items()})

@@ -16,7 +16,7 @@ def require_films(t: Training) -> None:
     """Refuse at once what could not be filmed later."""
     if t.recipe.video.episodes:
         videos.require_encoder()
-        t.arena.show(t.agent.policy(), t.recipe, t.recipe.device).close()
+        t.task.show(t.agent.policy(), t.recipe, t.recipe.device).close()
 
 
 def film(run: Run, t: Training, why: videos.Why) -> None:
@@ -26,5 +26,5 @@ def film(run: Run, t: Training, why: videos.Why) -> None:
         return
     disk.make_folder(run.videos)
     path = run.videos / videos.video_name(t.counters.env_steps, why)
-    with closing(t.arena.show(t.agent.policy(), t.recipe, t.recipe.device)) as show:
+    with closing(t.task.show(t.agent.policy(), t.recipe, t.recipe.device)) as show:
         videos.record_video([show], path, episodes=wanted.episodes, steps=wanted.steps)

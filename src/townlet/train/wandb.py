@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,12 +19,6 @@ from townlet.train.sinks import EVALUATED, Mark, tag
 PROJECT: Final = "townlet"  # unless WANDB_PROJECT says otherwise
 ASKED: Final = "WANDB_SWEEP_PARAM_PATH"  # where an agent writes what it wants tried
 FORMAT: Final = "wandb_version"  # the one key of that file which is no setting
-INSTALL: Final = "install it: pip install 'townlet[wandb]'"
-
-
-def installed() -> bool:
-    """Whether the package is there."""
-    return find_spec("wandb") is not None
 
 
 def _quiet() -> Any:

@@ -20,12 +20,12 @@ def warm_start(t: Training, source: Run) -> dict[str, Any]:
     """
     found = chosen(source)
     state, info = training_state(found)
-    if info.get("interface") != t.arena.interface:
-        what = f"the agent of {source.name} sees or does other things than one in {t.arena.name}"
+    if info.get("interface") != t.task.interface:
+        what = f"the agent of {source.name} sees or does other things than one in {t.task.name}"
         fix = "name a run of a world with the same observation and actions; `townlet runs list` shows all runs"
         raise TownletError(what, fix, SourceLocation("init_from"))
     t.agent.load_weights(state["agent"]["network"])
-    t.arena.recall(state["env"])
+    t.task.recall(state["env"])
     sha256 = checkpoint_files.open_manifest(found.path).files[STATE].sha256
     return {"run": source.name, "checkpoint": found.name, "env_steps": found.env_steps, "sha256": sha256}
 
