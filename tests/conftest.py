@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import warm
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 settings.register_profile("patient", deadline=None)
@@ -47,3 +49,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         return path
 
     return put
+
+
+def pytest_sessionfinish() -> None:
+    """End the process that forks commands."""
+    warm.close()

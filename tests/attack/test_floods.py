@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from attack.flooder import largest
 from attack.probes import during, flooded, resident
 from decide.served import Process, free_port
@@ -112,7 +113,7 @@ def small(timestamp: float, territory: str) -> dict[str, object]:
 def test_empty_continuation_frames_do_not_stop_the_live_server(tmp_path: Path) -> None:
     port = free_port()
     words = ["live", "--root", str(tmp_path), "--port", str(port), "--no-token"]
-    server = subprocess.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.DEVNULL)
+    server = warm.Popen([sys.executable, "-m", "townlet", *words], stdout=subprocess.DEVNULL)
 
     def health() -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:

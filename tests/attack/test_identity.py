@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+import warm
 from decide.served import Process
 from decide.sites import click, request
 from townlet.live.app import make_app
@@ -53,7 +53,7 @@ class Guarded(Process):
     def start(self) -> Guarded:
         command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
         with open(self.output, "ab") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "NO_COLOR": "1"})
+            self.process = warm.Popen(command, stdout=file, stderr=file, env={**os.environ, "NO_COLOR": "1"})
         return self
 
     def status(self, method: str, path: str, token: str | None, body: Any = None, **headers: str) -> int:

@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import warm
+
 
 @contextmanager
 def served(root: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The program once it has told its link."""
     command = [sys.executable, "-m", "townlet", "live", "--root", str(root), *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             told = process.stdout.readline()
@@ -82,7 +84,7 @@ def test_no_token_is_a_choice_that_is_named_again(tmp_path: Path) -> None:
 )
 def test_mistakes_are_told_in_a_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     command = [sys.executable, "-m", "townlet", "live", "--root", str(tmp_path), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = warm.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from cli.program import Program
 from small import ctrl_c_once_training
 from townlet.config.models import SearchRange
@@ -82,7 +83,7 @@ def test_a_missing_extra_is_told_in_one_line(townlet: Program, monkeypatch: pyte
 def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Program, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     command = [sys.executable, "-m", "townlet", *SWEEP, "--root", str(root), "--trials", "3"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     metas = [run.meta() for run in Run.list(root)]
@@ -155,13 +156,13 @@ def test_a_sweep_improves_on_a_poor_start(tmp_path: Path) -> None:
     )
     root = tmp_path / "runs"
     command = [sys.executable, "-m", "townlet", "sweep", str(poor), *words[1:], "--trials", "20", "--root", str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200, env={**os.environ})
+    done = warm.run(command, capture_output=True, text=True, check=True, timeout=1200, env={**os.environ})
     print(done.stdout)
     file = next(root.glob("*-best.yaml"))
     scores = {meta["sweep"]["trial"]: _last(run) for run in Run.list(root) for meta in [run.meta()]}
     assert max(scores.values()) > 3 * scores[0], scores
     trained = [sys.executable, "-m", "townlet", "train", str(file), "--root", str(tmp_path / "trained")]
-    print(subprocess.run(trained, capture_output=True, text=True, check=True, timeout=600).stdout)
+    print(warm.run(trained, capture_output=True, text=True, check=True, timeout=600).stdout)
     (again,) = Run.list(tmp_path / "trained")
     assert _last(again) > 3 * scores[0]
 

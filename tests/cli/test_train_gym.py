@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import warm
 from cli.program import Program
 from townlet.runs.folder import Run
 
@@ -37,7 +38,7 @@ variants:
 
 def elsewhere(*words: str) -> subprocess.CompletedProcess[str]:
     """A process of its own: what was allowed in one counts in no other."""
-    return subprocess.run([sys.executable, "-m", "townlet", *words], capture_output=True, text=True, check=False)
+    return warm.run([sys.executable, "-m", "townlet", *words], capture_output=True, text=True, check=False)
 
 
 def test_a_wrapper_of_ones_own_needs_leave_to_run(townlet: Program, tmp_path: Path) -> None:

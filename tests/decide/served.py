@@ -13,6 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import warm
+
 GAME, OPERATOR, VIEWER = (f"{role}-token-of-the-tests" for role in ("game", "operator", "viewer"))
 TOKENS = {"TOWNLET_GAME_TOKEN": GAME, "TOWNLET_OPERATOR_TOKEN": OPERATOR, "TOWNLET_VIEWER_TOKEN": VIEWER}
 START = 60.0  # seconds that a start may take on a busy machine
@@ -58,7 +60,7 @@ class Process:
 
     def start(self) -> Process:
         command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment())
+        self.process = warm.Popen(command, stdout=subprocess.DEVNULL, env=environment())
         return self
 
     def wait(self) -> Process:

@@ -19,6 +19,7 @@ import torch
 from playwright.sync_api import expect
 from websockets.sync.client import ClientConnection, connect
 
+import warm
 from decide.served import VIEWER, Process
 from decide.sites import request
 from live.test_browser_shape import MISFITS, PALE, RESTS
@@ -98,7 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     service = Process(folder, DOMAIN, *WORDS)
     service.start().wait()
     command = [sys.executable, "-m", "townlet", "decide", "simulate", DOMAIN, "--url", service.url]
-    games = subprocess.Popen(
+    games = warm.Popen(
         [*command, "--games", "4", "--observations", "1000000", "--pause", "0.03"], stdout=subprocess.DEVNULL
     )
     yield service

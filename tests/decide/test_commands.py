@@ -17,6 +17,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+import warm
 from cli.program import Program, program
 from decide.served import START, TOKENS, Process, environment
 from decide.sites import begin, live, request
@@ -33,7 +34,7 @@ class Told(Process):
     def start(self) -> Told:
         command = [sys.executable, "-m", "townlet", "decide", "serve", *self._words]
         with open(self.folder.with_suffix(".txt"), "wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env=self.environment())
+            self.process = warm.Popen(command, stdout=file, stderr=file, env=self.environment())
         return self
 
     def environment(self) -> dict[str, str]:
@@ -154,7 +155,7 @@ def test_tokens_are_generated_printed_once_and_used_by_simulate(
 def test_an_end_with_a_full_disk_is_a_failure_in_one_line(tmp_path: Path) -> None:
     service = Process(tmp_path / "ads", "bandit-ads")
     command = [sys.executable, "-m", "townlet", "decide", "serve", *service._words]
-    service.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment())
+    service.process = warm.Popen(command, stderr=subprocess.PIPE, env=environment())
     service.wait()
     with connect(service.url, proxy=None) as link:
         link.send(json.dumps(request(1.0)))

@@ -17,6 +17,7 @@ import pytest
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+import warm
 from crash.smith import differences, only_run
 from live.conftest import Page
 from townlet.tasks.experiment import load_experiment
@@ -32,7 +33,7 @@ class Trained:
 
     def __init__(self, root: Path, *words: str, recipe: Sequence[str] = SMALL) -> None:
         command = [sys.executable, "-m", "townlet", "train", *recipe, *words, "--root", str(root)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def link(self) -> str:
         """Of the page, once it is printed."""

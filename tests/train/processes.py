@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+import warm
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.serialization import flatten
@@ -26,7 +27,7 @@ class Processes:
     def __init__(self, count: int, words: tuple[str, ...], program: tuple[str, ...]) -> None:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.free_port()), "WORLD_SIZE": str(count)}
         self.all = [
-            subprocess.Popen(
+            warm.Popen(
                 [sys.executable, *program, "train", *words],
                 env=os.environ | shared | {"RANK": str(rank)},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

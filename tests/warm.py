@@ -1,0 +1,202 @@
+"""`townlet` in forks of a process that has imported everything, instead of a new interpreter for each command.
+
+`Popen` and `run` take the arguments of their namesakes in `subprocess`, for commands `[sys.executable, "-m", "townlet",
+…]`. Each worker of pytest starts one server when it is first needed. The server never uses a second thread, so forking
+it is safe. What depends on the start of an interpreter (imports, warnings, PYTHONHASHSEED) still needs `subprocess`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PROGRAM = ["-m", "townlet"]
+MESSAGE = 1 << 20  # bytes, above the size of any environment
+
+
+class Popen(subprocess.Popen[Any]):
+    """A command of Townlet in a fork of the server; signals, pipes and exit codes are those of a real process."""
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:  # type: ignore[override]
+        assert list(args[1:3]) == PROGRAM, "only townlet commands can be forked"
+        assert rest[1] is None, "preexec_fn needs a real interpreter"
+        cwd, env, pipes = rest[4], rest[5], rest[9:15]  # of pipes: read and write end of stdin, stdout and stderr
+        streams = [fd if fd != -1 else own for own, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
+        order = {"words": list(args[3:]), "cwd": str(cwd or Path.cwd()), "env": dict(env or os.environ)}
+        self.pid = server().fork(order, streams)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:  # type: ignore[override]
+        if self.returncode is None:
+            self.returncode = server().code(self.pid, 0)
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:  # type: ignore[override]
+        if self.returncode is None:
+            self.returncode = server().code(self.pid, timeout)
+            if self.returncode is None:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self.returncode
+
+
+def run(command: list[str], *, check: bool = False, capture_output: bool = False, timeout: float | None = None,
+        **options: Any) -> subprocess.CompletedProcess[Any]:  # fmt: skip
+    """Run a command to its end; see `subprocess.run`."""
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Popen(command, **options) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+class Server:
+    """The process that forks, and the exit codes of its children as they arrive."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"import warm; warm.serve({theirs.fileno()})"],
+            pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        theirs.close()
+        self._socket, self._codes, self._arrived = ours, dict[int, int](), threading.Condition()
+        self._forked: list[int] = []
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def fork(self, order: dict[str, Any], streams: list[int]) -> int:
+        """The process id of a child that runs the command with these streams."""
+        with self._arrived:
+            socket.send_fds(self._socket, [json.dumps(order).encode()], streams)
+            assert self._arrived.wait_for(lambda: self._forked, 60), "the server does not answer"
+            return self._forked.pop()
+
+    def code(self, pid: int, timeout: float | None) -> int | None:
+        """The exit code of a child, as `Popen.returncode`; None if it still runs after `timeout` seconds."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: pid in self._codes, timeout)
+            return self._codes.get(pid)
+
+    def _listen(self) -> None:
+        while message := self._socket.recv(MESSAGE):
+            kind, pid, code = json.loads(message)
+            with self._arrived:
+                if kind == "forked":
+                    self._forked.append(pid)
+                else:
+                    self._codes[pid] = code
+                self._arrived.notify_all()
+
+    def close(self) -> None:
+        """End the server; children that still run are left alone."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._listener.join()
+        self._socket.close()
+        self._process.wait(30)
+
+
+@cache
+def server() -> Server:
+    """The server of this process."""
+    return Server()
+
+
+def close() -> None:
+    """End the server, if one was started."""
+    if server.cache_info().currsize:
+        server().close()
+        server.cache_clear()
+
+
+def serve(fd: int) -> None:
+    """Fork a child for each order, and report its exit code."""
+    import torch
+
+    import townlet.cli.app
+    import townlet.decide.app
+    import townlet.live.app
+    import townlet.train.session  # noqa: F401
+
+    torch.set_num_threads(1)
+    orders, (wake, woken) = socket.socket(fileno=fd), os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready, _, _ = select.select([orders, wake], [], [])
+        if wake in ready:
+            os.read(wake, 1 << 16)
+            report_exits(orders)
+        if orders in ready:
+            message, streams, _, _ = socket.recv_fds(orders, MESSAGE, 3)
+            if not message:
+                return
+            if not (pid := os.fork()):
+                orders.close()
+                os._exit(child(json.loads(message), streams))
+            for stream in streams:
+                os.close(stream)
+            orders.send(json.dumps(["forked", pid, 0]).encode())
+
+
+def report_exits(orders: socket.socket) -> None:
+    """Send the exit codes of all children that have ended."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        orders.send(json.dumps(["ended", pid, os.waitstatus_to_exitcode(status)]).encode())
+
+
+def child(order: dict[str, Any], streams: list[int]) -> int:
+    """Run a command as the interpreter would; the exit code."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream, number in zip(streams, (0, 1, 2), strict=True):
+        os.dup2(stream, number)
+    os.closerange(3, 256)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(order["env"])
+    os.chdir(order["cwd"])
+    sys.argv = ["townlet", *order["words"]]
+    code = 1
+    try:
+        from townlet.cli.app import main
+
+        main(order["words"])
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            code = code or 120  # as the interpreter does
+    return code
