@@ -135,7 +135,7 @@ def _announce(server: Server, found: ServiceTokens | None) -> None:
 
 def _take_leave(application: FastAPI, folder: Path) -> None:
     """What is kept, once all is closed."""
-    service = application.state.desk.service
+    service = application.state.batcher.service
     serving, problem = service.versions.serving, service.log.problem
     saved = f"Saved, but for the last moments: {problem}." if problem else "Saved."
     served = f"Version {serving.version} served" if serving else "No version served"
