@@ -23,6 +23,7 @@ from townlet.errors import TownletError, did_you_mean
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from townlet.decide.service import Service
     from townlet.decide.settings import DecideSettings
     from townlet.decide.token_store import ServiceTokens
     from townlet.web.server import Server
@@ -135,11 +136,11 @@ def _announce(server: Server, found: ServiceTokens | None) -> None:
 
 def _take_leave(application: FastAPI, folder: Path) -> None:
     """What is kept, once all is closed."""
-    service = application.state.batcher.service
+    service: Service = application.state.batcher.service
     serving, problem = service.versions.serving, service.log.problem
     saved = f"Saved, but for the last moments: {problem}." if problem else "Saved."
     served = f"Version {serving.version} served" if serving else "No version served"
-    told = f"{saved} {served}, {service.ledger.decisions:,} decisions are kept in {folder}."
+    told = f"{saved} {served}, {service.state.decisions:,} decisions are kept in {folder}."
     err().print(told, markup=False, soft_wrap=True)
     if problem:
         raise typer.Exit(1)
