@@ -7,7 +7,7 @@ import time
 from statistics import median
 from typing import Final
 
-from townlet.bench.training import Silent
+from townlet.bench.training import NullListener
 from townlet.tasks.experiment import load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
@@ -19,7 +19,7 @@ def update(training: Training) -> tuple[float, float]:
     """Seconds of one rollout, and of the update on it."""
     while True:
         begin = time.perf_counter()
-        collect(training, training.agent.update_interval, Silent())
+        collect(training, training.agent.update_interval, NullListener())
         collected = time.perf_counter()
         if training.agent.learn() is not None:
             return collected - begin, time.perf_counter() - collected

@@ -17,8 +17,8 @@ from typing import Any, Final
 import torch
 
 from sim import machine, short
-from townlet.bench.simulation import Result, Subject, cores
-from townlet.bench.training import OURS, THEIRS, Silent
+from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores
+from townlet.bench.training import SB3, TOWNLET, NullListener
 from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.build import build
@@ -28,7 +28,7 @@ LR, GAMMA, GAE, CLIP, ENTROPY, VALUE, NORM = 2.5e-4, 0.99, 0.95, 0.1, 0.01, 0.5,
 STACK: Final = 4
 
 
-def our_subject(o: argparse.Namespace) -> Subject:
+def our_subject(o: argparse.Namespace) -> Benchmark:
     """Our agent, built from the recipe as training does it."""
     keys = {
         "rows": o.rows, "threads": o.threads, "seed": 0, "agent.n_steps": o.n_steps, "agent.batch_size": o.batch,
@@ -36,17 +36,17 @@ def our_subject(o: argparse.Namespace) -> Subject:
         "agent.entropy": ENTROPY, "agent.value": VALUE, "agent.max_grad_norm": NORM, "agent.shared": True,
         "network.name": "nature", "gym.frame_stack": STACK,
     }  # fmt: skip
-    training, ear, steps = build(load_experiment(f"{o.game}:rgb", as_words(keys))), Silent(), int(o.n_steps)
+    training, ear, steps = build(load_experiment(f"{o.game}:rgb", as_words(keys))), NullListener(), int(o.n_steps)
 
     def play() -> int:
         collect(training, steps, ear)
         training.agent.learn()
         return steps
 
-    return Subject(play, subject="ppo", world=o.game, engine=OURS, rows=o.rows, threads=o.threads)
+    return Benchmark(play, subject="ppo", world=o.game, engine=TOWNLET, rows=o.rows, threads=o.threads)
 
 
-def their_subject(o: argparse.Namespace) -> Subject:
+def their_subject(o: argparse.Namespace) -> Benchmark:
     """The peer's agent with the peer's own loop and wrappers."""
     import ale_py  # noqa: F401  registers the games
     from stable_baselines3 import PPO
@@ -65,10 +65,10 @@ def their_subject(o: argparse.Namespace) -> Subject:
         model.learn(steps * o.rows, reset_num_timesteps=False)
         return steps
 
-    return Subject(play, subject="ppo", world=o.game, engine=THEIRS, rows=o.rows, threads=o.threads)
+    return Benchmark(play, subject="ppo", world=o.game, engine=SB3, rows=o.rows, threads=o.threads)
 
 
-def measure(o: argparse.Namespace) -> tuple[list[Result], dict[str, list[float]]]:
+def measure(o: argparse.Namespace) -> tuple[list[BenchmarkResult], dict[str, list[float]]]:
     """Both in turns, which of them first changing: their rates, and ours over theirs in each turn by each clock.
 
     The machine changes its pace from one second to the next, so only turns beside each other are compared. CPU time
@@ -106,7 +106,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--n-steps", type=int, default=128)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=cores(), help="of torch; all cores by default")
+    parser.add_argument("--threads", type=int, default=available_cores(), help="of torch; all cores by default")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each of the two, over all turns")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything as JSON")

@@ -22,7 +22,7 @@ def measure(recipe: str, seconds: float) -> float:
     """Milliseconds of processor time per vector step."""
     import torch  # a tree of before is measured by this function, too: only names that both have
 
-    from townlet.bench.training import Silent
+    from townlet.bench.training import NullListener
     from townlet.tasks.experiment import load_experiment
     from townlet.train.build import build
     from townlet.train.collect import collect
@@ -35,7 +35,7 @@ def measure(recipe: str, seconds: float) -> float:
     def train(until: float) -> int:
         steps = 0
         while time.monotonic() < until:
-            collect(training, interval, Silent())
+            collect(training, interval, NullListener())
             agent.learn()
             steps += interval
         return steps

@@ -19,8 +19,8 @@ import torch
 
 from sim import machine, short
 from townlet.agents.agent import no_interrupt
-from townlet.bench.simulation import Result, Subject, interleave
-from townlet.bench.training import AGENTS, OURS, THEIRS, Silent, as_it_comes
+from townlet.bench.simulation import Benchmark, BenchmarkResult, run_interleaved
+from townlet.bench.training import AGENTS, SB3, TOWNLET, NullListener, default_kernels
 from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.build import build
@@ -96,31 +96,31 @@ def their_model(agent: str, seed: int) -> Any:
     )  # fmt: skip
 
 
-def our_subject(agent: str, threads: int) -> Subject:
+def our_subject(agent: str, threads: int) -> Benchmark:
     """A pass is one round of collecting and learning."""
-    training, ear = build(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads))), Silent()
+    training, ear = build(load_experiment(f"{ENV}:{agent}", overrides(agent, 0, threads))), NullListener()
 
     def play() -> int:
         collect(training, training.agent.update_interval, ear)
         training.agent.learn()
         return training.agent.update_interval
 
-    return _past_warmup(Subject(play, subject=agent, world=ENV, engine=OURS, rows=ROWS, threads=threads), play)
+    return _past_warmup(Benchmark(play, subject=agent, world=ENV, engine=TOWNLET, rows=ROWS, threads=threads), play)
 
 
-def their_subject(agent: str, threads: int) -> Subject:
+def their_subject(agent: str, threads: int) -> Benchmark:
     """A pass is one round of collecting and learning, with the peer's own loop."""
     model = their_model(agent, 0)
 
     def play() -> int:
-        with as_it_comes():
+        with default_kernels():
             model.learn(STEPS * ROWS, reset_num_timesteps=False)
         return STEPS
 
-    return _past_warmup(Subject(play, subject=agent, world=ENV, engine=THEIRS, rows=ROWS, threads=threads), play)
+    return _past_warmup(Benchmark(play, subject=agent, world=ENV, engine=SB3, rows=ROWS, threads=threads), play)
 
 
-def _past_warmup(subject: Subject, play: Callable[[], int]) -> Subject:
+def _past_warmup(subject: Benchmark, play: Callable[[], int]) -> Benchmark:
     """Updates begin after the warm-up: before it nothing is worth measuring."""
     for _ in range(WARMUP // (STEPS * ROWS) + 1):
         play()
@@ -130,7 +130,7 @@ def _past_warmup(subject: Subject, play: Callable[[], int]) -> Subject:
 def our_steps(agent: str, seed: int, threads: int) -> int | None:
     """Steps until the mean of an evaluation is high enough; None where it never is."""
     loaded = load_experiment(f"{ENV}:{agent}", overrides(agent, seed, threads))
-    training, ear = build(loaded), Silent()
+    training, ear = build(loaded), NullListener()
 
     def scores() -> Iterator[tuple[int, float]]:
         while training.counters.env_steps < BUDGET:
@@ -171,13 +171,13 @@ def _first(scores: Iterator[tuple[int, float]]) -> int | None:
     return next((steps for steps, score in scores if score >= SOLVED), None)
 
 
-def speeds(agents: Sequence[str], threads: int, seconds: float, rounds: int) -> dict[str, dict[str, Result]]:
+def speeds(agents: Sequence[str], threads: int, seconds: float, rounds: int) -> dict[str, dict[str, BenchmarkResult]]:
     """Steps per second of both, in turn."""
     return {
         agent: dict(
             zip(
-                (OURS, THEIRS),
-                interleave([our_subject(agent, threads), their_subject(agent, threads)], seconds, rounds),
+                (TOWNLET, SB3),
+                run_interleaved([our_subject(agent, threads), their_subject(agent, threads)], seconds, rounds),
                 strict=True,
             )
         )
@@ -226,14 +226,14 @@ def main() -> None:
     steps = {
         agent: {
             side: [reach(agent, seed, o.threads) for seed in range(o.seeds)]
-            for side, reach in ((OURS, our_steps), (THEIRS, their_steps))
+            for side, reach in ((TOWNLET, our_steps), (SB3, their_steps))
         }
         for agent in o.agents
     }
     report = {
         "machine": machine(),
         "speed": {agent: {side: found.as_json() for side, found in both.items()} for agent, both in speed.items()},
-        "ratios": {a: both[OURS].median_per_wall_s / both[THEIRS].median_per_wall_s for a, both in speed.items()},
+        "ratios": {a: both[TOWNLET].median_per_wall_s / both[SB3].median_per_wall_s for a, both in speed.items()},
         "steps": steps,
     }
     if o.json:

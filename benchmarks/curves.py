@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from sim import device, machine
-from townlet.bench.simulation import engine_subject, interleave
+from townlet.bench.simulation import engine_benchmark, run_interleaved
 from townlet.town.world.load import load
 from townlet.town.world.tables import World
 
@@ -74,10 +74,10 @@ def measure(engine: str, device: str, seconds: float, what: str, size: int, rows
     """One of the `sizes`; in a process of its own, so that nothing that was freed hides what is held."""
     world, on_gpu = grown(what, size), device != "cpu"
     if not on_gpu:
-        engine_subject(world, FEW, engine, 1)  # whatever is loaded once
+        engine_benchmark(world, FEW, engine, 1)  # whatever is loaded once
     before = resident()
-    subject = engine_subject(world, rows, engine, None if on_gpu else 1, device)
-    found = interleave([subject], seconds, ROUNDS)[0].as_json()
+    subject = engine_benchmark(world, rows, engine, None if on_gpu else 1, device)
+    found = run_interleaved([subject], seconds, ROUNDS)[0].as_json()
     held = torch.cuda.max_memory_allocated() if on_gpu else resident() - before
     return {"varied": what, "size": size, "seen": world.layout.size, "bytes": held, **found, "machine": machine()}
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from townlet.bench.simulation import Subject, cores, draw_actions
+from townlet.bench.simulation import Benchmark, available_cores, draw_actions
 
 SCANNED_STEPS = 256  # gymnax is at its best when many steps are one compiled loop
 CARTPOLE = "CartPole-v1"
@@ -16,17 +16,17 @@ class Skipped(Exception):
     """A peer that cannot be measured here, with the reason."""
 
 
-def gymnasium_sync(rows: int) -> Subject:
+def gymnasium_sync(rows: int) -> Benchmark:
     """CartPole in Gymnasium's SyncVectorEnv: a Python loop over rows."""
     return _gymnasium(rows, "sync", "Gymnasium SyncVectorEnv")
 
 
-def gymnasium_native(rows: int) -> Subject:
+def gymnasium_native(rows: int) -> Benchmark:
     """CartPole in Gymnasium's own vectorised form: NumPy over all rows."""
     return _gymnasium(rows, "vector_entry_point", "Gymnasium native vector")
 
 
-def _gymnasium(rows: int, mode: str, label: str) -> Subject:
+def _gymnasium(rows: int, mode: str, label: str) -> Benchmark:
     import gymnasium
 
     env = gymnasium.make_vec(CARTPOLE, num_envs=rows, vectorization_mode=mode)
@@ -38,10 +38,10 @@ def _gymnasium(rows: int, mode: str, label: str) -> Subject:
             env.step(actions)
         return len(batches)
 
-    return Subject(play, subject="peer", world=CARTPOLE, engine=label, rows=rows)
+    return Benchmark(play, subject="peer", world=CARTPOLE, engine=label, rows=rows)
 
 
-def gymnax(rows: int) -> Subject:
+def gymnax(rows: int) -> Benchmark:
     """CartPole in gymnax on JAX: steps and resets of all rows inside one compiled loop."""
     try:
         with warnings.catch_warnings():
@@ -73,10 +73,12 @@ def gymnax(rows: int) -> Subject:
         jax.block_until_ready(carry)
         return SCANNED_STEPS
 
-    return Subject(play, subject="peer", world=CARTPOLE, engine="gymnax (JAX, scanned)", rows=rows, threads=cores())
+    return Benchmark(
+        play, subject="peer", world=CARTPOLE, engine="gymnax (JAX, scanned)", rows=rows, threads=available_cores()
+    )
 
 
-def all_peers(rows: int) -> Iterator[tuple[Subject | None, str]]:
+def all_peers(rows: int) -> Iterator[tuple[Benchmark | None, str]]:
     """Each peer ready to run, or the reason why it is skipped."""
     for make in (gymnasium_sync, gymnasium_native, gymnax):
         # A Python loop over very many rows would only take time to show what fewer rows show.

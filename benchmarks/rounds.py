@@ -9,7 +9,7 @@ import argparse
 
 from sim import device, machine, short
 from townlet.agents.peers import GPU_RECIPE
-from townlet.bench.rollouts import EPOCHS, MINIBATCHES, ROUNDS, measure
+from townlet.bench.rollouts import EPOCHS, ITERATIONS, MINIBATCHES, measure_iterations
 
 
 def parse() -> argparse.Namespace:
@@ -20,7 +20,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=[65536, 262144])
     parser.add_argument("--epochs", type=int, nargs="+", default=EPOCHS)
     parser.add_argument("--minibatches", type=int, default=MINIBATCHES)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rounds", type=int, default=ITERATIONS)
     return parser.parse_args()
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     print("| rows | epochs | round | update | steps/s | first round |\n|---:|---:|---:|---:|---:|---:|", flush=True)
     for rows in o.rows:
         for epochs in o.epochs:
-            found = measure(
+            found = measure_iterations(
                 rows, epochs, o.device, recipe=o.recipe, minibatches=o.minibatches, rounds=o.rounds, words=o.words
             )
             played, learned = found.played_s * 1000, found.learned_s * 1000

@@ -24,7 +24,14 @@ import torch
 
 from peers import all_peers
 from townlet import __version__
-from townlet.bench.simulation import Result, Subject, cores, draw_actions, engine_subject, interleave
+from townlet.bench.simulation import (
+    Benchmark,
+    BenchmarkResult,
+    available_cores,
+    draw_actions,
+    engine_benchmark,
+    run_interleaved,
+)
 from townlet.errors import TownletError
 from townlet.town.engines.engine import check_device
 from townlet.town.env import Town
@@ -50,15 +57,15 @@ print(imported - began, time.perf_counter() - imported)
 """
 
 
-def engines(world: World, rows: int, kinds: Sequence[str]) -> Iterable[Subject]:
+def engines(world: World, rows: int, kinds: Sequence[str]) -> Iterable[Benchmark]:
     """The engines asked for: numba on one thread and, where it uses more, on all cores."""
     for kind in kinds:
-        yield engine_subject(world, rows, kind, threads=1)
-        if kind == "numba" and cores() > 1 and rows >= 16384:
-            yield engine_subject(world, rows, kind, threads=cores())
+        yield engine_benchmark(world, rows, kind, threads=1)
+        if kind == "numba" and available_cores() > 1 and rows >= 16384:
+            yield engine_benchmark(world, rows, kind, threads=available_cores())
 
 
-def through_vec_env(world: World) -> Subject:
+def through_vec_env(world: World) -> Benchmark:
     """One row through the interface that trainers use, with its records and checks."""
     town = Town(world, 1)
     town.reset(0)
@@ -69,7 +76,7 @@ def through_vec_env(world: World) -> Subject:
             town.step(actions)
         return len(batches)
 
-    return Subject(play, subject="VecEnv", world=world.name, engine="numba", rows=1)
+    return Benchmark(play, subject="VecEnv", world=world.name, engine="numba", rows=1)
 
 
 def first_calls(cached_runs: int = 3) -> dict[str, float]:
@@ -92,9 +99,9 @@ def changed(text: str) -> World:
     return dataclasses.replace(load(name, changes), name=text)
 
 
-def measure(options: argparse.Namespace) -> Iterable[tuple[list[Result], list[str]]]:
+def measure(options: argparse.Namespace) -> Iterable[tuple[list[BenchmarkResult], list[str]]]:
     """All groups of equal rows, smallest first; after each, what was measured and what was skipped so far."""
-    results: list[Result] = []
+    results: list[BenchmarkResult] = []
     skipped: list[str] = []
     for rows in options.rows:
         for name in options.worlds:
@@ -109,7 +116,7 @@ def measure(options: argparse.Namespace) -> Iterable[tuple[list[Result], list[st
                     elif reason not in skipped:
                         skipped.append(reason)
             print(f"{name}, {rows} rows: {len(subjects)} subjects", file=sys.stderr, flush=True)
-            results += interleave(subjects, options.seconds, options.rounds)
+            results += run_interleaved(subjects, options.seconds, options.rounds)
             yield results, skipped
 
 
@@ -132,7 +139,13 @@ def machine() -> dict[str, Any]:
     packages = {"townlet": __version__} | {name: version(name) for name in ("torch", "numba", "numpy", "gymnasium")}
     # Others on the machine: with a load above the number of cores only the CPU columns mean much.
     load_average = round(os.getloadavg()[0], 1)
-    return {"cpu": model, "cores": cores(), "load": load_average, "python": platform.python_version(), **packages}
+    return {
+        "cpu": model,
+        "cores": available_cores(),
+        "load": load_average,
+        "python": platform.python_version(),
+        **packages,
+    }
 
 
 def as_markdown(report: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from townlet.bench.simulation import cores, engine_subject
+from townlet.bench.simulation import available_cores, engine_benchmark
 from townlet.town.world.load import load
 
 
@@ -19,12 +19,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.1, help="of each half of a round")
     options = parser.parse_args()
     world = load("town")
-    one, all_cores = (engine_subject(world, options.rows, "numba", threads=n) for n in (1, cores()))
+    one, all_cores = (engine_benchmark(world, options.rows, "numba", threads=n) for n in (1, available_cores()))
     pairs = [(one.run(options.seconds), all_cores.run(options.seconds)) for _ in range(options.rounds)]
     ratios = sorted(many.per_wall_s / single.per_wall_s for single, many in pairs)
     low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
     print(
-        f"town, {options.rows} rows: {cores()} threads are {statistics.median(ratios):.2f} × one "
+        f"town, {options.rows} rows: {available_cores()} threads are {statistics.median(ratios):.2f} × one "
         f"(middle half of {options.rounds} rounds: {low:.2f} to {high:.2f})"
     )
 

@@ -16,12 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from train_trial.processes import Processes, last, the_same
 
 from crash.smith import differences
 from sharing import once
 from townlet.agents.policy import Policy
 from townlet.agents.registry import AgentEntry, entries
-from townlet.bench.training import Silent
+from townlet.bench.training import NullListener
 from townlet.config.scalar import to_flow_yaml
 from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types_of_field
@@ -38,9 +39,9 @@ from townlet.live.watched_run import WatchedTownRun, open_watched_run
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.sharing.export import export
-from townlet.sweep.space import check, space_of
-from townlet.sweep.trial import RUNS, Experiment
-from townlet.sweep.trial import train as train_trial
+from townlet.sweep.space import check_space, search_space
+from townlet.sweep.trial import RUNS, SweepConfig
+from townlet.sweep.trial import train_trial as train_trial
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
@@ -49,7 +50,6 @@ from townlet.train.reopen import reopen
 from townlet.train.session import resume, start
 from townlet.train.shareable import require_shared
 from townlet.train.weights import warm_start
-from train.processes import Processes, last, the_same
 
 ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
 BONUSES = allowed_types_of_field(ExploreSpec.model_fields["bonus"])
@@ -136,7 +136,7 @@ def observations(t: LoadedExperiment | TrainedPolicy, rows: int, seed: int = 0) 
 def update(t: Training) -> dict[str, float]:
     """Collect until the agent has learned: its metrics."""
     for _ in range(1000):
-        collect(t, t.agent.update_interval, Silent())
+        collect(t, t.agent.update_interval, NullListener())
         if (metrics := t.agent.learn()) is not None:
             return metrics
     raise AssertionError("it never learned")
@@ -260,12 +260,12 @@ class AgentConformance:
         optuna = pytest.importorskip("optuna")
         words = (f"budget.env_steps={MIDDLE}", f"evaluation.every={MIDDLE}")
         loaded, asked = case.load(*words), str(case.recipe())
-        space = space_of(loaded.recipe, {})
+        space = search_space(loaded.recipe, {})
         assert [*space] == [f"agent.{key}" for key in case.entry.sweep] != []
-        check(asked, words, space)
+        check_space(asked, words, space)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(0)).ask()
-        experiment = Experiment("sweep", asked, words, loaded.recipe, space, case.folder / "sweep")
+        experiment = SweepConfig("sweep", asked, words, loaded.recipe, space, case.folder / "sweep")
         assert math.isfinite(train_trial(trial, experiment))
         assert trial.params.keys() == space.keys()
         (name,) = trial.user_attrs[RUNS]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cli.program import Program
-from townlet.bench.simulation import Subject, draw_actions, interleave
+from townlet.bench.simulation import Benchmark, draw_actions, run_interleaved
 
 
 # The engine of torch is compiled for each number of rows, which takes its time.
@@ -50,7 +50,7 @@ def test_rates_count_rows_times_steps() -> None:
         calls += 1
         return 10
 
-    subject = Subject(play, subject="engine", engine="none", rows=7)
+    subject = Benchmark(play, subject="engine", engine="none", rows=7)
     ready = calls
     done = subject.run(0.02)
     assert ready == 1
@@ -61,17 +61,17 @@ def test_rates_count_rows_times_steps() -> None:
 def test_rounds_are_interleaved() -> None:
     order: list[str] = []
 
-    def subject(name: str) -> Subject:
+    def subject(name: str) -> Benchmark:
         def play() -> int:
             if not order or order[-1] != name:
                 order.append(name)
             return 1
 
-        return Subject(play, subject="engine", engine=name, rows=1)
+        return Benchmark(play, subject="engine", engine=name, rows=1)
 
     subjects = [subject("a"), subject("b")]
     order.clear()
-    results = interleave(subjects, 0.03, 3)
+    results = run_interleaved(subjects, 0.03, 3)
     assert order == ["a", "b"] * 3
     assert [r.rounds for r in results] == [3, 3]
 

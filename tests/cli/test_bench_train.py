@@ -9,8 +9,8 @@ import torch
 
 from cli.program import Program
 from townlet.agents.peers import BATCHES, STEPS, TARGET
-from townlet.bench.rollouts import measure
-from townlet.bench.training import _overrides, their_model
+from townlet.bench.rollouts import measure_iterations
+from townlet.bench.training import _overrides, sb3_model
 from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import load as load_world
 from townlet.train.build import build
@@ -33,7 +33,7 @@ def test_both_sides_do_the_same_work() -> None:
     for agent in ("ppo", "dqn"):
         loaded = load_experiment(f"town:{agent}", _overrides("town-l0", agent, 4, 1))
         assert loaded.worlds.training.content_hash == load_world("town-l0").content_hash
-        ours, theirs = build(loaded).agent, their_model("town-l0", agent, 4)
+        ours, theirs = build(loaded).agent, sb3_model("town-l0", agent, 4)
         network = theirs.policy if agent == "ppo" else theirs.q_net
         assert sum(w.numel() for w in ours.parameters().values()) == sum(w.numel() for w in network.parameters())
         assert theirs.n_envs == loaded.recipe.row_count
@@ -60,7 +60,7 @@ def test_a_world_without_an_id_is_a_mistake(townlet: Program) -> None:
 
 
 def test_whole_rounds_are_measured_part_by_part() -> None:
-    found = measure(8, 2, "cpu", rounds=2, words=["agent.precision=float32", "agent.n_steps=4"])
+    found = measure_iterations(8, 2, "cpu", rounds=2, words=["agent.precision=float32", "agent.n_steps=4"])
     assert (found.rows, found.steps, found.epochs) == (8, 4, 2)
     assert found.first_s > 0
     told = found.as_json()

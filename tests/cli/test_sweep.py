@@ -16,7 +16,7 @@ from small import ctrl_c_once_training
 from townlet.config.models import SearchRange
 from townlet.runs.folder import Run
 from townlet.sweep import study as studies
-from townlet.sweep.space import space_of, split
+from townlet.sweep.space import search_space, split_overrides
 from townlet.tasks.experiment import load_experiment
 
 SMALL = (
@@ -28,13 +28,15 @@ SWEEP = ("sweep", "Bandit-v0:ppo", *SPACE, *SMALL, "--steps", "128")
 
 
 def test_words_say_what_is_searched() -> None:
-    plain, space = split(["agent.lr=1e-5..1e-2", "agent.n_steps=16,32", "network.hidden=[8, 8],[16]", "seed=3"])
+    plain, space = split_overrides(
+        ["agent.lr=1e-5..1e-2", "agent.n_steps=16,32", "network.hidden=[8, 8],[16]", "seed=3"]
+    )
     assert plain == ["seed=3"]
     assert space["agent.lr"] == SearchRange(low=1e-5, high=1e-2)
-    assert space["agent.lr"].by_factors
+    assert space["agent.lr"].is_log
     assert space["agent.n_steps"].choices == (16, 32)
     assert space["network.hidden"].choices == ((8, 8), (16,))
-    assert split(["world=../my-town.yaml", "network.hidden=[64, 64]"])[1] == {}
+    assert split_overrides(["world=../my-town.yaml", "network.hidden=[64, 64]"])[1] == {}
 
 
 def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
         "sweep:\n  agent.epochs: {low: 1, high: 1e1}\n  agent.gamma: {low: 0, high: 1}\n"
     )
     recipe = load_experiment(str(file)).recipe
-    assert space_of(recipe, {}) == {
+    assert search_space(recipe, {}) == {
         "agent.epochs": SearchRange(low=1, high=10),
         "agent.gamma": SearchRange(low=0, high=1),
     }
@@ -57,7 +59,7 @@ def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
         (["agent.lr=1e-2..1e-4"], "must be below `high`"),
         (["agent.epochs=0..3"], "agent.epochs"),
         (["--storage", "nonsense"], "the storage of the sweep cannot be opened"),
-        (["--storage", "mysql://me:s3cret@host/db"], "the driver of its database is not installed"),
+        (["--storage", "mysql://me:s3cret@host/db"], "its database driver is not installed"),
         (["seed=1,2"], "say --seeds"),
         (["--to", "no-such-folder/x.yaml"], "there is no folder no-such-folder"),
     ],

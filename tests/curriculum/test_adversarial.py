@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from townlet.curriculum.adversarial import Adversarial
-from townlet.curriculum.curriculum import StageChange
-from townlet.curriculum.make import make_curriculum
+from townlet.curriculum.curriculum import AdversarialCurriculum, StageChange, make_curriculum
 from townlet.curriculum.spec import AdversarialSpec, FixedSpec
 from townlet.errors import TownletError
 from townlet.interfaces.episodes import Episodes
@@ -25,9 +23,9 @@ REWARDS = ("milestone", "potential")
 MAX_STEPS = 500
 
 
-def curriculum(rows: int = 1, **keys: object) -> Adversarial:
+def curriculum(rows: int = 1, **keys: object) -> AdversarialCurriculum:
     made = make_curriculum(AdversarialSpec.model_validate(keys), rows, MAX_STEPS, METERS, REWARDS)
-    assert isinstance(made, Adversarial)
+    assert isinstance(made, AdversarialCurriculum)
     return made
 
 
@@ -46,21 +44,21 @@ def episodes(rows: Sequence[int], length: int, per_step: float = 0.1, entropy: f
 
 
 def play(
-    c: Adversarial, times: int, length: int, per_step: float = 0.1, entropy: float = 0.2, row: int = 0
+    c: AdversarialCurriculum, times: int, length: int, per_step: float = 0.1, entropy: float = 0.2, row: int = 0
 ) -> list[StageChange]:
-    return [change for _ in range(times) for change in c.finished(episodes([row], length, per_step, entropy))]
+    return [change for _ in range(times) for change in c.update(episodes([row], length, per_step, entropy))]
 
 
 def test_a_row_goes_through_all_stages_and_back() -> None:
     c = curriculum(3)
     seen = []
     for _ in range(45):
-        seen += c.finished(episodes([1], 450))
+        seen += c.update(episodes([1], 450))
     assert [(s.row, s.from_stage, s.to_stage) for s in seen] == [(1, 1, 2), (1, 2, 3), (1, 3, 4), (1, 4, 5)]
     assert c.stage.tolist() == [1, 5, 1]
     back = []
     for _ in range(60):
-        back += c.finished(episodes([1], 120))
+        back += c.update(episodes([1], 120))
     assert [(s.from_stage, s.to_stage) for s in back] == [(5, 4), (4, 3), (3, 2), (2, 1)]
     assert c.stage.tolist() == [1, 1, 1]
 
@@ -104,7 +102,7 @@ def test_a_perfect_row_is_not_locked_by_a_reward_that_cannot_rise() -> None:
     assert [s.to_stage for s in play(curriculum(), 40, 500, per_step=0.11)] == [2, 3, 4, 5]
 
 
-def at_stage_two(**keys: object) -> Adversarial:
+def at_stage_two(**keys: object) -> AdversarialCurriculum:
     c = curriculum(**keys)
     assert len(play(c, 10, 450)) == 1
     return c
@@ -150,7 +148,7 @@ def test_progress_weighs_an_episode_by_its_steps() -> None:
     play(c, 10, 400, per_step=0.1, entropy=0.9)
     play(c, 9, 500, per_step=0.2, entropy=0.55)
     last = Episodes(*(torch.tensor([v]) for v in (0, 100, -100.0, 0.0, 0.0)), torch.tensor([True]), torch.zeros(1))
-    (change,) = c.finished(last)
+    (change,) = c.update(last)
     assert change.progress == pytest.approx((9 * 500 * 0.2 - 100) / 4600 - 0.1)
     assert change.survival == pytest.approx(4600 / 10 / 500)
     assert change.entropy == pytest.approx(0.495)
@@ -165,27 +163,27 @@ def test_a_change_begins_the_window_anew() -> None:
 def test_the_reason_tells_the_figures() -> None:
     (on,) = play(curriculum(), 10, 412, entropy=0.31)
     assert on.reason == (
-        "on to stage 2: lived 412 of 500 steps (0.82 > 0.7), reward per step +0.000 ≥ -0.05, "
+        "advance to stage 2: survived 412 of 500 steps (0.82 > 0.7), reward per step +0.000 ≥ -0.05, "
         "entropy 0.31 < 0.5, over the last 10 of 10 episodes and 4120 steps at stage 1"
     )
     (back,) = play(at_stage_two(), 12, 100)
-    assert "back to stage 1: lived 100 of 500 steps (0.20 < 0.3)" in back.reason
+    assert "retreat to stage 1: survived 100 of 500 steps (0.20 < 0.3)" in back.reason
     c = at_stage_two()
     play(c, 10, 300, per_step=0.3)
     (back,) = play(c, 10, 300, per_step=0.2)[:1]
-    assert "reward per step -0.060 < -0.05 and lived 300 of 500 steps (0.60 < 0.7)" in back.reason
+    assert "reward per step -0.060 < -0.05 and survived 300 of 500 steps (0.60 < 0.7)" in back.reason
 
 
 def test_rows_that_end_together_are_judged_apart() -> None:
     c = curriculum(5)
     for _ in range(10):
-        c.finished(episodes([0, 2, 3], 450))
-        c.finished(episodes([4], 100))
+        c.update(episodes([0, 2, 3], 450))
+        c.update(episodes([4], 100))
     assert c.stage.tolist() == [2, 1, 2, 2, 1]
     changes = []
     for _ in range(10):
         columns = zip(*(episodes([r], n) for r, n in ((0, 450), (2, 100), (3, 250))), strict=True)
-        changes += c.finished(Episodes(*(torch.cat(column) for column in columns)))
+        changes += c.update(Episodes(*(torch.cat(column) for column in columns)))
     assert [(s.row, s.to_stage) for s in changes] == [(0, 3), (2, 1)]
     assert c.stage.tolist() == [3, 1, 1, 2, 1]
 
@@ -202,7 +200,7 @@ def test_the_rules_hold_against_a_plain_restatement(lives: list[tuple[int, int, 
     c = curriculum(3, episodes=2, steps=300, delta=0.1, entropy=0.6)
     stage, past = [1, 1, 1], [[], [], []]  # type: ignore[var-annotated]
     for row, length, per_step, entropy in lives:
-        c.finished(episodes([row], length, per_step, entropy))
+        c.update(episodes([row], length, per_step, entropy))
         past[row].append((length, length * per_step, entropy))
         last, first = past[row][-2:], past[row][:2]
         if len(last) == 2 and sum(p[0] for p in past[row]) >= 300:
@@ -243,7 +241,7 @@ def test_a_state_of_another_curriculum_is_refused() -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"retreat": 0.8}, "would send good rows back"),
+        ({"retreat": 0.8}, "would retreat rows that do well"),
         ({"stages": ()}, "at least 1"),
         ({"stages": ({"active": ("energy",), "reward": "dense"},)}, "'shaped', 'half' or 'sparse'"),
     ],
@@ -256,7 +254,7 @@ def test_settings_that_make_no_sense_are_refused(keys: dict[str, object], says: 
 def test_a_fixed_curriculum_stays() -> None:
     c = make_curriculum(FixedSpec(stage=4), 2, MAX_STEPS, METERS, REWARDS)
     for _ in range(40):
-        assert c.finished(episodes([0, 1], 500)) == []
+        assert c.update(episodes([0, 1], 500)) == []
     assert c.stage.tolist() == [4, 4]
     c.restore(c.state())
     with pytest.raises(ValidationError, match="there is no stage 6; the last is 5"):

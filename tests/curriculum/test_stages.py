@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import townlet
-from townlet.curriculum.adversarial import Adversarial
-from townlet.curriculum.make import make_curriculum
+from townlet.curriculum.curriculum import AdversarialCurriculum, make_curriculum
 from townlet.curriculum.spec import STAGES, STAGES_SIX, AdversarialSpec, FixedSpec, StageSpec
 from townlet.errors import TownletError
 from townlet.interfaces.episodes import Episodes
@@ -22,10 +21,10 @@ torch.set_num_threads(1)
 SHAPED = ["rewards=[milestone, potential]"]
 
 
-def adversarial(town: Town, spec: AdversarialSpec) -> Adversarial:
+def adversarial(town: Town, spec: AdversarialSpec) -> AdversarialCurriculum:
     world = town.world
     made = make_curriculum(spec, town.rows, world.spec.max_steps, world.meters, world.rewards)
-    assert isinstance(made, Adversarial)
+    assert isinstance(made, AdversarialCurriculum)
     return made
 
 
@@ -123,7 +122,7 @@ def test_a_row_that_goes_on_lives_its_next_life_by_the_new_rules() -> None:
             n = len(rows)
             zeros = torch.zeros(n)
             ended = Episodes(rows, torch.full((n,), 20), zeros, zeros, zeros, step.terminated[rows], zeros)
-            if changes := curriculum.finished(ended):
+            if changes := curriculum.update(ended):
                 moved = torch.tensor([change.row for change in changes])
                 every, some = curriculum.settings(), curriculum.settings(moved)
                 assert all(torch.equal(every[name][moved], some[name]) for name in every)
@@ -167,7 +166,7 @@ def test_shipped_stages_pass_over_meters_that_a_world_lacks() -> None:
     [
         (FixedSpec(stages=(StageSpec(active=("enrgy",)),)), "stage 1 names a meter 'enrgy'; did you mean 'energy'"),
         (FixedSpec(always=("helth",)), "always names a meter 'helth'; did you mean 'health'"),
-        (FixedSpec(stages=(StageSpec(active=("energy",), reward={"joy": 1.0}),)), "pays 'joy'"),
+        (FixedSpec(stages=(StageSpec(active=("energy",), reward={"joy": 1.0}),)), "uses the reward 'joy'"),
     ],
 )
 def test_names_that_the_world_lacks_are_told(spec: FixedSpec, says: str) -> None:

@@ -65,4 +65,4 @@ def test_rows_go_on_to_the_next_stage_by_learning(tmp_path: Path) -> None:
     on = [k for k, stage in enumerate(changes["to_stage"]) if stage == 2 and changes["from_stage"][k] == 1]
     assert len({changes["row"][k] for k in on}) >= 2
     assert all(changes["survival"][k] > 0.7 and changes["entropy"][k] < 0.5 for k in on)
-    assert all(reason.startswith(("on to stage", "back to stage")) for reason in changes["reason"])
+    assert all(reason.startswith(("advance to stage", "retreat to stage")) for reason in changes["reason"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from townlet.agents.ppo import Ppo
-from townlet.bench.training import Silent
+from townlet.bench.training import NullListener
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import build
@@ -43,7 +43,7 @@ def test_a_run_trains_is_saved_and_goes_on_with_new_episodes(tmp_path: Path) -> 
 def test_no_step_that_only_begins_an_episode_is_learned_from() -> None:
     t = build(pong("env_steps=512"))
     assert isinstance(t.agent, Ppo)
-    collect(t, 32, Silent())
+    collect(t, 32, NullListener())
     void = t.agent.rollout._storage.columns["void"].flatten()
     learned = torch.cat([part.indices for part in t.agent.rollout.shards(16, torch.Generator())])
     assert int(void.sum()) == 2  # both rows ended once

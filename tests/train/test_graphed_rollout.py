@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from townlet.bench.training import Silent
+from townlet.bench.training import NullListener
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.restore import copied
 from townlet.interfaces.vec_env import Ended
@@ -26,7 +26,7 @@ WORDS = (
 COLUMNS = ("mask", "actions", "log_prob", "value", "reward", "terminated", "truncated")
 
 
-class Ear(Silent):
+class Ear(NullListener):
     """Keeps what it is told of episodes."""
 
     def __init__(self, t: Training) -> None:
@@ -78,7 +78,7 @@ def test_a_whole_update_is_the_same_update() -> None:
     """With everything in one batch there is no order in which steps could be taken."""
     stepwise, whole = both("agent.epochs=3", "agent.clip=0.02")
     for t in (stepwise, whole):
-        collect(t, t.agent.update_interval, Silent())
+        collect(t, t.agent.update_interval, NullListener())
     figures, found = stepwise.agent.learn(), whole.agent.learn()
     assert figures is not None
     assert found is not None
@@ -93,7 +93,7 @@ def test_a_whole_update_is_the_same_update() -> None:
 def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> None:
     (stepwise, whole), (_, unclipped) = both("agent.epochs=3"), both("agent.epochs=3")
     for t, clip in ((stepwise, 1e-3), (whole, 1e-3), (unclipped, None)):
-        collect(t, t.agent.update_interval, Silent())
+        collect(t, t.agent.update_interval, NullListener())
         t.agent.tune(t.agent.settings.model_copy(update={"value_clip": clip}))
         t.agent.learn()
     one, other, usual = (t.agent.parameters() for t in (stepwise, whole, unclipped))
@@ -125,7 +125,7 @@ def test_half_precision_learns_step_by_step_as_well(network: str, shared: str) -
     words = (f"network={network}", f"agent.shared={shared}", "agent.batch_size=256", "agent.precision=bfloat16")
     half, whole = (build(load_experiment("town:ppo", [*WORDS, *words[:n]])) for n in (4, 3))
     for t in (half, whole):
-        collect(t, t.agent.update_interval, Silent())
+        collect(t, t.agent.update_interval, NullListener())
     figures, found = half.agent.learn(), whole.agent.learn()
     assert figures is not None
     assert found is not None
@@ -142,7 +142,7 @@ def test_a_recorded_round_is_the_same_and_its_update_as_well() -> None:
     stepwise.whole = None
     for _ in range(3):
         for t in (stepwise, whole):
-            collect(t, t.agent.update_interval, Silent())
+            collect(t, t.agent.update_interval, NullListener())
         one, other = stepwise.agent.rollout, whole.agent.rollout  # type: ignore[attr-defined]
         same = (one.actions == other.actions).all(0)  # rows in which no draw fell between two roundings
         assert same.float().mean() > 0.9

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from townlet.curriculum.adversarial import Adversarial
-from townlet.curriculum.curriculum import StageChange
+from townlet.curriculum.curriculum import AdversarialCurriculum, StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.vec_env import Ended
 from townlet.runs.metrics_store import MetricsStore
@@ -203,7 +202,7 @@ def test_stages_act_in_the_town_from_the_next_life_on(tmp_path: Path) -> None:
         journal.mark()
         told = store.read("stage_changes")
     assert {1, 2, 3} <= seen
-    assert all(reason.startswith(("on to stage", "back to stage")) for reason in told["reason"])
+    assert all(reason.startswith(("advance to stage", "retreat to stage")) for reason in told["reason"])
     row = told["row"][0]
     steps = [(a, b) for r, a, b in zip(told["row"], told["from_stage"], told["to_stage"], strict=True) if r == row]
     assert steps[0] == (1, 2)
@@ -249,7 +248,7 @@ def test_what_is_told_and_judged_is_what_the_world_pays_without_guidance(tmp_pat
     assert told["return"] == pytest.approx(accountant.own, abs=1e-3)
     assert told["extrinsic"] == pytest.approx(accountant.paid, abs=1e-3)
     assert max(abs(a - b) for a, b in zip(accountant.own, accountant.paid, strict=True)) > 1
-    assert isinstance(t.curriculum, Adversarial)
+    assert isinstance(t.curriculum, AdversarialCurriculum)
     judged = t.curriculum.window[:, :, 1].sum(1)  # the last three of each row
     assert sorted(judged.tolist()) == pytest.approx(
         sorted(sum(accountant.own[row - 12 + 4 * k] for k in range(3)) for row in range(4)), abs=1e-3

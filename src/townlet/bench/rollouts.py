@@ -15,18 +15,18 @@ from typing import Any, Final
 import torch
 
 from townlet.agents.peers import GPU_RECIPE
-from townlet.bench.training import Silent
+from townlet.bench.training import NullListener
 from townlet.tasks.experiment import load_experiment
 from townlet.train.build import build
 from townlet.train.collect import collect
 
 EPOCHS: Final = (1, 4)
 MINIBATCHES: Final = 4
-ROUNDS: Final = 12
+ITERATIONS: Final = 12
 
 
 @dataclass(frozen=True)
-class RoundTimes:
+class IterationTimes:
     """Of one size: medians of several rounds, in seconds."""
 
     rows: int
@@ -47,13 +47,13 @@ class RoundTimes:
         return asdict(self) | {"median_per_wall_s": round(self.per_second)}
 
 
-def measure(
+def measure_iterations(
     rows: int, epochs: int, device: str, *, recipe: str = GPU_RECIPE, minibatches: int = MINIBATCHES,
-    rounds: int = ROUNDS, words: Sequence[str] = (),
-) -> RoundTimes:  # fmt: skip
+    rounds: int = ITERATIONS, words: Sequence[str] = (),
+) -> IterationTimes:  # fmt: skip
     """Rounds of a recipe with so many rows, epochs and minibatches; `words` are further keys of it."""
     sizes = [f"device={device}", f"rows={rows}", f"agent.epochs={epochs}", f"agent.batch_size={1 / minibatches}"]
-    t, ear = build(load_experiment(recipe, [*sizes, *words])), Silent()
+    t, ear = build(load_experiment(recipe, [*sizes, *words])), NullListener()
 
     def play() -> None:
         collect(t, t.agent.update_interval, ear)
@@ -61,7 +61,7 @@ def measure(
     first = _seconds(play, device) + _seconds(t.agent.learn, device)
     found = [(_seconds(play, device), _seconds(t.agent.learn, device)) for _ in range(rounds)]
     played, learned = (statistics.median(column) for column in zip(*found, strict=True))
-    return RoundTimes(rows, t.agent.update_interval, epochs, device, played, learned, first)
+    return IterationTimes(rows, t.agent.update_interval, epochs, device, played, learned, first)
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:

@@ -23,7 +23,7 @@ def _at_once() -> None:
 
 
 @dataclass(frozen=True)
-class Round:
+class TimedRound:
     """One stretch of stepping: how much, and what it cost in wall time and in CPU time of all threads."""
 
     agent_steps: int
@@ -40,7 +40,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchmarkResult:
     """What was measured, and its rounds in brief; rates are agent-steps per second."""
 
     subject: str
@@ -60,7 +60,7 @@ class Result:
         return {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(self).items()}
 
 
-class Subject:
+class Benchmark:
     """Something that can be stepped again and again: `play` makes one pass over the drawn actions."""
 
     def __init__(
@@ -79,13 +79,13 @@ class Subject:
         self._settle = settle
         self._about = {"subject": subject, "world": world, "engine": engine, "device": device}
         self._rows, self._threads = rows, threads
-        self._rounds: list[Round] = []
+        self._rounds: list[TimedRound] = []
         started = time.perf_counter()
         self._play()
         self._settle()
         self.ready_s = time.perf_counter() - started
 
-    def run(self, seconds: float) -> Round:
+    def run(self, seconds: float) -> TimedRound:
         """Step for about that long and remember the round."""
         steps = 0
         self._settle()
@@ -94,15 +94,15 @@ class Subject:
         while time.perf_counter() < deadline:
             steps += self._play()
         self._settle()
-        done = Round(steps * self._rows, time.perf_counter() - wall, time.process_time() - cpu)
+        done = TimedRound(steps * self._rows, time.perf_counter() - wall, time.process_time() - cpu)
         self._rounds.append(done)
         return done
 
-    def result(self) -> Result:
+    def result(self) -> BenchmarkResult:
         """The best and the median of the rounds so far."""
         wall = [r.per_wall_s for r in self._rounds]
         cpu = [r.per_cpu_s for r in self._rounds]
-        return Result(
+        return BenchmarkResult(
             **self._about,
             rows=self._rows,
             threads=self._threads,
@@ -115,7 +115,7 @@ class Subject:
         )
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -126,7 +126,7 @@ def draw_actions(rows: int, actions: int, seed: int = 0) -> list[np.ndarray[Any,
     return list(np.random.default_rng(seed).integers(0, actions, (batches, rows)))
 
 
-def engine_subject(world: World, rows: int, kind: str, threads: int | None = None, device: str = "cpu") -> Subject:
+def engine_benchmark(world: World, rows: int, kind: str, threads: int | None = None, device: str = "cpu") -> Benchmark:
     """An engine of this world, built and warmed up; ended rows begin anew inside the step."""
     from townlet.town.engines.engine import make_engine
 
@@ -134,7 +134,7 @@ def engine_subject(world: World, rows: int, kind: str, threads: int | None = Non
     if kind != "numba":
         import torch
 
-        torch.set_num_threads(threads or cores())
+        torch.set_num_threads(threads or available_cores())
     engine = make_engine(world, rows, kind, device=device, threads=threads)
     engine.reset(0)
     step = engine.step
@@ -151,14 +151,14 @@ def engine_subject(world: World, rows: int, kind: str, threads: int | None = Non
             step(actions)
         return len(batches)
 
-    subject = Subject(
+    subject = Benchmark(
         play,
         subject="engine",
         world=world.name,
         engine=kind,
         rows=rows,
         # Small towns stay on one thread even where more are allowed.
-        threads=getattr(engine, "threads", None) or threads or cores(),
+        threads=getattr(engine, "threads", None) or threads or available_cores(),
         device=device,
         settle=settle,
     )
@@ -166,7 +166,7 @@ def engine_subject(world: World, rows: int, kind: str, threads: int | None = Non
     return subject
 
 
-def interleave(subjects: Sequence[Subject], seconds: float, rounds: int) -> list[Result]:
+def run_interleaved(subjects: Sequence[Benchmark], seconds: float, rounds: int) -> list[BenchmarkResult]:
     """Measure all in turn, round by round, so that a noisy minute hurts all of them alike."""
     for _ in range(rounds):
         for subject in subjects:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from townlet import IDS
 from townlet.agents.peers import GAMMA, HIDDEN, LR, PEERS
-from townlet.bench.simulation import Result, Subject, cores, interleave
+from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores, run_interleaved
 from townlet.curriculum.curriculum import StageChange
 from townlet.errors import TownletError, did_you_mean
 from townlet.interfaces.episodes import Episodes
@@ -30,10 +30,10 @@ from townlet.train.build import build
 from townlet.train.collect import collect
 
 AGENTS: Final = tuple(PEERS)
-OURS, THEIRS = "townlet", "stable-baselines3"
+TOWNLET, SB3 = "townlet", "stable-baselines3"
 
 
-class Silent:
+class NullListener:
     """Hears of everything and writes nothing down."""
 
     def stepped(self, actions: Tensor) -> None:
@@ -50,18 +50,18 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PeerComparison:
     """What was measured, in pairs of the same agent, and why something is missing."""
 
-    results: dict[str, dict[str, Result]]  # agent → townlet or its peer
+    results: dict[str, dict[str, BenchmarkResult]]  # agent → townlet or its peer
     skipped: tuple[str, ...]
 
     @property
     def ratios(self) -> dict[str, float]:
         """Our median rate over theirs, for each agent with a peer."""
-        pairs = {agent: found for agent, found in self.results.items() if THEIRS in found}
+        pairs = {agent: found for agent, found in self.results.items() if SB3 in found}
         return {
-            agent: found[OURS].median_per_wall_s / found[THEIRS].median_per_wall_s for agent, found in pairs.items()
+            agent: found[TOWNLET].median_per_wall_s / found[SB3].median_per_wall_s for agent, found in pairs.items()
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -79,32 +79,32 @@ def settings() -> dict[str, dict[str, Any]]:
 
 def compare(
     world: str, agents: Sequence[str], rows: int, threads: int | None, seconds: float, rounds: int, peers: bool = True
-) -> Comparison:
+) -> PeerComparison:
     """Measure each agent beside its peer, in turn, `seconds` for each over all rounds."""
     if world not in IDS.values():
         raise TownletError(f"no Gymnasium id stands for the world '{world}'", did_you_mean(world, list(IDS.values())))
-    threads = threads or cores()
+    threads = threads or available_cores()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     missing = peers and find_spec("stable_baselines3") is None
     results = {}
     try:
         for agent in agents:
-            subjects = [our_subject(world, agent, rows, threads)]
+            subjects = [townlet_benchmark(world, agent, rows, threads)]
             if peers and not missing:
-                subjects.append(their_subject(world, agent, rows, threads))
-            found = interleave(subjects, seconds, rounds)
-            results[agent] = dict(zip((OURS, THEIRS), found, strict=False))
+                subjects.append(sb3_benchmark(world, agent, rows, threads))
+            found = run_interleaved(subjects, seconds, rounds)
+            results[agent] = dict(zip((TOWNLET, SB3), found, strict=False))
     finally:
         torch.set_num_threads(before)
     skipped = ("stable-baselines3 is not installed: pip install stable-baselines3",) if missing else ()
-    return Comparison(results, skipped)
+    return PeerComparison(results, skipped)
 
 
-def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
+def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Our agent, built from a recipe as training does it."""
     training = build(load_experiment(f"town:{agent}", _overrides(world, agent, rows, threads)))
-    ear, passes = Silent(), PEERS[agent].updates
+    ear, passes = NullListener(), PEERS[agent].updates
 
     def play() -> int:
         for _ in range(passes):
@@ -112,7 +112,7 @@ def our_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
             training.agent.learn()
         return passes * training.agent.update_interval
 
-    return Subject(play, subject=agent, world=world, engine=OURS, rows=rows, threads=threads)
+    return Benchmark(play, subject=agent, world=world, engine=TOWNLET, rows=rows, threads=threads)
 
 
 def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
@@ -124,20 +124,20 @@ def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
     return as_words(both | dict(PEERS[agent].ours))
 
 
-def their_subject(world: str, agent: str, rows: int, threads: int) -> Subject:
+def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """The peer's agent with the peer's own loop, in one process."""
-    model, steps = their_model(world, agent, rows), PEERS[agent].steps
+    model, steps = sb3_model(world, agent, rows), PEERS[agent].steps
 
     def play() -> int:
-        with as_it_comes():
+        with default_kernels():
             model.learn(steps * rows, reset_num_timesteps=False)
         return steps
 
-    return Subject(play, subject=agent, world=world, engine=THEIRS, rows=rows, threads=threads)
+    return Benchmark(play, subject=agent, world=world, engine=SB3, rows=rows, threads=threads)
 
 
 @contextmanager
-def as_it_comes() -> Iterator[None]:
+def default_kernels() -> Iterator[None]:
     """A peer calculates with the kernels that torch has chosen for its users, not with those that we chose for us."""
     ours = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
@@ -147,7 +147,7 @@ def as_it_comes() -> Iterator[None]:
         torch.backends.mkldnn.enabled = ours
 
 
-def their_model(world: str, agent: str, rows: int) -> Any:
+def sb3_model(world: str, agent: str, rows: int) -> Any:
     """The peer's agent on the Gymnasium id of the same world."""
     import stable_baselines3
     from stable_baselines3.common.env_util import make_vec_env

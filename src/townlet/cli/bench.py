@@ -14,8 +14,8 @@ from townlet.cli.options import AsJson, WorldChanges, WorldName
 from townlet.errors import TownletError, did_you_mean
 
 if TYPE_CHECKING:
-    from townlet.bench.simulation import Result
-    from townlet.bench.training import Comparison
+    from townlet.bench.simulation import BenchmarkResult
+    from townlet.bench.training import PeerComparison
 
 app = CommandGroup("Measure how fast this machine is.")
 
@@ -58,23 +58,23 @@ def sim(
 
     Observations and masks are written; the random actions were drawn beforehand.
     """
-    from townlet.bench.simulation import engine_subject, interleave
+    from townlet.bench.simulation import engine_benchmark, run_interleaved
     from townlet.town.world.load import load
 
     if device != "cpu" and engine is EngineChoice.NUMBA:
         raise TownletError(f"the numba engine runs on the CPU, not on '{device}'", "add --engine compiled")
     compiled = load(world, overrides or ())
-    results: list[Result] = []
+    results: list[BenchmarkResult] = []
     for n in rows or [1, 64, 1024, 16384]:
         with err().status(f"{compiled.name}, {n} rows, {engine.value}"):
-            results += interleave([engine_subject(compiled, n, engine.value, threads, device)], seconds, ROUNDS)
+            results += run_interleaved([engine_benchmark(compiled, n, engine.value, threads, device)], seconds, ROUNDS)
     if as_json:
         print(json.dumps([r.as_json() for r in results], indent=2))
     else:
         _print_table(results)
 
 
-def _print_table(results: list[Result]) -> None:
+def _print_table(results: list[BenchmarkResult]) -> None:
     from rich.table import Table
 
     first = results[0]
@@ -140,7 +140,7 @@ def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json
     from rich.table import Table
 
     from townlet.agents.peers import GPU_RECIPE
-    from townlet.bench.rollouts import EPOCHS, measure
+    from townlet.bench.rollouts import EPOCHS, measure_iterations
     from townlet.tasks.experiment import load_experiment
 
     measured = load_experiment(GPU_RECIPE).recipe.agent.name
@@ -149,7 +149,7 @@ def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json
     found = []
     for epochs in EPOCHS:
         with err().status(f"{GPU_RECIPE}, {rows} rows, {epochs} epochs"):
-            found.append(measure(rows, epochs, device, words=[f"world={world}"]))
+            found.append(measure_iterations(rows, epochs, device, words=[f"world={world}"]))
     if as_json:
         print(json.dumps([times.as_json() for times in found], indent=2))
         return
@@ -162,7 +162,7 @@ def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json
     out().print(table)
 
 
-def _print_training(found: Comparison) -> None:
+def _print_training(found: PeerComparison) -> None:
     from rich.table import Table
 
     first = next(r for both in found.results.values() for r in both.values())

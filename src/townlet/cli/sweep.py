@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-    from townlet.sweep.study import Told
-    from townlet.sweep.trial import Experiment
+    from townlet.sweep.study import TrialResult
+    from townlet.sweep.trial import SweepConfig
 
 SHOWN = 5  # trials in the table at the end
 
@@ -59,18 +59,18 @@ def sweep(
     """
     from townlet.sweep import study as studies
 
-    studies.need_optuna()
+    studies.require_optuna()
     _require_place(to)
     experiment = _experiment(recipe, words or [], steps, name, seeds, root)
     study = studies.open_study(experiment, storage, seed)
     err().print(_opening(experiment, trials), markup=False, soft_wrap=True)
-    whole = studies.sweep(study, experiment, trials, console_sink, lambda told: _tell(told, study))
+    whole = studies.run_sweep(study, experiment, trials, console_sink, lambda told: _tell(told, study))
     _print_found(study, experiment)
     _write(study, experiment, to)
     if not whole:
         out().print(f"Go on with: {_command()}", markup=False, soft_wrap=True)
         raise typer.Exit(EXIT_INTERRUPTED)
-    if studies.best(study) is None:
+    if studies.best_trial(study) is None:
         raise typer.Exit(1)
 
 
@@ -83,21 +83,21 @@ def _require_place(to: Path | None) -> None:
 
 def _experiment(
     asked: str, words: list[str], steps: int | None, name: str | None, seeds: int, root: Path
-) -> Experiment:
+) -> SweepConfig:
     """What is swept, checked before the first trial."""
-    from townlet.sweep.space import check, space_of, split
-    from townlet.sweep.trial import Experiment
+    from townlet.sweep.space import check_space, search_space, split_overrides
+    from townlet.sweep.trial import SweepConfig
     from townlet.tasks.experiment import load_experiment
 
-    plain, said = split(words)
+    plain, said = split_overrides(words)
     plain += [] if steps is None else [f"budget.env_steps={steps}"]
     recipe = load_experiment(asked, plain).recipe
-    space = space_of(recipe, said)
-    check(asked, plain, space)
-    return Experiment(name or recipe.title, asked, tuple(plain), recipe, space, root, seeds)
+    space = search_space(recipe, said)
+    check_space(asked, plain, space)
+    return SweepConfig(name or recipe.title, asked, tuple(plain), recipe, space, root, seeds)
 
 
-def _opening(experiment: Experiment, trials: int) -> str:
+def _opening(experiment: SweepConfig, trials: int) -> str:
     keys = ", ".join(experiment.space)
     return f"Sweep {experiment.study}: {_counted(trials)} over {keys}. The first is the recipe as it is."
 
@@ -106,34 +106,34 @@ def _counted(trials: int) -> str:
     return f"{trials} trial" + "s" * (trials != 1)
 
 
-def _tell(told: Told, study: Study) -> None:
+def _tell(told: TrialResult, study: Study) -> None:
     """A line for each trial as it ends."""
-    from townlet.sweep.study import WHY
+    from townlet.sweep.study import ERROR
 
-    trial, best = told.trial, "" if told.best is None else f"; the best is {told.best:.1f}"
+    trial, best = told.trial, "" if told.best_score is None else f"; the best is {told.best_score:.1f}"
     said = {"COMPLETE": f"{trial.value or 0:.1f}", "PRUNED": "cut short", "FAIL": "failed"}[trial.state.name]
-    why = f" ({trial.user_attrs[WHY]})" if WHY in trial.user_attrs else ""
+    why = f" ({trial.user_attrs[ERROR]})" if ERROR in trial.user_attrs else ""
     err().print(f"trial {trial.number}: {said}{why}{best}. {_values(trial)}", markup=False, soft_wrap=True)
 
 
 def _values(trial: FrozenTrial) -> str:
     """What a trial tried, in a line."""
-    from townlet.sweep.space import drawn
-    from townlet.sweep.trial import START
+    from townlet.sweep.space import round_suggested
+    from townlet.sweep.trial import BASELINE
 
-    if START in trial.user_attrs:
+    if BASELINE in trial.user_attrs:
         return "the recipe as it is"
-    return ", ".join(f"{path}={drawn(value)}" for path, value in trial.params.items())
+    return ", ".join(f"{path}={round_suggested(value)}" for path, value in trial.params.items())
 
 
-def _print_found(study: Study, experiment: Experiment) -> None:
+def _print_found(study: Study, experiment: SweepConfig) -> None:
     """The best trials beside the start, and what mattered."""
-    from townlet.sweep.study import counted, importance, start
+    from townlet.sweep.study import baseline_trial, counted_trials, parameter_importance
     from townlet.sweep.trial import RUNS
 
-    every = counted(study)
+    every = counted_trials(study)
     done = sorted((t for t in every if t.state.name == "COMPLETE"), key=lambda t: -(t.value or 0.0))
-    first = start(study)
+    first = baseline_trial(study)
     shown = done[:SHOWN] + ([first] if first is not None and first not in done[:SHOWN] else [])
     console, table = out(), plain_table("trial>", f"{experiment.recipe.metric}>", "values", "run")
     for trial in shown:
@@ -144,24 +144,23 @@ def _print_found(study: Study, experiment: Experiment) -> None:
     counts = {"finished": "COMPLETE", "cut short": "PRUNED", "failed": "FAIL", "under way": "RUNNING"}
     told = ", ".join(f"{states.count(state)} {said}" for said, state in counts.items() if state in states)
     console.print(f"{_counted(len(every))}: {told}.")
-    if shares := importance(study):
+    if shares := parameter_importance(study):
         console.print("What mattered: " + ", ".join(f"{path} {share:.0%}" for path, share in shares.items()) + ".")
 
 
-def _write(study: Study, experiment: Experiment, to: Path | None) -> None:
+def _write(study: Study, experiment: SweepConfig, to: Path | None) -> None:
     """The best trial as a recipe, and how to train it."""
-    from townlet.sweep import best_recipe
-    from townlet.sweep.study import best, start
-    from townlet.sweep.trial import words_of
+    from townlet.sweep.study import baseline_trial, best_recipe_path, best_trial, describe_result, write_best_recipe
+    from townlet.sweep.trial import trial_overrides
 
-    won, first = best(study), start(study)
+    won, first = best_trial(study), baseline_trial(study)
     if won is None or won.value is None:
         out().print("No trial came to its end, so there is nothing to write.")
         return
-    path = to or best_recipe.default_file(experiment)
+    path = to or best_recipe_path(experiment)
     begin, same = (None, False) if first is None else (first.value, first.number == won.number)
-    what = best_recipe.in_words(experiment.recipe, won.value, begin, as_it_was=same)
-    best_recipe.write(path, experiment, words_of(won), what, _command())
+    what = describe_result(experiment.recipe, won.value, begin, unchanged=same)
+    write_best_recipe(path, experiment, trial_overrides(won), what, _command())
     out().print(f"Wrote {path}: {what}", markup=False, soft_wrap=True)
     out().print(f"Train it: {program_name()} train {shlex.quote(str(path))}", markup=False, soft_wrap=True)
 

@@ -83,7 +83,7 @@ class SearchRange(StrictModel):
         return self
 
     @property
-    def by_factors(self) -> bool:
+    def is_log(self) -> bool:
         """Whether equal factors are equally likely, also where nothing is said."""
         if self.log is not None or self.low is None or self.high is None:
             return bool(self.log)

@@ -1,1 +1,1 @@
-"""Which stage of difficulty each row is in, and why it changed. Stages are data; the environment applies them."""
+"""Curricula: the difficulty stage of each row and when it changes. The environment applies the stage's settings."""

@@ -1,4 +1,4 @@
-"""Stages against one world: names become bits and columns, and what does not fit is named."""
+"""Compile stages for one world: meter names become bits, reward names become columns."""
 
 from __future__ import annotations
 
@@ -8,64 +8,63 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from townlet.curriculum.spec import ALWAYS, SHIPPED, Staged, StageSpec
+from townlet.curriculum.spec import ALWAYS, SHIPPED_STAGES, StagedSpec, StageSpec
 from townlet.errors import TownletError, did_you_mean
 
 
 class StageTables(NamedTuple):
-    """What each of S stages sets."""
+    """Settings of S stages as tensors."""
 
     multiplier: Tensor  # [S] float32
-    active: Tensor  # [S] int32, bit m: meter m takes part
+    active: Tensor  # [S] int32, bit m: meter m is active
     reward_mix: Tensor  # [S, R] float32
 
-    def settings(self, places: Tensor) -> dict[str, Tensor]:
-        """The settings of rows whose stages stand at these places [k], by the names that a town knows."""
-        return {name: table[places] for name, table in self._asdict().items()}
+    def settings(self, indices: Tensor) -> dict[str, Tensor]:
+        """Settings of k rows by name, given the index [k] of each row's stage in these tables."""
+        return {name: table[indices] for name, table in self._asdict().items()}
 
 
-def compile_stages(spec: Staged, numbers: Sequence[int], meters: Sequence[str], rewards: Sequence[str]) -> StageTables:
-    """The tables of the stages with these numbers in a world with these meters and rewards."""
+def compile_stages(
+    spec: StagedSpec, numbers: Sequence[int], meters: Sequence[str], rewards: Sequence[str]
+) -> StageTables:
+    """Tables of the stages with these numbers, for a world with these meters and rewards."""
     stages = [spec.stage_list[number - 1] for number in numbers]
-    # The shipped stages speak of the standard town; a smaller world simply lacks some of its meters.
-    lenient = spec.stage_list in SHIPPED.values()
-    always = _bits(spec.always, meters, lenient=spec.always == ALWAYS, place="always")
-    active, mixes = [], []
+    # The shipped stages name meters of the standard town; a smaller world may lack some of them.
+    lenient = spec.stage_list in SHIPPED_STAGES.values()
+    always = _bits(spec.always, meters, lenient=spec.always == ALWAYS, part="always")
+    active, weights = [], []
     for number, stage in zip(numbers, stages, strict=True):
-        bits = always | _bits(stage.active, meters, lenient=lenient, place=f"stage {number}")
+        bits = always | _bits(stage.active, meters, lenient=lenient, part=f"stage {number}")
         if not bits:
-            raise TownletError(
-                f"stage {number} has no active meter in this world",
-                f"name some of {', '.join(meters)}",
-            )
+            raise TownletError(f"stage {number} has no active meter in this world", f"name some of {', '.join(meters)}")
         active.append(bits)
-        mixes.append(_mix(stage, number, rewards))
+        weights.append(_reward_weights(stage, number, rewards))
     return StageTables(
         multiplier=torch.tensor([stage.depletion for stage in stages], dtype=torch.float32),
         active=torch.tensor(active, dtype=torch.int32),
-        reward_mix=torch.tensor(mixes, dtype=torch.float32),
+        reward_mix=torch.tensor(weights, dtype=torch.float32),
     )
 
 
-def _bits(names: Sequence[str], meters: Sequence[str], *, lenient: bool, place: str) -> int:
-    """One bit for each meter."""
+def _bits(names: Sequence[str], meters: Sequence[str], *, lenient: bool, part: str) -> int:
+    """Bit m is set if meter m is named."""
     bits = 0
     for name in names:
         if name in meters:
             bits |= 1 << meters.index(name)
         elif not lenient:
-            raise TownletError(f"the curriculum's {place} names a meter '{name}'", did_you_mean(name, meters))
+            raise TownletError(f"the curriculum's {part} names a meter '{name}'", did_you_mean(name, meters))
     return bits
 
 
-def _mix(stage: StageSpec, number: int, rewards: Sequence[str]) -> list[float]:
-    """The share of each of the world's rewards; what the stage does not name pays nothing."""
-    for name in stage.shares:
+def _reward_weights(stage: StageSpec, number: int, rewards: Sequence[str]) -> list[float]:
+    """The weight of each of the world's rewards; 0 if the stage does not name it."""
+    for name in stage.reward_weights:
         if name not in rewards:
-            word = f"is {stage.reward} and " if isinstance(stage.reward, str) else ""
-            needed = ", ".join(dict.fromkeys((*rewards, *stage.shares)))
+            mode = f"is {stage.reward} and " if isinstance(stage.reward, str) else ""
+            needed = ", ".join(dict.fromkeys((*rewards, *stage.reward_weights)))
             raise TownletError(
-                f"stage {number} of the curriculum {word}pays '{name}', which this world does not",
+                f"stage {number} of the curriculum {mode}uses the reward '{name}', which this world does not have",
                 f"add it to the world's rewards: rewards=[{needed}]",
             )
-    return [stage.shares.get(name, 0.0) for name in rewards]
+    return [stage.reward_weights.get(name, 0.0) for name in rewards]

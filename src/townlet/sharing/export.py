@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Format = Literal["safetensors", "onnx"]
 VERSION: Final = "1"
-LOWEST: Final = torch.finfo(torch.float32).min  # of an invalid action; ONNX runtimes differ about infinity
+MASKED: Final = torch.finfo(torch.float32).min  # of an invalid action; ONNX runtimes differ about infinity
 # What a network gives beside the action, by what its outputs are.
 OUTPUTS: Final = {
     "values": ("values",),
@@ -38,22 +38,22 @@ OUTPUTS: Final = {
     "binary": ("logits",),
     "continuous": ("means", "deviations"),
 }
-TAKE: Final = {
+ACTION_RULE: Final = {
     "values": "one for each of `actions`: take the valid action with the highest.",
     "logits": "one for each of `actions`: take the valid action with the highest.",
     "binary": "logits, one for each of `actions`: an action is 1 where its logit is above 0.",
     "continuous": "means of `actions`, then their log standard deviations: take the means, clipped to `bounds`.",
 }
-SCALED: Final = " First subtract `centre` from each number, divide by `spread` and cut off beyond ± `limit`."
-TENSORS: Final = """\
+SCALING_README: Final = " First subtract `centre` from each number, divide by `spread` and cut off beyond ± `limit`."
+SAFETENSORS_README: Final = """\
 The network of an agent trained by Townlet. Tensors have the names of the modules in townlet.nets; `network` and
 `agent` say how these are put together. Concatenate the blocks of `observation` in their order, as float32.{scaled} \
 Outputs ({outputs}): {take}"""
-GRAPH: Final = """\
+ONNX_README: Final = """\
 An agent trained by Townlet. Inputs: obs [rows, {size}] float32, the blocks of `observation` one after the other, as \
 the environment gives them{mask}{memory}. Outputs: {action}; {outputs}{after}."""
-MASK: Final = "; mask [rows, {count}] bool, true where an action makes sense, all of them when it is left out"
-ACTION: Final = {
+MASK_README: Final = "; mask [rows, {count}] bool, true where an action makes sense, all of them when it is left out"
+ACTION_README: Final = {
     "values": "action [rows] int64, a place in `actions`",
     "logits": "action [rows] int64, a place in `actions`",
     "binary": "action [rows, {count}] int64, each 0 or 1",
@@ -63,7 +63,7 @@ ACTION: Final = {
 
 def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path:
     """Write the policy into a file, by default beside the run's own; gives its path."""
-    makers: dict[str, Callable[[TrainedPolicy], bytes]] = {"safetensors": as_safetensors, "onnx": as_onnx}
+    makers: dict[str, Callable[[TrainedPolicy], bytes]] = {"safetensors": to_safetensors, "onnx": to_onnx}
     if form not in makers:
         raise TownletError(f"there is no format '{form}'", f"known: {', '.join(get_args(Format))}")
     path = to or trained.run.path / f"policy.{form}"
@@ -73,7 +73,7 @@ def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path
     return path
 
 
-def describe(trained: TrainedPolicy, layout: Layout) -> dict[str, str]:
+def metadata(trained: TrainedPolicy, layout: Layout) -> dict[str, str]:
     """What another program must know, as texts; all but plain words are JSON. `layout` is what it is to give."""
     recipe, actions = trained.loaded.recipe, trained.actions
     blocks = [
@@ -111,11 +111,13 @@ def _finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def as_safetensors(trained: TrainedPolicy) -> bytes:
+def to_safetensors(trained: TrainedPolicy) -> bytes:
     """Tensors by name, and what they mean as metadata."""
     raw = trained.loaded.task.raw()
-    readme = TENSORS.format(outputs=trained.kind, take=TAKE[trained.kind], scaled=SCALED if raw.scaling else "")
-    about = {"readme": readme, **describe(trained, raw.layout)}
+    readme = SAFETENSORS_README.format(
+        outputs=trained.kind, take=ACTION_RULE[trained.kind], scaled=SCALING_README if raw.scaling else ""
+    )
+    about = {"readme": readme, **metadata(trained, raw.layout)}
     if raw.scaling:
         parts = raw.scaling._asdict().items()
         about |= {name: json.dumps([_finite(float(number)) for number in part]) for name, part in parts}
@@ -146,14 +148,14 @@ class GreedyStep(nn.Module):
 
     def _chosen(self, outputs: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         if mask is not None:
-            return torch.where(mask, outputs, LOWEST).argmax(-1), outputs
+            return torch.where(mask, outputs, MASKED).argmax(-1), outputs
         if self.kind == "binary":
             return (outputs > 0).long(), outputs
         means, log_std = outputs.chunk(2, -1)
         return torch.minimum(torch.maximum(means, self.low), self.high), means, log_std.exp()
 
 
-def as_onnx(trained: TrainedPolicy) -> bytes:
+def to_onnx(trained: TrainedPolicy) -> bytes:
     """A graph of one greedy step for any number of rows, from raw observations; the mask may be left out."""
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
@@ -197,16 +199,16 @@ def _finished(model: onnx.ModelProto, trained: TrainedPolicy, layout: Layout) ->
         mask.type.tensor_type.shape.dim[0].dim_param = "mask_rows"
         every = torch.ones(1, choices, dtype=torch.bool).numpy()
         model.graph.initializer.append(numpy_helper.from_array(every, "mask"))
-    readme = GRAPH.format(
+    readme = ONNX_README.format(
         size=layout.size,
-        mask=MASK.format(count=choices) if choices else "",
-        action=ACTION[trained.kind].format(count=count),
+        mask=MASK_README.format(count=choices) if choices else "",
+        action=ACTION_README[trained.kind].format(count=count),
         outputs=", ".join(f"{name} [rows, {count}]" for name in OUTPUTS[trained.kind]),
         memory=f"; hidden [rows, {memory}] float32, zeros at the start of an episode" if memory else "",
         after=f"; next_hidden [rows, {memory}], the hidden of the next step" if memory else "",
     )
     model.doc_string = readme
-    helper.set_model_props(model, {"readme": readme, **describe(trained, layout)})
+    helper.set_model_props(model, {"readme": readme, **metadata(trained, layout)})
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
 

@@ -17,7 +17,7 @@ from townlet.train.policies import TrainedPolicy
 LIBRARY: Final = "townlet"
 TASK: Final = "reinforcement-learning"
 # What each file of the folder is; README.md itself is not listed.
-FILES: Final = {
+FILE_DESCRIPTIONS: Final = {
     "policy.safetensors": "the network that acts; its metadata says what another program must know",
     "resolved.yaml": "the recipe with every setting and where it came from",
     "results.json": "all that was measured",
@@ -26,13 +26,13 @@ FILES: Final = {
 }
 
 
-def own_files(trained: TrainedPolicy) -> list[str]:
+def user_files(trained: TrainedPolicy) -> list[str]:
     """Files of the user's own that an agent needs wherever it plays."""
     return trained.loaded.recipe.own_files
 
 
 @dataclass(frozen=True)
-class Card:
+class ModelCard:
     """README.md of a published run, as the Hugging Face Hub reads it."""
 
     trained: TrainedPolicy
@@ -88,14 +88,14 @@ class Card:
             "In the folder of these files, where Townlet is installed:\n",
             "\n".join(code_block(f"townlet play .{self.permission}\ntownlet eval .{self.permission}", "sh")) + "\n",
             "## Files\n",
-            "\n".join(f"- [{name}]({name}): {FILES[name]}" for name in self.files) + "\n",
+            "\n".join(f"- [{name}]({name}): {FILE_DESCRIPTIONS[name]}" for name in self.files) + "\n",
         ]
         return "\n".join(parts)
 
     @property
     def permission(self) -> str:
         """What must be added to a command that plays it: it may bring code that its reader should read first."""
-        return " --allow-code" if own_files(self.trained) else ""
+        return " --allow-code" if user_files(self.trained) else ""
 
     def _pictures(self) -> list[str]:
         shown = ["![The learning curve](curve.png)\n"] if "curve.png" in self.files else []

@@ -21,31 +21,35 @@ from townlet.runs import checkpoint, disk, provenance, report
 from townlet.runs.folder import Run
 from townlet.runs.videos import record_video
 from townlet.sharing.export import export
-from townlet.sharing.model_card import LIBRARY, Card, own_files
+from townlet.sharing.model_card import LIBRARY, ModelCard, user_files
 from townlet.tasks.eval_tables import Measured, acts_greedily
 from townlet.train.policies import TrainedPolicy
 from townlet.train.weights import training_state
 
 CURVE: Final = "curve.png"
-FILM: Final = "replay.mp4"  # the name that the Hub shows beside a card
+VIDEO: Final = "replay.mp4"  # the name that the Hub shows beside a card
 RESULTS: Final = "results.json"
 POLICY: Final = "policy.safetensors"
-CODE: Final = "code"  # files of wrappers of one's own
-STEPS: Final = 1000  # of the film
-RUN: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
-UNPUBLISHED: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # of a checkpoint's info
-ABSOLUTE: Final = re.compile(r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])""")  # folders of a path
-OWN: Final = frozenset(("README.md", CURVE, FILM, RESULTS, POLICY, CODE, *RUN))  # all that is ever written there
+CODE_FOLDER: Final = "code"  # files of wrappers of one's own
+VIDEO_STEPS: Final = 1000  # of the film
+RUN_FILES: Final = ("recipe.yaml", "resolved.yaml", "meta.json", "worlds", "checkpoints")
+PRIVATE_INFO: Final = ("files", "metrics", "metrics_digest", "recipe", "resumed_with")  # of a checkpoint's info
+ABSOLUTE_FOLDERS: Final = re.compile(
+    r"""(?<![\w:/.~<-])~?/(?:[^\s/"'`:,()\[\]{}<>#]+/)+(?=[\w.])"""
+)  # folders of a path
+PUBLISHED_FILES: Final = frozenset(
+    ("README.md", CURVE, VIDEO, RESULTS, POLICY, CODE_FOLDER, *RUN_FILES)
+)  # all that is ever written there
 
 
-def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -> Card:
+def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -> ModelCard:
     """Write all of it into the folder, measured anew; gives the card.
 
     What was published there before stays whole until all of it is written.
     """
     place = folder.resolve()
     _require_room(folder, trained.run)
-    found = measure_at_home(trained, episodes, seed)
+    found = evaluate(trained, episodes, seed)
     fresh = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         disk.make_folder(fresh)
@@ -59,7 +63,7 @@ def publish(trained: TrainedPolicy, folder: Path, *, episodes: int, seed: int) -
     return card
 
 
-def _fill(folder: Path, trained: TrainedPolicy, found: Measured, episodes: int, seed: int) -> Card:
+def _fill(folder: Path, trained: TrainedPolicy, found: Measured, episodes: int, seed: int) -> ModelCard:
     """All files, in a folder that is empty."""
     _copy_run(trained, folder)
     export(trained, "safetensors", folder / POLICY)
@@ -68,10 +72,10 @@ def _fill(folder: Path, trained: TrainedPolicy, found: Measured, episodes: int, 
     with suppress(TownletError):  # a run whose metrics are gone, as one that was published before, has no curve
         if (drawn := report.learning_curve_png(trained.run)) is not None:
             disk.replace_file(folder / CURVE, drawn)
-    unfilmed = _film(trained, folder / FILM)
-    files = {name: (folder / name).exists() for name in (CURVE, FILM, POLICY, RESULTS, "resolved.yaml")}
-    card = Card(trained, found, [name for name, there in files.items() if there], unfilmed)
-    disk.replace_file(folder / "README.md", without_folders(card.text(), trained).encode())
+    unfilmed = _film(trained, folder / VIDEO)
+    files = {name: (folder / name).exists() for name in (CURVE, VIDEO, POLICY, RESULTS, "resolved.yaml")}
+    card = ModelCard(trained, found, [name for name, there in files.items() if there], unfilmed)
+    disk.replace_file(folder / "README.md", strip_folders(card.text(), trained).encode())
     _write_meta(trained, folder)
     return card
 
@@ -89,12 +93,12 @@ def _swap(fresh: Path, place: Path) -> None:
         os.replace(old, place)
         raise
     for other in old.iterdir():
-        if other.name not in OWN:
+        if other.name not in PUBLISHED_FILES:
             os.replace(other, place / other.name)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def measure_at_home(trained: TrainedPolicy, episodes: int, seed: int) -> Measured:
+def evaluate(trained: TrainedPolicy, episodes: int, seed: int) -> Measured:
     """The agent beside its yardsticks, where the run itself was measured and as it was."""
     greedy = acts_greedily(trained)
     if trained.loaded.recipe.gym is None:
@@ -124,42 +128,42 @@ def _copy_run(trained: TrainedPolicy, folder: Path) -> None:
     """The run's own papers, and one checkpoint with the part that acts."""
     run, new = trained.run, Run(folder)
     asked = run.recipe_file.read_text(encoding="utf-8")
-    disk.replace_file(folder / run.recipe_file.name, without_folders(asked, trained).encode())
+    disk.replace_file(folder / run.recipe_file.name, strip_folders(asked, trained).encode())
     settled = run.resolved_file.read_text(encoding="utf-8")
-    for place, file in enumerate(own_files(trained)):
-        own = Path(CODE) / f"{place}-{Path(file).name}"
-        (folder / CODE).mkdir(exist_ok=True)
+    for place, file in enumerate(user_files(trained)):
+        own = Path(CODE_FOLDER) / f"{place}-{Path(file).name}"
+        (folder / CODE_FOLDER).mkdir(exist_ok=True)
         disk.replace_file(folder / own, Path(file).read_bytes())
         settled = settled.replace(file, str(own))  # as seen from there
-    disk.replace_file(folder / run.resolved_file.name, without_folders(settled, trained).encode())
+    disk.replace_file(folder / run.resolved_file.name, strip_folders(settled, trained).encode())
     if run.worlds.is_dir():
         shutil.copytree(run.worlds, new.worlds)
     state, info = training_state(trained.found)
     acting = {"agent": {"network": state["agent"]["network"]}, "env": {"stages": state["env"].get("stages", {})}}
     new.checkpoints.mkdir()
-    slim = {name: value for name, value in info.items() if name not in UNPUBLISHED} | {"published": True}
+    slim = {name: value for name, value in info.items() if name not in PRIVATE_INFO} | {"published": True}
     checkpoint.save(new.checkpoints, checkpoint.folder_name(trained.env_steps), {"training": acting}, slim)
 
 
 def _write_meta(trained: TrainedPolicy, folder: Path) -> None:
     """What is known of the run, with the checksums of the files that were written."""
     new = Run(folder)
-    text = without_folders(json.dumps(trained.run.meta() | {"command": None, "published": True}), trained)
+    text = strip_folders(json.dumps(trained.run.meta() | {"command": None, "published": True}), trained)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "README.md"]
     names = [str(path.relative_to(folder)) for path in files if not path.is_relative_to(new.checkpoints)]
     recipe = provenance.recipe_hash(provenance.read_settings(new))
     new.write_meta(json.loads(text) | {"recipe_hash": recipe, "files": provenance.checksums(folder, names)})
 
 
-def without_folders(text: str, trained: TrainedPolicy) -> str:
+def strip_folders(text: str, trained: TrainedPolicy) -> str:
     """A text in which absolute paths are reduced to file names, so that it reveals nothing about this machine."""
     recipe, run = trained.loaded.recipe, trained.run.path.absolute()
-    files = [Path(name) for name in (recipe.world, *own_files(trained)) if name and Path(name).is_absolute()]
+    files = [Path(name) for name in (recipe.world, *user_files(trained)) if name and Path(name).is_absolute()]
     folders = {run, run.parent, Path.cwd(), Path.home(), *(file.parent for file in files)}
     for folder in sorted(map(str, folders), key=len, reverse=True):  # with spaces in them, too
         if folder != "/":
             text = text.replace(f"{folder}/", "")
-    return ABSOLUTE.sub("", text)
+    return ABSOLUTE_FOLDERS.sub("", text)
 
 
 def _film(trained: TrainedPolicy, path: Path) -> str:
@@ -170,7 +174,7 @@ def _film(trained: TrainedPolicy, path: Path) -> str:
         show = trained.loaded.task.show(trained.policy(), trained.loaded.recipe)
     except TownletError as error:
         return error.diagnostics[0].what
-    record_video([show], path, episodes=1, steps=STEPS)
+    record_video([show], path, episodes=1, steps=VIDEO_STEPS)
     show.close()
     return ""
 

@@ -1,1 +1,1 @@
-"""Search for better settings of a recipe with Optuna: search space, shared study, trials, and the best recipe found."""
+"""Hyperparameter search with Optuna: search space, trials, and the study that processes share."""

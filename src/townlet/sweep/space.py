@@ -1,4 +1,4 @@
-"""What a sweep searches: said on the command line, in the recipe, or known to matter for its agent."""
+"""The search space of a sweep: from the command line, the recipe, or the agent's defaults."""
 
 from __future__ import annotations
 
@@ -20,77 +20,77 @@ from townlet.recipes.schema import Recipe
 from townlet.tasks.experiment import load_experiment
 
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-STRETCH: Final = re.compile(rf"({NUMBER})\.\.({NUMBER})")
-# Commas that are not inside brackets, braces or quotes.
-BETWEEN: Final = re.compile(r""",(?![^\[{("']*[\]})"'])""")
-DIGITS: Final = 4  # of a number that is drawn: more say nothing and are hard to read
+RANGE: Final = re.compile(rf"({NUMBER})\.\.({NUMBER})")
+SEPARATOR: Final = re.compile(r""",(?![^\[{("']*[\]})"'])""")  # a comma outside brackets, braces and quotes
+SIGNIFICANT_DIGITS: Final = 4  # of a suggested number; more would only be hard to read
 
-Space = dict[str, SearchRange]
+SearchSpace = dict[str, SearchRange]
 
 
-def split(words: Sequence[str]) -> tuple[list[str], Space]:
-    """Plain changes, and what is to be searched: KEY=LOW..HIGH or KEY=A,B,C."""
-    plain: list[str] = []
-    space: Space = {}
-    for word in words:
-        path, _, text = word.partition("=")
-        parts = [part.strip() for part in BETWEEN.split(text)]
-        if found := STRETCH.fullmatch(text.strip()):
-            space[path.strip()] = _searched(word, low=_value(found[1], word), high=_value(found[2], word))
+def split_overrides(overrides: Sequence[str]) -> tuple[list[str], SearchSpace]:
+    """Fixed overrides, and the keys to search: KEY=LOW..HIGH or KEY=A,B,C."""
+    fixed: list[str] = []
+    space: SearchSpace = {}
+    for override in overrides:
+        path, _, text = override.partition("=")
+        parts = [part.strip() for part in SEPARATOR.split(text)]
+        if match := RANGE.fullmatch(text.strip()):
+            space[path.strip()] = _range(override, low=_value(match[1], override), high=_value(match[2], override))
         elif len(parts) > 1:
-            space[path.strip()] = _searched(word, choices=tuple(_value(part, word) for part in parts))
+            space[path.strip()] = _range(override, choices=tuple(_value(part, override) for part in parts))
         else:
-            plain.append(word)
-    return plain, space
+            fixed.append(override)
+    return fixed, space
 
 
-def _value(text: str, word: str) -> Any:
-    """A value as every change on the command line has it."""
-    return normalize(parse_value(text, f"command line: {word}")).to_python()
+def _value(text: str, override: str) -> Any:
+    """A value parsed as in any other override."""
+    return normalize(parse_value(text, f"command line: {override}")).to_python()
 
 
-def _searched(word: str, **keys: Any) -> SearchRange:
+def _range(override: str, **keys: Any) -> SearchRange:
     try:
         return SearchRange(**keys)
     except ValueError as error:
-        told = str(error).partition("Value error, ")[2].partition(" [")[0]
-        raise TownletError(told, "write it like agent.lr=1e-5..1e-2", SourceLocation(f"command line: {word}")) from None
+        what = str(error).partition("Value error, ")[2].partition(" [")[0]
+        where = SourceLocation(f"command line: {override}")
+        raise TownletError(what, "write it like agent.lr=1e-5..1e-2", where) from None
 
 
-def space_of(recipe: Recipe, said: Space) -> Space:
-    """What is searched: what was said, else what the recipe says, else what is known of its agent."""
-    return said or recipe.sweep or _known(recipe)
+def search_space(recipe: Recipe, given: SearchSpace) -> SearchSpace:
+    """The space to search: the one given, else the recipe's, else the agent's defaults.
+
+    If the recipe schedules a value, the default searches its start, so that the schedule keeps its shape.
+    """
+    defaults = {f"agent.{key}": found for key, found in entry(recipe.agent.name).sweep.items()}
+    return given or recipe.sweep or {
+        f"{path}.start" if isinstance(_value_at(recipe, path), Schedule) else path: found
+        for path, found in defaults.items()
+    }  # fmt: skip
 
 
-def _known(recipe: Recipe) -> Space:
-    """The agent's own space. Of a scheduled value the start is searched, so that the schedule keeps its shape."""
-    known = {f"agent.{key}": searched for key, searched in entry(recipe.agent.name).sweep.items()}
-    return {
-        f"{path}.start" if isinstance(_at(recipe, path), Schedule) else path: searched
-        for path, searched in known.items()
-    }
-
-
-def check(asked: str, words: Sequence[str], space: Space) -> None:
-    """Refuse now what no trial could train: a key that is not there, an end that its schema does not allow."""
+def check_space(recipe_name: str, overrides: Sequence[str], space: SearchSpace) -> None:
+    """Refuse what no trial could train: unknown keys, and ends of ranges that the recipe's schema rejects."""
     if "seed" in space:
-        raise TownletError("seed cannot be searched: every trial is trained with the same ones", "say --seeds 3")
+        raise TownletError("seed cannot be searched: all trials train with the same seeds", "use --seeds 3")
     for path, searched in space.items():
         for value in searched.ends:
-            load_experiment(asked, [*words, f"{path}={to_flow_yaml(value)}"])
+            load_experiment(recipe_name, [*overrides, f"{path}={to_flow_yaml(value)}"])
 
 
-def own_values(recipe: Recipe, space: Space) -> dict[str, Any]:
-    """The recipe's own value of each key that is searched, where it can be drawn; choices as the texts they are."""
-    found = {path: _at(recipe, path) for path in space}
+def recipe_values(recipe: Recipe, space: SearchSpace) -> dict[str, Any]:
+    """The recipe's value of each searched key that lies in the space; choices are encoded as YAML text."""
+    values = {path: _value_at(recipe, path) for path in space}
     return {
-        p: to_flow_yaml(value) if space[p].choices else value for p, value in found.items() if _can_be(space[p], value)
+        path: to_flow_yaml(value) if space[path].choices else value
+        for path, value in values.items()
+        if _contains(space[path], value)
     }
 
 
-def _can_be(searched: SearchRange, value: Any) -> bool:
+def _contains(searched: SearchRange, value: Any) -> bool:
     if isinstance(value, BaseModel):
-        return False  # a way from one number to another
+        return False  # a schedule
     if searched.choices:
         return to_flow_yaml(value) in map(to_flow_yaml, searched.choices)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or searched.low is None or searched.high is None:
@@ -98,24 +98,24 @@ def _can_be(searched: SearchRange, value: Any) -> bool:
     return searched.low <= value <= searched.high
 
 
-def is_whole(recipe: Recipe, path: str, searched: SearchRange) -> bool:
-    """Whether a stretch is one of whole numbers: both ends are, and so may be the key."""
+def is_integer(recipe: Recipe, path: str, searched: SearchRange) -> bool:
+    """Whether to suggest integers: both ends are integers and the key accepts them."""
     if not (isinstance(searched.low, int) and isinstance(searched.high, int)):
         return False
     parent, _, last = path.rpartition(".")
-    owner = _at(recipe, parent) if parent else recipe
+    owner = _value_at(recipe, parent) if parent else recipe
     info = fields_by_key(type(owner)).get(last) if isinstance(owner, BaseModel) else None
-    return info is None or any(kind.type is int for kind in allowed_types(info.annotation))
+    return info is None or any(allowed.type is int for allowed in allowed_types(info.annotation))
 
 
-def _at(recipe: Recipe, path: str) -> Any:
-    """The value at a path; None where there is none."""
+def _value_at(recipe: Recipe, path: str) -> Any:
+    """The value at a path, or None."""
     value: Any = recipe
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     return list(value) if isinstance(value, tuple) else value
 
 
-def drawn(value: Any) -> Any:
-    """A drawn number in as many digits as it is worth."""
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+def round_suggested(value: Any) -> Any:
+    """A suggested number, rounded to `SIGNIFICANT_DIGITS`."""
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value

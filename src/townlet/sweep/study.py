@@ -1,140 +1,146 @@
-"""The study that trials share: any number of processes, on any number of machines, draw from it and tell it."""
+"""The Optuna study of a sweep: any number of processes and machines take trials from it."""
 
 from __future__ import annotations
 
+import os
+import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from townlet.config.scalar import to_flow_yaml
+from townlet.config.scalar import quote, to_flow_yaml
 from townlet.errors import TownletError
+from townlet.recipes.catalogue import FOLDER, Choice, choose
+from townlet.recipes.load import command_line
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
-from townlet.sweep.space import own_values
-from townlet.sweep.trial import START, Experiment, train
+from townlet.runs.disk import replace_file
+from townlet.sweep.space import recipe_values
+from townlet.sweep.trial import BASELINE, SweepConfig, train_trial
 from townlet.train.sinks import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
-FILE: Final = "sweeps.db"  # below the runs' folder, where no other storage is named
-ABOUT: Final = "experiment"  # what a study says that its trials share
-AGAIN: Final = "again"  # the number of a trial whose process ended before it did: this one is trained in its place
-VOID: Final = "void"  # one trial too many, drawn in the same instant as the last one by another process
-WHY: Final = "why"  # what a failed trial failed of
-TWICE: Final = "Cannot tell a"  # how Optuna refuses a trial that is over
-WARMUP: Final = 0.2  # of the budget: before it nothing is cut short
-HEARTBEAT: Final = 30  # seconds between two signs of life of a trial
-SILENCE: Final = 120  # seconds without one after which its process counts as gone
-TRIES: Final = 5  # to open a storage that others open too
-PATIENCE: Final = 10.0  # seconds for whoever made the study to say what it is about
+STORAGE_FILE: Final = "sweeps.db"  # in the runs' folder, unless another storage is given
+CONFIG: Final = "config"  # study attribute: what all its trials must share
+RETRY_OF: Final = "retry_of"  # trial attribute: number of the interrupted trial that it replaces
+SURPLUS: Final = "surplus"  # trial attribute: one too many, taken by two processes at the same moment
+ERROR: Final = "error"  # trial attribute: message of a failed trial
+ALREADY_FINISHED: Final = "Cannot tell a"  # start of Optuna's message about a trial that is finished already
+PRUNING_WARMUP: Final = 0.2  # fraction of the budget before which no trial is pruned
+HEARTBEAT: Final = 30  # seconds between two heartbeats of a trial
+GRACE_PERIOD: Final = 120  # seconds without a heartbeat after which a trial is considered dead
+OPEN_ATTEMPTS: Final = 5
+JOIN_TIMEOUT: Final = 10.0  # seconds to wait for the process that creates the study
+BEST_SUFFIX: Final = "-best.yaml"
+MAX_COMMAND: Final = 400  # characters of `result.command`; the first line of the file has the full command
+DEFAULT_VARIANT: Final = "best"  # if the swept recipe has no variant
 
 
 @dataclass(frozen=True)
-class Told:
-    """How one trial ended, as soon as it did."""
+class TrialResult:
+    """A finished trial, and the best score of the study so far."""
 
     trial: FrozenTrial
-    best: float | None  # of the whole study so far
+    best_score: float | None
 
 
-def need_optuna() -> None:
-    """Refuse in one line where the extra is missing."""
+def require_optuna() -> None:
+    """Raise TownletError if Optuna is not installed."""
     if find_spec("optuna") is None:
         raise TownletError("a sweep needs optuna, which is not installed", "install it: pip install 'townlet[sweep]'")
 
 
-def open_study(experiment: Experiment, storage: str | None, seed: int) -> Study:
-    """The study of this name, made where there is none; refused where it searches something else."""
-    need_optuna()
+def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
+    """Create the study, or join the one of this name if it searches the same space."""
+    require_optuna()
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    place, about = _storage(storage, experiment.root), _about(experiment)
-    pruner = optuna.pruners.MedianPruner(n_warmup_steps=_warmup(experiment.recipe))
-    with _in_words(storage):
+    database, shared = _open_storage(storage, config.root), _shared_config(config)
+    warmup = round(PRUNING_WARMUP * (config.recipe.budget.env_steps or 0) / config.recipe.evaluate_every)
+    pruner = optuna.pruners.MedianPruner(n_warmup_steps=warmup)
+    with _hide_url(storage):
         try:
-            study = optuna.create_study(storage=place, study_name=experiment.study, direction="maximize", pruner=pruner)
+            study = optuna.create_study(storage=database, study_name=config.study, direction="maximize", pruner=pruner)
         except optuna.exceptions.DuplicatedStudyError:
-            # Whoever joins draws by a chance of their own: the same would try the same values.
-            study = optuna.load_study(
-                study_name=experiment.study, storage=place, pruner=pruner, sampler=optuna.samplers.TPESampler()
-            )
-            _join(study, about)
+            # An unseeded sampler: with the same seed, every process would suggest the same values.
+            sampler = optuna.samplers.TPESampler()
+            study = optuna.load_study(study_name=config.study, storage=database, pruner=pruner, sampler=sampler)
+            _check_joined(study, shared)
         else:
             study.sampler = optuna.samplers.TPESampler(seed=Streams(seed).key("sweep") % 2**32)
-            study.set_user_attr(ABOUT, about)
-            own = own_values(experiment.recipe, experiment.space)
-            study.enqueue_trial(own, user_attrs={START: own})
+            study.set_user_attr(CONFIG, shared)
+            baseline = recipe_values(config.recipe, config.space)
+            study.enqueue_trial(baseline, user_attrs={BASELINE: baseline})
     return study
 
 
-def _about(experiment: Experiment) -> dict[str, Any]:
-    """What trials of one study must share."""
-    space = {path: searched.model_dump(exclude_defaults=True) for path, searched in experiment.space.items()}
+def _shared_config(config: SweepConfig) -> dict[str, Any]:
+    """What all trials of one study must share."""
+    space = {path: searched.model_dump(exclude_defaults=True) for path, searched in config.space.items()}
     return {
-        "asked": experiment.asked,
-        "words": sorted(experiment.words),
-        "space": {path: to_flow_yaml(said) for path, said in space.items()},
-        "seeds": experiment.seeds,
+        "recipe": config.recipe_name,
+        "overrides": sorted(config.overrides),
+        "space": {path: to_flow_yaml(searched) for path, searched in space.items()},
+        "seeds": config.seeds,
     }
 
 
-def _join(study: Study, about: dict[str, Any]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not _begun(study) and time.monotonic() < until:
-        time.sleep(0.05)  # whoever made it is about to say what it is, and to take the first trial
-    known = study.user_attrs.get(ABOUT)
-    if known != about:
-        differ = [key for key in about if not isinstance(known, dict) or known.get(key) != about[key]]
-        what = f"the sweep '{study.study_name}' is another one: it differs in {' and '.join(differ)}"
-        raise TownletError(what, "repeat the words it was begun with, or begin another one with --name")
+def _check_joined(study: Study, shared: dict[str, Any]) -> None:
+    deadline = time.monotonic() + JOIN_TIMEOUT
+    while not _baseline_taken(study) and time.monotonic() < deadline:
+        time.sleep(0.05)  # the creating process is about to store the config and take the first trial
+    stored = study.user_attrs.get(CONFIG)
+    if stored != shared:
+        different = [key for key in shared if not isinstance(stored, dict) or stored.get(key) != shared[key]]
+        what = f"the sweep '{study.study_name}' exists with a different {' and '.join(different)}"
+        raise TownletError(what, "repeat its original command, or start another sweep with --name")
 
 
-def _begun(study: Study) -> bool:
-    """Whether the first trial is taken: SQLite would hand one that waits to two who ask in the same instant."""
-    every = study.get_trials(deepcopy=False)
-    return bool(every) and every[0].state.name != "WAITING"
+def _baseline_taken(study: Study) -> bool:
+    """Whether the first trial is taken: SQLite would hand a waiting one to two processes at the same moment."""
+    trials = study.get_trials(deepcopy=False)
+    return bool(trials) and trials[0].state.name != "WAITING"
 
 
-def _storage(url: str | None, root: Path) -> Any:
-    """Where the study lies: a file below the runs' folder, or any database."""
+def _open_storage(url: str | None, root: Path) -> Any:
+    """The database of the study: SQLite in the runs' folder, or the given URL."""
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import IntegrityError, OperationalError
 
     if url is None:
         root.mkdir(parents=True, exist_ok=True)
-        url = f"sqlite:///{(root / FILE).absolute()}"
-    patient = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
-    with _in_words(url), warnings.catch_warnings():
+        url = f"sqlite:///{(root / STORAGE_FILE).absolute()}"
+    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    with _hide_url(url), warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        for left in reversed(range(TRIES)):
+        for attempts_left in reversed(range(OPEN_ATTEMPTS)):
             try:
                 return RDBStorage(
                     url,
-                    engine_kwargs=patient,
+                    engine_kwargs=options,
                     heartbeat_interval=HEARTBEAT,
-                    grace_period=SILENCE,
-                    heartbeat_stale_trial_callback=_again,
+                    grace_period=GRACE_PERIOD,
+                    heartbeat_stale_trial_callback=_retry,
                 )
-            except (IntegrityError, OperationalError):  # another process makes its tables in this very instant
-                if not left:
+            except (IntegrityError, OperationalError):  # another process is creating the tables
+                if not attempts_left:
                     raise
                 time.sleep(0.3)
 
 
 @contextmanager
-def _in_words(url: str | None) -> Iterator[None]:
-    """What a database says is told without its address, which may hold a password."""
+def _hide_url(url: str | None) -> Iterator[None]:
+    """Translate database errors without the URL, which may contain a password."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -142,101 +148,136 @@ def _in_words(url: str | None) -> Iterator[None]:
         yield
     except (SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
         cause = error.__cause__ or error
-        why = "the driver of its database is not installed" if isinstance(error, ImportError) else type(cause).__name__
-        what = f"the storage of the sweep cannot be opened: {why}"
+        reason = "its database driver is not installed" if isinstance(error, ImportError) else type(cause).__name__
+        what = f"the storage of the sweep cannot be opened: {reason}"
         fix = "give --storage a URL such as sqlite:///sweeps.db or postgresql://host/name, and install its driver"
         raise TownletError(what, fix) from None
 
 
-def _warmup(recipe: Recipe) -> int:
-    """Evaluations before which no trial is cut short."""
-    return round(WARMUP * (recipe.budget.env_steps or 0) / recipe.evaluate_every)
+def _retry(study: Study, trial: FrozenTrial) -> None:
+    """Enqueue the values of a trial that did not finish."""
+    baseline = trial.user_attrs.get(BASELINE)
+    attributes = {} if baseline is None else {BASELINE: baseline}
+    study.enqueue_trial(trial.params or baseline or {}, user_attrs={**attributes, RETRY_OF: trial.number})
 
 
-def _again(study: Study, trial: FrozenTrial) -> None:
-    """Queue up what a trial tried that did not come to its end."""
-    start = trial.user_attrs.get(START)
-    mark = {} if start is None else {START: start}
-    study.enqueue_trial(trial.params or start or {}, user_attrs={**mark, AGAIN: trial.number})
+def counted_trials(study: Study) -> list[FrozenTrial]:
+    """Trials that run or are finished, without surplus ones and those that are retried."""
+    trials = study.get_trials(deepcopy=False)
+    retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
+    return [t for t in trials if t.state.name != "WAITING" and t.number not in retried and SURPLUS not in t.user_attrs]
 
 
-def counted(study: Study) -> list[FrozenTrial]:
-    """Trials that are under way or over, less those that are trained again or were too many."""
-    every = study.get_trials(deepcopy=False)
-    replaced = {trial.user_attrs.get(AGAIN) for trial in every}
-    return [t for t in every if t.state.name != "WAITING" and t.number not in replaced and VOID not in t.user_attrs]
-
-
-def sweep(
+def run_sweep(
     study: Study,
-    experiment: Experiment,
+    config: SweepConfig,
     trials: int,
     sink: Callable[[Recipe], Sink] | None = None,
-    tell: Callable[[Told], None] = lambda told: None,
+    on_trial: Callable[[TrialResult], None] = lambda result: None,
 ) -> bool:
-    """Try until the study has so many trials, all processes together; False when somebody interrupted it.
+    """Run trials until the study has this many, counting all processes; False if interrupted.
 
-    A trial that fails is told as such, and the next one begins.
+    A failed trial is recorded, and the next one starts.
     """
     running: list[Trial] = []
 
-    def one(trial: Trial) -> float:
+    def objective(trial: Trial) -> float:
         running[:] = [trial]
-        if sum(t.number < trial.number for t in counted(study)) >= trials:
-            trial.set_user_attr(VOID, True)
-            raise TownletError("another process was faster")
+        if sum(t.number < trial.number for t in counted_trials(study)) >= trials:
+            trial.set_user_attr(SURPLUS, True)
+            raise TownletError("another process took the last trial")
         try:
-            return train(trial, experiment, sink)
-        except (TownletError, RuntimeError, MemoryError) as error:  # torch's own are RuntimeErrors
-            said = error.diagnostics[0].what if isinstance(error, TownletError) else f"{type(error).__name__}: {error}"
-            trial.set_user_attr(WHY, said.partition("\n")[0][:200])
+            return train_trial(trial, config, sink)
+        except (TownletError, RuntimeError, MemoryError) as error:  # torch raises RuntimeErrors
+            what = error.diagnostics[0].what if isinstance(error, TownletError) else f"{type(error).__name__}: {error}"
+            trial.set_user_attr(ERROR, what.partition("\n")[0][:200])
             raise
 
-    while len(counted(study)) < trials:
+    while len(counted_trials(study)) < trials:
         try:
-            study.optimize(one, n_trials=1, catch=(TownletError, RuntimeError, MemoryError))
+            study.optimize(objective, n_trials=1, catch=(TownletError, RuntimeError, MemoryError))
         except ValueError as error:
-            if TWICE not in str(error):
+            if ALREADY_FINISHED not in str(error):
                 raise
-            continue  # a trial that waited was taken by two; the other one told it
+            continue  # two processes took the same waiting trial, and the other one finished it
         except KeyboardInterrupt:
             if running:
-                _again(study, study.get_trials(deepcopy=False)[running[0].number])
+                _retry(study, study.get_trials(deepcopy=False)[running[0].number])
             return False
         last = study.get_trials(deepcopy=False)[running[0].number]
-        if VOID not in last.user_attrs:
-            tell(Told(last, best_value(study)))
+        if SURPLUS not in last.user_attrs:
+            best = best_trial(study)
+            on_trial(TrialResult(last, best.value if best else None))
     return True
 
 
-def best(study: Study) -> FrozenTrial | None:
-    """The best trial that came to its end."""
-    done = [trial for trial in counted(study) if trial.state.name == "COMPLETE" and trial.value is not None]
-    return max(done, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
+def best_trial(study: Study) -> FrozenTrial | None:
+    """The completed trial with the highest score; the first of equals."""
+    completed = [trial for trial in counted_trials(study) if trial.state.name == "COMPLETE" and trial.value is not None]
+    return max(completed, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
 
 
-def best_value(study: Study) -> float | None:
-    """Its score."""
-    found = best(study)
-    return None if found is None else found.value
+def baseline_trial(study: Study) -> FrozenTrial | None:
+    """The trial of the unchanged recipe, once completed."""
+    completed = (t for t in counted_trials(study) if BASELINE in t.user_attrs and t.state.name == "COMPLETE")
+    return next(completed, None)
 
 
-def start(study: Study) -> FrozenTrial | None:
-    """The trial of the recipe as it is, once it came to its end."""
-    done = (t for t in counted(study) if START in t.user_attrs and t.state.name == "COMPLETE")
-    return next(done, None)
-
-
-def importance(study: Study) -> dict[str, float]:
-    """Which keys decided most, as shares; empty where one key or too few trials tell nothing."""
+def parameter_importance(study: Study) -> dict[str, float]:
+    """The importance of each searched key, summing to 1; empty for a single key or too few trials."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    if sum(trial.state.name == "COMPLETE" for trial in counted(study)) < 2:
+    if sum(trial.state.name == "COMPLETE" for trial in counted_trials(study)) < 2:
         return {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            shares = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+            importances = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
     except (ValueError, RuntimeError, ZeroDivisionError):
         return {}
-    return shares if len(shares) > 1 else {}
+    return importances if len(importances) > 1 else {}
+
+
+def best_recipe_path(config: SweepConfig) -> Path:
+    """Default path of the best recipe."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", config.study).strip("-.") or "sweep"
+    return config.root / f"{name}{BEST_SUFFIX}"
+
+
+def write_best_recipe(path: Path, config: SweepConfig, overrides: list[str], what: str, command: str) -> None:
+    """Write a recipe that extends the swept one by `overrides`; `what` is its result, found by `command`."""
+    replace_file(path, best_recipe_text(config, overrides, what, command).encode())
+
+
+def best_recipe_text(config: SweepConfig, overrides: list[str], what: str, command: str) -> str:
+    """Text of the file: a single variant, so that the file name alone trains it."""
+    choice, recipe = choose(config.recipe_name), config.recipe
+    about = {
+        "description": f"{recipe.title} with the best values of a sweep.",
+        "tuned": True,
+        "result": [{"what": what, "command": command if len(command) <= MAX_COMMAND else ""}],
+    }
+    values: dict[str, Any] = {}
+    for layer in command_line([*config.overrides, *overrides]):
+        values |= layer.to_python()
+    lines = [f"# Found by: {command}", f"env: {quote(recipe.env)}"]
+    lines += [f"world: {quote(recipe.world)}"] if recipe.world else []
+    if choice.variant is None:
+        lines.insert(1, f"extends: {to_flow_yaml(_file_reference(choice))}")
+    lines += ["variants:", f"  {quote(choice.variant or DEFAULT_VARIANT)}:"]
+    if choice.variant is not None:
+        lines.append(f"    extends: {to_flow_yaml(f'{_file_reference(choice)}:{choice.variant}')}")
+    lines += [f"    {quote(key)}: {to_flow_yaml(value)}" for key, value in {**about, **values}.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _file_reference(choice: Choice) -> str:
+    """The swept file: its name if shipped, else its absolute path."""
+    path = choice.file.path
+    return path.stem if path.parent == FOLDER else os.path.abspath(path)
+
+
+def describe_result(recipe: Recipe, score: float, baseline: float | None, *, unchanged: bool) -> str:
+    """The result in one line."""
+    before = "" if baseline is None else f", {baseline:.1f} before the search"
+    return f"{recipe.metric} {score:.1f} in one trial" + ("; no better values were found" if unchanged else before)

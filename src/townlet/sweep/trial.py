@@ -1,4 +1,4 @@
-"""One trial of a sweep: ordinary runs with what was drawn, cut short where others were better by then."""
+"""One trial of a sweep: ordinary training runs with the suggested values, pruned if other trials were better."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from townlet.config.scalar import to_flow_yaml
 from townlet.interfaces.counters import Counters
 from townlet.recipes.schema import Recipe
 from townlet.runs.lock import Lock
-from townlet.sweep.space import Space, drawn, is_whole
+from townlet.sweep.space import SearchSpace, is_integer, round_suggested
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import begin, report
 from townlet.train.sinks import Mark, Sink
@@ -21,97 +21,99 @@ if TYPE_CHECKING:
     from optuna import Trial
     from optuna.trial import FrozenTrial
 
-PRUNED: Final = "pruned"  # why a run ended that was cut short
-START: Final = "start"  # a trial of the recipe as it is; with it those of its values that could be drawn
-RUNS: Final = "runs"  # names of what a trial trained
+PRUNED: Final = "pruned"  # why a pruned run ended
+BASELINE: Final = "baseline"  # attribute of the trial of the unchanged recipe: its values that lie in the space
+RUNS: Final = "runs"  # attribute with the names of a trial's runs
 
 
 @dataclass(frozen=True)
-class Experiment:
+class SweepConfig:
     """What all trials of a sweep share."""
 
     study: str
-    asked: str
-    words: tuple[str, ...]  # changes that hold for all
+    recipe_name: str
+    overrides: tuple[str, ...]  # of every trial
     recipe: Recipe
-    space: Space
+    space: SearchSpace
     root: Path
     seeds: int = 1
 
 
-class Watch:
-    """Tells the study each evaluation as it comes, and hears whether the trial is worth going on with."""
+class PruningSink:
+    """Reports each evaluation to the study, which decides whether to prune the trial."""
 
     def __init__(self, trial: Trial, every: int) -> None:
-        self._trial, self._every, self._told = trial, every, -1
+        self._trial, self._every, self._reported = trial, every, -1
         self.pruned = False
 
     def evaluated(self, counters: Counters, columns: Mapping[str, Any]) -> None:
-        """Trials are compared by the number of an evaluation: updates of other sizes end at other env_steps."""
+        """Trials are compared by evaluation number: with other update sizes they end at other env_steps."""
         number = counters.env_steps // self._every
-        if columns["policy"] != "random" and number > self._told:
-            self._told = number
+        if columns["policy"] != "random" and number > self._reported:
+            self._reported = number
             self._trial.report(columns["score"], number)
             self.pruned = self._trial.should_prune()
 
     def stop(self) -> str | None:
-        """Why the run should end here, if it should."""
+        """The reason to end the run, or None."""
         return PRUNED if self.pruned else None
 
     def tick(self, counters: Counters) -> None:
-        """Only evaluations count."""
+        """Ignored."""
 
     def mark(self, mark: Mark) -> None:
-        """Only evaluations count."""
+        """Ignored."""
 
     def note(self, text: str) -> None:
-        """Text stays with the log."""
+        """Ignored."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to close."""
 
 
-def draw(trial: Trial, experiment: Experiment) -> None:
-    """Let the study choose what this trial tries; of the recipe as it is, it only hears the values."""
-    start = trial.user_attrs.get(START)
-    for path, searched in experiment.space.items():
-        if start is not None and path not in start:
-            continue  # its own value is not one that could be drawn
-        low, high, by_factors = searched.low, searched.high, searched.by_factors
+def suggest(trial: Trial, config: SweepConfig) -> None:
+    """Let the study choose the trial's values; the baseline's values are only recorded."""
+    baseline = trial.user_attrs.get(BASELINE)
+    for path, searched in config.space.items():
+        if baseline is not None and path not in baseline:
+            continue  # the recipe's value lies outside the space
+        low, high, log = searched.low, searched.high, searched.is_log
         if low is None or high is None:
             trial.suggest_categorical(path, [to_flow_yaml(choice) for choice in searched.choices])
-        elif is_whole(experiment.recipe, path, searched):
-            trial.suggest_int(path, int(low), int(high), log=by_factors)
+        elif is_integer(config.recipe, path, searched):
+            trial.suggest_int(path, int(low), int(high), log=log)
         else:
-            trial.suggest_float(path, low, high, log=by_factors)
+            trial.suggest_float(path, low, high, log=log)
 
 
-def words_of(trial: Trial | FrozenTrial) -> list[str]:
-    """`key=value` of what a trial tries; nothing for the recipe as it is. Choices are texts already."""
-    if START in trial.user_attrs:
+def trial_overrides(trial: Trial | FrozenTrial) -> list[str]:
+    """`key=value` of each suggested value; none for the baseline. Choices are YAML text already."""
+    if BASELINE in trial.user_attrs:
         return []
-    return [f"{path}={v if isinstance(v, str) else to_flow_yaml(drawn(v))}" for path, v in trial.params.items()]
+    return [
+        f"{path}={value if isinstance(value, str) else to_flow_yaml(round_suggested(value))}"
+        for path, value in trial.params.items()
+    ]
 
 
-def train(trial: Trial, experiment: Experiment, sink: Callable[[Recipe], Sink] | None = None) -> float:
-    """The score of one trial: of its last evaluation, with several seeds the median. Only the first may be pruned."""
+def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink] | None = None) -> float:
+    """The score of the last evaluation, as the median over seeds. Only the first seed can be pruned."""
     from optuna import TrialPruned
 
-    draw(trial, experiment)
-    words = words_of(trial)
+    suggest(trial, config)
+    overrides = [*config.overrides, *trial_overrides(trial)]
     scores: list[float] = []
-    for number in range(experiment.seeds):
-        seed = f"seed={experiment.recipe.seed + number}"
-        loaded = load_experiment(experiment.asked, [*experiment.words, *words, seed])
-        begun = begin(loaded, experiment.root)
-        begun.run.note(sweep={"study": experiment.study, "trial": trial.number})
-        trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), begun.run.name])
-        watch = Watch(trial, loaded.recipe.evaluate_every)
-        sinks: Sequence[Sink] = [*([sink(loaded.recipe)] if sink else ()), *([] if number else [watch])]
-        with Lock(begun.run.path) as lock:
-            outcome = begun.train(lock, sinks, stop=watch.stop)
+    for number in range(config.seeds):
+        loaded = load_experiment(config.recipe_name, [*overrides, f"seed={config.recipe.seed + number}"])
+        session = begin(loaded, config.root)
+        session.run.note(sweep={"study": config.study, "trial": trial.number})
+        trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), session.run.name])
+        pruning = PruningSink(trial, loaded.recipe.evaluate_every)
+        sinks: Sequence[Sink] = [*([sink(loaded.recipe)] if sink else ()), *([] if number else [pruning])]
+        with Lock(session.run.path) as lock:
+            outcome = session.train(lock, sinks, stop=pruning.stop)
         if outcome.ending.why == PRUNED:
-            report(begun.run, loaded.recipe)
+            report(session.run, loaded.recipe)
             raise TrialPruned
         if outcome.summary is None or outcome.ending.last is None:
             raise KeyboardInterrupt

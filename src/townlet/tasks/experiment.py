@@ -114,7 +114,7 @@ def _missing_rewards(recipe: Recipe, node: Node, world: World) -> Iterator[Diagn
     """Rewards that the curriculum's stages pay and the world does not have."""
     if recipe.curriculum is None:
         return
-    paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.shares.items() if share}
+    paid = {name for stage in recipe.curriculum.stage_list for name, share in stage.reward_weights.items() if share}
     if lacking := sorted(paid - set(world.rewards)):
         what = f"the curriculum's stages pay {', '.join(lacking)}, and {world.name} has only {', '.join(world.rewards)}"
         guided = "potential: 1, or " if lacking == ["potential"] else ""

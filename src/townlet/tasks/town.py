@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.curriculum.curriculum import Curriculum
-from townlet.curriculum.make import make_curriculum
+from townlet.curriculum.curriculum import Curriculum, make_curriculum
 from townlet.distributed.process_group import SOLO, Crew
 from townlet.interfaces.layout import Layout
 from townlet.interfaces.state import State

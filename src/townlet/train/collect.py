@@ -57,7 +57,7 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
             t.company.note(over, ended)
             t.agent.on_episodes_end(over)
             listener.episodes(over, ended)
-            if t.curriculum and (changes := t.curriculum.finished(over)):
+            if t.curriculum and (changes := t.curriculum.update(over)):
                 rows = torch.tensor([change.row for change in changes])
                 t.seen = cast(Steered, t.env).set(rows, **t.curriculum.settings(rows))
                 listener.stages(changes)
