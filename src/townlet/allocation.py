@@ -57,7 +57,7 @@ def available() -> int:
     return min(_machine(), *(_group(folder) for folder in _groups()), 1 << 62)
 
 
-def explained(error: BaseException) -> TownletError | None:
+def memory_error(error: BaseException) -> TownletError | None:
     """The message for an allocation that failed; None for every other error."""
     text = str(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(r in text.lower() for r in REFUSED)):

@@ -12,7 +12,7 @@ from torch import Tensor
 WARM: Final = 3  # calls before a recording: the compiler may allocate and tune in the first ones
 
 
-def compiled(method: Callable[..., Any], device: str) -> Callable[..., Any]:
+def compile_method(method: Callable[..., Any], device: str) -> Callable[..., Any]:
     """The method as one compiled graph."""
     assert isinstance(method, MethodType)
     # The hash of `starts` uses each value twice in a row. Left to itself the compiler walks every path through such a
@@ -36,7 +36,7 @@ def _apart(method: MethodType) -> MethodType:
     return MethodType(own, method.__self__)
 
 
-class Recorded:
+class CudaGraph:
     """A function without arguments that only reads and writes certain tensors, as one launch of the device.
 
     A small town takes a tenth of the time so: launching kernels one by one takes longer than they do.

@@ -26,7 +26,7 @@ def has_screen() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def draw_unseen() -> None:
+def use_headless_driver() -> None:
     """Let pygame draw pictures where there is no screen, and say nothing about it."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # else it greets on standard output
     if not has_screen():

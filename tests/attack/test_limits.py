@@ -32,7 +32,7 @@ from decide.served import Process
 from decide.sites import ask, begin, request
 from pace import slower
 from townlet import allocation
-from townlet.allocation import explained, reserve
+from townlet.allocation import memory_error, reserve
 from townlet.buffers.storage import FLOAT, CircularStorage
 from townlet.decide.batcher import Batcher
 from townlet.decide.budgets import most_pending, most_territories, pending_size, territory_size
@@ -349,12 +349,12 @@ def test_buffers_that_are_not_written_yet_count_as_used() -> None:
 def test_a_failed_allocation_is_explained_and_other_errors_are_not() -> None:
     with pytest.raises(RuntimeError) as found:
         torch.empty(1 << 60)
-    told = explained(found.value)
+    told = memory_error(found.value)
     assert told is not None
     assert "not enough memory" in str(told)
     assert told.exit_code == 2
-    assert explained(MemoryError()) is not None
-    assert explained(RuntimeError("shapes do not match")) is None
+    assert memory_error(MemoryError()) is not None
+    assert memory_error(RuntimeError("shapes do not match")) is None
 
 
 def run_in(size: int, *words: str) -> subprocess.CompletedProcess[str]:

@@ -16,8 +16,8 @@ from rich.cells import cell_len
 import townlet
 from townlet.errors import TownletError
 from townlet.town.gymnasium import TownEnv
-from townlet.town.render import ansi, picture, view
-from townlet.town.scene import Scene
+from townlet.town.render import ansi, picture
+from townlet.town.scene import Scene, monogram
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(6)
@@ -81,8 +81,8 @@ def test_night_darkens_the_town_and_closes_places() -> None:
     night = replace(noon, hour=0)
     assert picture.frame(night)[:, :640].mean() < 0.6 * picture.frame(noon)[:, :640].mean()
     job = noon.world.affordances.index("Job")
-    assert view.is_open(noon, job)
-    assert not view.is_open(night, job)
+    assert noon.is_open(job)
+    assert not night.is_open(job)
     timeless = scene_at("town", "[3, 3]")
     assert not changed(timeless, replace(timeless, hour=12)).any()
 
@@ -98,12 +98,12 @@ def test_low_meters_are_amber_and_critical_ones_red(value: float, colour: tuple[
 def test_money_is_shown_in_dollars() -> None:
     scene = scene_at("town-l0", "[2, 2]", (INTERACT,))
     assert "$45.00" in ansi.frame(scene, colour=False)
-    assert [g.text for g in view.gauges(scene)["resource"]] == ["$45.00"]
+    assert [g.text for g in scene.gauges()["resource"]] == ["$45.00"]
 
 
 def test_a_session_under_way_is_ringed() -> None:
     scene = scene_at("town-l3", "[1, 1]", (INTERACT, INTERACT))
-    assert view.session_share(scene) == pytest.approx(0.4)
+    assert scene.session_progress == pytest.approx(0.4)
     assert "Bed · $5.00 · 2 of 5" in ansi.frame(scene, colour=False)
     assert changed(scene, replace(scene, progress=4))[:, :640].any()
 
@@ -161,4 +161,4 @@ def test_the_picture_can_be_larger() -> None:
     ("name", "letters"), [("Bed", "Be"), ("LuxuryBed", "LB"), ("night shelter", "ns"), ("TV room", "Tr"), ("X", "X")]
 )
 def test_monograms(name: str, letters: str) -> None:
-    assert view.monogram(name) == letters
+    assert monogram(name) == letters

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from reference import Town
 from townlet.town.engines.engine import Engine
-from townlet.town.state import array as as_numpy
+from townlet.town.state import to_numpy
 
 METERS_WITHIN = 1e-5
 WITHIN = 1e-4
 WHOLE = ("cell", "age", "hour", "progress", "using", "here")
 
 
-def plain(array: Any) -> NDArray[Any]:
+def plain(values: Any) -> NDArray[Any]:
     """A copy as a numpy array, from either engine and any device."""
-    return as_numpy(array).copy()
+    return to_numpy(values).copy()
 
 
 def shadow(doc: dict[str, Any], state: dict[str, Any], row: int) -> Town:
@@ -128,7 +128,7 @@ def follow(engine: Engine, doc: dict[str, Any], actions: NDArray[np.int64]) -> i
     for t, chosen in enumerate(actions):
         step_both(engine, towns, chosen, f"at step {t}")
         over = [row for row, town in enumerate(towns) if town.terminated or town.truncated]
-        check_senses([towns[row] for row in over], *engine.final(), f"before the reset of step {t}")
+        check_senses([towns[row] for row in over], *engine.final_obs(), f"before the reset of step {t}")
         if over:
             state = engine.state()
             for row in over:

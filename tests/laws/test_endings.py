@@ -93,8 +93,8 @@ def test_autoreset_begins_the_next_life_and_keeps_the_last_view(kind: str) -> No
     assert plain(engine.terminated).all()
     assert plain(engine.reward).tolist() == [-100.0] * 3
     assert plain(engine.obs)[:, energy] == pytest.approx(1.0)
-    final_obs, final_mask = engine.final()
+    final_obs, final_mask = engine.final_obs()
     assert plain(final_obs)[:, energy] == pytest.approx(0.0, abs=5e-5)
     assert not plain(final_mask)[:, LEFT].any(), "three agents who walked left stand at the wall"
     assert engine.peek()["episode"].tolist() == [1] * 3
-    assert plain(engine.final(np.array([1]))[0]).shape == (1, engine.world.layout.size)
+    assert plain(engine.final_obs(np.array([1]))[0]).shape == (1, engine.world.layout.size)

@@ -15,7 +15,7 @@ from laws.keys import TURNS, WORLD, all_keys
 from laws.worlds import compiled
 from townlet.errors import TownletError
 from townlet.town.engines.engine import make_engine
-from townlet.town.world.report import show
+from townlet.town.world.report import world_tables
 from townlet.town.world.tables import World
 
 Document = dict[str, Any]
@@ -59,7 +59,7 @@ def shown(world: World) -> str:
     """The world as it is printed for people, without the fingerprints that any change would move."""
     console = Console(width=200, file=StringIO())
     with console.capture() as text:
-        console.print(show(world))
+        console.print(world_tables(world))
     return "\n".join(line for line in text.get().splitlines() if "content" not in line)
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from live.conftest import Served
 from pace import slower
-from townlet.town.world.catalogue import FOLDER
+from townlet.town.world.load import FOLDER
 from townlet.web.tokens import generate_tokens
 
 if TYPE_CHECKING:

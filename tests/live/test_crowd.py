@@ -23,7 +23,7 @@ from live.crowd import come_and_go, crowd
 from townlet.runs.feed import EPISODE, ROWS, Feed
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
-from townlet.town.record.episode_recorder import Recording
+from townlet.town.episode_recorder import Recording
 
 PROC = Path("/proc")
 pytestmark = pytest.mark.skipif(not (PROC / "self/status").exists(), reason="memory and files are read from /proc")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from townlet.live.explain import affordance_label, death_certificate, explain_action
-from townlet.town.record.episode_recorder import MOMENT, Recording
+from townlet.town.episode_recorder import FRAME_FIELDS, Recording
 from townlet.town.world.load import load
 
 WORLD = load("town")
@@ -19,7 +19,7 @@ def life(steps: int = 200, **levels: float | np.ndarray) -> Recording:
     for name, level in levels.items():
         meters[:, METER[name]] = level
     wait, k = int(WORLD.tables.wait), len(WORLD.actions)
-    moments = {name: np.zeros(steps + 1, kind) for name, kind in MOMENT.items()}
+    moments = {name: np.zeros(steps + 1, kind) for name, kind in FRAME_FIELDS.items()}
     return Recording(
         **moments | {"age": np.arange(steps + 1, dtype=np.uint32), "cell": np.full(steps + 1, 9, np.uint32)},
         meters=meters,

@@ -63,7 +63,7 @@ class Unequal(Planning):
 def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[dict[str, Any]]:
     """The first life of each row, step by step, from the actions that were taken."""
     town = Town(world, rows, threads=1)
-    town.watch(rows)
+    town.track_usage(rows)
     town.reset(Streams(seed).child("0").key("env"))
     lives: list[dict[str, Any]] = [{"length": 0, "reward": 0.0, "uses": Counter(), "over": False} for _ in range(rows)]
     for taken in actions:

@@ -13,7 +13,7 @@ from townlet.runs import report
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.town.env import Town
-from townlet.town.record.episode_recorder import MOMENT, Recording
+from townlet.town.episode_recorder import FRAME_FIELDS, Recording
 from townlet.train.session import resume, start
 from train.tiny import STAGES, tiny
 
@@ -53,7 +53,7 @@ def test_whoever_acts_as_was_written_down_lives_the_same_life(recipe: str, tmp_p
     town = Town(loaded.worlds.training, 1, threads=1)
     for life in lives:
         moments = Recording.from_bytes(life["data"])
-        names = (*MOMENT, "meters")
+        names = (*FRAME_FIELDS, "meters")
         seen = town.restore({name: getattr(moments, name)[:1] for name in names})
         for step, action in enumerate(moments.actions.tolist()):
             assert seen.mask[0].tolist() == moments.mask[step].tolist()

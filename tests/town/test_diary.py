@@ -12,10 +12,10 @@ import torch
 from reference import Town as Slow
 from reference import shipped_document
 from townlet.errors import TownletError
-from townlet.town.compiled import compiled
+from townlet.jit import jit_if_available
 from townlet.town.engines.engine import make_engine
 from townlet.town.env import Town
-from townlet.town.record.usage_counts import Diary, Lives, Page, workplaces
+from townlet.town.usage_counts import LifetimeStats, UsageCounter, UsageCounts, workplaces
 from townlet.town.world.load import load
 
 KINDS = ("numba", "torch")
@@ -86,9 +86,9 @@ class SlowDiary:
         self.under_way = np.where(used & 1, self.none, place)
         self.last[over] = self.under_way[over] = self.none
 
-    def page(self) -> Page:
+    def page(self) -> UsageCounts:
         means = self.meters / self.steps
-        return Page(self.steps, self.uses[:-1], self.transitions[:-1], self.cells, means)
+        return UsageCounts(self.steps, self.uses[:-1], self.transitions[:-1], self.cells, means)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,11 +97,11 @@ def test_diary_is_to_the_bit_what_a_slow_one_counts(world: str, kind: str) -> No
     """Also when only some rows are watched, somebody else watches more, and lives end all the time."""
     town = Town(load(world, ["max_steps=30"]), 24, engine=kind)
     town.reset(3)
-    quick, slow = Diary(town, 17), SlowDiary(town, 17)
+    quick, slow = UsageCounter(town, 17), SlowDiary(town, 17)
     chance, mask = torch.Generator().manual_seed(4), torch.as_tensor(town.engine.mask)
     for count in range(100):
         if count == 40:
-            town.watch(20)
+            town.track_usage(20)
         mask = town.step(torch.multinomial(mask.float(), 1, generator=chance).squeeze(1)).mask
         quick.note()
         slow.note()
@@ -113,13 +113,13 @@ def test_diary_is_to_the_bit_what_a_slow_one_counts(world: str, kind: str) -> No
 
 def test_without_numba_the_same_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     town = placed("town-l3", [MEAL_CELL, BED_CELL, 27])
-    quick = Diary(town)
-    monkeypatch.setattr("townlet.town.compiled.find_spec", lambda name: None)
-    compiled.cache_clear()
+    quick = UsageCounter(town)
+    monkeypatch.setattr("townlet.jit.find_spec", lambda name: None)
+    jit_if_available.cache_clear()
     try:
-        plain = Diary(town)
+        plain = UsageCounter(town)
     finally:
-        compiled.cache_clear()
+        jit_if_available.cache_clear()
     for _ in range(3):
         town.step(act(INTERACT, INTERACT, WAIT))
         quick.note()
@@ -133,12 +133,12 @@ def test_who_is_dead_and_stays_so_uses_nothing(kind: str) -> None:
     """An engine that does not begin anew by itself goes on with the others."""
     engine = make_engine(load("town-aspatial", ["max_steps=1"]), 2, kind, autoreset=False)
     engine.reset(0)
-    engine.watch(2)
+    engine.track_usage(2)
     engine.step(np.array([MEAL, BED]))
     assert (engine.used >> 1).tolist() == [MEAL, BED]
     engine.reset_rows(np.array([True, False]))
     engine.step(np.array([BED, MEAL]))
-    assert (engine.used >> 1).tolist() == [BED, engine.world.tables.none]
+    assert (engine.used >> 1).tolist() == [BED, engine.world.tables.n_affordances]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +147,7 @@ def test_diary_tells_what_the_reference_saw(world: str, kind: str) -> None:
     compiled = load(world, ["max_steps=60"])
     town = Town(compiled, 24, engine=kind)
     town.reset(1)
-    diary, witness = Diary(town), Witness(town, shipped_document(world))
+    diary, witness = UsageCounter(town), Witness(town, shipped_document(world))
     chance = torch.Generator().manual_seed(2)
     cells, meters = np.zeros(compiled.tables.next_cell.shape[1], np.int64), np.zeros(len(compiled.meters))
     mask = town.engine.mask
@@ -183,7 +183,7 @@ def placed(world: str, cells: list[int], kind: str = "numba", **fields: Any) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_session_is_one_transition_and_the_same_again_is_another(kind: str) -> None:
     town = placed("town-l3", [MEAL_CELL], kind)  # two ticks a session
-    diary = Diary(town)
+    diary = UsageCounter(town)
     for action in (INTERACT, INTERACT, INTERACT, WAIT, INTERACT):
         town.step(act(action))
         diary.note()
@@ -195,7 +195,7 @@ def test_a_session_is_one_transition_and_the_same_again_is_another(kind: str) ->
 
 def test_each_use_is_a_session_while_time_is_off() -> None:
     town = placed("town", [MEAL_CELL])
-    diary = Diary(town)
+    diary = UsageCounter(town)
     for _ in range(3):
         town.step(act(INTERACT))
         diary.note()
@@ -209,12 +209,12 @@ def test_what_did_nothing_is_no_use(kind: str) -> None:
     meters = np.tile(load("town-l3").tables.start, (4, 1))
     meters[1, 3] = 0.0
     town = placed("town-l3", [BAR_CELL, BED_CELL, 27, BED_CELL], kind, hour=[12] * 4, meters=meters)
-    diary = Diary(town)
+    diary = UsageCounter(town)
     town.step(act(INTERACT, INTERACT, INTERACT, WAIT))
     diary.note()
     assert diary.take().uses.sum() == 0
     town = placed("town-l3", [BAR_CELL], kind, hour=[20])
-    diary = Diary(town)
+    diary = UsageCounter(town)
     town.step(act(INTERACT))
     diary.note()
     assert diary.take().uses[BAR] == 1
@@ -224,7 +224,7 @@ def test_what_did_nothing_is_no_use(kind: str) -> None:
 @pytest.mark.parametrize("actions", [[-1, 0, 0], [0, 99, 0], [INTERACT]])
 def test_watched_town_refuses_wrong_actions_as_ever(kind: str, actions: list[int]) -> None:
     town = placed("town", [BED_CELL] * 3, kind)
-    diary = Diary(town)
+    diary = UsageCounter(town)
     with pytest.raises(TownletError, match="action"):
         town.step(act(*actions))
     assert town.engine.peek()["age"].tolist() == [0, 0, 0]
@@ -236,7 +236,7 @@ def test_watched_town_refuses_wrong_actions_as_ever(kind: str, actions: list[int
 def test_a_new_life_has_no_place_behind_it() -> None:
     town = Town(load("town-aspatial", ["max_steps=2"]), 1)
     town.reset(0)
-    diary = Diary(town)
+    diary = UsageCounter(town)
     for place in (BED, MEAL, BED, BED):
         town.step(act(place))
         diary.note()
@@ -247,7 +247,7 @@ def test_a_new_life_has_no_place_behind_it() -> None:
 
 def test_take_begins_anew_and_only_watched_rows_count() -> None:
     town = placed("town", [BED_CELL, BED_CELL, MEAL_CELL])
-    diary = Diary(town, watched=2)
+    diary = UsageCounter(town, watched=2)
     town.step(act(INTERACT, INTERACT, INTERACT))
     diary.note()
     first, second = diary.take(), diary.take()
@@ -270,14 +270,14 @@ def test_restored_diaries_go_on_as_if_nothing_had_happened(kind: str) -> None:
     world = load("town-l3", ["max_steps=40"])
     one = Town(world, 16, engine=kind)
     one.reset(4)
-    diary, lives = Diary(one, 8), Lives(one)
+    diary, lives = UsageCounter(one, 8), LifetimeStats(one)
     play(one, [diary, lives], 50, 1)
     town_state, diary_state, lives_state = one.state(), diary.state(), lives.state()
     ahead = play(one, [diary, lives], 60, 2)
 
     two = Town(world, 16, engine=kind)
     two.restore(town_state)
-    again, more = Diary(two, 8), Lives(two)
+    again, more = UsageCounter(two, 8), LifetimeStats(two)
     again.restore(diary_state)
     more.restore(lives_state)
     behind = play(two, [again, more], 60, 2)
@@ -285,13 +285,13 @@ def test_restored_diaries_go_on_as_if_nothing_had_happened(kind: str) -> None:
         np.testing.assert_array_equal(a, b)
     assert sum(len(lived.rows) for lived in ahead if lived) >= 16
     for watched in (4, 12):  # other processes may train it, and others be watched
-        fewer_or_more = Diary(two, watched)
+        fewer_or_more = UsageCounter(two, watched)
         fewer_or_more.restore(diary_state)
         same = min(watched, 8)
         np.testing.assert_array_equal(fewer_or_more.state()["last"][:same], diary_state["last"][:same])
         np.testing.assert_array_equal(fewer_or_more.state()["uses"], diary_state["uses"])
     with pytest.raises(TownletError, match="'uses' has shape"):
-        Diary(Town(load("town-l0"), 16, engine=kind), 8).restore(diary_state)
+        UsageCounter(Town(load("town-l0"), 16, engine=kind), 8).restore(diary_state)
 
 
 def flat(results: list[Any]) -> list[np.ndarray]:
@@ -303,7 +303,7 @@ def test_lives_hand_out_uses_and_earnings_when_they_end(kind: str) -> None:
     # Row 0 works twice and eats, row 1 only eats; both lives are cut off after three steps.
     town = Town(load("town-aspatial", ["max_steps=3"]), 2, engine=kind)
     town.reset(0)
-    lives = Lives(town)
+    lives = LifetimeStats(town)
     for actions in ((JOB, MEAL), (MEAL, MEAL)):
         town.step(act(*actions))
         assert len(lives.note().rows) == 0
@@ -325,7 +325,7 @@ def test_lives_without_a_currency_earn_nothing() -> None:
     town = Town(load("town-l0", ["currency=null", "affordances.Bed.price=0", "max_steps=1"]), 2)
     town.reset(0)
     town.restore(dict(town.state()) | {"cell": np.array([12, 0])})
-    lives = Lives(town)
+    lives = LifetimeStats(town)
     town.step(act(INTERACT, INTERACT))
     lived = lives.note()
     assert lived.uses.tolist() == [[1], [0]]

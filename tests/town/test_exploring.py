@@ -16,7 +16,7 @@ from townlet.errors import TownletError
 from townlet.interfaces import conformance
 from townlet.town.engines.engine import Engine, cpp_compiler, make_engine
 from townlet.town.env import Town
-from townlet.town.exploring_starts import StartsSpec, start_table
+from townlet.town.state import StartsSpec, start_table
 from townlet.town.world.load import load
 
 KINDS = ("numba", "torch")
@@ -221,11 +221,11 @@ def test_wrong_settings_are_refused(values: dict[str, Any], message: str) -> Non
 
 
 def test_starts_that_would_be_dead_are_refused_and_money_means_nothing_without_a_currency() -> None:
-    with pytest.raises(TownletError, match=r"`starts.meters` begins at 0 and whoever has no energy is dead; begin"):
+    with pytest.raises(TownletError, match=r"`starts.meters` begins at 0, where an agent dies of missing energy"):
         townlet.make("town", 1, starts=StartsSpec(share=1, meters=(0, 1), money=(0, 1)))
     penniless = load("town-l0", ["currency=null", "affordances.Bed.price=0"])
     without = StartsSpec(share=POOR.share, meters=POOR.meters)
     assert np.array_equal(start_table(penniless, POOR), start_table(penniless, without))
     broke = load("town", ["lethal=[energy, money]"])
-    with pytest.raises(TownletError, match=r"`starts.money` begins at 0 and whoever has no money is dead"):
+    with pytest.raises(TownletError, match=r"`starts.money` begins at 0, where an agent dies of missing money"):
         make_engine(broke, 1, starts=POOR)

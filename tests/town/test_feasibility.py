@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from townlet.town.feasibility import LONG, Survival, describe, report, study
+from townlet.town.feasibility import LONG, SurvivalStats, assess, feasibility_report, report
 from townlet.town.world.load import load
 
 
@@ -19,7 +19,7 @@ def told(thing: object) -> str:
 
 
 def test_town_can_be_lived_in_for_ever() -> None:
-    found = study(load("town"), rows=32)
+    found = assess(load("town"), rows=32)
     assert found.passive.median == 164
     assert found.passive.deaths == {"energy": 32}
     assert found.planner.limit == 500
@@ -32,7 +32,7 @@ def test_town_can_be_lived_in_for_ever() -> None:
 
 
 def test_a_town_without_work_cannot_pay_for_ever() -> None:
-    found = study(load("town-l0"), rows=16)
+    found = assess(load("town-l0"), rows=16)
     assert found.livable
     assert found.planner.reached == 1
     assert found.income == 0
@@ -42,27 +42,27 @@ def test_a_town_without_work_cannot_pay_for_ever() -> None:
 
 
 def test_a_town_that_is_too_hard_is_called_so() -> None:
-    found = study(load("town", ["meters.energy.decay=.08"]), rows=16)
+    found = assess(load("town", ["meters.energy.decay=.08"]), rows=16)
     assert not found.livable
-    text = told(describe(found))
+    text = told(feasibility_report(found))
     assert "No life reached 500 steps" in text
     assert f"even the planner lives only {found.planner.median:.0f}" in text
 
 
 def test_dearer_beds_raise_the_price_of_a_day() -> None:
-    usual, dear = (study(load("town-l0-dual", o), rows=16) for o in ([], ["affordances.Bed.price=.016"]))
+    usual, dear = (assess(load("town-l0-dual", o), rows=16) for o in ([], ["affordances.Bed.price=.016"]))
     assert dear.price > usual.price
 
 
 def test_a_study_is_the_same_every_time() -> None:
-    first, second = (study(load("town-l0"), rows=8, seed=4) for _ in range(2))
+    first, second = (assess(load("town-l0"), rows=8, seed=4) for _ in range(2))
     assert (first.long.ages == second.long.ages).all()
     assert (first.income, first.price) == (second.income, second.price)
 
 
 def test_a_world_without_currency_says_nothing_of_money() -> None:
     world = load("town-l0", ["currency=null", "affordances.Bed.price=0"])
-    found = study(world, rows=8)
+    found = assess(world, rows=8)
     assert (found.planner.reached, found.passive.reached) == (1, 0)
     assert (found.income, found.price) == (0, 0)
     assert "$" not in told(report(world))
@@ -80,7 +80,7 @@ def test_a_world_that_needs_no_care_is_called_so() -> None:
 
 
 def test_lives_stopped_earlier_forget_later_deaths() -> None:
-    lives = Survival("someone", 100, np.array([30, 50, 80, 100]), ("energy", "health", "energy", ""))
+    lives = SurvivalStats("someone", 100, np.array([30, 50, 80, 100]), ("energy", "health", "energy", ""))
     assert lives.reached == 0.25
     assert lives.deaths == {"energy": 2, "health": 1}
     early = lives.until(50)

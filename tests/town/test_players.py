@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
-from townlet.town.feasibility import measure
+from townlet.town.feasibility import measure_survival
 from townlet.town.planner import FAR, PassivePlayer, PlannerPlayer, RandomPlayer, make_player, opening
 from townlet.town.world.load import from_text, load
 from townlet.town.world.tables import World
@@ -41,12 +41,12 @@ def test_random_is_uniform_over_the_valid_actions() -> None:
 
 def test_random_lives_about_137_steps_in_the_first_town() -> None:
     world = load("town-l0")
-    assert measure(world, RandomPlayer(world, dice()), 2000, key=3).mean == pytest.approx(137, abs=5)
+    assert measure_survival(world, RandomPlayer(world, dice()), 2000, key=3).mean == pytest.approx(137, abs=5)
 
 
 def test_passive_waits_until_it_dies_of_tiredness() -> None:
     world = load("town")
-    lives = measure(world, PassivePlayer(world), 3, key=0)
+    lives = measure_survival(world, PassivePlayer(world), 3, key=0)
     assert lives.ages.tolist() == [164, 164, 164]
     assert lives.deaths == {"energy": 3}
 
@@ -54,23 +54,23 @@ def test_passive_waits_until_it_dies_of_tiredness() -> None:
 @pytest.mark.parametrize("name", LIVABLE)
 def test_planner_reaches_the_limit(name: str) -> None:
     world = load(name)
-    assert measure(world, PlannerPlayer(world), 24, key=5).reached >= 0.9
+    assert measure_survival(world, PlannerPlayer(world), 24, key=5).reached >= 0.9
 
 
 def test_planner_outlives_the_limit_in_town() -> None:
     world = load("town")
-    assert measure(world, PlannerPlayer(world), 16, key=7, limit=2500).mean >= 2000
+    assert measure_survival(world, PlannerPlayer(world), 16, key=7, limit=2500).mean >= 2000
 
 
 def test_planner_outlives_the_limit_with_hours_and_sessions() -> None:
     world = load("town-l3")
-    assert measure(world, PlannerPlayer(world), 16, key=7, limit=1200).mean >= 700
+    assert measure_survival(world, PlannerPlayer(world), 16, key=7, limit=1200).mean >= 700
 
 
 @pytest.mark.parametrize("hour", [0, 9, 20])
 def test_planner_finds_its_way_at_any_hour(hour: int) -> None:
     world = load("town-l3", [f"clock.start={hour}"])
-    assert measure(world, PlannerPlayer(world), 16, key=7).reached >= 0.9
+    assert measure_survival(world, PlannerPlayer(world), 16, key=7).reached >= 0.9
 
 
 def test_planner_finishes_what_it_begins() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from townlet.errors import TownletError
 from townlet.town.env import Town
-from townlet.town.record.episode_recorder import Recording, Tape
+from townlet.town.episode_recorder import EpisodeRecorder, Recording
 from townlet.town.world.load import load
 
 ROWS = 6
@@ -27,7 +27,7 @@ def lived(world: str, engine: str, steps: int, kept: int = 64, seed: int = 3) ->
     compiled = load(world, ["max_steps=40"])
     town = Town(compiled, ROWS, engine=engine, threads=1)
     seen = town.reset(seed)
-    tape = Tape(town, first_rows, watched=3, steps=kept)
+    tape = EpisodeRecorder(town, first_rows, watched=3, steps=kept)
     chance = torch.Generator().manual_seed(seed)
     notes = [{"cell": [], "meters": [], "actions": [], "reward": []} for _ in range(3)]
     found = []
@@ -81,7 +81,7 @@ def test_an_interrupted_tape_goes_on_exactly() -> None:
     towns = [Town(compiled, 2, threads=1) for _ in range(2)]
     for town in towns:
         town.reset(1)
-    tapes = [Tape(town, first_rows) for town in towns]
+    tapes = [EpisodeRecorder(town, first_rows) for town in towns]
     wait, outputs = torch.full((2,), len(compiled.actions) - 1), torch.zeros(2, len(compiled.actions))
     lives: list[list[bytes]] = [[], []]
     for n in range(75):
@@ -89,7 +89,7 @@ def test_an_interrupted_tape_goes_on_exactly() -> None:
             state, tape_state = towns[1].state(), tapes[1].state()
             towns[1] = Town(compiled, 2, threads=1)
             towns[1].restore(state)
-            tapes[1] = Tape(towns[1], first_rows)
+            tapes[1] = EpisodeRecorder(towns[1], first_rows)
             tapes[1].restore(tape_state)
         for town, tape, kept in zip(towns, tapes, lives, strict=True):
             town.step(wait)

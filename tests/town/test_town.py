@@ -11,7 +11,7 @@ import torch
 import townlet
 from townlet.errors import TownletError
 from townlet.town.env import Town
-from townlet.town.feasibility import measure
+from townlet.town.feasibility import measure_survival
 from townlet.town.planner import PassivePlayer
 from townlet.town.world.load import load, shipped
 
@@ -41,9 +41,9 @@ def test_causes_name_the_empty_meter_or_time(kind: str) -> None:
 
 
 def test_survival_tells_the_same_causes() -> None:
-    found = measure(load("town"), PassivePlayer(load("town")), 3, key=1)
+    found = measure_survival(load("town"), PassivePlayer(load("town")), 3, key=1)
     assert found.causes == ("energy",) * 3
-    assert measure(load("town"), PassivePlayer(load("town")), 3, key=1, limit=20).causes == ("",) * 3
+    assert measure_survival(load("town"), PassivePlayer(load("town")), 3, key=1, limit=20).causes == ("",) * 3
 
 
 def lived(town: Town, steps: int = 3) -> dict[str, Any]:
@@ -108,12 +108,12 @@ def test_mask_follows_the_meters_in_play(kind: str, rows: list[int] | None) -> N
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        ([0, 4], {"multiplier": np.ones(2)}, "rows are chosen that do not exist; give whole numbers from 0 to 3"),
-        ([-1], {"multiplier": np.ones(1)}, "rows are chosen that do not exist"),
-        ([0.5], {"multiplier": np.ones(1)}, "rows are chosen that do not exist"),
-        ([True, False], {"multiplier": np.ones(1)}, "rows are chosen that do not exist"),
-        ([0, 1], {"multiplier": np.ones(3)}, r"'multiplier' has shape \(3,\) and this town needs \(2,\)"),
-        ([0], {"multiplier": np.array([-1.0])}, "'multiplier' has values that cannot be"),
+        ([0, 4], {"multiplier": np.ones(2)}, "a chosen row does not exist; give integers from 0 to 3"),
+        ([-1], {"multiplier": np.ones(1)}, "a chosen row does not exist"),
+        ([0.5], {"multiplier": np.ones(1)}, "a chosen row does not exist"),
+        ([True, False], {"multiplier": np.ones(1)}, "a chosen row does not exist"),
+        ([0, 1], {"multiplier": np.ones(3)}, r"'multiplier' has shape \(3,\), but this town needs \(2,\)"),
+        ([0], {"multiplier": np.array([-1.0])}, "'multiplier' is out of range"),
         ([0], {"meters": np.ones((1, 8))}, "no setting 'meters'; known: multiplier, active, reward_mix"),
     ],
 )

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from townlet.errors import ConfigError
-from townlet.town.world.catalogue import FOLDER, shipped
-from townlet.town.world.load import from_text
+from townlet.town.world.load import FOLDER, from_text, shipped
 from townlet.town.world.tables import World
 
 FILES = 500

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from townlet.town.world import grid
+from townlet.town.world import compile as grid
 from townlet.town.world.load import from_text, load
 from townlet.town.world.tables import Ints
 
@@ -139,13 +139,13 @@ def test_cures_and_reach_for_proximity() -> None:
     world = load("town", ["rewards=[proximity]"])
     cures = {
         m: [world.affordances[a] for a in np.flatnonzero(row)]
-        for m, row in zip(world.meters, world.tables.cures, strict=True)
+        for m, row in zip(world.meters, world.tables.restores, strict=True)
     }
     assert cures["energy"] == ["LuxuryBed"]
     assert cures["money"] == ["Labor"]
     assert cures["satiation"] == ["HomeMeal", "FastFood"]
     assert world.tables.proximity_reach == pytest.approx(1 / 14)
-    assert load("town").tables.steps_between.shape == (1, 1)
+    assert load("town").tables.distance.shape == (1, 1)
 
 
 def test_survival_takes_the_first_lethal_meter_or_the_named_one() -> None:

@@ -10,8 +10,8 @@ from rich.console import Console, RenderableType
 
 from townlet.errors import TownletError
 from townlet.town.world.load import load, shipped
-from townlet.town.world.report import explain, listing, show
-from townlet.town.world.template import SCHEMA_FILE, new_world, schema
+from townlet.town.world.report import meter_table, world_list, world_tables
+from townlet.town.world.template import SCHEMA_FILE, new_world, world_schema
 
 
 def text_of(renderable: RenderableType) -> str:
@@ -27,20 +27,20 @@ def lines_with(text: str, *words: str) -> list[str]:
 @pytest.mark.parametrize("name", shipped())
 def test_show_prints_every_meter_affordance_block_and_warning(name: str) -> None:
     world = load(name)
-    text = text_of(show(world))
+    text = text_of(world_tables(world))
     for word in (*world.meters, *world.affordances, *world.layout.names, *world.rewards, *world.warnings):
         assert word in text
     assert world.content_hash[:16] in text
 
 
 def test_show_gives_prices_in_dollars_and_hours() -> None:
-    text = text_of(show(load("town")))
+    text = text_of(world_tables(load("town")))
     assert lines_with(text, "Bar", "7,0", "$15 ($7.5 a tick)", "18–4", "social +0.5")
     assert lines_with(text, "Job", "free", "money +$22.5", "energy −0.15")
 
 
 def test_explain_tells_everything_that_moves_a_meter() -> None:
-    text = text_of(explain(load("town"), "energy"))
+    text = text_of(meter_table(load("town"), "energy"))
     assert "At 0 the agent dies. Decay alone empties it in 200 steps." in text
     assert lines_with(text, "WAIT", "−0.001")
     assert lines_with(text, "mood (cascade)", "−0.005", "mood 0.3 to 0")
@@ -52,24 +52,24 @@ def test_explain_tells_everything_that_moves_a_meter() -> None:
 
 
 def test_explain_tells_what_a_meter_does_to_others_and_to_rewards() -> None:
-    text = text_of(explain(load("town", ["rewards=[meter_bonus, potential]"]), "fitness"))
+    text = text_of(meter_table(load("town", ["rewards=[meter_bonus, potential]"]), "fitness"))
     assert lines_with(text, "health (modulation)", "−0.0005 to −0.003")
     assert lines_with(text, "meter_bonus", "+0.15 above 0.8, −0.8 below 0.2")
 
 
 def test_explain_counts_prices_for_the_currency() -> None:
-    text = text_of(explain(load("town"), "money"))
+    text = text_of(meter_table(load("town"), "money"))
     assert lines_with(text, "Labor", "+$30")
     assert lines_with(text, "Hospital", "−$15")
 
 
 def test_explain_of_an_unknown_meter_names_the_nearest() -> None:
     with pytest.raises(TownletError, match="did you mean 'energy'"):
-        explain(load("town"), "enrgy")
+        meter_table(load("town"), "enrgy")
 
 
 def test_listing_has_every_shipped_world() -> None:
-    text = text_of(listing())
+    text = text_of(world_list())
     for name in shipped():
         assert lines_with(text, f" {name} ", load(name).spec.description)
 
@@ -100,7 +100,7 @@ def test_new_world_never_overwrites(tmp_path: Path) -> None:
 
 
 def test_schema_knows_every_key_and_requires_none() -> None:
-    known = schema()
+    known = world_schema()
     assert {"extends", "remove", "meters", "affordances", "rewards"} <= set(known["properties"])
     assert "required" not in known
     assert "Raise it" in known["$defs"]["Meter"]["properties"]["decay"]["description"]

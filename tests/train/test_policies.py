@@ -20,7 +20,7 @@ from townlet.tasks.experiment import load_experiment
 from townlet.tasks.town_evaluation import evaluate
 from townlet.tasks.town_player import TrainedPlayer
 from townlet.town.engines.engine import make_engine
-from townlet.town.feasibility import measure
+from townlet.town.feasibility import measure_survival
 from townlet.train.build import build
 from townlet.train.policies import TrainedPolicy, load_policy
 from townlet.train.session import start
@@ -137,7 +137,7 @@ def test_a_player_lives_as_long_as_the_evaluation_says(runs: dict[str, Run]) -> 
     trained = load_policy(runs["town-l2:drqn"])
     lives = evaluate(trained.policy(), trained.world, 6, 7)
     key = Streams(Streams(7).child("0").key("env")).key("town")
-    played = measure(trained.world, TrainedPlayer(trained.policy()), 6, key)
+    played = measure_survival(trained.world, TrainedPlayer(trained.policy()), 6, key)
     assert played.ages.tolist() == lives.length.tolist()
 
 

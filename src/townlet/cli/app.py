@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from townlet import __version__
-from townlet.allocation import explained
+from townlet.allocation import memory_error
 from townlet.cli import bench, decide, doctor, evaluate, live, play, recipes, runs, sharing, sweep, train, world
 from townlet.cli.console import examples, print_mistakes
 from townlet.cli.help import CommandGroup
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except (MemoryError, RuntimeError) as error:
-        refused = explained(error)
+        refused = memory_error(error)
         if refused is None:
             raise
         code = _refuse(refused)

@@ -85,7 +85,7 @@ def cache() -> CheckResult:
     adds = "engines that start in a second instead of many"
     if not find_spec("numba"):
         return CheckResult("engine cache", False, "numba is missing", adds, "pip install numba")
-    from townlet.town.engines.numba_kernel import cache_folder
+    from townlet.jit import cache_folder
 
     place = cache_folder()
     # Where nothing lasting can be written, a folder is made that no later process will find.

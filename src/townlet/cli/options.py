@@ -86,7 +86,7 @@ def open_run(word: str, root: Path) -> Run:
 
 def find_run(word: str, root: Path) -> Run | None:
     """The run behind a word that may also be a world: a name that is a world's stands for the world."""
-    from townlet.town.world.catalogue import ENDINGS, shipped
+    from townlet.town.world.load import ENDINGS, shipped
 
     if word in shipped() or word.endswith(ENDINGS) or Path(word).is_file():
         return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from townlet.tasks.evaluation import Acting
     from townlet.tasks.gym import GymTask
     from townlet.tasks.gym_show import GymShow, Mode
-    from townlet.town.feasibility import Survival
+    from townlet.town.feasibility import SurvivalStats
     from townlet.town.planner import Player
     from townlet.town.render.show import TownShow
     from townlet.town.scene import Scene
@@ -77,8 +77,8 @@ def town_action(world: World, scene: Scene, key: str) -> int | str:
 def unaffordable(scene: Scene, action: int) -> str:
     """Why an action that the mask allows will be wasted: the purse is too empty."""
     world, t = scene.world, scene.world.tables
-    place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.none
-    if place == t.none or scene.meters[t.currency] >= t.price[place] - t.tolerance:
+    place = (scene.here if world.size else action) if t.first_interact <= action < t.wait else t.n_affordances
+    if place == t.n_affordances or scene.meters[t.currency] >= t.price[place] - t.tolerance:
         return ""
     cost = f"${t.price[place] * world.spec.dollars:.2f}"
     return f"{world.affordances[place]} costs {cost} and you have ${scene.dollars:.2f}: the step was wasted"
@@ -144,21 +144,23 @@ class TownTarget:
 
     def finish(self, seats: Sequence[PlayerView], modes: Sequence[str], console: Console) -> None:
         """How long each lives, as a table and a sentence."""
-        from townlet.town.feasibility import measure, survival_table
+        from townlet.town.feasibility import measure_survival, survival_table
 
         limit = min(int(self.world.tables.max_steps), LONGEST)
         with err().status(f"{self.lives} lives each"):
             measured = self.streams.child("table")
             asked = self.usual if "human" in modes else [*modes]
             yardsticks = [_player(mode, self, measured) for mode in dict.fromkeys(["random", *asked])]
-            found = [measure(self.world, player, self.lives, measured.key("towns"), limit) for player in yardsticks]
+            found = [
+                measure_survival(self.world, player, self.lives, measured.key("towns"), limit) for player in yardsticks
+            ]
         console.print(survival_table(f"{self.world.name}: how long each lives", found))
         if mine := next((seat.ended for seat in seats if seat.name == "you"), []):
             console.print(f"You lived {', '.join(f'{one.score:.0f}' for one in mine)} steps.")
         console.print(meaning(self.world, found))
 
 
-def meaning(world: World, lives: Sequence[Survival]) -> str:
+def meaning(world: World, lives: Sequence[SurvivalStats]) -> str:
     """One sentence on what the table says."""
     means = {s.player: s for s in lives}
     begin = f"A random agent lives about {means['random'].mean:.0f} steps in {world.name}"

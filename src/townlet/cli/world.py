@@ -32,20 +32,20 @@ def _warn(world: World) -> None:
 @app.command("list", epilog=examples("townlet world list"))
 def list_() -> None:
     """List the shipped worlds."""
-    from townlet.town.world.report import listing
+    from townlet.town.world.report import world_list
 
-    out().print(listing())
+    out().print(world_list())
 
 
 @app.command(epilog=examples("townlet world check my-town.yaml", "townlet world check town meters.energy.decay=.02"))
 def check(world: WorldName, overrides: WorldChanges = None) -> None:
     """Say all that is wrong with a world, or how long one lives there."""
-    from townlet.town.feasibility import describe, study
+    from townlet.town.feasibility import assess, feasibility_report
 
     compiled = _load(world, overrides)
     _warn(compiled)
-    console, found = out(), study(compiled)
-    console.print(describe(found))
+    console, found = out(), assess(compiled)
+    console.print(feasibility_report(found))
     if not found.livable:
         fix = "ease a decay, a cascade or a price, or lower max_steps; a cleverer agent may still find a way"
         err().print(f"warning: nobody we know lives to max_steps here; {fix}", style="yellow", soft_wrap=True)
@@ -55,9 +55,9 @@ def check(world: WorldName, overrides: WorldChanges = None) -> None:
 @app.command(epilog=examples("townlet world show town", "townlet world show town clock.temporal=true"))
 def show(world: WorldName, overrides: WorldChanges = None) -> None:
     """Print the tables of a world for a person."""
-    from townlet.town.world.report import show as tables
+    from townlet.town.world.report import world_tables
 
-    out().print(tables(_load(world, overrides)))
+    out().print(world_tables(_load(world, overrides)))
 
 
 @app.command(epilog=examples("townlet world explain town energy", "townlet world explain town-l3 mood"))
@@ -67,9 +67,9 @@ def explain(
     overrides: WorldChanges = None,
 ) -> None:
     """Tell everything that moves one meter."""
-    from townlet.town.world.report import explain as story
+    from townlet.town.world.report import meter_table
 
-    out().print(story(_load(world, overrides), meter))
+    out().print(meter_table(_load(world, overrides), meter))
 
 
 @app.command(epilog=examples("townlet world new my-town", "townlet world new night-town --from town-l3 --to worlds"))
@@ -94,7 +94,7 @@ def schema() -> None:
 
     Editors that know it complete and check what you write.
     """
-    from townlet.town.world.template import schema as of_files
+    from townlet.town.world.template import world_schema
 
     # Plain print: the schema is for programs, so neither colours nor wrapped lines.
-    print(json.dumps(of_files(), indent=2, ensure_ascii=False))
+    print(json.dumps(world_schema(), indent=2, ensure_ascii=False))

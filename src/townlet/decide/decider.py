@@ -13,7 +13,7 @@ from townlet.config.models import StrictModel
 from townlet.decide.domain import Domain, GateResult, Observation, ObservationBatch, ObservationRow
 from townlet.decide.sampling import draw_actions
 from townlet.decide.storage.versions import NetworkVersion
-from townlet.town.compiled import compiled
+from townlet.jit import jit_if_available
 
 NO_VERSION: Final = 0  # decided by the gate alone
 FEW: Final = 16  # observations, up to which a network need not be asked through torch
@@ -108,5 +108,5 @@ def sample_actions(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """One action of each line [B], by its probability [B, K], never one of probability 0; and their entropies [B]."""
     actions, entropies = np.empty(len(chances), np.int64), np.empty(len(chances))
-    compiled(draw_actions)(np.ascontiguousarray(chances), generator.random(len(chances)), actions, entropies)
+    jit_if_available(draw_actions)(np.ascontiguousarray(chances), generator.random(len(chances)), actions, entropies)
     return actions, entropies

@@ -17,7 +17,7 @@ from townlet.gym.spec import EnvSpec
 from townlet.gym.wrappers.actions import FrameSkip, RemapActions
 from townlet.gym.wrappers.build import wrap
 from townlet.gym.wrappers.observations import AtariObjects, ResizeImage
-from townlet.window import draw_unseen
+from townlet.window import use_headless_driver
 
 # What people call the actions of environments that do not say it themselves.
 ACTION_NAMES: Final = {
@@ -92,7 +92,7 @@ class RowFactory:
         if drawn or any(w.name == "pixels" for w in spec.wrappers):
             mode = "rgb_array"
         if mode is not None:
-            draw_unseen()
+            use_headless_driver()
             kwargs["render_mode"] = mode
         made: gym.Env[Any, Any] = construct(self.id, lambda: self._gym_make(kwargs))
         return made

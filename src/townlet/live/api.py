@@ -24,7 +24,7 @@ from townlet.live.world_view import parse_world, shipped_source, world_json
 from townlet.runs import disk
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.overview import list_overviews
-from townlet.town.record.episode_recorder import MOMENT, Recording
+from townlet.town.episode_recorder import FRAME_FIELDS, Recording
 from townlet.town.world.load import shipped
 from townlet.town.world.tables import World
 from townlet.web.limits import SingleFlightCache
@@ -137,14 +137,14 @@ def recording_csv(world: World, r: Recording) -> str:
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     outputs, parts = [f"output_{a}" for a in world.actions], [f"reward_{c}" for c in world.rewards]
-    table.writerow([*MOMENT, "action", "reward", *parts, *outputs, *world.meters])
+    table.writerow([*FRAME_FIELDS, "action", "reward", *parts, *outputs, *world.meters])
     for at in range(len(r) + 1):
         led: list[Any] = [""] * (2 + len(parts) + len(outputs))
         if at:
             step = at - 1
             led = [world.actions[int(r.actions[step])], float(r.reward[step])]
             led += [*r.components[step].tolist(), *r.outputs[step].tolist()]
-        table.writerow([*(int(getattr(r, name)[at]) for name in MOMENT), *led, *r.meters[at].tolist()])
+        table.writerow([*(int(getattr(r, name)[at]) for name in FRAME_FIELDS), *led, *r.meters[at].tolist()])
     return out.getvalue()
 
 

@@ -7,8 +7,8 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from townlet.town.causes import TIME
-from townlet.town.record.episode_recorder import Recording
+from townlet.town.episode_recorder import Recording
+from townlet.town.state import OUT_OF_TIME
 from townlet.town.world.tables import World
 
 LOW_METER: Final = 0.3  # a need below this is worth a word
@@ -75,7 +75,7 @@ def _lowest_meter_text(world: World, r: Recording, step: int) -> str:
 def death_certificate(world: World, r: Recording, cause: str) -> list[str]:
     """How a life ended: what was empty, what had pulled it down, and what was never used."""
     age = int(r.age[-1])
-    if cause == TIME:
+    if cause == OUT_OF_TIME:
         return [f"Lived all {age} steps; the limit ended this life, not a need."]
     told = [f"Died at step {age}: {cause} was empty."]
     told += _cascade_sentences(world, r, world.meters.index(cause))

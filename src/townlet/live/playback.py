@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from townlet.live.explain import death_certificate, explain_action
 from townlet.live.protocol import EpisodeEnd, EpisodeStart, Frame, Message, Side
-from townlet.town.causes import cause_codes, cause_names
 from townlet.town.engines.engine import make_engine
-from townlet.town.record.episode_recorder import MOMENT, Recording, room
+from townlet.town.episode_recorder import FRAME_FIELDS, Recording, empty_arrays
+from townlet.town.state import cause_codes, cause_names
 from townlet.town.world.tables import World
 
 DIGITS: Final = 3
-INITIAL_CAPACITY: Final = 512  # moments for which there is room at first
+INITIAL_CAPACITY: Final = 512  # moments for which there is space at first
 OutputKind = Literal["values", "probabilities"]
 _numbers = count(1)
 
@@ -74,7 +74,7 @@ class TownEpisode(ABC):
 
         return Frame(
             side=side, episode=self.number,
-            **{name: getattr(r, name)[at].tolist() for name in MOMENT},
+            **{name: getattr(r, name)[at].tolist() for name in FRAME_FIELDS},
             meters=np.round(r.meters[at].astype(np.float64), DIGITS).tolist(),
             action=led(r.actions, None), outputs=led(r.outputs), mask=led(r.mask, None),
             reward=led(r.reward), components=led(r.components),
@@ -116,7 +116,7 @@ class PlayedEpisode(TownEpisode):
         self._actor, self.over = actor, False
         self._engine = make_engine(world, 1, autoreset=False)
         self._engine.reset(seed)
-        self._kept = room(world, INITIAL_CAPACITY)
+        self._kept = empty_arrays(world, INITIAL_CAPACITY)
         self._done = 0
         self._look(0)
 
@@ -124,7 +124,7 @@ class PlayedEpisode(TownEpisode):
     def recording(self) -> Recording:
         """What was played so far."""
         moments, steps, kept = self._done + 1, self._done, self._kept
-        ends = dict.fromkeys((*MOMENT, "meters"), moments)
+        ends = dict.fromkeys((*FRAME_FIELDS, "meters"), moments)
         cell_of = np.asarray(self._engine.peek("cell_of")["cell_of"])[0].astype(np.uint32)
         return Recording(**{name: kept[name][: ends.get(name, steps)] for name in kept}, cell_of=cell_of)
 
@@ -148,7 +148,7 @@ class PlayedEpisode(TownEpisode):
         self.over = bool(engine.terminated[0] or engine.truncated[0])
 
     def _look(self, at: int) -> None:
-        for name, values in self._engine.peek(*MOMENT, "meters").items():
+        for name, values in self._engine.peek(*FRAME_FIELDS, "meters").items():
             self._kept[name][at] = values[0]
 
 

@@ -27,7 +27,7 @@ from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.runs.overview import state_of
 from townlet.tasks.experiment import LoadedExperiment
-from townlet.town.record.episode_recorder import Recording
+from townlet.town.episode_recorder import Recording
 from townlet.town.world.tables import World
 from townlet.train.reopen import reopen
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from townlet.config.yaml import parse
 from townlet.errors import ConfigError, Diagnostic
-from townlet.town.world.catalogue import FOLDER
-from townlet.town.world.load import from_node, shipped
+from townlet.town.world.load import FOLDER, from_node, shipped
 from townlet.town.world.tables import World
 
 # How needs are grouped on the page; a meter of a world of one's own is where its nature puts it.

@@ -17,7 +17,7 @@ from townlet.config.yaml import Node, read
 from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean, nearest
 from townlet.recipes.merge import normalize
 from townlet.recipes.paths import seen_from
-from townlet.town.world import catalogue as worlds
+from townlet.town.world import load as worlds
 from townlet.town.world.schema import WorldSpec
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -230,7 +230,7 @@ def _relative(world: Path) -> str:
                 break
             if extends.value in shipped():
                 return extends.value
-            path = worlds.find(extends.value, path.parent)
+            path = worlds.find_world(extends.value, path.parent)
     except ConfigError:
         pass
     return STANDARD

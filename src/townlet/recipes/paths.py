@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from townlet.config.yaml import Node
-from townlet.town.world import catalogue as worlds
+from townlet.town.world import load as worlds
 
 
 def seen_from(node: Node, folder: Path) -> Node:

@@ -16,7 +16,7 @@ from townlet.explore.spec import ExploreSpec
 from townlet.gym.spec import EnvSpec
 from townlet.nets.spec import MlpSpec, NetworkSpec
 from townlet.rng import MAX_SEED
-from townlet.town.exploring_starts import StartsSpec
+from townlet.town.state import StartsSpec
 
 LEAST_BETWEEN: Final = 1000  # env_steps between evaluations that are given as a share
 DEVICE: Final = r"^(cpu|cuda(:\d+)?)$"

@@ -72,7 +72,7 @@ _FIGURES: Final[dict[str, dict[str, str]]] = {
         "cause": "TEXT",
         "return": "REAL",
         "outputs": "TEXT",  # "values" or "probabilities"
-        "data": "BLOB",  # see townlet.town.record.episode_recorder.Recording
+        "data": "BLOB",  # see townlet.town.episode_recorder.Recording
     },
     "setting_changes": {  # of the agent, while it trained
         **_MOMENT,

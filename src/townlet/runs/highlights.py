@@ -11,8 +11,8 @@ from townlet.errors import TownletError
 from townlet.runs.markup import Section
 from townlet.runs.metrics_reader import MetricsReader, as_rows
 from townlet.runs.plots import COLOURS, INK, WIDTH, Plot, draw, shortened
-from townlet.town.causes import TIME
-from townlet.town.record.episode_recorder import Recording
+from townlet.town.episode_recorder import Recording
+from townlet.town.state import OUT_OF_TIME
 
 TABLE: Final = "recordings"
 LISTED: Final = ("kind", "env_steps", "row", "stage", "length", "cause", "return")
@@ -57,7 +57,7 @@ def _life(store: MetricsReader, number: int, meters: int) -> Life | None:
         return None
     if moments.meters.shape[1:] != (meters,):
         return None
-    ended = "lived to the limit" if row["cause"] == TIME else f"died without {row['cause']}"
+    ended = "lived to the limit" if row["cause"] == OUT_OF_TIME else f"died without {row['cause']}"
     return Life(f"{row['kind']}, after {row['env_steps']:,} steps of training: {row['length']} steps, {ended}", moments)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from townlet.interfaces.counters import Counters
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
 from townlet.town.env import Town
-from townlet.town.record.episode_recorder import Recording
+from townlet.town.episode_recorder import Recording
 
 if TYPE_CHECKING:
     from townlet.train.build import Training

@@ -14,7 +14,7 @@ from townlet.tasks.experiment import LoadedExperiment
 from townlet.tasks.town_evaluation import Planning, TownEvaluated, evaluate
 from townlet.tasks.town_summary import MOST, about_money, deaths, in_share
 from townlet.tasks.town_worlds import changed
-from townlet.town.record.usage_counts import workplaces
+from townlet.town.usage_counts import workplaces
 from townlet.town.world.load import load
 from townlet.town.world.tables import World
 from townlet.train.policies import TrainedPolicy, require_interface

@@ -17,7 +17,7 @@ from townlet.rng import Streams
 from townlet.tasks.evaluation import Acting, Evaluated, play
 from townlet.town.env import Town
 from townlet.town.planner import PlannerPlayer
-from townlet.town.record.usage_counts import Lives, workplaces
+from townlet.town.usage_counts import LifetimeStats, workplaces
 from townlet.town.world.tables import World
 
 SIDE_BY_SIDE: Final = 512  # lives at once
@@ -84,7 +84,7 @@ class LifeSums:
     """What is used and earned in a life, and how it ends."""
 
     def __init__(self, town: Town) -> None:
-        self._town, self._lives = town, Lives(town)
+        self._town, self._lives = town, LifetimeStats(town)
 
     def note(self, step: Step, ended: Ended) -> dict[str, NDArray[Any]]:
         """Add the last step; columns of the lives that it ended."""

@@ -11,9 +11,9 @@ from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
 from townlet.runs.metrics_store import MetricsStore
-from townlet.town.causes import TIME
 from townlet.town.env import Town
-from townlet.town.record.episode_recorder import Recording, Tape
+from townlet.town.episode_recorder import EpisodeRecorder, Recording
+from townlet.town.state import OUT_OF_TIME
 
 if TYPE_CHECKING:
     from townlet.train.build import Training
@@ -31,7 +31,7 @@ class Album:
 
     def __init__(self, t: Training, town: Town, store: MetricsStore, every: int) -> None:
         self._t, self._store, self._every = t, store, max(1, every)
-        self._tape = Tape(town, t.agent.describe_outputs)
+        self._tape = EpisodeRecorder(town, t.agent.describe_outputs)
         self._next = 0  # env_steps from which on the next life is kept, whatever it is like
         self._longest, self._shortest = 0, 0
         self._stages: list[int] = []  # that were seen
@@ -78,7 +78,7 @@ class Album:
         if stage and stage not in self._stages:
             self._stages.append(stage)
             return "first of its stage"
-        if length >= LONGER * self._longest or (cause == TIME and length > self._longest):
+        if length >= LONGER * self._longest or (cause == OUT_OF_TIME and length > self._longest):
             self._longest = length
             self._shortest = self._shortest or length
             return "longest"

@@ -16,9 +16,9 @@ from townlet.runs.metric_catalog import METER_PREFIX
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.town_highlights import PERIODS, UNLIMITED, Album
 from townlet.tasks.town_novelty import NoveltyMap
-from townlet.town.causes import cause_codes
 from townlet.town.env import Town
-from townlet.town.record.usage_counts import Diary
+from townlet.town.state import cause_codes
+from townlet.town.usage_counts import UsageCounter
 
 if TYPE_CHECKING:
     from townlet.train.build import Training
@@ -30,7 +30,7 @@ class TownMetrics:
     def __init__(self, t: Training, town: Town, store: MetricsStore) -> None:
         self._town, self._world = town, town.world
         self.causes = town.cause_names
-        self._diary, self._novelty = Diary(town), NoveltyMap(town, t.agent)
+        self._diary, self._novelty = UsageCounter(town), NoveltyMap(town, t.agent)
         every = t.recipe.in_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED
         self.album = Album(t, town, store, every)
 

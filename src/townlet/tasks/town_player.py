@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from townlet.tasks.evaluation import Acting
 from townlet.town.engines.engine import Engine
-from townlet.town.state import array
+from townlet.town.state import to_numpy
 
 
 class TrainedPlayer:
@@ -24,6 +24,6 @@ class TrainedPlayer:
         if self._rows != engine.rows:
             self._rows = engine.rows
             self._policy.start(engine.rows)
-        parts = (array(engine.obs), array(engine.mask), engine.peek()["age"] == 0)
+        parts = (to_numpy(engine.obs), to_numpy(engine.mask), engine.peek()["age"] == 0)
         obs, mask, fresh = (torch.from_numpy(part).to(self._device) for part in parts)
         return self._policy.act(obs, mask, fresh, self._greedy).cpu().numpy()

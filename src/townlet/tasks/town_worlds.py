@@ -13,8 +13,7 @@ from townlet.config.scalar import shorten, to_flow_yaml
 from townlet.config.yaml import Node
 from townlet.errors import ConfigError, Diagnostic, SourceLocation
 from townlet.recipes.schema import Recipe
-from townlet.town.world.catalogue import find
-from townlet.town.world.load import from_text, load
+from townlet.town.world.load import find_world, from_text, load
 from townlet.town.world.schema import Potential
 from townlet.town.world.tables import World
 
@@ -58,7 +57,7 @@ def changes(node: Node | None, path: tuple[str, ...] = ()) -> Iterator[Change]:
 
 def changed_world(recipe: Recipe, node: Node, wanted: Sequence[Change]) -> World:
     """The recipe's world with these changes alone; a guiding reward follows the agent's discount."""
-    path = find(recipe.world or recipe.env, Path(), node.location_of("world" if recipe.world else "env"))
+    path = find_world(recipe.world or recipe.env, Path(), node.location_of("world" if recipe.world else "env"))
     world = _load(path, wanted)
     guidance = next((r for r in world.spec.rewards if isinstance(r, Potential)), None)
     gamma = recipe.agent.gamma

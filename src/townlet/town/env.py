@@ -12,10 +12,8 @@ from torch import Tensor
 
 from townlet.interfaces.vec_env import Discrete, Ended, Seen, Step
 from townlet.rng import Streams
-from townlet.town.causes import cause_codes, cause_names
 from townlet.town.engines.engine import make_engine
-from townlet.town.exploring_starts import StartsSpec
-from townlet.town.state import array
+from townlet.town.state import StartsSpec, cause_codes, cause_names, to_numpy
 from townlet.town.world.tables import World
 
 if TYPE_CHECKING:
@@ -67,9 +65,9 @@ class Town:
         self.engine.reset(Streams(seed).key("town"))
         return self._seen()
 
-    def watch(self, rows: int) -> None:
+    def track_usage(self, rows: int) -> None:
         """From now on every step writes into `used` what the first rows really used."""
-        self.engine.watch(rows)
+        self.engine.track_usage(rows)
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -97,16 +95,16 @@ class Town:
 
     def keep_cut(self) -> None:
         """From now on `cut_obs` can be asked for."""
-        self._tensor.keep_cut()
+        self._tensor.track_truncations()
 
     def go(self, actions: Tensor) -> Step:
         """As `step`; nothing is checked, and the host waits for nothing."""
-        self._tensor.go(actions)
+        self._tensor.step_in_place(actions)
         return self._step
 
     def cut_obs(self) -> Tensor:
         """What each row saw last in its last life that time cut short [N, D]; anything where there was none."""
-        return self._tensor.cut_obs()
+        return self._tensor.truncated_obs()
 
     def last(self) -> Tensor:
         """The meters of all rows as the last step left them, before any reset [N, M]."""
@@ -114,23 +112,23 @@ class Town:
 
     def written(self) -> list[Tensor]:
         """All that a step writes."""
-        return self._tensor.written()
+        return self._tensor.written_tensors()
 
     def ended(self) -> Ended:
         """What rows that ended in the last step saw before their reset."""
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
         if not len(rows):  # most steps end no life
             return self._nobody
-        obs, mask = self.engine.final(rows if self.engine.name != "numba" else rows.numpy())
+        obs, mask = self.engine.final_obs(rows if self.engine.name != "numba" else rows.numpy())
         return Ended(rows, torch.as_tensor(obs), torch.as_tensor(mask))
 
     def final_meters(self, ended: Ended) -> Tensor:
         """The meters of rows that ended in the last step, before their reset [k, M], on the CPU."""
-        return torch.from_numpy(self.engine.final_meters(array(ended.rows)))
+        return torch.from_numpy(self.engine.final_meters(to_numpy(ended.rows)))
 
     def causes(self, ended: Ended) -> Tensor:
         """Why rows ended in the last step [k] int64, on the CPU: places in `cause_names`."""
-        return torch.from_numpy(cause_codes(self.world, self.engine.final_meters(array(ended.rows))))
+        return torch.from_numpy(cause_codes(self.world, self.engine.final_meters(to_numpy(ended.rows))))
 
     def set(self, rows: Any = None, **settings: Any) -> Seen:
         """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on.
@@ -139,7 +137,7 @@ class Town:
         rows see now: in a world with `mask_unaffordable` the mask follows the meters in play; with exploring
         starts a row that has not stepped yet begins its life anew, with the meters that are now in play.
         """
-        self.engine.set({name: array(values) for name, values in settings.items()}, rows)
+        self.engine.set({name: to_numpy(values) for name, values in settings.items()}, rows)
         self._step = self._step._replace(obs=torch.as_tensor(self.engine.obs), mask=torch.as_tensor(self.engine.mask))
         return Seen(self._step.obs, self._step.mask)
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.town.causes import cause_codes, cause_names
 from townlet.town.engines.engine import Engine, make_engine
 from townlet.town.planner import PassivePlayer, PlannerPlayer, Player
-from townlet.town.state import array
+from townlet.town.state import cause_codes, cause_names, to_numpy
 from townlet.town.world.tables import World
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ LONG: Final = 1500  # steps of a long life, with the limit lifted
 
 
 @dataclass(frozen=True)
-class Survival:
+class SurvivalStats:
     """How long a player's lives were, one life per row."""
 
     player: str
@@ -54,12 +53,12 @@ class Survival:
         """How often each cause ended a life, the most frequent first."""
         return dict(Counter(cause for cause in self.causes if cause).most_common())
 
-    def until(self, limit: int) -> Survival:
+    def until(self, limit: int) -> SurvivalStats:
         """The same lives, stopped at an earlier limit."""
         causes = tuple(
             cause if age <= limit else "" for age, cause in zip(self.ages.tolist(), self.causes, strict=True)
         )
-        return Survival(self.player, limit, np.minimum(self.ages, limit), causes)
+        return SurvivalStats(self.player, limit, np.minimum(self.ages, limit), causes)
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class Feasibility:
     """What playing tells about a world. Money is in the unit of the currency meter, a day is `clock.day` steps."""
 
     world: World
-    passive: Survival
-    planner: Survival
-    long: Survival  # the planner with the limit lifted
+    passive: SurvivalStats
+    planner: SurvivalStats
+    long: SurvivalStats  # the planner with the limit lifted
     income: float  # earned in a day
     price: float  # spent in a day
     pays_for_ever: bool  # long lives go on, and income covers the price
@@ -81,7 +80,7 @@ class Feasibility:
 
 
 @dataclass
-class Purse:
+class MoneyLog:
     """Keeps account of what rows earn and spend, step by step."""
 
     engine: Engine
@@ -90,7 +89,7 @@ class Purse:
     living: list[int]
 
     @classmethod
-    def of(cls, engine: Engine) -> Purse:
+    def of(cls, engine: Engine) -> MoneyLog:
         return cls(engine, [], [], [])
 
     def content(self) -> NDArray[np.float32]:
@@ -112,29 +111,29 @@ class Purse:
         return day * earned / steps, day * spent / steps, (len(self.living) - start) / day
 
 
-def lifted(world: World, steps: int) -> World:
+def with_max_steps(world: World, steps: int) -> World:
     """The same world with another limit of an episode."""
     return replace(world, tables=world.tables._replace(max_steps=steps, age_share=1 / steps))
 
 
-def measure(world: World, player: Player, rows: int, key: int, limit: int | None = None) -> Survival:
+def measure_survival(world: World, player: Player, rows: int, key: int, limit: int | None = None) -> SurvivalStats:
     """One life in each row, each until death or the limit (by default the world's max_steps)."""
     return _play(world, player, rows, key, limit or int(world.tables.max_steps))[0]
 
 
-def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tuple[Survival, Purse]:
-    engine = make_engine(lifted(world, limit), rows, autoreset=False)
+def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tuple[SurvivalStats, MoneyLog]:
+    engine = make_engine(with_max_steps(world, limit), rows, autoreset=False)
     engine.reset(key)
-    purse = Purse.of(engine)
+    purse = MoneyLog.of(engine)
     for _ in range(limit):
-        alive = ~array(engine.terminated)
+        alive = ~to_numpy(engine.terminated)
         if not alive.any():
             break
         before = purse.content()
         engine.step(player.act(engine))
         purse.book(before, alive)
     ages = engine.peek()["age"].astype(np.int64)
-    survival = Survival(player.name, limit, ages, _causes(engine))
+    survival = SurvivalStats(player.name, limit, ages, _causes(engine))
     engine.close()
     return survival, purse
 
@@ -145,10 +144,10 @@ def _causes(engine: Engine) -> tuple[str, ...]:
     return tuple(names[code] for code in cause_codes(engine.world, engine.peek("meters")["meters"]).tolist())
 
 
-def study(world: World, rows: int = 64, seed: int = 0) -> Feasibility:
+def assess(world: World, rows: int = 64, seed: int = 0) -> Feasibility:
     """Play the world: a passive agent to its end, the planner through long lives."""
     limit = min(int(world.tables.max_steps), LONG)
-    passive = measure(world, PassivePlayer(world), rows, seed, limit)
+    passive = measure_survival(world, PassivePlayer(world), rows, seed, limit)
     long, purse = _play(world, PlannerPlayer(world), rows, seed, LONG)
     income, price, days = purse.per_day() if world.spec.currency is not None else (0.0, 0.0, 0.0)
     # Over the days measured the purse may lose what one day costs: it is fuller in the evening than in the morning.
@@ -166,10 +165,10 @@ def study(world: World, rows: int = 64, seed: int = 0) -> Feasibility:
 
 def report(world: World) -> RenderableType:
     """How long one lives in a world and what a day costs, for a person."""
-    return describe(study(world))
+    return feasibility_report(assess(world))
 
 
-def describe(found: Feasibility) -> RenderableType:
+def feasibility_report(found: Feasibility) -> RenderableType:
     """A study as a table and a few sentences."""
     from rich.console import Group
     from rich.text import Text
@@ -181,7 +180,7 @@ def describe(found: Feasibility) -> RenderableType:
     return Group(survival_table(found.world.name, (found.passive, found.planner, long)), *lines)
 
 
-def survival_table(title: str, lives: Sequence[Survival]) -> Table:
+def survival_table(title: str, lives: Sequence[SurvivalStats]) -> Table:
     """One line for each player: how long it lives, how often to the limit, what kills it."""
     from rich.table import Table
 

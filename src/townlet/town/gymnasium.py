@@ -1,30 +1,102 @@
-"""The town behind Gymnasium's interfaces: one row as `Env`, many as `VectorEnv`."""
+"""What the two Gymnasium environments ask alike: worlds, spaces, seeds, actions and frames."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.core import RenderFrame
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from townlet.errors import TownletError
-from townlet.town import gymnasium_interface
+from townlet.errors import TownletError, did_you_mean
+from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
-from townlet.town.gymnasium_interface import Observation
-from townlet.town.render import picture
-from townlet.town.scene import Scene
-from townlet.town.view import cause_of_death
+from townlet.town.render import ansi, picture
+from townlet.town.scene import Scene, read_scene
+from townlet.town.state import OUT_OF_TIME, cause_of_death
+from townlet.town.world.load import load
 from townlet.town.world.tables import World
 from townlet.window import Window
 
+Observation = NDArray[np.float32]
+
+
+def open_world(world: str | Path | World, overrides: Sequence[str]) -> World:
+    """A world by name, by path, or as it is."""
+    changes = (overrides,) if isinstance(overrides, str) else tuple(overrides)
+    if not isinstance(world, World):
+        return load(world, changes)
+    if changes:
+        raise TownletError("a compiled world takes no overrides", "give them to load_world()")
+    return world
+
+
+def observation_space(world: World) -> Space[Observation]:
+    """The world's blocks one after the other, each with its own range."""
+    low = np.concatenate([np.full(block.size, block.low, np.float32) for block in world.layout])
+    high = np.concatenate([np.full(block.size, block.high, np.float32) for block in world.layout])
+    return cast("Space[Observation]", Box(low, high, dtype=np.float32))
+
+
+def known_mode(mode: str | None, metadata: dict[str, Any]) -> str | None:
+    """The render mode, if the environment has it."""
+    modes = metadata["render_modes"]
+    if mode is not None and mode not in modes:
+        raise TownletError(f"there is no render_mode '{mode}' here", did_you_mean(mode, modes))
+    return mode
+
+
+def stream_key(seed: int | None, chance: np.random.Generator) -> int:
+    """The key of the random stream of a seed; without one, of a seed drawn by chance."""
+    return Streams(int(chance.integers(2**31)) if seed is None else seed).key("town")
+
+
+def refuse_options(options: dict[str, Any] | None) -> None:
+    """Options that do nothing would mislead, so there are none."""
+    if options:
+        raise TownletError(
+            f"reset() knows no option '{next(iter(options))}'", "change the world with overrides when you make it"
+        )
+
+
+def one_action(action: Any, names: Sequence[str]) -> int:
+    """The number of an action, checked: an engine does not check."""
+    try:
+        number = operator.index(action)
+    except TypeError:
+        number = -1
+    if not 0 <= number < len(names):
+        raise TownletError(f"{action!r} is no action", f"give a whole number from 0 to {len(names) - 1}")
+    return number
+
+
+def row_actions(actions: ArrayLike, rows: int, names: Sequence[str]) -> NDArray[np.int64]:
+    """One checked action for each row."""
+    numbers = np.asarray(actions)
+    if numbers.shape != (rows,) or not np.issubdtype(numbers.dtype, np.integer):
+        raise TownletError(
+            f"actions have shape {numbers.shape} and type {numbers.dtype}",
+            f"give {rows} whole numbers, one for each row",
+        )
+    if numbers.min() < 0 or numbers.max() >= len(names):
+        wrong = numbers[(numbers < 0) | (numbers >= len(names))][0]
+        raise TownletError(f"{wrong} is no action", f"give whole numbers from 0 to {len(names) - 1}")
+    return numbers.astype(np.int64)
+
+
+def render(scene: Scene, mode: str) -> str | NDArray[np.uint8]:
+    """A scene in a render mode: text, or a picture [height, width, 3]."""
+    return ansi.frame(scene) if mode == "ansi" else picture.frame(scene)
+
+
 FPS = 10
-OUT_OF_TIME = "time"
 
 
 class TownEnv(gym.Env[Observation, np.int64]):
@@ -35,9 +107,9 @@ class TownEnv(gym.Env[Observation, np.int64]):
     def __init__(
         self, world: str | Path | World = "town", overrides: Sequence[str] = (), render_mode: str | None = None
     ) -> None:
-        self.render_mode = gymnasium_interface.known_mode(render_mode, self.metadata)
-        self.world = gymnasium_interface.open_world(world, overrides)
-        self.observation_space = gymnasium_interface.observation_space(self.world)
+        self.render_mode = known_mode(render_mode, self.metadata)
+        self.world = open_world(world, overrides)
+        self.observation_space = observation_space(self.world)
         self.action_space = gym.spaces.Discrete(len(self.world.actions))
         self._engine = make_engine(self.world, 1, autoreset=False)
         self._actions = np.zeros(1, np.int64)
@@ -50,9 +122,9 @@ class TownEnv(gym.Env[Observation, np.int64]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode: the first one of `seed`, or the next one of the stream."""
         super().reset(seed=seed)
-        gymnasium_interface.refuse_options(options)
+        refuse_options(options)
         if seed is not None or not self._begun:
-            self._engine.reset(gymnasium_interface.stream_key(seed, self.np_random))
+            self._engine.reset(stream_key(seed, self.np_random))
         else:
             self._engine.reset_rows(np.ones(1, np.bool_))
         self._begun, self._over, self._last = True, False, None
@@ -65,7 +137,7 @@ class TownEnv(gym.Env[Observation, np.int64]):
             raise TownletError("the first episode has not begun", "call reset() before step()")
         if self._over:
             raise TownletError("this episode is over", "call reset() before the next step()")
-        self._last = self._actions[0] = gymnasium_interface.one_action(action, self.world.actions)
+        self._last = self._actions[0] = one_action(action, self.world.actions)
         engine = self._engine
         engine.step(self._actions)
         terminated, truncated = bool(engine.terminated[0]), bool(engine.truncated[0])
@@ -77,20 +149,20 @@ class TownEnv(gym.Env[Observation, np.int64]):
         }
         if self._over:
             meters = tuple(engine.peek()["meters"][0].tolist())
-            info["cause"] = cause_of_death(engine, meters) if terminated else OUT_OF_TIME
+            info["cause"] = cause_of_death(self.world, meters) if terminated else OUT_OF_TIME
         self._show()
         return self._observation(), float(engine.reward[0]), terminated, truncated, info
 
     def scene(self) -> Scene:
         """The moment as people see it."""
-        return self._engine.scene(0, self._last)
+        return read_scene(self._engine, 0, self._last)
 
     def render(self) -> RenderFrame | list[RenderFrame] | None:
         """The picture or the text of this moment; in mode "human" the window shows it by itself."""
         if self.render_mode is None:
             gym.logger.warn('render() without a render_mode draws nothing; make(…, render_mode="rgb_array") does')
         elif self.render_mode != "human":
-            return gymnasium_interface.render(self.scene(), self.render_mode)
+            return render(self.scene(), self.render_mode)
         return None
 
     def close(self) -> None:
@@ -129,9 +201,9 @@ class TownVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         render_mode: str | None = None,
     ) -> None:
         self.num_envs = num_envs
-        self.render_mode = gymnasium_interface.known_mode(render_mode, self.metadata)
-        self.world = gymnasium_interface.open_world(world, overrides)
-        self.single_observation_space = gymnasium_interface.observation_space(self.world)
+        self.render_mode = known_mode(render_mode, self.metadata)
+        self.world = open_world(world, overrides)
+        self.single_observation_space = observation_space(self.world)
         self.single_action_space = gym.spaces.Discrete(len(self.world.actions))
         self._engine = make_engine(self.world, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -147,9 +219,9 @@ class TownVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         if seed is not None and not isinstance(seed, int):
             raise TownletError("a town takes one seed for all its rows, not a list", "give reset(seed=0)")
         super().reset(seed=seed)
-        gymnasium_interface.refuse_options(options)
+        refuse_options(options)
         if seed is not None or not self._begun:
-            self._engine.reset(gymnasium_interface.stream_key(seed, self.np_random))
+            self._engine.reset(stream_key(seed, self.np_random))
         else:
             self._engine.reset_rows(np.ones(self.num_envs, np.bool_))
         self._begun, self._last = True, None
@@ -161,7 +233,7 @@ class TownVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         """Act in every row: actions [N]. Ended rows show their new episode; `final_obs` has how the old one ended."""
         if not self._begun:
             raise TownletError("the first episode has not begun", "call reset() before step()")
-        self._last = gymnasium_interface.row_actions(actions, self.num_envs, self.world.actions)
+        self._last = row_actions(actions, self.num_envs, self.world.actions)
         engine = self._engine
         engine.step(self._last)
         terminated, truncated = np.array(engine.terminated), np.array(engine.truncated)
@@ -175,7 +247,7 @@ class TownVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     def _final(self, ended: NDArray[np.bool_], terminated: NDArray[np.bool_]) -> dict[str, Any]:
         """What ended rows saw last, in the form in which Gymnasium's own vector environments give it."""
         rows = np.flatnonzero(ended)
-        seen, allowed = (np.asarray(part) for part in self._engine.final(rows))
+        seen, allowed = (np.asarray(part) for part in self._engine.final_obs(rows))
         obs, cause = np.full(self.num_envs, None, object), np.full(self.num_envs, None, object)
         mask = np.zeros((self.num_envs, len(self.world.actions)), np.int8)
         mask[rows] = allowed
@@ -185,7 +257,7 @@ class TownVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
             if not terminated[row]:
                 cause[row] = OUT_OF_TIME
             elif known:
-                cause[row] = cause_of_death(self._engine, tuple(self.world.layout.view(last, "meters").tolist()))
+                cause[row] = cause_of_death(self.world, tuple(self.world.layout.view(last, "meters").tolist()))
         final = {"action_mask": mask, "_action_mask": ended.copy(), **self._parts(ended)}
         final |= {"cause": cause, "_cause": np.array([c is not None for c in cause])}
         return {"final_obs": obs, "_final_obs": ended.copy(), "final_info": final, "_final_info": ended.copy()}
@@ -193,14 +265,14 @@ class TownVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     def scene(self, row: int) -> Scene:
         """One row as people see it; a row that just ended shows its new episode."""
         fresh = self._last is None or bool(self._engine.terminated[row] or self._engine.truncated[row])
-        return self._engine.scene(row, None if fresh or self._last is None else int(self._last[row]))
+        return read_scene(self._engine, row, None if fresh or self._last is None else int(self._last[row]))
 
     def render(self) -> tuple[RenderFrame, ...] | None:
         """The picture or the text of every row."""
         if self.render_mode is None:
             gym.logger.warn('render() without a render_mode draws nothing; make_vec(…, render_mode="ansi") does')
             return None
-        return tuple(gymnasium_interface.render(self.scene(row), self.render_mode) for row in range(self.num_envs))
+        return tuple(render(self.scene(row), self.render_mode) for row in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Give back the engine's threads."""

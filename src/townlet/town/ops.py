@@ -1,8 +1,7 @@
-"""The few operations the rule book is written in, each with two meanings.
+"""The operations of the rule book, each with two implementations.
 
-Called from Python they work on torch tensors [N] (all rows at once); called from a function that Numba
-compiles they work on the numbers of one row (`scalar_ops`). `rule` marks a function of the rule book:
-Python keeps it as it is, Numba compiles it into whatever kernel calls it.
+Called from Python they work on torch tensors [N], all rows at once; compiled by Numba they work on the numbers of one
+row (`engines.numba_lowering`). `rule` marks a function of the rule book.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 try:
     from numba.extending import register_jitable
-except ImportError:  # without Numba the tensor engine carries everything
+except ImportError:  # without Numba only the tensor engine is available
 
     def rule(function: F) -> F:
         """Mark a function of the rule book."""
@@ -22,12 +21,12 @@ except ImportError:  # without Numba the tensor engine carries everything
 else:
 
     def rule(function: F) -> F:
-        """Mark a function of the rule book."""
+        """Mark a function of the rule book: plain in Python, inlined into the kernels that Numba compiles."""
         marked: F = register_jitable(forceinline=True)(function)
         return marked
 
 
-# Torch is imported inside: a town on Numba alone must not pay for it.
+# Torch is imported inside the functions: a town on Numba does not need it.
 
 
 def where(condition: Any, yes: Any, no: Any) -> Any:
@@ -50,7 +49,7 @@ def real(x: Any) -> Any:
 
 
 def wide(x: Any) -> Any:
-    """An integer with 64 bits, for hashing."""
+    """An integer in 64 bits, for hashing."""
     import torch
 
     return x.to(torch.int64)
@@ -61,3 +60,10 @@ def fill(like: Any, value: Any) -> Any:
     import torch
 
     return torch.full_like(like, value)
+
+
+def take(values: Any, k: Any) -> Any:
+    """Entry k of a list of values; on tensors all entries, as columns [N, K]."""
+    import torch
+
+    return torch.stack(values, 1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError, did_you_mean
-from townlet.town.state import array
+from townlet.town.state import to_numpy
 from townlet.town.world.tables import TOLERANCE, World
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class RandomPlayer:
 
     def act(self, engine: Engine) -> Actions:
         """One valid action for each row [N]: the highest of random marks given to the valid ones."""
-        mask = array(engine.mask)
+        mask = to_numpy(engine.mask)
         return np.asarray(np.where(mask, self._rng.random(mask.shape), -1.0).argmax(axis=1), np.int64)
 
 
@@ -89,7 +89,7 @@ class PlannerPlayer:
 
     def __init__(self, world: World) -> None:
         t = world.tables
-        places, last = int(t.none), len(world.actions) - 1
+        places, last = int(t.n_affordances), len(world.actions) - 1
         self._tables, self._places = t, np.arange(places)
         self._wait = last
         self._moves = np.arange(t.first_interact)

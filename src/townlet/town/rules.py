@@ -1,124 +1,123 @@
-"""The rule book: what happens to one row in one step, each rule a small function.
+"""The rule book, rules 1–9: what happens to one row in one step, one small function per rule.
 
-`s` is the row (its values are numbers in the Numba engine and tensors [N] in the tensor engine),
-`w` the world's tables. Loops run over meters and cascades, never over rows; nothing here knows a
-meter, an affordance or a figure by name. Settings of the curriculum (multiplier, active meters) are
-always multiplied in, never branched on.
+`s` is the row and `w` the world's tables; every value is a number in the Numba engine and a tensor [N] in the tensor
+engine. Loops run over meters and links, never over rows. No rule depends on a particular meter, affordance or figure.
+Settings of the curriculum (multiplier, active meters) are always multiplied in, never branched on.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from townlet.town.ops import fill, real, rule, unit, where
+from townlet.town.state import Row, Value
+from townlet.town.world.tables import Tables
 
 
 @rule
-def active(s: Any, m: Any) -> Any:
-    """1 while meter m takes part in this row's life, 0 while it is frozen."""
+def active_flag(s: Row, m: Value) -> Value:
+    """1 if meter m is active in this row, 0 if it is frozen."""
     return real((s.active >> m) & 1)
 
 
 @rule
-def change(s: Any, m: Any, amount: Any) -> None:
-    """Add to a meter, inside [0, 1]; a frozen one stays."""
-    s.meters[m] = unit(s.meters[m] + amount * active(s, m))
+def change_meter(s: Row, m: Value, amount: Value) -> None:
+    """Add to an active meter, clamped to [0, 1]."""
+    s.meters[m] = unit(s.meters[m] + amount * active_flag(s, m))
 
 
 @rule
-def move(s: Any, action: Any, w: Any) -> None:
-    """1. Go where the action leads; the map's boundary is in the table."""
+def move(s: Row, action: Value, w: Tables) -> None:
+    """1. Move to the cell the action leads to; the table includes the map's boundary."""
     s.cell = w.next_cell[action, s.cell]
 
 
 @rule
-def pay_for_action(s: Any, action: Any, w: Any) -> None:
-    """2. A move costs even when a wall stops it; WAIT costs less."""
+def pay_for_action(s: Row, action: Value, w: Tables) -> None:
+    """2. A move costs even if a wall stops it; WAIT costs less."""
     for m in range(len(s.meters)):
-        change(s, m, -w.action_cost[action, m])
+        change_meter(s, m, -w.action_cost[action, m])
 
 
 @rule
-def price_of(s: Any, kind: Any, w: Any) -> Any:
-    """What a tick at an affordance costs this row: nothing while its currency is frozen."""
-    return w.price[kind] * active(s, w.currency)
+def effective_price(s: Row, kind: Value, w: Tables) -> Value:
+    """The price of a tick at an affordance; 0 while the currency is frozen."""
+    return w.price[kind] * active_flag(s, w.currency)
 
 
 @rule
-def can_pay(s: Any, kind: Any, w: Any) -> Any:
-    """Exact money is enough, also after sums in float32."""
-    return s.meters[w.currency] >= price_of(s, kind, w) - w.tolerance
+def can_pay(s: Row, kind: Value, w: Tables) -> Value:
+    """Whether the row can pay; the exact price suffices despite float32 rounding."""
+    return s.meters[w.currency] >= effective_price(s, kind, w) - w.tolerance
 
 
 @rule
-def happens_at(s: Any, action: Any, here: Any, w: Any) -> Any:
-    """Whether an action is an INTERACT that succeeds on this place: it is open and can be paid."""
-    welcome = (w.open_at[here, s.hour] == 1) & can_pay(s, here, w)
-    return (action >= w.first_interact) & (action < w.wait) & welcome
+def interaction_succeeds(s: Row, action: Value, here: Value, w: Tables) -> Value:
+    """Whether the action is INTERACT and the affordance here is open and affordable."""
+    available = (w.open_at[here, s.hour] == 1) & can_pay(s, here, w)
+    return (action >= w.first_interact) & (action < w.wait) & available
 
 
 @rule
-def tick_at(s: Any, here: Any) -> Any:
-    """Which tick of a session comes next at this place: 1 unless one is under way there."""
+def next_tick(s: Row, here: Value) -> Value:
+    """The number of the next tick here: 1 unless a session is in progress."""
     return where(s.using == here, s.progress, 0) + 1
 
 
 @rule
-def interact(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> None:
-    """3. One tick of a session, if the place is open and can be paid; anything else ends the session."""
+def interact(s: Row, action: Value, kind_at: Value, town: Value, w: Tables) -> None:
+    """3. One tick of a session if the affordance is open and affordable; anything else ends the session."""
     s.here = kind_at[town, s.cell]
-    tick = tick_at(s, s.here)
-    happens = happens_at(s, action, s.here, w)
+    tick = next_tick(s, s.here)
+    succeeds = interaction_succeeds(s, action, s.here, w)
     last = tick >= w.ticks[s.here]
     row = s.here * 2 + where(last, 1, 0)
-    times = real(happens)
-    change(s, w.currency, -w.price[s.here] * times)
+    times = real(succeeds)
+    change_meter(s, w.currency, -w.price[s.here] * times)
     for m in range(len(s.meters)):
-        change(s, m, w.effect[row, m] * times)
-    goes_on = happens & (tick < w.ticks[s.here])
-    s.progress = where(goes_on, tick, 0)
-    s.using = where(goes_on, s.here, w.none)
+        change_meter(s, m, w.effect[row, m] * times)
+    continues = succeeds & (tick < w.ticks[s.here])
+    s.progress = where(continues, tick, 0)
+    s.using = where(continues, s.here, w.n_affordances)
 
 
 @rule
-def foretell(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> Any:
-    """What rule 3 will use, told before the step, as the row of `effect` (an INTERACT has no other price, rule 2).
+def predict_use(s: Row, action: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+    """The effect row that rule 3 will apply, known before the step (rule 2 does not charge for INTERACT).
 
-    2a for an inner tick at affordance a, 2a + 1 for the last one of a session, 2A for nothing.
+    2a for an inner tick at affordance a, 2a + 1 for the last tick of a session, 2A for no use.
     """
     here = kind_at[town, w.next_cell[action, s.cell]]
-    last = tick_at(s, here) >= w.ticks[here]
-    return where(happens_at(s, action, here, w), here * 2 + where(last, 1, 0), w.none * 2)
+    last = next_tick(s, here) >= w.ticks[here]
+    return where(interaction_succeeds(s, action, here, w), here * 2 + where(last, 1, 0), w.n_affordances * 2)
 
 
 @rule
-def decay(s: Any, w: Any) -> None:
-    """4. Every need grows with time."""
+def decay(s: Row, w: Tables) -> None:
+    """4. Every meter decays."""
     for m in range(len(s.meters)):
-        change(s, m, -w.decay[m] * s.multiplier)
+        change_meter(s, m, -w.decay[m] * s.multiplier)
 
 
 @rule
-def modulate(s: Any, w: Any) -> None:
-    """5. A target decays the faster the lower its source."""
+def modulate(s: Row, w: Tables) -> None:
+    """5. The lower its source, the faster a modulated meter decays."""
     for k in range(len(w.modulation_source)):
         lack = real(1.0) - s.meters[w.modulation_source[k]]
         loss = w.modulation_base[k] + w.modulation_range[k] * lack
-        change(s, w.modulation_target[k], -loss * s.multiplier)
+        change_meter(s, w.modulation_target[k], -loss * s.multiplier)
 
 
 @rule
-def cascade(s: Any, w: Any) -> None:
-    """6. A need under its threshold pulls others down; in order, each reads what the one before left."""
+def cascade(s: Row, w: Tables) -> None:
+    """6. A meter below its threshold drains others; each cascade reads the result of the previous one."""
     for k in range(len(w.cascade_source)):
         source = w.cascade_source[k]
         shortage = unit(w.cascade_threshold[k] - s.meters[source])
-        change(s, w.cascade_target[k], -w.cascade_slope[k] * shortage * active(s, source))
+        change_meter(s, w.cascade_target[k], -w.cascade_slope[k] * shortage * active_flag(s, source))
 
 
 @rule
-def die(s: Any, w: Any) -> Any:
-    """7. Whoever has nothing left of a lethal meter is dead."""
+def has_died(s: Row, w: Tables) -> Value:
+    """7. Termination: a lethal meter is empty."""
     dead = s.meters[w.lethal[0]] < w.tolerance
     for k in range(1, len(w.lethal)):
         dead = dead | (s.meters[w.lethal[k]] < w.tolerance)
@@ -126,25 +125,25 @@ def die(s: Any, w: Any) -> Any:
 
 
 @rule
-def grow_older(s: Any, w: Any) -> None:
+def advance_clock(s: Row, w: Tables) -> None:
     """8. Age + 1, hour + 1."""
     s.age = s.age + 1
     s.hour = where(s.hour + 1 >= w.day, fill(s.hour, 0), s.hour + 1)
 
 
 @rule
-def run_out_of_time(s: Any, dead: Any, w: Any) -> Any:
-    """9. Truncation at max_steps; a row that dies on that step is terminated, not truncated."""
+def is_truncated(s: Row, dead: Value, w: Tables) -> Value:
+    """9. Truncation at max_steps; a row that dies in that step is terminated, not truncated."""
     return (s.age >= w.max_steps) & (dead == False)  # noqa: E712  (`not` has no meaning on tensors)
 
 
 @rule
-def allowed(s: Any, action: Any, kind_at: Any, town: Any, w: Any) -> Any:
-    """Whether the mask lets an action through: no walking into the edge, no INTERACT where nothing is open."""
+def action_is_valid(s: Row, action: Value, kind_at: Value, town: Value, w: Tables) -> Value:
+    """The mask: no move into the edge, no INTERACT where nothing is open."""
     if action < w.first_interact or action >= w.wait:
         return w.passable[action, s.cell] == 1
     kind = kind_at[town, w.next_cell[action, s.cell]]
-    welcome = w.open_at[kind, s.hour] == 1
+    available = w.open_at[kind, s.hour] == 1
     if w.mask_unaffordable:
-        welcome = welcome & can_pay(s, kind, w)
-    return welcome
+        available = available & can_pay(s, kind, w)
+    return available

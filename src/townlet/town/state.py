@@ -1,133 +1,221 @@
-"""What varies while a town lives, field by field: the same names in both engines, files and the page."""
+"""State of the rows: the same field names in both engines, in checkpoints and on the page."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
+from townlet.config.models import StrictModel
 from townlet.errors import TownletError, did_you_mean
-from townlet.town.world.tables import World
+from townlet.town.world.tables import Floats, World
 
 State = dict[str, NDArray[np.generic]]
+Value = Any  # in the rule book: a number in the Numba engine, a tensor [N] in the tensor engine
 
 # One row is one record; with eight meters it fills a cache line.
 FIELDS: Final[dict[str, str]] = {
     "cell": "u4",
     "age": "u4",
     "episode": "i4",
-    "row": "i4",  # identity in the random stream, not the place in the batch
-    "active": "i4",  # bit m: meter m takes part
+    "row": "i4",  # identity in the random stream, not the index in the batch
+    "active": "i4",  # bit m: meter m is active
     "multiplier": "f4",  # of decay and modulation
     "hour": "u2",
-    "progress": "u2",
-    "using": "u2",
-    "here": "u2",
+    "progress": "u2",  # completed ticks of the current session
+    "using": "u2",  # affordance of the current session, or A
+    "here": "u2",  # affordance at the cell, or A
 }
-SETTINGS: Final = ("multiplier", "active", "reward_mix")  # driven from outside, by a curriculum
+SETTINGS: Final = ("multiplier", "active", "reward_mix")  # set by a curriculum
+OUT_OF_TIME: Final = "time"  # the cause of a truncation
+SHARE, LOW, SPAN = 0, 1, 2  # rows of the table of exploring starts
+
+
+class Row(Protocol):
+    """One row in the rule book; see `FIELDS`."""
+
+    cell: Value
+    age: Value
+    episode: Value
+    row: Value
+    active: Value
+    multiplier: Value
+    hour: Value
+    progress: Value
+    using: Value
+    here: Value
+    meters: Value  # indexable by meter
+
+
+def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
+    if limits[0] > limits[1]:
+        raise ValueError(f"the range begins at {limits[0]} and ends at {limits[1]}; write the lower number first")
+    return limits
+
+
+UnitValue = Annotated[float, Field(ge=0, le=1)]
+UnitRange = Annotated[tuple[UnitValue, UnitValue], AfterValidator(_ascending)]
+
+
+class StartsSpec(StrictModel):
+    """Exploring starts: a share of training episodes begins in other states. Evaluation is not affected."""
+
+    share: UnitValue = Field(
+        description="Share of episodes that start in the ranges below; the others start as the world says. Raise it to "
+        "visit rare states more often, lower it to stay closer to evaluation; 0 turns it off."
+    )
+    meters: UnitRange = Field(
+        description="[low, high]: each meter except the currency starts uniformly in this range. Lower it for harder, "
+        "shorter episodes, raise it for easier ones. A meter frozen by a curriculum keeps its start value."
+    )
+    money: UnitRange | None = Field(
+        None,
+        description="[low, high] of the currency. Lower it so that agents start poor and work pays at once, raise it "
+        "so that they can live off their savings. By default the currency starts as the world says; a world without "
+        "currency ignores it.",
+    )
+
+
+def start_table(world: World, starts: StartsSpec | None) -> Floats:
+    """The table of exploring starts [3, M]: the share (in all columns), the lowest value and the span of each meter."""
+    start = world.tables.start
+    table = np.zeros((3, len(start)), np.float32)
+    if starts is None or starts.share == 0:
+        return table
+    low, high = np.full(len(start), starts.meters[0]), np.full(len(start), starts.meters[1])
+    if world.spec.currency is not None:
+        m = world.meters.index(world.spec.currency)
+        low[m], high[m] = starts.money or (start[m], start[m])
+    for m in world.tables.lethal:
+        if low[m] <= world.tables.tolerance:
+            key = "money" if world.meters[m] == world.spec.currency else "meters"
+            what = f"`starts.{key}` begins at {low[m]:g}, where an agent dies of missing {world.meters[m]}"
+            raise TownletError(what, f"begin `{key}` above {world.tables.tolerance:g}, for example at 0.1")
+    table[SHARE], table[LOW], table[SPAN] = starts.share, low, high - low
+    return table
+
+
+def initial_state(world: World, rows: int) -> State:
+    """Rows before their first episode: all meters active, multiplier 1."""
+    t = world.tables
+    towns = rows if t.shuffled else 1
+    state: State = {name: np.zeros(rows, dtype) for name, dtype in FIELDS.items()}
+    state["row"] = np.arange(rows, dtype=np.int32)
+    state["active"][:] = (1 << len(world.meters)) - 1
+    state["multiplier"][:] = 1.0
+    state["using"][:] = t.n_affordances
+    state["meters"] = np.tile(t.start, (rows, 1))
+    state["reward_mix"] = np.ones((rows, len(world.rewards)), np.float32)
+    state["kind_at"] = np.repeat(t.kind_at, towns, axis=0)
+    state["cell_of"] = np.repeat(t.cell_of, towns, axis=0)
+    return state
+
+
+def upper_bounds(world: World) -> dict[str, int]:
+    """Exclusive upper bounds of integer fields; a session ends with its last tick."""
+    t = world.tables
+    bounds = {"cell": t.next_cell.shape[1], "hour": t.day, "progress": int(max(t.ticks))}
+    return bounds | {"using": t.n_affordances + 1, "here": t.n_affordances + 2}
 
 
 def check_actions(actions: Any, rows: int) -> None:
-    """Refuse what is not one whole number for each row."""
-    kind = str(actions.dtype).removeprefix("torch.")
-    if tuple(actions.shape) != (rows,) or not kind.startswith(("int", "uint")):
-        what = f"actions have shape {tuple(actions.shape)} and type {kind}"
-        raise TownletError(what, f"give {rows} whole numbers, one for each row")
-
-
-def tops_of(world: World) -> dict[str, int]:
-    """Fields whose whole numbers stay below a figure of the world; with its last tick a session is over."""
-    t = world.tables
-    found = {"cell": t.next_cell.shape[1], "hour": t.day, "progress": int(max(t.ticks))}
-    return found | {"using": t.none + 1, "here": t.none + 2}
+    """Refuse anything but one integer per row."""
+    dtype = str(actions.dtype).removeprefix("torch.")
+    if tuple(actions.shape) != (rows,) or not dtype.startswith(("int", "uint")):
+        what = f"actions have shape {tuple(actions.shape)} and type {dtype}"
+        raise TownletError(what, f"give {rows} integers, one per row")
 
 
 def check_state(world: World, rows: int, state: State) -> None:
-    """Refuse fields of another world or number of rows, and values that would lead outside the tables."""
+    """Refuse fields of another world or number of rows, and values outside the tables."""
     t, towns = world.tables, rows if world.tables.shuffled else 1
     cells, rewards = t.next_cell.shape[1], len(world.rewards)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*FIELDS, "terminated", "truncated"), (rows,))
     shapes |= {"meters": (rows, len(world.meters)), "reward_mix": (rows, rewards), "key": ()}
-    shapes |= {"kind_at": (towns, cells + 1), "cell_of": (towns, t.none)}
-    tops = tops_of(world) | {"kind_at": t.none + 2, "cell_of": cells}
+    shapes |= {"kind_at": (towns, cells + 1), "cell_of": (towns, t.n_affordances)}
+    bounds = upper_bounds(world) | {"kind_at": t.n_affordances + 2, "cell_of": cells}
     for name, given in state.items():
         values: NDArray[Any] = np.asarray(given)
         if name not in shapes:
             raise TownletError(f"a town has no field '{name}'", did_you_mean(name, tuple(shapes)))
         if values.shape != shapes[name]:
-            what = f"the field '{name}' has shape {values.shape} and this town needs {shapes[name]}"
-            raise TownletError(what, "take a state of the same world and number of rows")
+            what = f"the field '{name}' has shape {values.shape}, but this town needs {shapes[name]}"
+            raise TownletError(what, "use a state of the same world and number of rows")
         low = -np.inf if name in ("reward_mix", "key") else 0
-        high = tops.get(name, np.inf)
+        high = bounds.get(name, np.inf)
         if not (np.isfinite(values).all() and (values >= low).all() and (values < high).all()):
-            raise TownletError(f"the field '{name}' has values that cannot be", f"from {low}, below {high}, finite")
-
-
-def choose_rows(chosen: Any, rows: int) -> NDArray[np.int64]:
-    """Rows by their numbers, in any order, or by truth values [N], as an index [k]; all of them for None."""
-    if chosen is None:
-        return np.arange(rows)
-    index = array(chosen)
-    if index.dtype == np.bool_ and index.shape == (rows,):
-        return np.flatnonzero(index)
-    whole = index.ndim == 1 and (np.issubdtype(index.dtype, np.integer) or not len(index))
-    if not whole or (index < 0).any() or (index >= rows).any():
-        raise TownletError("rows are chosen that do not exist", f"give whole numbers from 0 to {rows - 1}")
-    return index.astype(np.int64)
+            limits = f"finite values from {low}" + (f" to below {high}" if name in bounds else "")
+            raise TownletError(f"the field '{name}' is out of range", f"give {limits}")
 
 
 def check_settings(world: World, rows: int, settings: State) -> None:
-    """Refuse what is no setting of so many rows, or cannot be."""
+    """Refuse unknown settings and impossible values."""
     for name in settings:
         if name not in SETTINGS:
             raise TownletError(f"a town has no setting '{name}'", f"known: {', '.join(SETTINGS)}")
     check_state(world, rows, settings)
 
 
-def array(values: Any) -> NDArray[Any]:
-    """An engine's array as NumPy's, also when it is a tensor on some device."""
+def row_indices(chosen: Any, rows: int) -> NDArray[np.int64]:
+    """Rows given by index in any order, or by a mask [N], as indices [k]; all rows for None."""
+    if chosen is None:
+        return np.arange(rows)
+    index = to_numpy(chosen)
+    if index.dtype == np.bool_ and index.shape == (rows,):
+        return np.flatnonzero(index)
+    integers = index.ndim == 1 and (np.issubdtype(index.dtype, np.integer) or not len(index))
+    if not integers or (index < 0).any() or (index >= rows).any():
+        raise TownletError("a chosen row does not exist", f"give integers from 0 to {rows - 1}")
+    return index.astype(np.int64)
+
+
+def to_numpy(values: Any) -> NDArray[Any]:
+    """An engine's array or tensor, on any device, as a NumPy array."""
     numbers: NDArray[Any] = values.numpy(force=True) if hasattr(values, "numpy") else np.asarray(values)
     return numbers
 
 
-def places_of(kind_at: NDArray[Any], world: World) -> NDArray[np.uint32]:
+def cells_of_affordances(kind_at: NDArray[Any], world: World) -> NDArray[np.uint32]:
     """From the kind of each cell [k, C + 1] to the cell of each affordance [k, A]."""
-    town, cell = np.nonzero(kind_at < world.tables.none)
-    found = np.zeros((len(kind_at), world.tables.none), np.uint32)
-    found[town, kind_at[town, cell]] = cell
-    return found
+    town, cell = np.nonzero(kind_at < world.tables.n_affordances)
+    cells = np.zeros((len(kind_at), world.tables.n_affordances), np.uint32)
+    cells[town, kind_at[town, cell]] = cell
+    return cells
 
 
-def record(meters: int) -> np.dtype[np.void]:
-    """The record of one row."""
+def record_dtype(meters: int) -> np.dtype[np.void]:
+    """The record type of one row."""
     return np.dtype([("meters", "f4", (meters,)), *FIELDS.items()])
 
 
-def records(fields: State) -> NDArray[np.void]:
-    """Fields of some rows as one record for each; what is not given stays zero."""
-    found = np.zeros(len(fields["meters"]), record(fields["meters"].shape[1]))
+def to_records(fields: State) -> NDArray[np.void]:
+    """Fields of some rows as one record per row; missing fields are zero."""
+    records = np.zeros(len(fields["meters"]), record_dtype(fields["meters"].shape[1]))
     for name, values in fields.items():
-        found[name] = values
-    return found
+        records[name] = values
+    return records
 
 
-def nothing_used(world: World, rows: int) -> NDArray[np.int64]:
-    """What rows used before their first step."""
-    return np.full(rows, 2 * world.tables.none, np.int64)
+def no_usage(world: World, rows: int) -> NDArray[np.int64]:
+    """The value of `Engine.used` before the first step."""
+    return np.full(rows, 2 * world.tables.n_affordances, np.int64)
 
 
-def fresh(world: World, rows: int) -> State:
-    """Rows before their first episode: all meters active, nothing scaled."""
+def cause_names(world: World) -> tuple[str, ...]:
+    """Why episodes end, by code: the lethal meters in the world's order, then time."""
+    return (*(world.meters[m] for m in world.tables.lethal), OUT_OF_TIME)
+
+
+def cause_codes(world: World, meters: NDArray[Any]) -> NDArray[np.int64]:
+    """The codes [k] for final meters [k, M]: the first empty lethal meter, else time."""
     t = world.tables
-    towns = rows if t.shuffled else 1
-    state: State = {name: np.zeros(rows, kind) for name, kind in FIELDS.items()}
-    state["row"] = np.arange(rows, dtype=np.int32)
-    state["active"][:] = (1 << len(world.meters)) - 1
-    state["multiplier"][:] = 1.0
-    state["using"][:] = t.none
-    state["meters"] = np.tile(t.start, (rows, 1))
-    state["reward_mix"] = np.ones((rows, len(world.rewards)), np.float32)
-    state["kind_at"] = np.repeat(t.kind_at, towns, axis=0)
-    state["cell_of"] = np.repeat(t.cell_of, towns, axis=0)
-    return state
+    empty = meters[:, t.lethal] < t.tolerance
+    return np.where(empty.any(axis=1), empty.argmax(axis=1), len(t.lethal))
+
+
+def cause_of_death(world: World, meters: tuple[float, ...]) -> str:
+    """All empty lethal meters, joined by "and"."""
+    empty = [m for m in world.tables.lethal if meters[m] < world.tables.tolerance]
+    return " and ".join(world.meters[m] for m in empty)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.cuda_graph import Recorded, compiled
+from townlet.cuda_graph import CudaGraph, compile_method
 from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.vec_env import Step, Swift
 from townlet.train.guards import check_reward
@@ -48,7 +48,7 @@ class WholeRound:
         self._env.keep_cut()
         self._last = torch.zeros((steps, *self._env.last().shape), device=device)
         self._play: Callable[[], None] | None = None
-        self._note = compiled(self._note_here, device) if device.startswith("cuda") else self._note_here
+        self._note = compile_method(self._note_here, device) if device.startswith("cuda") else self._note_here
 
     def collect(self, listener: Listener) -> None:
         """All steps of a round, and what ended in it."""
@@ -66,10 +66,10 @@ class WholeRound:
             t.recent.add(over)
             listener.lives(over, extras)
 
-    def _recorded(self) -> Recorded:
+    def _recorded(self) -> CudaGraph:
         t = self._t
         changed = [*self._env.written(), *(sums for sums in t.tracker.state().values())]
-        return Recorded(self._steps, changed, [self._agent.generator])
+        return CudaGraph(self._steps, changed, [self._agent.generator])
 
     @torch.no_grad()
     def _steps(self) -> None:

@@ -10,7 +10,7 @@ from townlet.agents.registry import entries, entry
 from townlet.distributed.torch_group import Team
 from townlet.errors import TownletError
 from townlet.recipes.schema import Recipe
-from townlet.town.record.episode_recorder import WATCHED
+from townlet.town.episode_recorder import RECORDED_ROWS
 
 ALONE: Final = "start it without torchrun"
 
@@ -30,9 +30,9 @@ def require_shared(recipe: Recipe, team: Team) -> None:
         if asked is not None:
             raise TownletError(f"several processes cannot follow one {key}", f"write {key}=null, or {ALONE}")
     rows = recipe.row_count
-    if rows % size or rows < WATCHED * size:
-        fitting = [str(count) for count in range(1, rows // WATCHED + 1) if rows % count == 0]
-        fix = f"start {_or(fitting[:6])}, or begin a run with rows={max(WATCHED, round(rows / size)) * size}"
+    if rows % size or rows < RECORDED_ROWS * size:
+        fitting = [str(count) for count in range(1, rows // RECORDED_ROWS + 1) if rows % count == 0]
+        fix = f"start {_or(fitting[:6])}, or begin a run with rows={max(RECORDED_ROWS, round(rows / size)) * size}"
         raise TownletError(f"{rows} rows cannot be split evenly over {size} processes", fix)
     if recipe.device.startswith("cuda") and (recipe.device != "cuda" or team.beside > torch.cuda.device_count()):
         what = f"device {recipe.device} cannot be shared by {team.beside} processes"

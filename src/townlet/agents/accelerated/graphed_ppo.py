@@ -18,7 +18,7 @@ from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import TERMS, Coefficients, Ppo, ppo_terms
 from townlet.buffers.rollout import EPSILON, Minibatch
-from townlet.cuda_graph import Recorded, compiled
+from townlet.cuda_graph import CudaGraph, compile_method
 from townlet.interfaces.vec_env import Seen, Step
 
 METRICS: Final = (*TERMS, "grad_norm")
@@ -31,7 +31,7 @@ class CapturedPpo:
     def __init__(self, agent: Ppo, analytic: AnalyticPpo, device: str) -> None:
         self._agent, self._analytic, self._cuda = agent, analytic, device.startswith("cuda")
         compile_: Callable[[Callable[..., Any]], Callable[..., Any]] = (
-            (lambda function: compiled(function, device)) if self._cuda else (lambda function: function)
+            (lambda function: compile_method(function, device)) if self._cuda else (lambda function: function)
         )
         self._sample, self._store = compile_(self._sample_actions), compile_(self._store_outcome)
         self._backward = compile_(self._backward_minibatch)
@@ -125,8 +125,8 @@ class CapturedPpo:
             return
         self._epoch, self._advantages = self._run_epoch, self._compute_advantages
         if self._cuda:
-            self._advantages = Recorded(self._compute_advantages, [])
-            self._epoch = Recorded(self._run_epoch, [*self._agent.optimizer.mutable_tensors(), self._sums])
+            self._advantages = CudaGraph(self._compute_advantages, [])
+            self._epoch = CudaGraph(self._run_epoch, [*self._agent.optimizer.mutable_tensors(), self._sums])
 
     def _compute_advantages(self) -> None:
         agent, s = self._agent, self._agent.settings

@@ -1,4 +1,4 @@
-"""The CPU engine: N rows in arrays, stepped by Numba kernels on one thread or several."""
+"""The Numba engine: rows in NumPy arrays, stepped by compiled kernels on one or more threads."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 
 from townlet.errors import TownletError
 from townlet.town.engines import numba_kernel
-from townlet.town.engines.numba_tables import Handle
-from townlet.town.exploring_starts import SHARE, StartsSpec, start_table
-from townlet.town.scene import Scene
+from townlet.town.engines.numba_lowering import Handle
 from townlet.town.state import (
     FIELDS,
+    SHARE,
+    StartsSpec,
     State,
+    cells_of_affordances,
     check_actions,
     check_settings,
     check_state,
-    choose_rows,
-    fresh,
-    nothing_used,
-    places_of,
-    record,
+    initial_state,
+    no_usage,
+    record_dtype,
+    row_indices,
+    start_table,
 )
-from townlet.town.view import scene_of
 from townlet.town.world.tables import World
 
-ROWS_PER_THREAD = 4096  # below this a second thread costs more than it brings
+ROWS_PER_THREAD = 4096  # with fewer rows a second thread does not pay off
 
 
 class NumbaEngine:
-    """A town of N rows on the CPU. All arrays are written in place and reused at every step."""
+    """N rows of one world on the CPU. All arrays are written in place and reused at every step."""
 
     name = "numba"
 
@@ -50,14 +50,14 @@ class NumbaEngine:
         self.world, self.rows, self.autoreset = world, rows, autoreset
         self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
         self._pool: ThreadPoolExecutor | None = None
-        self._pool_of = 0  # the process that the pool's threads live in
+        self._pool_of = 0  # the process that owns the threads
         self._w = Handle(world.tables)
         self._starts = start_table(world, starts)
         self._explores = bool(self._starts[SHARE].any())
         self._key = 0
-        self._state = np.zeros(rows, record(len(world.meters)))
+        self._state = np.zeros(rows, record_dtype(len(world.meters)))
         self._final = self._state.copy()
-        start = fresh(world, rows)
+        start = initial_state(world, rows)
         self._layout = (start["kind_at"], start["cell_of"])
         self._final_kind_at: NDArray[Any] = start["kind_at"].copy() if world.tables.shuffled else start["kind_at"]
         self._mix = start["reward_mix"]
@@ -76,55 +76,57 @@ class NumbaEngine:
         self.restore(start)
 
     def reset(self, key: int) -> None:
-        """Begin episode 0 of every row in the random stream `key`."""
+        """Start episode 0 of every row in the random stream `key`."""
         self._key = key
         self._state["episode"] = 0
-        self._begin(np.arange(self.rows))
+        self._start(np.arange(self.rows))
 
     def reset_rows(self, rows: NDArray[np.bool_]) -> None:
-        """Begin the next episode of the chosen rows."""
+        """Start the next episode of the chosen rows (bool [N])."""
         chosen = np.flatnonzero(rows)
         self._state["episode"][chosen] += 1
-        self._begin(chosen)
+        self._start(chosen)
 
-    def _begin(self, rows: NDArray[np.int64]) -> None:
-        self._wake(rows)
-        for array in (self.reward, self.components, self.terminated, self.truncated):
-            array[rows] = 0
+    def _start(self, rows: NDArray[np.int64]) -> None:
+        self._reset(rows)
+        for output in (self.reward, self.components, self.terminated, self.truncated):
+            output[rows] = 0
 
-    def _wake(self, rows: NDArray[np.int64]) -> None:
-        """Put rows at the first moment of the episode that they count."""
-        numba_kernel.begin_rows(self._state, *self._layout, self._w, self._key, rows, self.obs, self.mask)
-        self._explore(rows)
+    def _reset(self, rows: NDArray[np.int64]) -> None:
+        """Put rows in the first state of their current episode."""
+        numba_kernel.reset_rows(self._state, *self._layout, self._w, self._key, rows, self.obs, self.mask)
+        self._randomize(rows)
 
-    def _explore(self, rows: NDArray[np.int64]) -> None:
-        """Where starts are explored, let rows at the first moment of an episode begin elsewhere."""
+    def _randomize(self, rows: NDArray[np.int64]) -> None:
+        """Apply exploring starts, if any, to rows that have just been reset."""
         if self._explores and len(rows):
             kind_at = self._layout[0]
-            numba_kernel.explore_rows(self._state, kind_at, self._w, self._starts, self._key, rows, self.obs, self.mask)
+            numba_kernel.randomize_rows(
+                self._state, kind_at, self._w, self._starts, self._key, rows, self.obs, self.mask
+            )
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """One step of every row."""
         if actions.dtype != np.int64 or actions.shape != (self.rows,) or not actions.flags.carray:
             check_actions(actions, self.rows)
-            self._actions[:] = actions  # another layout would be compiled anew
+            self._actions[:] = actions  # kernels are compiled for one memory layout
             actions = self._actions
         if self.threads == 1:
             wrong = self._run(actions, 0, self.rows)
         else:
-            pool = self._threads()
+            pool = self._executor()
             others = [pool.submit(self._run, actions, *chunk) for chunk in self._chunks[1:]]
             wrong = self._run(actions, *self._chunks[0])
             for other in others:
                 other.result()
         if wrong >= 0:
             top = len(self.world.actions) - 1
-            raise TownletError(f"{actions[wrong]} in row {wrong} is no action", f"give whole numbers from 0 to {top}")
+            raise TownletError(f"row {wrong} has the unknown action {actions[wrong]}", f"give integers from 0 to {top}")
         if self._explores and self.autoreset:
-            self._explore(np.flatnonzero(self.terminated | self.truncated))
+            self._randomize(np.flatnonzero(self.terminated | self.truncated))
 
-    def _threads(self) -> ThreadPoolExecutor:
-        """The pool of this process; a fork has none, whatever its memory says."""
+    def _executor(self) -> ThreadPoolExecutor:
+        """The thread pool of this process; a fork inherits the object but not its threads."""
         if self._pool is None or self._pool_of != os.getpid():
             self._pool, self._pool_of = ThreadPoolExecutor(self.threads - 1, "town"), os.getpid()
         return self._pool
@@ -133,20 +135,20 @@ class NumbaEngine:
         args = (*self._call, self._key, self._mix, self.autoreset, actions, *self._out, self.used, first, last)
         return int(numba_kernel.step_rows(*args))
 
-    def watch(self, rows: int) -> None:
-        """From now on every step writes into `used` what the first rows really used."""
-        self.used = nothing_used(self.world, max(rows, len(self.used)))
+    def track_usage(self, rows: int) -> None:
+        """From now on every step writes to `used` what the first rows use."""
+        self.used = no_usage(self.world, max(rows, len(self.used)))
 
-    def final(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def final_obs(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Observation and mask, before their reset, of rows that ended in the last step."""
         if rows is None:
             rows = np.flatnonzero(self.terminated | self.truncated)
         index = np.asarray(rows, np.int64)
         if self.autoreset:
-            return self._look(self._final, self._final_kind_at, index)
-        return self._look(self._state, self._layout[0], index)
+            return self._observe(self._final, self._final_kind_at, index)
+        return self._observe(self._state, self._layout[0], index)
 
-    def _look(
+    def _observe(
         self, state: NDArray[Any], kind_at: NDArray[Any], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         obs = np.empty((len(rows), self.obs.shape[1]), np.float32)
@@ -155,7 +157,7 @@ class NumbaEngine:
         return obs, mask
 
     def final_meters(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
+        """Meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
         meters: NDArray[np.float32] = (self._final if self.autoreset else self._state)["meters"][rows]
         return meters
 
@@ -163,64 +165,64 @@ class NumbaEngine:
         """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
         state, kind_at = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
         towns = rows if self.world.tables.shuffled else rows * 0
-        return {n: places_of(kind_at[towns], self.world) if n == "cell_of" else state[n][rows] for n in names}
+        return {
+            n: cells_of_affordances(kind_at[towns], self.world) if n == "cell_of" else state[n][rows] for n in names
+        }
 
     def peek(self, *names: str) -> State:
-        """The state as live views, one array per field; only the named ones where names are given."""
+        """The state as live views, one array per field; all fields, or the named ones."""
         kind_at, cell_of = self._layout
         others: State = {"reward_mix": self._mix, "kind_at": kind_at, "cell_of": cell_of}
-        wanted = names or ("meters", *FIELDS, *others)
-        return {name: others[name] if name in others else self._state[name] for name in wanted}
+        return {
+            name: others[name] if name in others else self._state[name]
+            for name in names or ("meters", *FIELDS, *others)
+        }
 
     def records(self, rows: int) -> NDArray[np.void]:
         """The first rows as records, live."""
         return self._state[:rows]
 
     def state(self) -> State:
-        """A copy of everything that decides what happens next."""
+        """A copy of everything that determines the next steps."""
         ends: State = {"terminated": self.terminated, "truncated": self.truncated, "key": np.array(self._key, np.int64)}
         return {name: values.copy() for name, values in (self.peek() | ends).items()}
 
     def restore(self, state: State) -> None:
-        """Take over the given fields, and show what follows from them."""
+        """Take over the given fields and update observation and mask."""
         check_state(self.world, self.rows, state)
-        mine = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
+        own = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
         for name, values in state.items():
             if name == "key":
                 self._key = int(values)
             else:
-                mine[name][...] = values
-        if self.autoreset:  # what those rows saw last is not part of a state
+                own[name][...] = values
+        if self.autoreset:  # final observations are not part of a state
             self.terminated[:] = self.truncated[:] = False
-        towns = mine["row"] * 0 if len(mine["kind_at"]) == 1 else np.arange(self.rows)
-        mine["here"][...] = mine["kind_at"][towns, mine["cell"]]
+        towns = own["row"] * 0 if len(own["kind_at"]) == 1 else np.arange(self.rows)
+        own["here"][...] = own["kind_at"][towns, own["cell"]]
         every = np.arange(self.rows)
         numba_kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
 
     def set(self, settings: State, rows: Any = None) -> None:
-        """Give some rows (all by default) other settings, one value for each of them."""
-        chosen = choose_rows(rows, self.rows)
+        """Change settings of some rows (all by default), one value per row."""
+        chosen = row_indices(rows, self.rows)
         check_settings(self.world, len(chosen), settings)
-        mine = self.peek(*settings)
+        own = self.peek(*settings)
         for name, values in settings.items():
-            mine[name][chosen] = values
+            own[name][chosen] = values
         if "active" not in settings:
-            return  # nothing that is seen or allowed follows from the others
-        if self._explores:  # a life that has not begun yet begins with the meters that are now in play
-            self._wake(chosen[self._state["age"][chosen] == 0])
+            return  # observation and mask do not depend on the others
+        if self._explores:  # an episode that has not stepped yet restarts with the meters now active
+            self._reset(chosen[self._state["age"][chosen] == 0])
         if self.world.tables.mask_unaffordable:
-            self.obs[chosen], self.mask[chosen] = self._look(self._state, self._layout[0], chosen)
-
-    def scene(self, row: int, action: int | None = None) -> Scene:
-        """One row as people see it."""
-        return scene_of(self, row, action)
+            self.obs[chosen], self.mask[chosen] = self._observe(self._state, self._layout[0], chosen)
 
     def close(self) -> None:
-        """End the threads; a further step would start new ones."""
+        """Stop the threads; a further step would start new ones."""
         if self._pool is not None and self._pool_of == os.getpid():
             self._pool.shutdown()
         self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Threads stay where they are; a copy starts its own."""
+        """Copies start their own threads."""
         return self.__dict__ | {"_pool": None}

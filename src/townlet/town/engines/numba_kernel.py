@@ -1,80 +1,118 @@
-"""The kernels of the CPU engine: each runs over a range of rows and releases Python's lock.
+"""Kernels of the Numba engine: loops over rows that write state, observation and mask in place.
 
-Compiled code is kept on disk in a folder named after everything that went into it, since Numba itself
-looks only at the file of the kernel and would run old rules after an edit elsewhere.
+A one-hot is updated at two places instead of rewritten, and only what can have changed since the last step is touched,
+unless the row is `fresh` (a new episode or a restored state).
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
-import tempfile
-from collections.abc import Callable
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from typing import Final
 
-import numba
+import numpy as np
 from numba import njit
 
-import townlet.town
-import townlet.town.world.tables
-from townlet.town.engines import numba_ops  # noqa: F401  (teaches Numba the rule book's operations)
-from townlet.town.engines.numba_observe import write_fresh, write_mask, write_obs
-from townlet.town.engines.prefetch import prefetch
-from townlet.town.reset import begin, explore, shuffle
-from townlet.town.rules import foretell
-from townlet.town.step import live
+from townlet.jit import kernel
+from townlet.town import observe
+from townlet.town.engines.numba_lowering import prefetch  # the module also defines the rule book's operations for Numba
+from townlet.town.reset import randomize_start, reset_row, shuffle_layout
+from townlet.town.rules import action_is_valid, predict_use
+from townlet.town.step import step_row
+from townlet.town.world.tables import BLOCK_KIND
+
+POSITION_ONEHOT: Final = BLOCK_KIND["position_onehot"]
+POSITION: Final = BLOCK_KIND["position"]
+WINDOW: Final = BLOCK_KIND["window"]
+WINDOW_TYPED: Final = BLOCK_KIND["window_typed"]
+MAP_TYPED: Final = BLOCK_KIND["map_typed"]
+METERS: Final = BLOCK_KIND["meters"]
+AFFORDANCE_HERE: Final = BLOCK_KIND["affordance_here"]
+CLOCK: Final = BLOCK_KIND["clock"]
+PROGRESS: Final = BLOCK_KIND["progress"]
+AGE: Final = BLOCK_KIND["age"]
+
+ZERO: Final = np.float32(0.0)
+ONE: Final = np.float32(1.0)
 
 
-@cache
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: TOWNLET_CACHE, else the user's cache folder, else a temporary one."""
-    digest = hashlib.sha256(f"{version('numba')} {platform.python_version()}".encode())
-    sources = [*Path(townlet.town.__file__).parent.rglob("*.py"), Path(townlet.town.world.tables.__file__)]
-    for source in sorted(sources):
-        digest.update(source.read_bytes())
-    asked = os.environ.get("TOWNLET_CACHE")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "townlet"
-    spare = Path(tempfile.gettempdir()) / f"townlet-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
-    for root in [Path(asked)] if asked else [home, spare]:
-        folder = root / f"numba-{digest.hexdigest()[:16]}"
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.mkdir(exist_ok=True)
-        except OSError:
-            continue
-        # Compiled code is run: it must not lie where others may write.
-        ours = not hasattr(os, "getuid") or (root.stat().st_uid == os.getuid() and not root.is_symlink())
-        if ours and os.access(folder, os.W_OK):
-            return folder
-    return Path(tempfile.mkdtemp(prefix="townlet-numba-"))
-
-
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, or read what an earlier process compiled."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_folder())
-    try:
-        compiled: Callable[..., Any] = njit(cache=True, nogil=True, error_model="numpy")(function)
-    finally:
-        numba.config.CACHE_DIR = before
-    return compiled
+@njit(forceinline=True)
+def write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, town, w):  # type: ignore[no-untyped-def]
+    """12. All blocks of one row, in the world's order."""
+    for b in range(len(w.block_kind)):
+        kind, start = w.block_kind[b], w.block_start[b]
+        if kind == METERS:
+            for k in range(len(s.meters)):
+                obs[row, start + k] = observe.meters(s, k, kind_at, town, w)
+        elif kind == POSITION_ONEHOT:
+            obs[row, start + old_cell] = ZERO
+            obs[row, start + observe.position_onehot(s, 0, kind_at, town, w)] = ONE
+        elif kind == AFFORDANCE_HERE:
+            obs[row, start + old_here] = ZERO
+            obs[row, start + observe.affordance_here(s, 0, kind_at, town, w)] = ONE
+        elif kind == POSITION:
+            for k in range(w.position.shape[1]):
+                obs[row, start + k] = observe.position(s, k, kind_at, town, w)
+        elif kind == WINDOW:
+            for k in range(w.window_cell.shape[1]):
+                obs[row, start + k] = observe.window(s, k, kind_at, town, w)
+        elif kind == CLOCK:
+            for k in range(w.clock.shape[1]):
+                obs[row, start + k] = observe.clock(s, k, kind_at, town, w)
+        elif kind == PROGRESS:
+            obs[row, start] = observe.progress(s, 0, kind_at, town, w)
+        elif kind == AGE:
+            obs[row, start] = observe.age(s, 0, kind_at, town, w)
+        elif kind == WINDOW_TYPED:
+            write_window(obs, row, start, s, kind_at, town, w)
+        elif kind == MAP_TYPED and fresh:
+            write_map(obs, row, start, s, kind_at, town, w)
 
 
 @njit
-def begin_row(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def]
-    """11. A new episode in one row, with a new layout where the world shuffles."""
-    begin(s, key, w)
+def write_window(obs, row, start, s, kind_at, town, w):  # type: ignore[no-untyped-def]
+    """One-hots of the cells in the window; a cell outside the map stays all zero."""
+    n, classes = w.window_cell.shape[1], w.n_affordances + 1
+    obs[row, start : start + n * classes] = ZERO
+    for k in range(n):
+        kind = observe.window_typed(s, k, kind_at, town, w)
+        if kind < classes:
+            obs[row, start + k * classes + kind] = ONE
+
+
+@njit
+def write_map(obs, row, start, s, kind_at, town, w):  # type: ignore[no-untyped-def]
+    """One-hots of all cells."""
+    n, classes = kind_at.shape[1] - 1, w.n_affordances + 1
+    obs[row, start : start + n * classes] = ZERO
+    for k in range(n):
+        obs[row, start + k * classes + observe.map_typed(s, k, kind_at, town, w)] = ONE
+
+
+@njit(forceinline=True)
+def write_mask(mask, row, s, kind_at, town, w):  # type: ignore[no-untyped-def]
+    """The valid actions."""
+    for action in range(mask.shape[1]):
+        mask[row, action] = action_is_valid(s, action, kind_at, town, w)
+
+
+@njit
+def write_fresh(obs, mask, row, s, kind_at, town, w):  # type: ignore[no-untyped-def]
+    """Observation and mask of a row whose previous observation does not count."""
+    obs[row] = ZERO
+    write_obs(obs, row, s, s.cell, s.here, True, kind_at, town, w)
+    write_mask(mask, row, s, kind_at, town, w)
+
+
+@njit
+def start_episode(s, key, kind_at, cell_of, town, w):  # type: ignore[no-untyped-def]
+    """11. A new episode in one row, with a new layout if the world shuffles."""
+    reset_row(s, key, w)
     if w.shuffled:
-        for a in range(w.none):
-            kind_at[town, cell_of[town, a]] = w.none
-        places = cell_of[town]
-        shuffle(places, places.copy(), s, key, kind_at.shape[1] - 1, w)
-        for a in range(w.none):
-            kind_at[town, places[a]] = a
+        for a in range(w.n_affordances):
+            kind_at[town, cell_of[town, a]] = w.n_affordances
+        cells = cell_of[town]
+        shuffle_layout(cells, cells.copy(), s, key, kind_at.shape[1] - 1, w)
+        for a in range(w.n_affordances):
+            kind_at[town, cells[a]] = a
     s.here = kind_at[town, s.cell]
 
 
@@ -83,18 +121,18 @@ def step_rows(  # type: ignore[no-untyped-def]
     state, final, kind_at, cell_of, final_kind_at, w, key, mix, autoreset, actions,
     obs, mask, reward, components, terminated, truncated, used, first, last,
 ):  # fmt: skip
-    """One step of the rows [first, last); −1, or the row of an action that does not exist, and nothing is done.
+    """Step the rows [first, last). Returns −1; or, without a step, the row of an action that does not exist.
 
-    Of the rows that `used` has a place for it is told what they used; who does not ask hands in an empty one.
+    `used` receives what its rows use (`rules.predict_use`); an empty array skips that.
     """
-    # An index out of range would read foreign memory. Looking at all rows lets all threads refuse alike.
+    # An index out of range would read foreign memory. Every thread checks all rows, so that all refuse alike.
     for row in range(len(actions)):
         if actions[row] < 0 or actions[row] >= mask.shape[1]:
             return row
     for row in range(first, min(last, len(used))):
         ended = (terminated[row] or truncated[row]) and not autoreset
-        here = foretell(state[row], actions[row], kind_at, row if w.shuffled else 0, w)
-        used[row] = 2 * w.none if ended else here
+        here = predict_use(state[row], actions[row], kind_at, row if w.shuffled else 0, w)
+        used[row] = 2 * w.n_affordances if ended else here
     for row in range(first, last):
         if (terminated[row] or truncated[row]) and not autoreset:
             reward[row] = 0.0
@@ -104,40 +142,40 @@ def step_rows(  # type: ignore[no-untyped-def]
         s = state[row]
         town = row if w.shuffled else 0
         old_cell, old_here = s.cell, s.here
-        gain, dead, late = live(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
-        reward[row], terminated[row], truncated[row] = gain, dead, late
+        total, dead, late = step_row(s, actions[row], kind_at, cell_of, town, mix, components, row, w)
+        reward[row], terminated[row], truncated[row] = total, dead, late
         fresh = (dead or late) and autoreset
         if fresh:
             final[row] = s
             if w.shuffled:
                 final_kind_at[row] = kind_at[row]
             s.episode += 1
-            begin_row(s, key, kind_at, cell_of, town, w)
+            start_episode(s, key, kind_at, cell_of, town, w)
         write_obs(obs, row, s, old_cell, old_here, fresh, kind_at, town, w)
         write_mask(mask, row, s, kind_at, town, w)
     return -1
 
 
 @kernel
-def begin_rows(state, kind_at, cell_of, w, key, rows, obs, mask):  # type: ignore[no-untyped-def]
-    """The episode of some rows from its first moment."""
+def reset_rows(state, kind_at, cell_of, w, key, rows, obs, mask):  # type: ignore[no-untyped-def]
+    """Start the current episode of some rows."""
     for row in rows:
         town = row if w.shuffled else 0
-        begin_row(state[row], key, kind_at, cell_of, town, w)
+        start_episode(state[row], key, kind_at, cell_of, town, w)
         write_fresh(obs, mask, row, state[row], kind_at, town, w)
 
 
 @kernel
-def explore_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: ignore[no-untyped-def]
-    """Exploring starts of rows whose episode has just begun; apart, so that nobody else pays for them."""
+def randomize_rows(state, kind_at, w, starts, key, rows, obs, mask):  # type: ignore[no-untyped-def]
+    """Exploring starts of rows that have just been reset; a separate kernel, so that other runs do not pay for it."""
     for row in rows:
-        explore(state[row], key, starts)
+        randomize_start(state[row], key, starts)
         write_fresh(obs, mask, row, state[row], kind_at, row if w.shuffled else 0, w)
 
 
 @kernel
 def observe_rows(state, kind_at, w, rows, obs, mask):  # type: ignore[no-untyped-def]
-    """Observation and mask of some rows into obs [len(rows), D], from nothing."""
+    """Observation and mask of some rows, written from scratch into obs [len(rows), D]."""
     for k in range(len(rows)):
         s = state[rows[k]]
         write_fresh(obs, mask, k, s, kind_at, rows[k] if w.shuffled else 0, w)

@@ -1,4 +1,4 @@
-"""The tensor engine: state as tensors, the whole step as one function that torch can compile."""
+"""The tensor engine: state as tensors on any device, the full step as one function that torch can compile."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.cuda_graph import Recorded, compiled
+from townlet.cuda_graph import CudaGraph, compile_method
 from townlet.errors import TownletError
-from townlet.town.engines.torch_observe import observe
+from townlet.town import observe
 from townlet.town.engines.torch_state import (
     LAYOUT,
-    PASSING,
-    Row,
+    STEP_FIELDS,
+    TensorRow,
     Tensors,
-    as_numpy,
-    chosen_of,
-    kinds,
+    field_dtypes,
+    field_to_numpy,
     meter_names,
+    select_rows,
+    tensor_tables,
+    unrolled,
     write,
 )
-from townlet.town.engines.torch_tables import tensor_tables, unrolled
-from townlet.town.exploring_starts import SHARE, StartsSpec, start_table
-from townlet.town.reset import begin, explore, shuffle
-from townlet.town.rules import foretell
-from townlet.town.scene import Scene
+from townlet.town.reset import randomize_start, reset_row, shuffle_layout
+from townlet.town.rules import action_is_valid, predict_use
 from townlet.town.state import (
     FIELDS,
+    SHARE,
+    StartsSpec,
     State,
+    cells_of_affordances,
     check_actions,
     check_settings,
     check_state,
-    choose_rows,
-    fresh,
-    nothing_used,
-    places_of,
-    records,
+    initial_state,
+    no_usage,
+    row_indices,
+    start_table,
+    to_records,
 )
-from townlet.town.step import live
-from townlet.town.view import scene_of
+from townlet.town.step import step_row
 from townlet.town.world.tables import World
 
-EVERY = slice(None)
+ALL_ROWS = slice(None)
 
 
 class TensorEngine:
-    """A town of N rows on any torch device. Every step writes into the same tensors."""
+    """N rows of one world on any torch device. Every step writes to the same tensors."""
 
     def __init__(
         self,
@@ -68,71 +69,70 @@ class TensorEngine:
         self._starts = unrolled(start_table(world, starts).tolist())
         self._town: Any = torch.arange(rows, device=device) if world.tables.shuffled else 0
         self._meters = meter_names(world)
-        made = partial(torch.zeros, device=device)
-        self._state = {name: made(rows, dtype=kind) for name, kind in kinds(world).items()}
+        zeros = partial(torch.zeros, device=device)
+        self._state = {name: zeros(rows, dtype=dtype) for name, dtype in field_dtypes(world).items()}
         if world.tables.shuffled:
             shapes = {name: (rows, getattr(self._w, name).shape[1]) for name in LAYOUT}
-            self._state |= {name: made(shapes[name], dtype=torch.int32) for name in LAYOUT}
-        passing = (*PASSING, *self._meters, *LAYOUT)
-        self._final = {name: made(v.shape, dtype=v.dtype) for name, v in self._state.items() if name in passing}
-        self._cut: Tensors = {}  # of each row's last life that time cut short, where somebody asked for it
-        self._key = made((), dtype=torch.int64)
+            self._state |= {name: zeros(shapes[name], dtype=torch.int32) for name in LAYOUT}
+        stepped = (*STEP_FIELDS, *self._meters, *LAYOUT)
+        self._final = {name: zeros(v.shape, dtype=v.dtype) for name, v in self._state.items() if name in stepped}
+        self._truncated: Tensors = {}  # final state of each row's last truncated episode; see `track_truncations`
+        self._key = zeros((), dtype=torch.int64)
         self._mix = torch.ones((rows, len(world.rewards)), device=device)
-        self._actions = made(rows, dtype=torch.int64)
-        self.obs, self.mask = made((rows, world.layout.size)), made((rows, len(world.actions)), dtype=torch.bool)
-        self.reward, self.components = made(rows), made((rows, len(world.rewards)))
-        self.terminated, self.truncated = made(rows, dtype=torch.bool), made(rows, dtype=torch.bool)
+        self._actions = zeros(rows, dtype=torch.int64)
+        self.obs, self.mask = zeros((rows, world.layout.size)), zeros((rows, len(world.actions)), dtype=torch.bool)
+        self.reward, self.components = zeros(rows), zeros((rows, len(world.rewards)))
+        self.terminated, self.truncated = zeros(rows, dtype=torch.bool), zeros(rows, dtype=torch.bool)
         self.used = np.zeros(0, np.int64)
-        self._write = compiled(self._step, device) if compiles else self._step
-        self._advance: Callable[[], None] = self._step_here
-        self._to_be_recorded = compiles and device.startswith("cuda")
-        self.restore(fresh(world, rows))
+        self._write_step = compile_method(self._step, device) if compiles else self._step
+        self._advance: Callable[[], None] = self._step_state
+        self._capture_next = compiles and device.startswith("cuda")
+        self.restore(initial_state(world, rows))
 
     @property
-    def _shown(self) -> Tensors:
-        """What a step says of itself."""
+    def _outputs(self) -> Tensors:
         names = ("obs", "mask", "reward", "components", "terminated", "truncated")
         return {name: getattr(self, name) for name in names}
 
     def reset(self, key: int) -> None:
-        """Begin episode 0 of every row in the random stream `key`."""
+        """Start episode 0 of every row in the random stream `key`."""
         self._key.fill_(key)
         self._state["episode"].zero_()
-        self._begin_chosen(torch.ones(self.rows, dtype=torch.bool, device=self.device))
+        self._start_chosen(torch.ones(self.rows, dtype=torch.bool, device=self.device))
 
     def reset_rows(self, rows: Any) -> None:
-        """Begin the next episode of the chosen rows."""
+        """Start the next episode of the chosen rows (bool [N])."""
         chosen = torch.as_tensor(rows, device=self.device)
         self._state["episode"] += chosen.to(torch.int32)
-        self._begin_chosen(chosen)
+        self._start_chosen(chosen)
 
-    def _begin_chosen(self, chosen: Tensor) -> None:
-        write(chosen_of(chosen, self._begin(self._state), self._state), self._state)
-        for shown in (self.reward, self.components, self.terminated, self.truncated):
-            shown[chosen] = 0
-        self._look()
+    def _start_chosen(self, chosen: Tensor) -> None:
+        write(select_rows(chosen, self._started(self._state), self._state), self._state)
+        for output in (self.reward, self.components, self.terminated, self.truncated):
+            output[chosen] = 0
+        self._refresh_obs()
 
-    def _begin(self, values: Tensors) -> Tensors:
-        """11. The first moment of every row's episode, with a new layout where the world shuffles."""
+    def _started(self, values: Tensors) -> Tensors:
+        """11. The first state of every row's episode, with a new layout if the world shuffles."""
         s = self._row(values)
-        begin(s, self._key, self._w)
+        reset_row(s, self._key, self._w)
         if self._starts[SHARE][0] > 0:
-            explore(s, self._key, self._starts)
+            randomize_start(s, self._key, self._starts)
         layout = self._shuffled(s) if self._w.shuffled else {}
         s.here = self._kind_at(layout)[self._town, s.cell]
         return values | s.values(values, self._meters) | layout
 
-    def _row(self, values: Tensors) -> Row:
-        return Row(values, self._meters)
+    def _row(self, values: Tensors) -> TensorRow:
+        return TensorRow(values, self._meters)
 
     def _kind_at(self, values: Tensors) -> Tensor:
-        """The layout of these rows: their own, or the one that all share."""
+        """The layout of these rows: one per row, or the world's."""
         return values["kind_at"] if self._w.shuffled else self._w.kind_at
 
-    def _shuffled(self, s: Row) -> Tensors:
-        none, cells = self._w.none, self._w.next_cell.shape[1]
+    def _shuffled(self, s: TensorRow) -> Tensors:
+        none, cells = self._w.n_affordances, self._w.next_cell.shape[1]
         places: list[Any] = [None] * none
-        shuffle(places, list(places), s, self._key, cells, self._w)
+        shuffle_layout(places, list(places), s, self._key, cells, self._w)
         cell_of = torch.stack(places, 1).to(torch.int32)
         kind_at = torch.full((self.rows, cells + 1), none, dtype=torch.int32, device=self.device)
         kind_at[:, cells] = none + 1
@@ -140,56 +140,78 @@ class TensorEngine:
         return {"kind_at": kind_at.scatter(1, cell_of.to(torch.int64), kinds), "cell_of": cell_of}
 
     def _step(
-        self, values: Tensors, final: Tensors, cut: Tensors, shown: Tensors, mix: Tensor, actions: Tensor
+        self, values: Tensors, final: Tensors, truncated: Tensors, outputs: Tensors, mix: Tensor, actions: Tensor
     ) -> None:
-        """The whole step of all rows, written into the state `values`, their last moments and what is shown."""
+        """Step all rows; writes the state `values`, the final states of ended episodes, and the outputs."""
         w, town, s = self._w, self._town, self._row(values)
         kind_at, cell_of = self._kind_at(values), values["cell_of"] if w.shuffled else w.cell_of
         components = torch.zeros_like(mix)
-        reward, dead, late = live(s, actions, kind_at, cell_of, town, mix, components, EVERY, w)
+        reward, dead, late = step_row(s, actions, kind_at, cell_of, town, mix, components, ALL_ROWS, w)
         last = values | s.values(values, self._meters)
         if self.autoreset:
             over = dead | late
-            start = self._begin(last | {"episode": last["episode"] + 1})
-            after = chosen_of(over, start, last)
-            # Not the layout itself: a compiled graph would copy it only after the next one has been written over it.
-            last |= chosen_of(over, values, {name: final[name] for name in LAYOUT if name in final})
+            start = self._started(last | {"episode": last["episode"] + 1})
+            after = select_rows(over, start, last)
+            # Not the layout itself: a compiled graph would copy it only after the next one has overwritten it.
+            last |= select_rows(over, values, {name: final[name] for name in LAYOUT if name in final})
         else:
-            ended = shown["terminated"] | shown["truncated"]
-            last = after = chosen_of(ended, values, last)
+            ended = outputs["terminated"] | outputs["truncated"]
+            last = after = select_rows(ended, values, last)
             reward, components = reward * ended.logical_not(), components * ended.logical_not().unsqueeze(1)
-            dead, late = torch.where(ended, shown["terminated"], dead), torch.where(ended, shown["truncated"], late)
-        obs, mask = observe(self._row(after), self._kind_at(after), town, self.world, w)
-        write(chosen_of(late, last, cut), cut)
+            dead, late = torch.where(ended, outputs["terminated"], dead), torch.where(ended, outputs["truncated"], late)
+        obs, mask = self._observe(after, town)
+        write(select_rows(late, last, truncated), truncated)
         write({name: last[name] for name in final}, final)
         write({name: after[name] for name in values if name in final or name == "episode"}, values)
-        told = {"reward": reward, "components": components, "terminated": dead, "truncated": late}
-        write(told | {"obs": obs, "mask": mask}, shown)
+        results = {"reward": reward, "components": components, "terminated": dead, "truncated": late}
+        write(results | {"obs": obs, "mask": mask}, outputs)
 
-    def _step_here(self) -> None:
-        self._write(self._state, self._final, self._cut, self._shown, self._mix, self._actions)
+    def _observe(self, values: Tensors, town: Any) -> tuple[Tensor, Tensor]:
+        """12. Observation [N, D] and mask [N, K] of some rows."""
+        w, kind_at, s = self._w, self._kind_at(values), self._row(values)
+        mask = [action_is_valid(s, action, kind_at, town, w) for action in range(len(self.world.actions))]
+        return self._blocks(s, kind_at, town), torch.stack(mask, 1)
 
-    def keep_cut(self) -> None:
-        """From now on the last moment of every life that time cuts short is kept, until the next one in its row is."""
-        self._cut = {name: values.clone() for name, values in self._final.items()}
+    def _blocks(self, s: TensorRow, kind_at: Tensor, town: Any) -> Tensor:
+        """All blocks of the observation [N, D]; a class beyond the last one gives zeros."""
+        rows, w, s = len(s.cell), self._w, s.columns()
+        column = town.unsqueeze(1) if isinstance(town, Tensor) else town
+        parts = []
+        for block in self.world.layout:
+            if block.name in observe.VALUES:
+                entries = torch.arange(block.size, device=self.device)
+                part = observe.VALUES[block.name](s, entries, kind_at, column, w)
+            else:
+                classes = torch.arange(block.shape[-1], device=self.device)
+                entries = torch.arange(block.size // block.shape[-1], device=self.device)
+                index = observe.ONE_HOT[block.name](s, entries, kind_at, column, w)
+                part = (index.unsqueeze(-1) == classes).to(torch.float32).flatten(-2)
+            parts.append(part.expand(rows, -1))
+        return torch.cat(parts, 1)
 
-    def go(self, actions: Tensor) -> None:
-        """A step that nobody looks at: actions [N] int64 of the device, each of which exists."""
+    def _step_state(self) -> None:
+        self._write_step(self._state, self._final, self._truncated, self._outputs, self._mix, self._actions)
+
+    def track_truncations(self) -> None:
+        """From now on keep the final state of each row's last truncated episode."""
+        self._truncated = {name: values.clone() for name, values in self._final.items()}
+
+    def step_in_place(self, actions: Tensor) -> None:
+        """Step without checks or synchronisation: valid actions [N] int64 on the device."""
         self._actions.copy_(actions)
-        self._step_here()
+        self._step_state()
 
-    def cut_obs(self) -> Tensor:
-        """What each row saw last in its last life that time cut short [N, D]; anything where there was none."""
-        values = self._state | self._cut
-        return observe(self._row(values), self._kind_at(values), self._town, self.world, self._w)[0]
+    def truncated_obs(self) -> Tensor:
+        """The final observation of each row's last truncated episode [N, D]; undefined if there was none."""
+        return self._observe(self._state | self._truncated, self._town)[0]
 
-    def written(self) -> list[Tensor]:
-        """All that a step writes."""
-        return [*self._state.values(), *self._final.values(), *self._cut.values(), *self._shown.values()]
+    def written_tensors(self) -> list[Tensor]:
+        """All tensors that a step writes."""
+        return [*self._state.values(), *self._final.values(), *self._truncated.values(), *self._outputs.values()]
 
     @property
     def last_meters(self) -> Tensor:
-        """The meters of all rows as the last step left them, before any reset [N, M]."""
+        """The meters of all rows after the last step, before any reset [N, M]."""
         return torch.stack([self._final[name] for name in self._meters], 1)
 
     def step(self, actions: Any) -> None:
@@ -197,121 +219,117 @@ class TensorEngine:
         actions = torch.as_tensor(actions, device=self.device)
         check_actions(actions, self.rows)
         if self.device == "cpu" and not bool(((actions >= 0) & (actions < len(self.world.actions))).all()):
-            raise TownletError("some action does not exist", f"give whole numbers from 0 to {self._w.wait}")
+            raise TownletError("an action is out of range", f"give integers from 0 to {self._w.wait}")
         self._actions.copy_(actions)
         if len(self.used):
-            self._foretell()
-        if self._to_be_recorded:
-            self._to_be_recorded = False
-            self._advance = Recorded(self._step_here, self.written())
+            self._predict_use()
+        if self._capture_next:
+            self._capture_next = False
+            self._advance = CudaGraph(self._step_state, self.written_tensors())
         self._advance()
 
-    def watch(self, rows: int) -> None:
-        """From now on every step writes into `used` what the first rows really used."""
-        self.used = nothing_used(self.world, max(rows, len(self.used)))
+    def track_usage(self, rows: int) -> None:
+        """From now on every step writes to `used` what the first rows use."""
+        self.used = no_usage(self.world, max(rows, len(self.used)))
 
-    def _foretell(self) -> None:
-        """Write into `used` what its rows will use by these actions; an ended row that stays so uses nothing."""
+    def _predict_use(self) -> None:
+        """Write to `used` what its rows will use with these actions; an ended row without autoreset uses nothing."""
         rows = len(self.used)
         s = self._row({name: values[:rows] for name, values in self._state.items()})
         town = self._town[:rows] if self._w.shuffled else 0
-        told = foretell(s, self._actions[:rows], self._kind_at(self._state), town, self._w)
+        used = predict_use(s, self._actions[:rows], self._kind_at(self._state), town, self._w)
         if not self.autoreset:
-            told = torch.where((self.terminated | self.truncated)[:rows], 2 * self._w.none, told)
-        self.used[:] = told.cpu().numpy()
+            used = torch.where((self.terminated | self.truncated)[:rows], 2 * self._w.n_affordances, used)
+        self.used[:] = used.cpu().numpy()
 
-    def _look(self) -> None:
-        s = self._row(self._state)
-        obs, mask = observe(s, self._kind_at(self._state), self._town, self.world, self._w)
-        write({"obs": obs, "mask": mask}, self._shown)
+    def _refresh_obs(self) -> None:
+        obs, mask = self._observe(self._state, self._town)
+        write({"obs": obs, "mask": mask}, self._outputs)
 
     def _ended(self, rows: Any) -> Tensors:
-        """Every field, before their reset, of rows that ended in the last step."""
+        """All fields, before their reset, of rows that ended in the last step."""
         index = torch.as_tensor(rows, device=self.device).to(torch.int64)
         return {name: values[index] for name, values in (self._state | self._final).items()}
 
-    def final(self, rows: Any = None) -> tuple[Tensor, Tensor]:
+    def final_obs(self, rows: Any = None) -> tuple[Tensor, Tensor]:
         """Observation and mask, before their reset, of rows that ended in the last step."""
         if rows is None:
             rows = torch.nonzero(self.terminated | self.truncated).squeeze(1)
-        ended = self._ended(rows)
         town = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
-        return observe(self._row(ended), self._kind_at(ended), town, self.world, self._w)
+        return self._observe(self._ended(rows), town)
 
     def final_meters(self, rows: Any) -> NDArray[np.float32]:
-        """The meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
-        return self._together(self._ended(rows))
+        """Meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
+        return self._stacked_meters(self._ended(rows))
 
-    def _together(self, values: Tensors) -> NDArray[np.float32]:
-        """The meters of some rows [k, M], a copy."""
+    def _stacked_meters(self, values: Tensors) -> NDArray[np.float32]:
         meters: NDArray[np.float32] = torch.stack([values[name] for name in self._meters], 1).cpu().numpy()
         return meters
 
     def final_state(self, rows: Any, *names: str) -> State:
         """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
         ended = self._ended(rows)
-        ended["episode"] = ended["episode"] - int(self.autoreset)  # those rows have begun the next one
-        found: State = {name: as_numpy(name, ended[name]) for name in names if name in FIELDS}
+        ended["episode"] = ended["episode"] - int(self.autoreset)  # autoreset has started the next one
+        fields: State = {name: field_to_numpy(name, ended[name]) for name in names if name in FIELDS}
         if "meters" in names:
-            found["meters"] = self._together(ended)
+            fields["meters"] = self._stacked_meters(ended)
         if "cell_of" in names:
             kind_at = ended["kind_at"] if self._w.shuffled else self._w.kind_at.expand(len(rows), -1)
-            found["cell_of"] = places_of(kind_at.cpu().numpy(), self.world)
-        return found
+            fields["cell_of"] = cells_of_affordances(kind_at.cpu().numpy(), self.world)
+        return fields
 
     def peek(self, *names: str) -> State:
-        """The state as NumPy arrays [N, ...], copies; only the named fields where names are given."""
+        """The state as NumPy arrays [N, …], copies; all fields, or the named ones."""
         shared = {"kind_at": self._w.kind_at, "cell_of": self._w.cell_of, "reward_mix": self._mix}
         fields = {name: values for name, values in (shared | self._state).items() if name not in self._meters}
-        wanted = names or ("meters", *fields)
-        return {n: self._together(self._state) if n == "meters" else as_numpy(n, fields[n]) for n in wanted}
+        return {
+            name: self._stacked_meters(self._state) if name == "meters" else field_to_numpy(name, fields[name])
+            for name in names or ("meters", *fields)
+        }
 
     def records(self, rows: int) -> NDArray[np.void]:
         """The first rows as records, copies."""
         first = {name: values[:rows] for name, values in self._state.items()}
-        return records({name: as_numpy(name, first[name]) for name in FIELDS} | {"meters": self._together(first)})
+        fields: State = {name: field_to_numpy(name, first[name]) for name in FIELDS}
+        return to_records(fields | {"meters": self._stacked_meters(first)})
 
     def state(self) -> State:
-        """A copy of everything that decides what happens next."""
+        """A copy of everything that determines the next steps."""
         ends = {"terminated": self.terminated, "truncated": self.truncated, "key": self._key}
-        return self.peek() | {name: as_numpy(name, values) for name, values in ends.items()}
+        return self.peek() | {name: field_to_numpy(name, values) for name, values in ends.items()}
 
     def restore(self, state: State) -> None:
-        """Take over the given fields, and show what follows from them."""
+        """Take over the given fields and update observation and mask."""
         check_state(self.world, self.rows, state)
-        ours = self._state | {"terminated": self.terminated, "truncated": self.truncated}
-        ours |= {"reward_mix": self._mix, "key": self._key}
+        own = self._state | {"terminated": self.terminated, "truncated": self.truncated}
+        own |= {"reward_mix": self._mix, "key": self._key}
         for name, values in state.items():
             given = torch.from_numpy(np.array(values)).to(self.device)
             if name == "meters":
                 write(dict(zip(self._meters, given.unbind(1), strict=True)), self._state)
-            elif name in ours:  # a layout that all share is the world's
-                ours[name].copy_(given)
-        if self.autoreset:  # what those rows saw last is not part of a state
+            elif name in own:  # a fixed layout belongs to the world
+                own[name].copy_(given)
+        if self.autoreset:  # final observations are not part of a state
             self.terminated.zero_()
             self.truncated.zero_()
         here = self._kind_at(self._state)[self._town, self._state["cell"].to(torch.int32)]
         self._state["here"].copy_(here)
         write({name: self._state[name] for name in self._final}, self._final)
-        self._look()
+        self._refresh_obs()
 
     def set(self, settings: State, rows: Any = None) -> None:
-        """Give some rows (all by default) other settings, one value for each of them."""
-        chosen = torch.from_numpy(choose_rows(rows, self.rows)).to(self.device)
+        """Change settings of some rows (all by default), one value per row."""
+        chosen = torch.from_numpy(row_indices(rows, self.rows)).to(self.device)
         check_settings(self.world, len(chosen), settings)
         for name, values in settings.items():
-            now = self._mix if name == "reward_mix" else self._state[name]
-            now[chosen] = torch.from_numpy(np.array(values)).to(self.device, now.dtype)
+            current = self._mix if name == "reward_mix" else self._state[name]
+            current[chosen] = torch.from_numpy(np.array(values)).to(self.device, current.dtype)
         if "active" not in settings:
-            return  # nothing that is seen or allowed follows from the others
-        if self._starts[SHARE][0] > 0:  # a life that has not begun yet begins with the meters that are now in play
-            young = torch.zeros_like(self.terminated).index_fill(0, chosen, True) & (self._state["age"] == 0)
-            write(chosen_of(young, self._begin(self._state), self._state), self._state)
-        self._look()
-
-    def scene(self, row: int, action: int | None = None) -> Scene:
-        """One row as people see it."""
-        return scene_of(self, row, action)
+            return  # observation and mask do not depend on the others
+        if self._starts[SHARE][0] > 0:  # an episode that has not stepped yet restarts with the meters now active
+            unstepped = torch.zeros_like(self.terminated).index_fill(0, chosen, True) & (self._state["age"] == 0)
+            write(select_rows(unstepped, self._started(self._state), self._state), self._state)
+        self._refresh_obs()
 
     def close(self) -> None:
-        """Nothing to give back that Python does not."""
+        """Release nothing: tensors are freed with the engine."""

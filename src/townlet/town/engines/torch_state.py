@@ -1,4 +1,4 @@
-"""What the tensor engine keeps: one tensor for each field and each meter, always the same, in small whole numbers."""
+"""State and world tables of the tensor engine: one tensor per field and meter, in the smallest integer types."""
 
 from __future__ import annotations
 
@@ -10,34 +10,49 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.town.state import FIELDS, tops_of
-from townlet.town.world.tables import World
+from townlet.town.state import FIELDS, upper_bounds
+from townlet.town.world.tables import Tables, World
 
 Tensors = dict[str, Tensor]
-PASSING: Final = ("cell", "age", "hour", "progress", "using", "here")  # what a step changes, beside meters
-LAYOUT: Final = ("kind_at", "cell_of")  # of every row, where the world shuffles
+STEP_FIELDS: Final = ("cell", "age", "hour", "progress", "using", "here")  # changed by a step, besides meters
+LAYOUT: Final = ("kind_at", "cell_of")  # per row in a world with shuffled layout
+INDEXED: Final = frozenset(
+    {
+        "next_cell", "passable", "action_cost", "start_cells", "kind_at", "cell_of", "window_cell",
+        "position", "ticks", "tick_share", "price", "open_at", "effect", "clock", "distance",
+    }
+)  # fmt: skip
 
 
 def meter_names(world: World) -> list[str]:
-    """The fields that hold the meters: one tensor each, so that a graph writes them where it calculates them."""
+    """Names of the meter tensors; separate tensors, so that a graph writes each one where it computes it."""
     return [f"meter {m}" for m in range(len(world.meters))]
 
 
-def kinds(world: World) -> dict[str, torch.dtype]:
-    """The type each field is kept in: a step is bound by the bytes that it moves."""
-    found = dict.fromkeys(FIELDS, torch.int32) | {name: _smallest(top - 1) for name, top in tops_of(world).items()}
-    return found | {"multiplier": torch.float32} | dict.fromkeys(meter_names(world), torch.float32)
+def field_dtypes(world: World) -> dict[str, torch.dtype]:
+    """The dtype of each stored field: a step is bound by memory traffic."""
+    dtypes = dict.fromkeys(FIELDS, torch.int32)
+    dtypes |= {name: _smallest(top - 1) for name, top in upper_bounds(world).items()}
+    return dtypes | {"multiplier": torch.float32} | dict.fromkeys(meter_names(world), torch.float32)
 
 
 def _smallest(largest: int) -> torch.dtype:
-    return next((kind for kind in (torch.uint8, torch.int16) if largest <= torch.iinfo(kind).max), torch.int32)
+    return next((dtype for dtype in (torch.uint8, torch.int16) if largest <= torch.iinfo(dtype).max), torch.int32)
 
 
-class Row:
-    """The row of the rule book: each value a tensor [N], meters a list of such; whole numbers have 32 bits here."""
+class TensorRow:
+    """All rows as the `Row` of the rule book: each value a tensor [N], integers in 32 bits."""
 
+    row: Tensor
+    episode: Tensor
     cell: Tensor
     here: Tensor
+    hour: Tensor
+    age: Tensor
+    using: Tensor
+    progress: Tensor
+    active: Tensor
+    multiplier: Tensor
 
     def __init__(self, values: Tensors, meters: Sequence[str]) -> None:
         self.meters = [values[name] for name in meters]
@@ -45,14 +60,20 @@ class Row:
             value = values[name]
             setattr(self, name, value if value.is_floating_point() else value.to(torch.int32))
 
-    def values(self, like: Tensors, meters: Sequence[str], names: Sequence[str] = tuple(FIELDS)) -> Tensors:
-        """Back to tensors, in the types of `like`."""
-        out = {name: getattr(self, name).to(like[name].dtype) for name in names}
+    def values(self, like: Tensors, meters: Sequence[str]) -> Tensors:
+        """All fields as tensors with the dtypes of `like`."""
+        out = {name: getattr(self, name).to(like[name].dtype) for name in FIELDS}
         return out | dict(zip(meters, self.meters, strict=True))
 
+    def columns(self) -> TensorRow:
+        """Turn every field but the meters into a column [N, 1], for the observation."""
+        for name in FIELDS:
+            setattr(self, name, getattr(self, name).unsqueeze(1))
+        return self
 
-def chosen_of(chosen: Tensor, yes: Tensors, no: Tensors) -> Tensors:
-    """`yes` in the chosen rows, else `no`."""
+
+def select_rows(chosen: Tensor, yes: Tensors, no: Tensors) -> Tensors:
+    """`yes` in the chosen rows, `no` in the others."""
     return {
         name: torch.where(chosen.unsqueeze(1) if no[name].ndim == 2 else chosen, yes[name], no[name]) for name in no
     }
@@ -64,7 +85,23 @@ def write(values: Tensors, into: Tensors) -> None:
         into[name].copy_(value)
 
 
-def as_numpy(name: str, values: Tensor) -> NDArray[Any]:
-    """A field as everybody else knows it, a copy."""
-    found: NDArray[Any] = values.cpu().numpy()
-    return found.astype(FIELDS[name], copy=values.device.type == "cpu") if name in FIELDS else np.array(found)
+def field_to_numpy(name: str, values: Tensor) -> NDArray[Any]:
+    """A copy of a field in its public dtype."""
+    numbers: NDArray[Any] = values.cpu().numpy()
+    return numbers.astype(FIELDS[name], copy=values.device.type == "cpu") if name in FIELDS else np.array(numbers)
+
+
+def unrolled(value: Any) -> Any:
+    """Nested lists as nested tuples of Python numbers, which become constants of a graph."""
+    return tuple(unrolled(v) for v in value) if isinstance(value, list) else value
+
+
+def tensor_tables(tables: Tables, device: str) -> Tables:
+    """The world's tables for torch: tensors where a row's value is the index, constants elsewhere."""
+    out: dict[str, Any] = {}
+    for name, value in tables._asdict().items():
+        if name in INDEXED:
+            out[name] = torch.from_numpy(np.ascontiguousarray(value)).to(device)
+        else:
+            out[name] = unrolled(np.asarray(value).tolist())
+    return Tables(**out)

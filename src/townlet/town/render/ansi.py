@@ -6,8 +6,7 @@ from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
 
-from townlet.town.render import view
-from townlet.town.scene import Scene
+from townlet.town.scene import NO_CELL, Gauge, Scene, monogram
 
 CELL = 3  # columns of one cell: an edge and two for the icon
 BAR = 20
@@ -40,7 +39,7 @@ def _width(line: str) -> int:
 
 def _map(scene: Scene, colour: bool) -> list[str]:
     """All boards, side by side; lines of a world of one dimension below each other."""
-    boards, kind_at = view.boards(scene), view.kinds(scene)
+    boards, kind_at = scene.boards(), scene.affordance_at
     blocks = []
     for board in boards:
         rows = [_row(scene, row, kind_at, colour) for row in board.rows]
@@ -65,43 +64,43 @@ def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], colour: bo
 
 
 def _style(scene: Scene, cell: int, kind: int | None) -> str:
-    if cell == view.NOTHING:
+    if cell == NO_CELL:
         return ""
     if cell == scene.cell:
         return MINE
-    style = NIGHT if view.darkness(scene) > 0.5 else GROUND
-    return style if kind is None or view.is_open(scene, kind) else f"{style};{DIM}"
+    style = NIGHT if scene.darkness > 0.5 else GROUND
+    return style if kind is None or scene.is_open(kind) else f"{style};{DIM}"
 
 
 def _sign(scene: Scene, kind: int, colour: bool) -> str:
     """Two columns for a place: its icon, or two letters; lower case when it is closed and there is no colour."""
     place = scene.world.spec.affordances[kind]
-    closed = not view.is_open(scene, kind)
+    closed = not scene.is_open(kind)
     if colour and not closed and 0 < cell_len(place.icon) <= 2:
         return set_cell_size(place.icon, 2)
-    letters = view.monogram(place.name)
+    letters = monogram(place.name)
     return set_cell_size(letters.lower() if closed else letters, 2)
 
 
 def _empty(scene: Scene, cell: int, colour: bool) -> str:
     if cell != scene.cell:
-        return "  " if cell == view.NOTHING else "· "
+        return "  " if cell == NO_CELL else "· "
     if not colour:
         return "@ "
-    return "🙂" if view.alive(scene) else "💀"
+    return "🙂" if scene.alive else "💀"
 
 
 def _life(scene: Scene, colour: bool) -> list[str]:
     world = scene.world
-    hour = view.time_of_day(scene)
+    hour = scene.time_of_day
     head = [_paint(world.name, BOLD, colour), f"age {scene.age} of {world.spec.max_steps}", *([hour] if hour else [])]
     lines = ["  ".join(head)]
-    for group, found in view.gauges(scene).items():
+    for group, found in scene.gauges().items():
         lines.append(_paint(group, FAINT, colour))
         lines += [_bar(gauge, colour) for gauge in found]
-    here = view.place_here(scene)
-    lines.append(f"{view.last_action(scene)}  {scene.reward:+.2f}" + (f"  at {here}" if here else ""))
-    parts = [f"{name} {paid:+.3f}" for name, paid in view.reward_parts(scene)]
+    here = scene.place
+    lines.append(f"{scene.last_action}  {scene.reward:+.2f}" + (f"  at {here}" if here else ""))
+    parts = [f"{name} {paid:+.3f}" for name, paid in scene.reward_parts]
     if len(parts) > 1:
         lines.append(_paint("  ".join(parts), FAINT, colour))
     if scene.ended:
@@ -109,12 +108,12 @@ def _life(scene: Scene, colour: bool) -> list[str]:
     return lines
 
 
-def _bar(gauge: view.Gauge, colour: bool) -> str:
+def _bar(gauge: Gauge, colour: bool) -> str:
     full = round(BAR * min(1.0, max(0.0, gauge.value)))
     if colour:
-        bar = _paint("━" * full, STATES[gauge.state], True) + _paint("━" * (BAR - full), "38;5;238", True)
-        text = _paint(f"{gauge.text:>7}", RED if gauge.state == "critical" else "", True)
+        bar = _paint("━" * full, STATES[gauge.level], True) + _paint("━" * (BAR - full), "38;5;238", True)
+        text = _paint(f"{gauge.text:>7}", RED if gauge.level == "critical" else "", True)
     else:
         bar = "#" * full + "." * (BAR - full)
-        text = f"{gauge.text:>7}" + {"critical": " !!", "low": " !", "fine": ""}[gauge.state]
+        text = f"{gauge.text:>7}" + {"critical": " !!", "low": " !", "fine": ""}[gauge.level]
     return f"{set_cell_size(gauge.name, 11)}{bar}{text}"

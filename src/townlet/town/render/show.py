@@ -11,6 +11,7 @@ from townlet.interfaces.show import Words
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import Player
 from townlet.town.render import ansi
+from townlet.town.scene import read_scene
 from townlet.town.world.tables import World
 
 RATE: Final = 10  # steps a second
@@ -25,7 +26,7 @@ class TownShow:
         self.world, self.player, self.rate = world, player, rate
         self.engine = make_engine(world, 1, autoreset=False)
         self.engine.reset(seed)
-        self.scene = self.engine.scene(0)
+        self.scene = read_scene(self.engine, 0)
 
     @property
     def age(self) -> int:
@@ -50,12 +51,12 @@ class TownShow:
         """One step of the player, or of a person who chose this action."""
         chosen = self.player.act(self.engine) if action is None else np.array([action], np.int64)
         self.engine.step(chosen)
-        self.scene = self.engine.scene(0, int(chosen[0]))
+        self.scene = read_scene(self.engine, 0, int(chosen[0]))
 
     def begin(self) -> None:
         """The next life of the same stream."""
         self.engine.reset_rows(np.ones(1, np.bool_))
-        self.scene = self.engine.scene(0)
+        self.scene = read_scene(self.engine, 0)
 
     def text(self, columns: int, lines: int, colour: bool) -> str:
         """The map beside the meters; it has a size of its own."""

@@ -1,4 +1,4 @@
-"""From a checked world to tables: every number the rules read, rounded once to float32."""
+"""The map as tables: where a move leads, what a window sees, how far two cells are apart."""
 
 from __future__ import annotations
 
@@ -9,12 +9,123 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from townlet.interfaces.layout import Layout
-from townlet.town.world import grid
-from townlet.town.world.hashes import content_hash, interface_hash
-from townlet.town.world.observation import blocks, clock_encoding, layout, window_side
-from townlet.town.world.schema import Bonus, Milestone, Potential, Proximity, Survival, Vitality, WorldSpec
+from townlet.town.world.schema import (
+    Bonus,
+    Milestone,
+    Potential,
+    Proximity,
+    Survival,
+    Vitality,
+    WorldSpec,
+    blocks,
+    clock_encoding,
+    layout,
+    window_side,
+)
 from townlet.town.world.sessions import cures, is_open, session
-from townlet.town.world.tables import BLOCK_KIND, REWARD_KIND, TOLERANCE, Floats, Ints, Tables, World
+from townlet.town.world.tables import (
+    BLOCK_KIND,
+    REWARD_KIND,
+    TOLERANCE,
+    Floats,
+    Ints,
+    Tables,
+    World,
+    content_hash,
+    interface_hash,
+)
+
+# Last axis first, minus before plus.
+MOVES = {1: ("LEFT", "RIGHT"), 2: ("UP", "DOWN", "LEFT", "RIGHT"), 3: ("BELOW", "ABOVE", "UP", "DOWN", "LEFT", "RIGHT")}
+
+
+def flat(cell: Sequence[int], size: Sequence[int]) -> int:
+    """The number of the cell x, y, z: x + X·(y + Y·z)."""
+    number = 0
+    for at, n in zip(reversed(cell), reversed(size), strict=True):
+        number = number * n + at
+    return number
+
+
+def coordinates(size: Sequence[int]) -> Ints:
+    """x, y, z of every cell: int [C, dimensions]."""
+    cells = np.arange(int(np.prod(size)), dtype=np.int32)
+    axes = []
+    for n in size:
+        axes.append(cells % n)
+        cells = cells // n
+    return np.ascontiguousarray(np.stack(axes, axis=1), dtype=np.int32)
+
+
+def _number(axes: Sequence[Ints], size: Sequence[int]) -> Ints:
+    number = np.zeros_like(axes[0])
+    for at, n in zip(reversed(axes), reversed(size), strict=True):
+        number = number * n + at
+    return number
+
+
+def _land(at: Ints, n: int, boundary: str) -> Ints:
+    """Where a step to coordinate −1 … n lands on an axis of n cells."""
+    if boundary == "wrap":
+        return at % n
+    if boundary == "bounce":
+        at = np.where(at < 0, 1, np.where(at >= n, n - 2, at)).astype(np.int32)
+    return np.clip(at, 0, n - 1)
+
+
+def moves(size: Sequence[int], boundary: str) -> tuple[Ints, Ints]:
+    """Next cell and passability of each move: two int [2 · dimensions, C]."""
+    places = coordinates(size)
+    leads, passable = [], []
+    for axis in reversed(range(len(size))):
+        for step in (-1, 1):
+            wanted = places[:, axis] + np.int32(step)
+            axes = [places[:, i] for i in range(len(size))]
+            axes[axis] = _land(wanted, size[axis], boundary)
+            leads.append(_number(axes, size))
+            inside = (wanted >= 0) & (wanted < size[axis])
+            passable.append(inside if boundary == "clamp" else np.ones_like(inside))
+    return np.stack(leads).astype(np.int32), np.stack(passable).astype(np.int32)
+
+
+def windows(size: Sequence[int], boundary: str, side: int) -> Ints:
+    """Cells around each cell, row by row, on its own level: int [C, side or side²]; C is outside."""
+    places = coordinates(size)
+    seen_axes = min(len(size), 2)
+    reach = np.arange(side, dtype=np.int32) - side // 2
+    shape = (len(places),) + (side,) * seen_axes
+    inside = np.ones(shape, dtype=bool)
+    axes = []
+    for axis, n in enumerate(size):
+        at = places[:, axis].reshape(-1, *[1] * seen_axes)
+        if axis < seen_axes:
+            # x runs along the last axis of the window, y along the one before.
+            at = at + reach.reshape([side if i == seen_axes - 1 - axis else 1 for i in range(seen_axes)])
+            inside &= (at >= 0) & (at < n) if boundary != "wrap" else True
+            at = at % n
+        axes.append(np.broadcast_to(at, shape))
+    cells = np.where(inside, _number(axes, size), len(places))
+    return np.ascontiguousarray(cells.reshape(len(places), -1), dtype=np.int32)
+
+
+def positions(size: Sequence[int]) -> Floats:
+    """Coordinates / (size − 1): float [C, dimensions]; 0 along an axis of one cell."""
+    longest = np.maximum(np.asarray(size) - 1, 1)
+    return np.ascontiguousarray(coordinates(size) / longest, dtype=np.float32)
+
+
+def steps_between(size: Sequence[int], boundary: str) -> Ints:
+    """Fewest moves from each cell to each other: int [C, C].
+
+    A bounce never shortens a way: it leads where the opposite move leads.
+    """
+    places = coordinates(size)
+    total = np.zeros((len(places), len(places)), dtype=np.int32)
+    for axis, n in enumerate(size):
+        apart = np.abs(places[:, None, axis] - places[None, :, axis])
+        total += np.minimum(apart, n - apart) if boundary == "wrap" else apart
+    return total
+
 
 R = TypeVar("R", Milestone, Survival, Vitality, Potential, Proximity)
 
@@ -39,7 +150,7 @@ def actions(spec: WorldSpec) -> tuple[str, ...]:
     """Names of the actions in order: moves, INTERACT, WAIT; without a map one INTERACT per affordance."""
     if spec.map.kind == "aspatial":
         return (*(f"INTERACT {a.name}" for a in spec.affordances), "WAIT")
-    return (*grid.MOVES[len(spec.map.size)], "INTERACT", "WAIT")
+    return (*MOVES[len(spec.map.size)], "INTERACT", "WAIT")
 
 
 def _ints(values: ArrayLike) -> Ints:
@@ -65,11 +176,11 @@ def _map(spec: WorldSpec) -> dict[str, Any]:
 
 def _ground(spec: WorldSpec) -> dict[str, Any]:
     size, boundary, none = spec.map.size, spec.map.boundary, len(spec.affordances)
-    leads, passable = grid.moves(size, boundary)
+    leads, passable = moves(size, boundary)
     cells = leads.shape[1]
     stay = np.arange(cells, dtype=np.int32)
     if spec.map.layout == "fixed":
-        cell_of = _ints([[grid.flat(a.cell or (), size) for a in spec.affordances]])
+        cell_of = _ints([[flat(a.cell or (), size) for a in spec.affordances]])
     else:
         cell_of = _ints([range(none)])  # a legal stand-in: every episode draws its own
     kind_at = np.full((1, cells + 1), none, dtype=np.int32)
@@ -79,11 +190,11 @@ def _ground(spec: WorldSpec) -> dict[str, Any]:
     return {
         "next_cell": _ints(np.vstack([leads, stay, stay])),
         "passable": _ints(np.vstack([passable, np.ones((2, cells))])),
-        "start_cells": stay if spec.map.start == "random" else _ints([grid.flat(spec.map.start, size)]),
+        "start_cells": stay if spec.map.start == "random" else _ints([flat(spec.map.start, size)]),
         "kind_at": kind_at,
         "cell_of": cell_of,
-        "window_cell": grid.windows(size, boundary, side) if side else np.zeros((cells, 0), dtype=np.int32),
-        "position": grid.positions(size),
+        "window_cell": windows(size, boundary, side) if side else np.zeros((cells, 0), dtype=np.int32),
+        "position": positions(size),
     }
 
 
@@ -139,7 +250,7 @@ def _affordances(spec: WorldSpec) -> dict[str, Any]:
         "price": _floats([s.price for s in sessions] + [0.0]),
         "open_at": _ints(open_at),
         "effect": _floats(effect),
-        "none": none,
+        "n_affordances": none,
         "mask_unaffordable": int(spec.mask_unaffordable),
     }
 
@@ -179,7 +290,7 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
         "bonus_reward": _floats([b.reward for b in bonus]),
         "bonus_below": _floats([b.below for b in bonus]),
         "bonus_penalty": _floats([b.penalty for b in bonus]),
-        "looks_back": int(any(r.name == "potential" for r in spec.rewards)),
+        "uses_potential": int(any(r.name == "potential" for r in spec.rewards)),
         "milestone_every": milestone.every,
         "milestone_big_every": milestone.big_every,
         "milestone_bonus": milestone.bonus,
@@ -202,14 +313,14 @@ def _survival(spec: WorldSpec) -> dict[str, float]:
 
 def _proximity(spec: WorldSpec) -> dict[str, Any]:
     used = any(r.name == "proximity" for r in spec.rewards)
-    steps = grid.steps_between(spec.map.size, spec.map.boundary) if used else np.zeros((1, 1), dtype=np.int32)
+    steps = steps_between(spec.map.size, spec.map.boundary) if used else np.zeros((1, 1), dtype=np.int32)
     raises = np.zeros((len(spec.meters), len(spec.affordances)))
     for i, meter in enumerate(spec.meters):
         raises[i, cures(spec, meter.name)] = 1
     proximity = _reward(spec, Proximity(name="proximity"))
     return {
-        "cures": _ints(raises),
-        "steps_between": steps,
+        "restores": _ints(raises),
+        "distance": steps,
         "proximity_below": proximity.below,
         "proximity_scale": proximity.scale,
         "proximity_reach": 1.0 / max(1, int(steps.max())),

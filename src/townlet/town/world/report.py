@@ -13,18 +13,18 @@ from rich.text import Text
 from townlet.errors import TownletError, did_you_mean
 from townlet.town.world.load import load, shipped
 from townlet.town.world.schema import Affordance, Meter, WorldSpec
-from townlet.town.world.sessions import total
+from townlet.town.world.sessions import session_total
 from townlet.town.world.tables import World
 
 
-def listing() -> Table:
+def world_list() -> Table:
     """One line for each shipped world."""
     worlds = [load(name) for name in shipped()]
     rows = [[w.name, _ground(w), w.layout.size, len(w.actions), w.spec.max_steps, w.spec.description] for w in worlds]
     return _table("Worlds", ["world", "map", "values seen", "actions", "steps", "what"], rows)
 
 
-def show(world: World) -> RenderableType:
+def world_tables(world: World) -> RenderableType:
     """The whole world as tables."""
     parts: list[RenderableType] = [Text(f"{world.name}: {world.spec.description}", style="bold"), _facts(world)]
     parts += [_meters(world.spec), _links(world.spec), _affordances(world.spec), _observation(world), _rewards(world)]
@@ -32,7 +32,7 @@ def show(world: World) -> RenderableType:
     return Group(*parts)
 
 
-def explain(world: World, meter: str) -> RenderableType:
+def meter_table(world: World, meter: str) -> RenderableType:
     """Everything that moves one meter, with figures, prices and hours."""
     spec = world.spec
     found = next((m for m in spec.meters if m.name == meter), None)
@@ -123,7 +123,7 @@ def _affordances(spec: WorldSpec) -> Table:
     rows = []
     for a in spec.affordances:
         place = ",".join(map(str, a.cell)) if a.cell and spec.map.kind == "grid" and spec.map.layout == "fixed" else "–"
-        changes = ", ".join(f"{m} {_change(spec, m, v)}" for m, v in total(a).items() if v)
+        changes = ", ".join(f"{m} {_change(spec, m, v)}" for m, v in session_total(a).items() if v)
         rows.append((a.icon or a.name[0], a.name, place, a.ticks, _price(spec, a), hours(a), changes))
     return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "whole session"], rows)
 
@@ -188,7 +188,7 @@ def _users(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str, str, 
     """Affordances that change the meter, the strongest first; for the currency prices count too."""
     changes = []
     for a in spec.affordances:
-        change = total(a).get(meter.name, 0.0) - (a.price * a.ticks if meter.name == spec.currency else 0.0)
+        change = session_total(a).get(meter.name, 0.0) - (a.price * a.ticks if meter.name == spec.currency else 0.0)
         if abs(change) > 1e-12:
             changes.append((change, a))
     for change, a in sorted(changes, key=lambda pair: -pair[0]):

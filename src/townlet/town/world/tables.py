@@ -1,11 +1,9 @@
-"""A compiled world: names for people, hashes for runs, and tables for the engines.
-
-Letters in shapes: M meters, A affordances, K actions, C cells, D steps of a day, W cells of the window,
-R rewards, B blocks. Kind A means "no affordance", kind A + 1 "outside the map".
-"""
+"""Two fingerprints of a world: what it does, and how an agent is connected to it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +12,40 @@ from numpy.typing import NDArray
 
 from townlet.interfaces.layout import Layout
 from townlet.town.world.schema import BLOCKS, WorldSpec
+
+# Words and pictures for people: a run goes on when they change.
+_FOR_PEOPLE: Final[dict[str, Any]] = {
+    "description": True,
+    "affordances": {"__all__": {"icon"}},
+    "meters": {"__all__": {"group"}},
+}
+_LABELS: Final[dict[str, Any]] = {"cascades": {"__all__": {"name"}}, "modulations": {"__all__": {"name"}}}
+
+
+def content_hash(spec: WorldSpec) -> str:
+    """Same for two files exactly when every figure that the rules read is the same."""
+    return _digest(spec.model_dump(mode="json", exclude=_FOR_PEOPLE | _LABELS))
+
+
+def interface_hash(actions: tuple[str, ...], layout: Layout) -> str:
+    """Same for two worlds exactly when one agent can act in both."""
+    blocks = [[b.name, list(b.shape), b.low, b.high] for b in layout]
+    return _digest({"actions": list(actions), "observation": blocks})
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """The same value written the same way: −0.0 is 0.0."""
+    if isinstance(value, dict):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    return value + 0.0 if isinstance(value, float) else value
+
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
@@ -73,15 +105,15 @@ class Tables(NamedTuple):
     bonus_reward: FloatRow  # [M]
     bonus_below: FloatRow  # [M]
     bonus_penalty: FloatRow  # [M]
-    cures: IntGrid  # [M, A] 1 where a session raises the meter most (`proximity`)
-    steps_between: IntGrid  # [C, C] for `proximity`, else [1, 1]
+    restores: IntGrid  # [M, A] 1 where a session raises the meter most (`proximity`)
+    distance: IntGrid  # [C, C] for `proximity`, else [1, 1]
     # observation
     block_kind: IntRow  # [B] place in BLOCKS
     block_start: IntRow  # [B]
     # single numbers
     first_interact: Int  # actions from here to WAIT interact
     wait: Int  # the last action
-    none: Int  # = A
+    n_affordances: Int  # A
     currency: Int  # meter that pays
     day: Int  # D
     start_hour: Int
@@ -89,7 +121,7 @@ class Tables(NamedTuple):
     shuffled: Int  # 0 or 1
     mask_unaffordable: Int  # 0 or 1
     max_steps: Int
-    looks_back: Int  # 1 when a reward needs the meters before the step
+    uses_potential: Int  # 1 when a reward needs the meters before the step
     milestone_every: Int
     milestone_big_every: Int
     milestone_bonus: Float

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from townlet.config.models import json_schema
 from townlet.errors import TownletError
-from townlet.town.world.catalogue import shipped
-from townlet.town.world.load import load
+from townlet.town.world.load import load, shipped
 from townlet.town.world.schema import Affordance, WorldSpec
 
 SCHEMA_FILE: Final = "world.schema.json"
@@ -50,7 +49,7 @@ def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
     if name in shipped():
         raise TownletError(f"'{name}' is the name of a shipped world", "choose another")
     path = folder / f"{name}.yaml"
-    content = text(name, parent, folder)
+    content = template_text(name, parent, folder)
     if folder.exists() and not folder.is_dir():
         raise TownletError(f"{folder} is a file, not a folder", "choose a folder")
     try:
@@ -58,7 +57,7 @@ def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)
         if not (folder / SCHEMA_FILE).exists():
-            (folder / SCHEMA_FILE).write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
+            (folder / SCHEMA_FILE).write_text(json.dumps(world_schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError:
         raise TownletError(f"{path} exists already", "choose another name or remove it first") from None
     except OSError as error:
@@ -66,7 +65,7 @@ def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
     return path
 
 
-def text(name: str, parent: str = "town", folder: Path = Path()) -> str:
+def template_text(name: str, parent: str = "town", folder: Path = Path()) -> str:
     """The new file; as it stands it behaves exactly like its parent."""
     world = load(parent)
     spec = world.spec
@@ -93,7 +92,7 @@ def text(name: str, parent: str = "town", folder: Path = Path()) -> str:
     )
 
 
-def schema() -> dict[str, Any]:
+def world_schema() -> dict[str, Any]:
     """JSON Schema of a world's file, for editors."""
     names = {"type": "array", "items": {"type": "string"}}
     extra = {

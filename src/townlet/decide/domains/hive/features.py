@@ -20,7 +20,7 @@ from townlet.decide.domains.hive.chunks import (
 )
 from townlet.decide.domains.hive.gate import COMPONENTS
 from townlet.decide.domains.hive.sums import describe
-from townlet.town.compiled import compiled
+from townlet.jit import jit_if_available
 
 CROWDS: Final = 5  # chunks that are described: those with most workers
 OF_CROWD: Final = 5
@@ -48,7 +48,7 @@ def summary(scene: ObservationBatch) -> Inputs:
     """The 28 numbers of each observation [B, 28]: five for each of the five largest crowds, then three of the purse."""
     columns = [np.ascontiguousarray(scene[name]) for name in (*COUNTS, *PURSE)]
     features = np.zeros((len(columns[0]), FEATURES), np.float32)
-    compiled(describe)(*columns, CROWDS, COSTS, MOST, features)
+    jit_if_available(describe)(*columns, CROWDS, COSTS, MOST, features)
     return features
 
 

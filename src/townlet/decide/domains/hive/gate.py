@@ -16,7 +16,7 @@ from townlet.config.models import StrictModel
 from townlet.decide.domain import GateResult, ObservationBatch
 from townlet.decide.domains.hive.chunks import ACTIONS, COMBAT, COSTS, DISTANCE, ENERGY, FAR, Tables, tables
 from townlet.decide.domains.hive.rating import rate_rows
-from townlet.town.compiled import compiled
+from townlet.jit import jit_if_available
 
 REASONS: Final = ("positive_reward", "negative_reward", "insufficient_energy", "gate_disabled")
 POSITIVE, NEGATIVE, INSUFFICIENT, DISABLED = range(4)
@@ -106,7 +106,7 @@ def gate(
     columns = ACTIONS if actions is None else 1
     expected, components = np.zeros((rows, columns)), np.zeros((rows, columns, len(COMPONENTS)))
     rated, send = np.zeros((2, rows, columns), np.bool_)
-    compiled(rate_rows)(
+    jit_if_available(rate_rows)(
         *(np.ascontiguousarray(scene[name]) for name in READ), np.ascontiguousarray(time, np.float64),
         ALL if actions is None else np.ascontiguousarray(actions, np.int64),
         reach.survive, reach.workers, reach.protectors, DISTANCE,

@@ -16,9 +16,9 @@ from townlet.decide.domain import GateResult, ObservationBatch, PolicySpec
 from townlet.decide.domains.hive.chances import plain_chances
 from townlet.decide.domains.hive.chunks import CHUNKS, TYPES
 from townlet.decide.domains.hive.features import FEATURES, OF_ACTION, by_action, candidates, summary
+from townlet.jit import jit_if_available
 from townlet.nets.heads import head, initialize
 from townlet.nets.layers import MLP
-from townlet.town.compiled import compiled
 
 NEARLY_ALIKE: Final = 0.01  # the gain of last layers, so that first policies choose nearly uniformly
 
@@ -89,7 +89,7 @@ def _few(network: nn.Module, features: NDArray[np.float32]) -> NDArray[np.float6
     """What the plain network says, without torch."""
     assert isinstance(network, Plain)
     chances = np.empty((len(features), len(TYPES) * CHUNKS))
-    compiled(plain_chances)(features, *network.numbers, chances)
+    jit_if_available(plain_chances)(features, *network.numbers, chances)
     return chances
 
 

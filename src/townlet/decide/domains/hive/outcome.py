@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from townlet.decide.domain import ObservationBatch
 from townlet.decide.domains.hive.sums import reward
-from townlet.town.compiled import compiled
+from townlet.jit import jit_if_available
 
 FAILED: Final = -0.5  # of a spawn that could not be carried out
 MINING, PROTECTORS, ENERGY = -0.4, -0.3, -0.3  # weights of what grew: the player's gain is the queen's loss
@@ -24,5 +24,5 @@ def outcome(before: ObservationBatch, after: ObservationBatch) -> NDArray[np.flo
     """The reward [B] in [−1, 1] between two successive observations of a territory."""
     columns = [np.ascontiguousarray(of[name]) for name in SEEN for of in (before, after)]
     rewards = np.empty(len(columns[0]))
-    compiled(reward)(*columns, (MINING, PROTECTORS, ENERGY), CLEARED, LOST, QUIET, SMALL, rewards)
+    jit_if_available(reward)(*columns, (MINING, PROTECTORS, ENERGY), CLEARED, LOST, QUIET, SMALL, rewards)
     return rewards

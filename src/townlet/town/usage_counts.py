@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
-from townlet.town.compiled import compiled
+from townlet.jit import jit_if_available
 from townlet.town.env import Town
-from townlet.town.state import array
+from townlet.town.state import to_numpy
 from townlet.town.world.sessions import net_income
 from townlet.town.world.tables import World
 
@@ -28,16 +28,16 @@ def workplaces(world: World) -> NDArray[np.bool_]:
     return np.array([currency is not None and net_income(a, currency) > 0 for a in world.spec.affordances], np.bool_)
 
 
-def take_over(into: NDArray[Any], state: State, name: str) -> None:
+def copy_array(into: NDArray[Any], state: State, name: str) -> None:
     """Copy a field of a state into an array of the same shape."""
-    given = array(state[name])
+    given = to_numpy(state[name])
     if given.shape != into.shape:
         what = f"the field '{name}' has shape {given.shape} and here it is {into.shape}"
         raise TownletError(what, "take a state of the same world and number of rows")
     into[...] = given
 
 
-class Page(NamedTuple):
+class UsageCounts(NamedTuple):
     """What was noted between two looks at the diary."""
 
     steps: int  # noted: watched rows × steps
@@ -47,7 +47,7 @@ class Page(NamedTuple):
     meters: NDArray[np.float64]  # [M] mean; zeros when nothing was noted
 
 
-def note_rows(
+def count_rows(
     used: Counts,
     cell: NDArray[Any],
     meters: NDArray[Any],
@@ -79,15 +79,15 @@ def note_rows(
         sums[m] += total
 
 
-class Diary:
+class UsageCounter:
     """Counts what the first `watched` rows do. Call `note` after every step, `take` whenever the counts are wanted."""
 
     def __init__(self, town: Town, watched: int = 256) -> None:
         self._engine = town.engine
         self.watched = min(watched, town.rows)
-        town.watch(self.watched)
+        town.track_usage(self.watched)
         places, cells = len(town.world.affordances), town.world.tables.next_cell.shape[1]
-        self._note = compiled(note_rows)
+        self._note = jit_if_available(count_rows)
         self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
         self._kept: dict[str, NDArray[Any]] = {
             "last": np.full(self.watched, places, np.int64),  # affordance used last in this life, or A
@@ -105,16 +105,16 @@ class Diary:
     def _look(self) -> tuple[NDArray[Any], ...]:
         """Where the rows are, their meters, and whether they ended."""
         seen = self._engine.peek("cell", "meters")
-        return seen["cell"], seen["meters"], array(self._engine.terminated), array(self._engine.truncated)
+        return seen["cell"], seen["meters"], to_numpy(self._engine.terminated), to_numpy(self._engine.truncated)
 
-    def take(self) -> Page:
+    def take(self) -> UsageCounts:
         """The counts since they were last taken; they begin at zero again."""
         uses, transitions, cells, meters = (self._kept[name].copy() for name in COUNTS)
         for name in COUNTS:
             self._kept[name][...] = 0
         steps = int(uses.sum())
         ways = transitions.reshape(len(uses), -1)
-        return Page(steps, uses[:-1], ways[:-1], cells, meters / max(steps, 1))
+        return UsageCounts(steps, uses[:-1], ways[:-1], cells, meters / max(steps, 1))
 
     def state(self) -> State:
         """The counts, and what each watched row used last."""
@@ -123,13 +123,13 @@ class Diary:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken. Where other rows were watched, they count as just begun."""
         for name in COUNTS:
-            take_over(self._kept[name], state, name)
+            copy_array(self._kept[name], state, name)
         for name in self._kept.keys() - set(COUNTS):
-            given = array(state[name])[: self.watched]
+            given = to_numpy(state[name])[: self.watched]
             self._kept[name][: len(given)] = given
 
 
-class Lived(NamedTuple):
+class EndedLifetimes(NamedTuple):
     """Lives that ended in one step of all rows, as columns; k may be 0."""
 
     rows: Counts  # [k] ascending
@@ -138,12 +138,12 @@ class Lived(NamedTuple):
     works: Counts  # [k] of the uses, those of a place that pays
 
 
-class Lives:
+class LifetimeStats:
     """Sums over every row's present life. Make it after a reset, call `note` after every step."""
 
     def __init__(self, town: Town) -> None:
         self._engine, self._world = town.engine, town.world
-        town.watch(town.rows)
+        town.track_usage(town.rows)
         self._work = workplaces(town.world)
         self._uses = np.zeros((town.rows, len(town.world.affordances)), np.int64)
         self._earned = np.zeros(town.rows, np.float64)
@@ -155,12 +155,12 @@ class Lives:
             return np.zeros_like(self._purse)
         return self._engine.peek("meters")["meters"][:, self._world.tables.currency]
 
-    def note(self) -> Lived:
+    def note(self) -> EndedLifetimes:
         """Add the last step; gives the lives that it ended and begins their sums anew."""
         used = self._engine.used
         active = np.flatnonzero(used < 2 * len(self._work))
         self._uses[active, used[active] >> 1] += 1
-        over = np.flatnonzero(array(self._engine.terminated | self._engine.truncated))
+        over = np.flatnonzero(to_numpy(self._engine.terminated | self._engine.truncated))
         now = np.array(self._money())
         last = now.copy()
         if len(over) and self._world.spec.currency is not None:
@@ -168,7 +168,7 @@ class Lives:
         self._earned += np.maximum(last - self._purse, 0)
         self._purse = now
         uses = self._uses[over]
-        lived = Lived(over, uses, self._earned[over], uses[:, self._work].sum(axis=1))
+        lived = EndedLifetimes(over, uses, self._earned[over], uses[:, self._work].sum(axis=1))
         self._uses[over] = 0
         self._earned[over] = 0
         return lived
@@ -183,4 +183,4 @@ class Lives:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name, kept in self._fields().items():
-            take_over(kept, state, name)
+            copy_array(kept, state, name)

@@ -19,17 +19,17 @@ from torch import Tensor
 
 from townlet.errors import TownletError
 from townlet.interfaces.state import State
-from townlet.town.compiled import compiled
+from townlet.jit import jit_if_available
 from townlet.town.env import Town
-from townlet.town.record.usage_counts import take_over
-from townlet.town.state import array, record
+from townlet.town.state import record_dtype, to_numpy
+from townlet.town.usage_counts import copy_array
 from townlet.town.world.tables import World
 
-WATCHED: Final = 4
+RECORDED_ROWS: Final = 4
 STEPS: Final = 1024  # of a longer life the last ones are kept
 UNREAD, UNREAD_ROWS = 32, 2**17  # acts that wait to be read: so many, and fewer where a step has many rows
 STEP: Final = ("actions", "outputs", "reward", "components")
-MOMENT: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
+FRAME_FIELDS: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Recording:
         except (SafetensorError, TypeError, KeyError, ValueError):
             raise TownletError("this is no recorded life", "leave it out: it is damaged") from None
         steps = len(one.actions)
-        if any(len(getattr(one, name)) != steps + 1 for name in (*MOMENT, "meters")):
+        if any(len(getattr(one, name)) != steps + 1 for name in (*FRAME_FIELDS, "meters")):
             raise TownletError("a recorded life has moments of different number", "leave it out: it is damaged")
         return one
 
 
-def note_rows(
+def write_frame(
     place: int,
     state: NDArray[np.void],
     mask: NDArray[np.bool_],
@@ -90,11 +90,11 @@ def note_rows(
             to_components[place, row, r] = components[row, r]
 
 
-def room(world: World, *shape: int) -> dict[str, NDArray[Any]]:
+def empty_arrays(world: World, *shape: int) -> dict[str, NDArray[Any]]:
     """Zeros for so many moments and steps, by the names of a recording."""
     k = len(world.actions)
     return {
-        **{name: np.zeros(shape, kind) for name, kind in MOMENT.items()},
+        **{name: np.zeros(shape, kind) for name, kind in FRAME_FIELDS.items()},
         "meters": np.zeros((*shape, len(world.meters)), np.float32),
         "actions": np.zeros(shape, np.int16),
         "outputs": np.zeros((*shape, k), np.float32),
@@ -104,7 +104,7 @@ def room(world: World, *shape: int) -> dict[str, NDArray[Any]]:
     }
 
 
-class Tape:
+class EpisodeRecorder:
     """The latest moments of the first rows. Call `note` after every step, `life` for a row that ended in it.
 
     `outputs` reads what stood behind some acts [T, rows, K]. It is asked for many at a time, since at every single
@@ -115,29 +115,31 @@ class Tape:
         self,
         town: Town,
         outputs: Callable[[Sequence[Tensor], int], Tensor],
-        watched: int = WATCHED,
+        watched: int = RECORDED_ROWS,
         steps: int = STEPS,
     ) -> None:
         self._engine, self._outputs = town.engine, outputs
         self.watched = rows = min(watched, town.rows)
         world, self._steps = town.world, min(steps, int(town.world.tables.max_steps)) + 1
-        moments = np.zeros((self._steps, rows), record(len(world.meters)))
+        moments = np.zeros((self._steps, rows), record_dtype(len(world.meters)))
         self._begun = np.zeros(rows, np.int64)  # which moment was the first of each row's life
         # A place holds a moment with its mask, and the step that led to it.
-        self._kept = room(world, self._steps, rows) | {name: moments[name] for name in (*MOMENT, "meters")}
+        self._kept = empty_arrays(world, self._steps, rows) | {
+            name: moments[name] for name in (*FRAME_FIELDS, "meters")
+        }
         self._into = (moments, *(self._kept[name] for name in ("mask", "reward", "components")))
         self._written = 0  # moments so far
         self._acts: list[Tensor] = []  # that led to the latest of them, not yet read,
         self._behind: list[Tensor] = []  # and what stood behind each
         self._unread = max(1, min(UNREAD, UNREAD_ROWS // town.rows, self._steps))
-        self._note = compiled(note_rows)
+        self._note = jit_if_available(write_frame)
         self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
         self._write()  # the present moment is the first of every row's life, as far as is known
 
     def _look(self) -> tuple[NDArray[Any], ...]:
         """The present moment with its mask, and what the last step brought: reward and its components."""
         e, rows = self._engine, self.watched
-        return e.records(rows), *(array(part[:rows]) for part in (e.mask, e.reward, e.components))
+        return e.records(rows), *(to_numpy(part[:rows]) for part in (e.mask, e.reward, e.components))
 
     def note(self, actions: Tensor, behind: Tensor) -> None:
         """Keep the last step: the actions [N] that led here and what stood behind them, tensors that nobody changes."""
@@ -156,8 +158,8 @@ class Tape:
         if not self._acts:
             return
         places = np.arange(self._written - len(self._acts), self._written) % self._steps
-        self._kept["actions"][places] = array(torch.stack([actions[: self.watched] for actions in self._acts]))
-        self._kept["outputs"][places] = array(self._outputs(self._behind, self.watched))
+        self._kept["actions"][places] = to_numpy(torch.stack([actions[: self.watched] for actions in self._acts]))
+        self._kept["outputs"][places] = to_numpy(self._outputs(self._behind, self.watched))
         self._acts.clear()
         self._behind.clear()
 
@@ -169,8 +171,8 @@ class Tape:
         first = max(int(self._begun[row]), last - self._steps + 1)
         moments = np.arange(first, last) % self._steps
         steps = np.arange(first + 1, last + 1) % self._steps
-        final = self._engine.final_state(np.array([row]), *MOMENT, "meters", "cell_of")
-        lived = {name: np.concatenate([kept[name][moments, row], final[name]]) for name in (*MOMENT, "meters")}
+        final = self._engine.final_state(np.array([row]), *FRAME_FIELDS, "meters", "cell_of")
+        lived = {name: np.concatenate([kept[name][moments, row], final[name]]) for name in (*FRAME_FIELDS, "meters")}
         did = {name: kept[name][steps, row] for name in STEP}
         self._begun[row] = last
         return Recording(**lived, **did, mask=kept["mask"][moments, row], cell_of=final["cell_of"][0])
@@ -184,8 +186,8 @@ class Tape:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken."""
         for name, kept in self._kept.items():
-            take_over(kept, state, name)
-        take_over(self._begun, state, "begun")
+            copy_array(kept, state, name)
+        copy_array(self._begun, state, "begun")
         self._written = int(state["written"])
         self._acts.clear()
         self._behind.clear()

@@ -1,0 +1,216 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,attr-defined,misc"
+"""How Numba compiles the rule book: its operations, the world's tables, and a prefetch.
+
+Operations are emitted as a few instructions; as compiled functions they would dominate the compile time. Importing
+this module registers them.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Final
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+    type_callable,
+    unbox,
+)
+from numba.np.arrayobj import populate_array
+
+from townlet.town import ops
+from townlet.town.world.tables import Tables
+
+
+@type_callable(ops.where)
+def _(context):
+    def where(condition, yes, no):
+        return context.unify_types(types.unliteral(yes), types.unliteral(no))
+
+    return where
+
+
+@lower_builtin(ops.where, types.Any, types.Any, types.Any)
+def _(context, builder, signature, args):
+    wanted = types.boolean, signature.return_type, signature.return_type
+    cast = [context.cast(builder, a, given, want) for a, given, want in zip(args, signature.args, wanted, strict=True)]
+    return builder.select(*cast)
+
+
+@type_callable(ops.unit)
+def _(context):
+    return lambda x: types.float32
+
+
+@lower_builtin(ops.unit, types.Any)
+def _(context, builder, signature, args):
+    x = context.cast(builder, args[0], signature.args[0], types.float32)
+    zero, one = (ir.Constant(ir.FloatType(), limit) for limit in (0.0, 1.0))
+    x = builder.select(builder.fcmp_ordered(">", x, zero), x, zero)
+    return builder.select(builder.fcmp_ordered("<", x, one), x, one)
+
+
+@type_callable(ops.real)
+def _(context):
+    return lambda x: types.float32
+
+
+@type_callable(ops.wide)
+def _(context):
+    return lambda x: types.int64
+
+
+@lower_builtin(ops.real, types.Any)
+@lower_builtin(ops.wide, types.Any)
+def _(context, builder, signature, args):
+    return context.cast(builder, args[0], signature.args[0], signature.return_type)
+
+
+@type_callable(ops.take)
+def _(context):
+    return lambda values, k: values.dtype
+
+
+@lower_builtin(ops.take, types.Any, types.Any)
+def _(context, builder, signature, args):
+    return context.get_function(operator.getitem, signature)(builder, args)
+
+
+@type_callable(ops.fill)
+def _(context):
+    return lambda like, value: types.unliteral(value)
+
+
+@lower_builtin(ops.fill, types.Any, types.Any)
+def _(context, builder, signature, args):
+    return context.cast(builder, args[1], signature.args[1], signature.return_type)
+
+
+KINDS: Final = {
+    "Int": types.uint32,
+    "Float": types.float32,
+    "IntRow": types.Array(types.uint32, 1, "C"),
+    "FloatRow": types.Array(types.float32, 1, "C"),
+    "IntGrid": types.Array(types.uint32, 2, "C"),
+    "FloatGrid": types.Array(types.float32, 2, "C"),
+}
+_ANNOTATIONS: Final = ((name, kind.__forward_arg__) for name, kind in Tables.__annotations__.items())
+FIELDS: Final = {name: (place, KINDS[kind]) for place, (name, kind) in enumerate(_ANNOTATIONS)}
+SLOT: Final = 3  # words: address or number, rows, columns
+
+
+class Handle:
+    """The world's tables behind one pointer, with every table an attribute for kernels; owns the memory.
+
+    As a tuple of arrays the tables would be hundreds of machine values, passed to every rule and unpacked in each call:
+    compiling the step took a minute, and a town of one row was slow. Behind the pointer lies one slot per field of
+    `Tables`: an address and a shape, or the number itself. Loads are marked invariant, so that the compiler can move
+    them out of the loop over rows.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._source = tables
+        self.slots = np.zeros((len(tables), SLOT), np.int64)
+        self.tables: list[object] = []
+        for slot, (_, kind), value in zip(self.slots, FIELDS.values(), tables, strict=True):
+            if kind in (types.uint32, types.float32):
+                slot[:1].view(np.uint32 if kind == types.uint32 else np.float32)[0] = value
+                continue
+            array = np.ascontiguousarray(value, np.dtype(kind.dtype.name))
+            self.tables.append(array)
+            slot[:] = array.ctypes.data, array.shape[0], array.shape[-1]
+        self.address: int = self.slots.ctypes.data
+
+    def __reduce__(self) -> tuple[type[Handle], tuple[Tables]]:
+        """Copies build their own slots: addresses are valid in one process only."""
+        return Handle, (self._source,)
+
+
+class HandleType(types.Type):
+    """The Numba type of `Handle`."""
+
+    def __init__(self) -> None:
+        super().__init__("TownTables")
+
+
+handle_type: Final = HandleType()
+register_model(HandleType)(models.OpaqueModel)
+Handle._numba_type_ = handle_type  # spares Numba a type lookup at every call
+
+
+@unbox(HandleType)
+def _unbox(kind, value, c):
+    number = c.pyapi.object_getattr_string(value, "address")
+    address = c.pyapi.number_as_ssize_t(number)
+    c.pyapi.decref(number)
+    return NativeValue(c.builder.inttoptr(address, cgutils.voidptr_t))
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):
+    key = HandleType
+
+    def generic_resolve(self, kind, name):
+        return FIELDS[name][1] if name in FIELDS else None
+
+
+def _load(builder, address):
+    value = builder.load(address)
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
+@lower_getattr_generic(HandleType)
+def _get(context, builder, handle_kind, handle, name):
+    place, kind = FIELDS[name]
+    word = ir.IntType(64)
+    slots = builder.bitcast(handle, word.as_pointer())
+    slot = [builder.gep(slots, [ir.Constant(word, SLOT * place + k)]) for k in range(SLOT)]
+    if not isinstance(kind, types.Array):
+        return _load(builder, builder.bitcast(slot[0], context.get_value_type(kind).as_pointer()))
+    array = context.make_array(kind)(context, builder)
+    size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    shape = [_load(builder, s) for s in slot[1 : 1 + kind.ndim]]
+    item = ir.Constant(word, size)
+    strides = [item] if kind.ndim == 1 else [builder.mul(shape[1], item), item]
+    data = builder.inttoptr(_load(builder, slot[0]), array.data.type)
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
+    return array._getvalue()
+
+
+AHEAD: Final = 6  # rows; far enough for the memory to arrive in time
+LINE: Final = 64  # bytes of a cache line
+LINES: Final = 6  # cache lines per row: a standard observation
+WRITE, KEEP, DATA = 1, 3, 1  # arguments of LLVM's prefetch
+
+
+@intrinsic
+def prefetch(typing, array, row):
+    """Prefetch the start of array[row + AHEAD], which may lie beyond the end.
+
+    In a town larger than the CPU cache this gives up to half of the speed.
+    """
+
+    def code(context, builder, signature, args):
+        view = context.make_array(signature.args[0])(context, builder, args[0])
+        word, number, pointer = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
+        wanted = builder.add(context.cast(builder, args[1], signature.args[1], types.int64), ir.Constant(word, AHEAD))
+        offset = builder.mul(wanted, builder.extract_value(view.strides, 0))
+        start = builder.add(builder.ptrtoint(view.data, word), offset)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        hint = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        for line in range(LINES):
+            address = builder.inttoptr(builder.add(start, ir.Constant(word, LINE * line)), pointer)
+            builder.call(hint, [address, *(ir.Constant(number, n) for n in (WRITE, KEEP, DATA))])
+        return context.get_dummy_value()
+
+    return types.none(array, row), code

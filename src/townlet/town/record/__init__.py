@@ -1,1 +1,0 @@
-"""Recording of towns: whole episodes of some rows, and counts of how affordances are used."""
