@@ -19,7 +19,7 @@ from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.planner import make_player
 from townlet.town.render.show import TownShow
-from townlet.town.scene import Scene
+from townlet.town.scene import Scene, read_scene
 from townlet.town.world.load import load
 from townlet.town.world.tables import World
 
@@ -28,7 +28,7 @@ def scene_at(world: World, cell: int, hour: int = 0) -> Scene:
     engine = make_engine(world, 1)
     engine.reset(0)
     engine.restore({"cell": np.array([cell], np.int32), "hour": np.array([hour], np.int16)})
-    return engine.scene(0)
+    return read_scene(engine, 0)
 
 
 def test_a_pipe_gets_three_frames_of_each_player_and_the_table(townlet: Program) -> None:
@@ -148,7 +148,7 @@ def test_without_a_map_every_place_has_its_key() -> None:
     world = load("town-aspatial")
     engine = make_engine(world, 1)
     engine.reset(0)
-    scene = engine.scene(0)
+    scene = read_scene(engine, 0)
     assert town_action(world, scene, "1") == world.actions.index("INTERACT Bed")
     assert town_action(world, scene, ".") == world.actions.index("WAIT")
     assert "1 Bed" in town_legend(world)
