@@ -30,9 +30,8 @@ from torch import Tensor
 
 from sim import machine
 from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.recipes.schema import Budget
 from townlet.runs.folder import Run
 from townlet.runs.lock import Lock
@@ -65,7 +64,7 @@ class Silence:
     def stepped(self, actions: Tensor) -> None:
         """Nothing is counted."""
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         """Nothing is counted."""
 
     def lives(self, over: Episodes, extras: Any, ago: Any = None) -> None:

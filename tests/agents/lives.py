@@ -11,9 +11,8 @@ from townlet.agents.agent import Agent
 from townlet.agents.policy import Policy
 from townlet.buffers.rollout import RolloutBuffer
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.restore import copied
-from townlet.interfaces.vec_env import Seen, VecEnv
+from townlet.interfaces.state import clone_state
+from townlet.interfaces.vec_env import Episodes, MaskedObs, VecEnv
 
 
 class Life:
@@ -30,13 +29,13 @@ class Life:
         figures = []
         for _ in range(steps):
             step = self.env.step(self.agent.act(self.seen))
-            ended = self.env.ended()
+            ended = self.env.final_obs()
             self.agent.observe(step, ended)
             self.length += 1
             self.counters.env_steps += self.env.rows
             if len(ended.rows):
                 self.agent.on_episodes_end(self._episodes(ended.rows, step.reward, step.terminated))
-            self.seen = Seen(step.obs, step.mask)
+            self.seen = MaskedObs(step.obs, step.mask)
             self.vector_steps += 1
             if self.vector_steps % self.agent.update_interval == 0 and (learned := self.agent.learn()):
                 figures.append(learned)
@@ -52,7 +51,7 @@ class Life:
     def state(self) -> dict[str, Any]:
         """Everything, copied."""
         parts = {"agent": self.agent.state(), "env": self.env.state(), "counters": self.counters.state()}
-        return copied(parts | {"length": self.length, "vector_steps": self.vector_steps})
+        return clone_state(parts | {"length": self.length, "vector_steps": self.vector_steps})
 
     def restore(self, state: dict[str, Any]) -> None:
         self.agent.restore(state["agent"])
@@ -71,7 +70,7 @@ def success(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> flo
         step = env.step(policy.act(seen.obs, seen.mask, fresh))
         fresh = step.terminated | step.truncated
         right, ends = right + int((step.reward[fresh] > 0).sum()), ends + int(fresh.sum())
-        seen = Seen(step.obs, step.mask)
+        seen = MaskedObs(step.obs, step.mask)
     return right / ends
 
 

@@ -26,11 +26,11 @@ from townlet.bench.training import NullListener
 from townlet.config.scalar import to_flow_yaml
 from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types_of_field
-from townlet.distributed.torch_group import Team
+from townlet.distributed.process_group import ProcessGroup
 from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
-from townlet.interfaces.restore import copied
-from townlet.interfaces.vec_env import Continuous, Seen
+from townlet.interfaces.state import clone_state
+from townlet.interfaces.vec_env import Continuous, MaskedObs
 from townlet.live.gym_episode import GymEpisode
 from townlet.live.playback import PlayedEpisode
 from townlet.live.policy_cache import CheckpointActor, PolicyCache
@@ -229,7 +229,7 @@ class AgentConformance:
         exploring = build(case.load()).agent
         obs, mask = observations(trained, ROWS)
         for _ in range(TRIED):  # one act after another, without a step between: nothing is stored yet
-            assert bool(mask.gather(1, exploring.act(Seen(obs, mask)).unsqueeze(1)).all())
+            assert bool(mask.gather(1, exploring.act(MaskedObs(obs, mask)).unsqueeze(1)).all())
 
     def test_outputs_entropy_and_metrics_have_their_shapes(self, case: Case) -> None:
         t = build(case.load())
@@ -282,7 +282,7 @@ class AgentConformance:
             now = getattr(t.recipe.agent, key)
             assert now == value or (value == {} and now is not None), word
             assert update(t), word
-            before = copied(t.state())
+            before = clone_state(t.state())
             update(t)
             again.restore(before)
             update(again)
@@ -308,7 +308,7 @@ class AgentConformance:
     def test_every_tunable_setting_changes_the_next_update(self, case: Case) -> None:
         t = build(case.load())
         update(t)
-        settings, before = t.agent.settings, copied(t.state())
+        settings, before = t.agent.settings, clone_state(t.state())
         update(t)
         usual = copy_of(t.agent.parameters())
         for key in case.entry.tunable:
@@ -418,7 +418,7 @@ class AgentConformance:
     ) -> None:
         if not case.entry.shard_axes:
             with pytest.raises(TownletError, match=r"(cannot be trained by|train towns together)"):
-                require_shared(case.load(rows=8).recipe, cast(Team, Two()))
+                require_shared(case.load(rows=8).recipe, cast(ProcessGroup, Two()))
             return
         run = once(tmp_path_factory, "two-processes", trained_by_two)[case.entry.name]
         the_same(case.run("one", **SHARED), run, updates=5)
@@ -427,7 +427,7 @@ class AgentConformance:
 class Two:
     """What is known of a team before it exists."""
 
-    size = beside = 2
+    size = on_this_machine = 2
 
 
 def rolled_out(run: Run) -> GymEpisode:

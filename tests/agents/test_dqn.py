@@ -18,7 +18,7 @@ from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.vec_env import Seen
+from townlet.interfaces.vec_env import MaskedObs
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -124,9 +124,9 @@ def test_an_environment_may_reuse_its_tensors() -> None:
     env, agent = trained.env, trained.agent
     assert isinstance(agent, Dqn)
     obs, mask = trained.seen.obs.clone(), trained.seen.mask.clone()
-    actions = agent.act(Seen(obs, mask))
+    actions = agent.act(MaskedObs(obs, mask))
     obs.fill_(7.0)
-    agent.observe(env.step(actions), env.ended())
+    agent.observe(env.step(actions), env.final_obs())
     assert torch.equal(agent.buffer.sample(1).obs, trained.seen.obs)
 
 

@@ -20,7 +20,7 @@ from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import Batch
 from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
@@ -75,7 +75,7 @@ def live(
 ) -> None:
     """One transition of a single row; the end is "", "terminated" or "truncated". The next episode begins at 0."""
     only = torch.tensor([[action == BACK, action == ON]])
-    assert agent.act(Seen(at(place), only)).tolist() == [action]
+    assert agent.act(MaskedObs(at(place), only)).tolist() == [action]
     over, mask = torch.tensor([bool(end)]), torch.tensor([valid])
     pay = torch.tensor([reward])
     shown = at(0) if end else at(reached)
@@ -88,7 +88,7 @@ def live(
         over & (end == "truncated"),
     )
     rows = torch.nonzero(over).squeeze(1)
-    agent.observe(step, Ended(rows, at(reached)[rows], mask[rows]))
+    agent.observe(step, FinalObs(rows, at(reached)[rows], mask[rows]))
 
 
 def batch_of(reward: float, reached: int, mask: list[bool], discount: float = 0.5, importance: float = 1.0) -> Batch:

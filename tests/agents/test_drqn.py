@@ -18,7 +18,7 @@ from townlet.errors import TownletError
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.spec import AdaptiveWeightSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.vec_env import Seen
+from townlet.interfaces.vec_env import MaskedObs
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -181,13 +181,13 @@ def test_rows_that_end_forget_and_no_others() -> None:
         with torch.no_grad():
             _, expected = agent.network(seen.obs, expected)
         step = env.step(agent.act(seen))
-        agent.observe(step, env.ended())
+        agent.observe(step, env.final_obs())
         over = step.terminated | step.truncated
         partial += int(over.any() and not over.all())
         expected = expected.masked_fill(over.unsqueeze(1), 0.0)
         assert torch.allclose(agent.hidden, expected, atol=1e-5)
         assert not agent.hidden[~over].eq(0).all(1).any()
-        seen = Seen(step.obs, step.mask)
+        seen = MaskedObs(step.obs, step.mask)
     assert partial > 3
 
 
@@ -213,7 +213,7 @@ def test_intrinsic_reward_is_weighted_once() -> None:
     twin = make_intrinsic_reward(bonus, env.layout, Streams(1).child("bonus"))
     assert twin is not None
     step = env.step(agent.act(trained.seen))
-    agent.observe(step, env.ended())
+    agent.observe(step, env.final_obs())
     unweighted = twin.reward(step.obs)
     assert unweighted.min() > 0
     assert torch.equal(agent.intrinsic, unweighted)

@@ -15,8 +15,8 @@ from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.explore.spec import EpsilonSpec, ExploreSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.vec_env import Discrete, Seen
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.vec_env import Discrete, MaskedObs
 from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
 
@@ -31,7 +31,7 @@ KINDS: dict[str, Any] = {
 class Side(Toy):
     """One step an episode: a light in a picture of 36 × 36, left or right; the same side pays."""
 
-    layout = Layout.of(("screen", (1, 36, 36), 0.0, 1.0, "picture", (), 255))
+    layout = ObservationLayout.of(("screen", (1, 36, 36), 0.0, 1.0, "picture", (), 255))
     actions = Discrete(("left", "right"))
 
     def _begin(self, rows: Tensor) -> None:
@@ -41,11 +41,11 @@ class Side(Toy):
         over = torch.ones(self.rows, dtype=torch.bool)
         return torch.where(actions == (self.chance < 0.5), 1.0, -1.0), over, ~over
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> MaskedObs:
         column = (self.chance * 18).long() + torch.where(self.chance < 0.5, 18, 0)
         picture = torch.full((self.rows, 36, 36), 17.0)
         picture[torch.arange(self.rows), 10:24, column.clamp_(max=35)] = 200.0
-        return Seen(picture.flatten(1) / 255, torch.ones(self.rows, 2, dtype=torch.bool))
+        return MaskedObs(picture.flatten(1) / 255, torch.ones(self.rows, 2, dtype=torch.bool))
 
 
 def life(name: str, seed: int = 1) -> Life:

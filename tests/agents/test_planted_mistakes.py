@@ -86,7 +86,7 @@ advantages cross a truncation (gae)
 + trace.fill_(gamma)
 
 autoreset steps in minibatches (rollout)
-@ agents/test_void.py::test_void_steps_change_nothing_that_ppo_learns
+@ agents/test_autoreset.py::test_void_steps_change_nothing_that_ppo_learns
 - real = self._real_index()
 + real = None
 
@@ -272,8 +272,8 @@ schedule of ε counted in updates
 
 Gumbel noise with the wrong sign (softmax exploration)
 @ explore/test_action_selection.py::test_actions_are_as_frequent_as_they_are_probable
-- .sub_(self._crew.mine(noise).log())
-+ .add_(self._crew.mine(noise).log())
+- .sub_(self._group.local_rows(noise).log())
++ .add_(self._group.local_rows(noise).log())
 
 intrinsic reward not normalized (rnd)
 @ explore/test_intrinsic_reward.py::test_reward_is_scaled_by_the_root_mean_square_of_all_novelty_so_far

@@ -18,8 +18,8 @@ from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.vec_env import Discrete, Seen, VecEnv
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.vec_env import Discrete, MaskedObs, VecEnv
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
@@ -31,7 +31,7 @@ RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpe
 class Treadmill(Toy):
     """All moments look alike and pay 1; after five of them a life ends, by death or because time runs out."""
 
-    layout = Layout.of(("nothing", (1,), 0.0, 1.0))
+    layout = ObservationLayout.of(("nothing", (1,), 0.0, 1.0))
     actions = Discrete(("on",))
 
     def __init__(self, rows: int, deadly: bool) -> None:
@@ -45,8 +45,8 @@ class Treadmill(Toy):
         over, never = self._age == 5, torch.zeros(self.rows, dtype=torch.bool)
         return torch.ones(self.rows), over if self.deadly else never, never if self.deadly else over
 
-    def _seen(self) -> Seen:
-        return Seen(torch.ones(self.rows, 1), torch.ones(self.rows, 1, dtype=torch.bool))
+    def _seen(self) -> MaskedObs:
+        return MaskedObs(torch.ones(self.rows, 1), torch.ones(self.rows, 1, dtype=torch.bool))
 
 
 def life(env: VecEnv | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:

@@ -15,7 +15,7 @@ from townlet.agents.distributions import family
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import Coefficients, Evaluated, policy_loss, ppo_loss, ppo_terms, value_loss
 from townlet.buffers.rollout import Minibatch
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Discrete
 from townlet.nets.spec import MlpSpec
 
@@ -90,7 +90,7 @@ def test_the_value_loss(value: float, clip: float | None, error: float, gradient
 
 def test_the_loss_of_one_step_by_hand() -> None:
     """π = (¼, ¾) over the valid actions; the old policy chose the second with probability ½. A = 2, V = 2, R = 5."""
-    network = ActorCritic(MlpSpec(hidden=()), Layout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
+    network = ActorCritic(MlpSpec(hidden=()), ObservationLayout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
     with torch.no_grad():
         network.actor.head.bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
         network.critic.bias.fill_(2.0)

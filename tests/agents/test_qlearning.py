@@ -17,8 +17,8 @@ from townlet.errors import TownletError
 from townlet.explore.spec import BoltzmannSpec, CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import MlpSpec
 from townlet.rng import Streams
 
@@ -30,16 +30,16 @@ COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.1))
 class NumberedChain(Chain):
     """The chain, whose places are told by their number, from 3 on."""
 
-    layout = Layout.of(("place", (1,), 3.0, 10.0, "index"))
+    layout = ObservationLayout.of(("place", (1,), 3.0, 10.0, "index"))
 
-    def _seen(self) -> Seen:
-        return Seen(self._place.unsqueeze(1).float() + 3, super()._seen().mask)
+    def _seen(self) -> MaskedObs:
+        return MaskedObs(self._place.unsqueeze(1).float() + 3, super()._seen().mask)
 
 
 class LateNumberedChain(NumberedChain):
     """The same where rows need a step to begin anew."""
 
-    voids = True
+    autoreset_steps = True
 
 
 def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
@@ -82,11 +82,11 @@ def test_chain_is_learned(toy: type[Toy], explore: ExploreSpec | None, settings:
     assert shown[3, 1].item() == pytest.approx(0.9**3, abs=0.02)
 
 
-NO_ENDS = Ended(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 1), torch.zeros(0, 2, dtype=torch.bool))
+NO_ENDS = FinalObs(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 1), torch.zeros(0, 2, dtype=torch.bool))
 
 
 def steps(
-    agent: QLearning, before: list[float], after: list[float], reward: list[float], ended: Ended = NO_ENDS,
+    agent: QLearning, before: list[float], after: list[float], reward: list[float], ended: FinalObs = NO_ENDS,
     **more: Tensor,
 ) -> None:  # fmt: skip
     """One step of all rows, in which the second action was taken."""
@@ -115,7 +115,7 @@ def test_a_truncated_episode_bootstraps_from_its_final_observation() -> None:
     agent = agent_of(life(NumberedChain(1), lr=0.5))
     table = agent.network.table[0]
     table[4], table[0] = torch.tensor([3.0, 2.0]), torch.tensor([100.0, 100.0])
-    final = Ended(torch.tensor([0]), torch.tensor([[7.0]]), torch.tensor([[False, True]]))
+    final = FinalObs(torch.tensor([0]), torch.tensor([[7.0]]), torch.tensor([[False, True]]))
     steps(agent, [5.0], [3.0], [1.0], ended=final, truncated=torch.tensor([True]))
     assert table[2, 1] == pytest.approx(0.5 * (1 + 0.9 * 2)), "with the mask of that observation"
 
@@ -141,7 +141,7 @@ def test_equal_pairs_of_one_step_all_count() -> None:
 
 def test_void_steps_teach_nothing() -> None:
     agent = agent_of(life(LateNumberedChain(2), lr=0.5))
-    steps(agent, [5.0, 6.0], [4.0, 4.0], [1.0, 9.0], void=torch.tensor([False, True]))
+    steps(agent, [5.0, 6.0], [4.0, 4.0], [1.0, 9.0], autoreset_step=torch.tensor([False, True]))
     assert agent.network.table[0].nonzero().tolist() == [[2, 1]]
 
 

@@ -21,7 +21,7 @@ from townlet.buffers.episode_buffer import INITIAL_SLOTS, EpisodeSteps
 from townlet.errors import TownletError
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Discrete
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
@@ -74,7 +74,7 @@ def test_numbers_are_hit_and_bits_matched() -> None:
 
 def test_the_loss_of_one_step_by_hand() -> None:
     """π = (¼, ¾) over the valid actions, of which the second was taken. Advantage 2, V = 2, G = 5."""
-    network = ActorCritic(MlpSpec(hidden=()), Layout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
+    network = ActorCritic(MlpSpec(hidden=()), ObservationLayout.of(("one", (1,), 0.0, 1.0)), 3, shared=True)
     with torch.no_grad():
         network.actor.head.bias.copy_(torch.tensor([0.0, math.log(3.0), 9.0]))
         network.critic.bias.fill_(2.0)

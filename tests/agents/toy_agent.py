@@ -13,11 +13,9 @@ from townlet.agents.agent import AgentContext, no_interrupt
 from townlet.agents.policy import Policy
 from townlet.agents.registry import LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AgentSettings
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.restore import restore_generator
-from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Actions, Ended, Seen, Step
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.state import State, restore_generator
+from townlet.interfaces.vec_env import Actions, Episodes, FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import restore_weights, weights
 from townlet.nets.spec import NetworkSpec
 
@@ -46,7 +44,7 @@ class LinearActorCritic(nn.Module):
 
     hidden = 0
 
-    def __init__(self, layout: Layout, actions: Actions) -> None:
+    def __init__(self, layout: ObservationLayout, actions: Actions) -> None:
         super().__init__()
         self.actor, self.critic = LinearPolicy(layout.size, actions.n), nn.Linear(layout.size, 1)
         self.initial_hidden = self.actor.initial_hidden
@@ -70,7 +68,7 @@ class Toy:
         self.generator = given.streams.torch("choice", env.device)
         self.intrinsic, self._sums = torch.zeros(env.rows), torch.zeros(2)  # loss and |δ|
 
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         self._obs, self._mask = seen.obs.clone(), seen.mask.clone()
         logits = self.network.actor(self._obs, None)[0].masked_fill(~self._mask, -torch.inf)
         self._log_prob = logits.log_softmax(-1)
@@ -78,7 +76,7 @@ class Toy:
         self._actions = torch.multinomial(self.action_outputs, 1, generator=self.generator)
         return self._actions.squeeze(1)
 
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         # δ = r + γ V(s′) − V(s); a truncated episode bootstraps from its final observation, a terminated one from 0.
         reached = step.obs.index_copy(0, ended.rows, ended.obs)
         with torch.no_grad():
@@ -134,7 +132,7 @@ class Toy:
         self._sums.copy_(state["sums"])
 
 
-def toy_network(settings: ToySettings, spec: NetworkSpec, layout: Layout, actions: Actions) -> nn.Module:
+def toy_network(settings: ToySettings, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> nn.Module:
     return LinearActorCritic(layout, actions)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, Ended, Seen, Step
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete, FinalObs, MaskedObs, Step
 
 EPISODES = 1024  # chances drawn ahead for each row; they repeat after that
 
@@ -17,21 +17,21 @@ EPISODES = 1024  # chances drawn ahead for each row; they repeat after that
 class Toy:
     """Rows that stand at a place, under a chance drawn for each episode, and have an age.
 
-    With `voids` a row that ended shows its end, and needs a step to begin anew.
+    With `autoreset_steps` a row that ended shows its end, and needs a step to begin anew.
     """
 
-    layout: Layout
+    layout: ObservationLayout
     actions: Actions
     components = ("reward",)
     exact = True
-    voids = False
+    autoreset_steps = False
     device = "cpu"
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.reset(0)
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> MaskedObs:
         self._chances = torch.rand(self.rows, EPISODES, generator=torch.Generator().manual_seed(seed))
         self._episode = torch.zeros(self.rows, dtype=torch.int64)
         self._place = torch.zeros(self.rows, dtype=torch.int64)
@@ -46,38 +46,38 @@ class Toy:
         return self._chances.gather(1, (self._episode % EPISODES).unsqueeze(1)).squeeze(1)
 
     def step(self, actions: Tensor) -> Step:
-        if self.voids:
+        if self.autoreset_steps:
             return self._late_step(actions)
         self._age += 1
         reward, terminated, truncated = self._move(actions)
         over = terminated | truncated
         last, rows = self._seen(), torch.nonzero(over).squeeze(1)
-        self._ended = Ended(rows, last.obs[rows], last.mask[rows])
+        self._ended = FinalObs(rows, last.obs[rows], last.mask[rows])
         self._episode += over
         self._age[over] = 0
         self._begin(over)
         return Step(*self._seen(), reward, reward.unsqueeze(1), terminated, truncated)
 
     def _late_step(self, actions: Tensor) -> Step:
-        void = self._over
-        self._age += ~void
+        autoreset = self._over
+        self._age += ~autoreset
         reward, terminated, truncated = self._move(actions)
-        reward, terminated, truncated = reward * ~void, terminated & ~void, truncated & ~void
-        self._episode += void
-        self._age[void] = 0
-        self._begin(void)
+        reward, terminated, truncated = reward * ~autoreset, terminated & ~autoreset, truncated & ~autoreset
+        self._episode += autoreset
+        self._age[autoreset] = 0
+        self._begin(autoreset)
         self._over = terminated | truncated
         seen, rows = self._seen(), torch.nonzero(self._over).squeeze(1)
-        self._ended = Ended(rows, seen.obs[rows], seen.mask[rows])
-        return Step(*seen, reward, reward.unsqueeze(1), terminated, truncated, void)
+        self._ended = FinalObs(rows, seen.obs[rows], seen.mask[rows])
+        return Step(*seen, reward, reward.unsqueeze(1), terminated, truncated, autoreset)
 
-    def ended(self) -> Ended:
+    def final_obs(self) -> FinalObs:
         return self._ended
 
     def state(self) -> Mapping[str, Any]:
         return {name: getattr(self, name).clone() for name in ("_chances", "_episode", "_place", "_age", "_over")}
 
-    def restore(self, state: Mapping[str, Any]) -> Seen:
+    def restore(self, state: Mapping[str, Any]) -> MaskedObs:
         for name, value in state.items():
             setattr(self, name, value.clone())
         return self._seen()
@@ -91,14 +91,14 @@ class Toy:
     def _move(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         raise AssertionError("a toy says how its rows move")
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> MaskedObs:
         raise AssertionError("a toy says what its rows see")
 
 
 class Chain(Toy):
     """Places in a line; the last one pays 1 and ends the episode, time runs out after `limit` steps."""
 
-    layout = Layout.of(("place", (8,), 0.0, 1.0))
+    layout = ObservationLayout.of(("place", (8,), 0.0, 1.0))
     actions = Discrete(("back", "on"))
     limit = 20
 
@@ -110,15 +110,15 @@ class Chain(Toy):
         goal = self._place == 7
         return goal.float(), goal, (self._age >= self.limit) & ~goal
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> MaskedObs:
         obs = torch.nn.functional.one_hot(self._place, 8).float()
-        return Seen(obs, torch.stack((self._place > 0, torch.ones_like(self._place, dtype=torch.bool)), 1))
+        return MaskedObs(obs, torch.stack((self._place > 0, torch.ones_like(self._place, dtype=torch.bool)), 1))
 
 
 class LateChain(Chain):
     """The chain where rows need a step to begin anew."""
 
-    voids = True
+    autoreset_steps = True
 
 
 class Corridor(Toy):
@@ -128,7 +128,7 @@ class Corridor(Toy):
     remember the cue is right half of the time. With equal pays the value of walking tells nothing of the cue.
     """
 
-    layout = Layout.of(("cue", (2,), 0.0, 1.0), ("way", (2,), 0.0, 1.0))
+    layout = ObservationLayout.of(("cue", (2,), 0.0, 1.0), ("way", (2,), 0.0, 1.0))
     actions = Discrete(("left", "right", "walk"))
 
     def __init__(self, rows: int, length: int = 10, pays: tuple[float, float] = (1.0, 1.0)) -> None:
@@ -144,18 +144,18 @@ class Corridor(Toy):
         pay = torch.where(actions == side, self.pays[side], -1.0)
         return torch.where(over, pay, 0.0), over, torch.zeros_like(over)
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> MaskedObs:
         side = (self.chance < 0.5).long()
         cue = torch.nn.functional.one_hot(side, 2) * (self._age == 0).unsqueeze(1)
         last = self._age >= self.length - 1
         way = torch.stack((self._age / self.length, last.float()), 1)
-        return Seen(torch.cat((cue, way), 1).float(), torch.stack((last, last, ~last), 1))
+        return MaskedObs(torch.cat((cue, way), 1).float(), torch.stack((last, last, ~last), 1))
 
 
 class Target(Toy):
     """One step an episode: the number shown must be hit. It pays minus the square of the distance, after the cut."""
 
-    layout = Layout.of(("number", (2,), -1.0, 1.0))
+    layout = ObservationLayout.of(("number", (2,), -1.0, 1.0))
     actions = Continuous(("x", "y"), (-2.0, -2.0), (2.0, 2.0))
 
     def _begin(self, rows: Tensor) -> None:
@@ -171,14 +171,14 @@ class Target(Toy):
         over = torch.ones(self.rows, dtype=torch.bool)
         return -off, over, ~over
 
-    def _seen(self) -> Seen:
-        return Seen(self._aim(), torch.ones(self.rows, 0, dtype=torch.bool))
+    def _seen(self) -> MaskedObs:
+        return MaskedObs(self._aim(), torch.ones(self.rows, 0, dtype=torch.bool))
 
 
 class Bits(Toy):
     """One step an episode: the three bits shown must be matched; each pays 1, each miss costs 1."""
 
-    layout = Layout.of(("bits", (3,), 0.0, 1.0))
+    layout = ObservationLayout.of(("bits", (3,), 0.0, 1.0))
     actions = Binary(("a", "b", "c"))
 
     def _begin(self, rows: Tensor) -> None:
@@ -192,5 +192,5 @@ class Bits(Toy):
         over = torch.ones(self.rows, dtype=torch.bool)
         return (2 * right - 3).float(), over, ~over
 
-    def _seen(self) -> Seen:
-        return Seen(self._shown().float(), torch.ones(self.rows, 0, dtype=torch.bool))
+    def _seen(self) -> MaskedObs:
+        return MaskedObs(self._shown().float(), torch.ones(self.rows, 0, dtype=torch.bool))

@@ -13,16 +13,16 @@ from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
 from townlet.buffers.sequence_replay import SequenceReplay
 from townlet.buffers.storage import Transition
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 
 SCREEN = ("screen", (1, 3, 4), 0.0, 1.0, "picture", (), 255)
-MIXED = Layout.of(("speed", (2,), -9.0, 9.0), SCREEN, ("state", (1,), 0.0, 5.0, "index"))
-OTHER = Layout.of(
+MIXED = ObservationLayout.of(("speed", (2,), -9.0, 9.0), SCREEN, ("state", (1,), 0.0, 5.0, "index"))
+OTHER = ObservationLayout.of(
     ("left", (1, 2, 2), -1.0, 1.0, "picture", (), 15), ("right", (1, 2, 2), 0.0, 255.0, "picture", (), 255)
 )
 
 
-def seen(layout: Layout, rows: int, seed: int) -> torch.Tensor:
+def seen(layout: ObservationLayout, rows: int, seed: int) -> torch.Tensor:
     """Observations whose images have only values at their levels, as those of environments do."""
     chance, parts = generator(seed), []
     for block in layout:
@@ -35,8 +35,11 @@ def seen(layout: Layout, rows: int, seed: int) -> torch.Tensor:
 
 
 @law
-@given(st.sampled_from((MIXED, OTHER, Layout.of(SCREEN), Layout.of(("speed", (3,), 0.0, 1.0)))), st.integers(0, 99))
-def test_images_made_of_bytes_are_restored_exactly(layout: Layout, seed: int) -> None:
+@given(
+    st.sampled_from((MIXED, OTHER, ObservationLayout.of(SCREEN), ObservationLayout.of(("speed", (3,), 0.0, 1.0)))),
+    st.integers(0, 99),
+)
+def test_images_made_of_bytes_are_restored_exactly(layout: ObservationLayout, seed: int) -> None:
     compression, obs = ImageCompression(layout), seen(layout, 20, seed)
     columns = {name: torch.zeros(20, *shape, dtype=kind) for name, (shape, kind) in compression.columns("obs").items()}
     for name, values in compression.compress("obs", obs).items():
@@ -46,17 +49,17 @@ def test_images_made_of_bytes_are_restored_exactly(layout: Layout, seed: int) ->
 
 
 def test_values_beyond_the_range_are_clipped() -> None:
-    compression = ImageCompression(Layout.of(SCREEN))
+    compression = ImageCompression(ObservationLayout.of(SCREEN))
     found = compression.compress("obs", torch.tensor([[-1.0, 2.0, 0.5001] + [0.0] * 9]))["obs_bytes"]
     assert found[0, :3].tolist() == [0, 255, 128]
 
 
 def test_a_replay_buffer_of_images_takes_one_byte_per_value() -> None:
-    def buffer(layout: Layout, seed: int = 1) -> ReplayBuffer:
+    def buffer(layout: ObservationLayout, seed: int = 1) -> ReplayBuffer:
         more = {"generator": generator(seed), "priority": PrioritySpec(), "compression": ImageCompression(layout)}
         return ReplayBuffer(40, 2, layout.size, 3, n_step=2, gamma=0.5, **more)  # type: ignore[arg-type]
 
-    uncompressed = Layout.of(*((b.name, b.shape, b.low, b.high, b.kind) for b in MIXED))
+    uncompressed = ObservationLayout.of(*((b.name, b.shape, b.low, b.high, b.kind) for b in MIXED))
     compressed, plain, again = buffer(MIXED), buffer(uncompressed), buffer(MIXED, seed=9)
     yes, no = torch.ones(2, 3, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
     for t in range(30):

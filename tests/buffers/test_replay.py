@@ -25,7 +25,7 @@ from buffers.scripted import (
 )
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import Batch, ReplayBuffer
-from townlet.distributed.process_group import Crew
+from townlet.distributed.process_group import ProcessGroup
 from townlet.errors import TownletError
 
 GAMMA = 0.5
@@ -137,7 +137,7 @@ def test_autoreset_steps_are_never_sampled_and_all_others_uniformly(priority: Pr
     buffer = make(script, 10, autoreset_steps=True, priority=priority)
     autoreset = [[t > 0 and script.ends[t - 1][row] == TERMINATES for row in range(4)] for t in range(20)]
     for flags, step in zip(autoreset, script.steps(), strict=True):
-        buffer.add(step._replace(void=torch.tensor(flags)))
+        buffer.add(step._replace(autoreset=torch.tensor(flags)))
     counts = Counter(script.locate(m) for _ in range(30) for m in buffer.sample(1000).obs[:, 0].tolist())
     assert set(counts) == {(t, row) for t in range(10, 20) for row in range(4) if not autoreset[t][row]}
     # 30 000 samples of 30 transitions; χ² with 29 degrees of freedom lies below 58.3 in 99.9 % of cases
@@ -204,8 +204,8 @@ def test_an_empty_buffer_cannot_be_sampled() -> None:
 
 
 def test_priorities_and_autoreset_steps_need_a_single_process() -> None:
-    crew = Crew()
-    crew.size = 2
+    group = ProcessGroup()
+    group.size = 2
     for more in ({"priority": PrioritySpec()}, {"autoreset_steps": True}):
         with pytest.raises(ValueError, match="single process"):
-            make(endless(1, 2), 4, crew=crew, **more)
+            make(endless(1, 2), 4, group=group, **more)

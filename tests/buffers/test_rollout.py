@@ -23,7 +23,7 @@ from buffers.scripted import (
 )
 from townlet.buffers.rollout import RolloutBuffer
 from townlet.errors import TownletError
-from townlet.interfaces.vec_env import Ended, Step
+from townlet.interfaces.vec_env import FinalObs, Step
 
 
 def value(t: int, row: int) -> float:
@@ -49,7 +49,7 @@ def feed(rollout: RolloutBuffer, script: Script, start: int = 0, stop: int | Non
         ended = (step.terminated | step.truncated).nonzero().squeeze(1)
         components = step.reward.unsqueeze(1)
         lived = Step(step.obs, step.mask, step.reward, components, step.terminated, step.truncated)
-        last = Ended(ended, step.obs[ended], step.mask[ended])
+        last = FinalObs(ended, step.obs[ended], step.mask[ended])
         rollout.add_outcome(lived, last, lambda index, final=bootstrap[ended]: final[index], intrinsic=step.intrinsic)
     return rollout
 

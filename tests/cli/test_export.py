@@ -19,7 +19,7 @@ from cli.program import Program
 from small import SMALL
 from townlet.agents.actor_critic import POLICY_GAIN, Branch
 from townlet.agents.q_network import QNetwork
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.spec import NetworkSpec
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
@@ -42,7 +42,7 @@ def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: P
     with safe_open(to, "pt") as file:
         about, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     blocks = json.loads(about["observation"])
-    layout = Layout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
+    layout = ObservationLayout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
     spec = TypeAdapter(NetworkSpec).validate_json(about["network"])
     actions, agent = json.loads(about["actions"]), json.loads(about["agent"])
     network = (

@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from cli.program import Program
 from townlet.agents.actor_critic import POLICY_GAIN, Branch
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Binary, Continuous
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
@@ -89,7 +89,7 @@ def test_safetensors_say_how_observations_are_scaled(gym_runs: dict[str, Run], t
     with safe_open(path, "pt") as file:
         about, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     blocks = json.loads(about["observation"])
-    layout = Layout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
+    layout = ObservationLayout.of(*((b["name"], tuple(b["shape"]), b["low"], b["high"], b["kind"]) for b in blocks))
     network = Branch(TypeAdapter(NetworkSpec).validate_json(about["network"]), layout, 3, POLICY_GAIN)
     network.load_state_dict(tensors)
     centre, spread, limit = (np.array(json.loads(about[name]), np.float32) for name in ("centre", "spread", "limit"))

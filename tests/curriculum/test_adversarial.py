@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from townlet.curriculum.curriculum import AdversarialCurriculum, StageChange, make_curriculum
 from townlet.curriculum.spec import AdversarialSpec, FixedSpec
 from townlet.errors import TownletError
-from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Episodes
 
 torch.set_num_threads(1)
 

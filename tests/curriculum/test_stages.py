@@ -12,8 +12,7 @@ import townlet
 from townlet.curriculum.curriculum import AdversarialCurriculum, make_curriculum
 from townlet.curriculum.spec import STAGES, STAGES_SIX, AdversarialSpec, FixedSpec, StageSpec
 from townlet.errors import TownletError
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Step
+from townlet.interfaces.vec_env import Episodes, Step
 from townlet.town.env import Town
 
 torch.set_num_threads(1)
@@ -118,7 +117,7 @@ def test_a_row_that_goes_on_lives_its_next_life_by_the_new_rules() -> None:
         if step_number % 20 == 0:
             first_loss.append(round(1 - meter(town, step, "energy")[0], 4))
             stages.append(int(curriculum.stage[0]))
-        if len(rows := town.ended().rows):
+        if len(rows := town.final_obs().rows):
             n = len(rows)
             zeros = torch.zeros(n)
             ended = Episodes(rows, torch.full((n,), 20), zeros, zeros, zeros, step.terminated[rows], zeros)

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from townlet.distributed.process_group import SOLO, Crew
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 
 
-class One(Crew):
+class One(ProcessGroup):
     """One of several, beside whom the sums of the others are known."""
 
     def __init__(self, rank: int, size: int, others: Tensor | None = None) -> None:
         self.rank, self.size, self._others = rank, size, others
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce(self, tensor: Tensor) -> Tensor:
         assert self._others is not None
         return tensor.add_(self._others)
 
@@ -27,19 +27,19 @@ def test_every_place_is_somewhere_once(size: int, rows: int, slots: int, seed: i
     drawn = torch.randint(stored.numel(), (20,), generator=torch.Generator().manual_seed(seed))
     found = []
     for rank in range(size):
-        crew = One(rank, size)
+        group = One(rank, size)
         mine = stored[:, rank * rows : (rank + 1) * rows].flatten()  # what this process keeps
-        found.append(mine[crew.places(drawn, rows)])
-        assert torch.equal(found[-1], drawn[crew.here(drawn, rows)])  # in the order of their drawing
+        found.append(mine[group.local_indices(drawn, rows)])
+        assert torch.equal(found[-1], drawn[group.is_local(drawn, rows)])  # in the order of their drawing
     assert sorted(torch.cat(found).tolist()) == sorted(drawn.tolist())
 
 
 @given(size=st.integers(1, 5), rows=st.integers(1, 6))
 def test_what_is_drawn_for_all_is_taken_apart(size: int, rows: int) -> None:
-    shape = One(0, size).all((rows, 3))
+    shape = One(0, size).global_shape((rows, 3))
     drawn = torch.rand(shape, generator=torch.Generator().manual_seed(1))
     assert shape == (rows * size, 3)
-    assert torch.equal(torch.cat([One(rank, size).mine(drawn) for rank in range(size)]), drawn)
+    assert torch.equal(torch.cat([One(rank, size).local_rows(drawn) for rank in range(size)]), drawn)
 
 
 @given(st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=30), st.integers(1, 29))
@@ -47,8 +47,11 @@ def test_moments_of_two_are_those_of_one(values: list[float], cut: int) -> None:
     whole = torch.tensor(values)
     mine, theirs = whole[:cut], whole[cut:].double()
     others = torch.tensor([len(theirs), theirs.sum(), theirs.square().sum()], dtype=torch.float64)
-    crew = One(0, 2, torch.stack((others, 4 * others)))  # of the other part they have each value four times
-    found, wanted = crew.std_means([mine, mine]), SOLO.std_means([whole.double(), torch.cat((mine, *[theirs] * 4))])
+    group = One(0, 2, torch.stack((others, 4 * others)))  # of the other part they have each value four times
+    found, wanted = (
+        group.std_mean([mine, mine]),
+        SINGLE_PROCESS.std_mean([whole.double(), torch.cat((mine, *[theirs] * 4))]),
+    )
     for (std, mean), (wanted_std, wanted_mean) in zip(found, wanted, strict=True):
         torch.testing.assert_close(mean.double(), wanted_mean.double(), atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(std.double(), wanted_std.double(), atol=1e-3, rtol=1e-3)

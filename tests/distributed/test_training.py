@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 import torch
 
-from townlet.distributed.torch_group import Team
+from townlet.distributed.process_group import ProcessGroup
 from townlet.errors import TownletError
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
@@ -37,7 +37,7 @@ LONG = pytest.mark.long(minutes=1)
 class Four:
     """What is asked of a team before it is there."""
 
-    size = beside = 4
+    size = on_this_machine = 4
 
 
 def words_of(recipe: str, steps: int = STEPS) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def test_torchrun_starts_them_and_ctrl_c_saves(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_shared_is_refused(recipe: str, words: list[str], what: str) -> None:
     with pytest.raises(TownletError) as found:
-        require_shared(load_experiment(recipe, words).recipe, cast(Team, Four()))
+        require_shared(load_experiment(recipe, words).recipe, cast(ProcessGroup, Four()))
     assert what in str(found.value)
 
 

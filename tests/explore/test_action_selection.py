@@ -17,7 +17,7 @@ from townlet.errors import TownletError
 from townlet.explore.action_selection import ActionSelector, make_action_selector, normalized_entropy
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Episodes
 from townlet.rng import Streams
 
 torch.set_num_threads(1)

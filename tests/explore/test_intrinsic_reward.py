@@ -18,18 +18,18 @@ from townlet.explore.count_based import CountBonus
 from townlet.explore.intrinsic_reward import IntrinsicReward, make_intrinsic_reward, novelty_map
 from townlet.explore.rnd import RandomNetworkDistillation, RunningMoments
 from townlet.explore.spec import CountsSpec, RndSpec
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 
 Spec = RndSpec | CountsSpec
-CELLS = Layout.of(("position_onehot", (16,), 0.0, 1.0), ("meters", (4,), 0.0, 1.0))
+CELLS = ObservationLayout.of(("position_onehot", (16,), 0.0, 1.0), ("meters", (4,), 0.0, 1.0))
 SMALL = RndSpec(hidden=(32,), embed=16, lr=1e-3)
 BOTH = pytest.mark.parametrize("spec", [SMALL, CountsSpec()], ids=["rnd", "counts"])
 
 
-def bonus(spec: Spec, layout: Layout = CELLS, seed: int = 1) -> IntrinsicReward:
+def bonus(spec: Spec, layout: ObservationLayout = CELLS, seed: int = 1) -> IntrinsicReward:
     made = make_intrinsic_reward(spec, layout, Streams(seed))
     assert made is not None
     return made
@@ -216,7 +216,7 @@ def test_counts_do_not_depend_on_the_order_of_the_blocks() -> None:
 
 
 def test_counts_distinguish_the_values_of_an_index() -> None:
-    layout = Layout.of(("state", (2,), 5.0, 44.0, "index"))
+    layout = ObservationLayout.of(("state", (2,), 5.0, 44.0, "index"))
     one = bonus(CountsSpec(bits=24), layout)
     pairs = torch.cartesian_prod(torch.arange(5.0, 25.0), torch.arange(25.0, 45.0))
     assert (one.reward(pairs) == 1.0).float().mean() > 0.97
@@ -224,7 +224,7 @@ def test_counts_distinguish_the_values_of_an_index() -> None:
 
 
 def test_counts_work_where_a_range_is_unbounded() -> None:
-    layout = Layout.of(("speed", (3,), -3.4e38, 3.4e38))
+    layout = ObservationLayout.of(("speed", (3,), -3.4e38, 3.4e38))
     one = bonus(CountsSpec(), layout)
     one.reward(torch.tensor([[0.51, 1.0, -1.0]] * 3))
     near, far = one.novelty(torch.tensor([[0.52, 1.0, -1.0], [-2.0, -1.0, 4.0]])).tolist()
@@ -237,7 +237,7 @@ def test_counts_of_an_unknown_block_are_refused() -> None:
         bonus(CountsSpec(blocks=("meter",)))
 
 
-def town_map() -> tuple[Layout, Tensor]:
+def town_map() -> tuple[ObservationLayout, Tensor]:
     """The standard town seen from each of its 64 cells."""
     town = townlet.make("town", rows=64)
     town.reset(0)

@@ -13,7 +13,7 @@ from townlet.errors import TownletError
 from townlet.explore.intrinsic_weight import IntrinsicWeight, make_intrinsic_weight
 from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
+from townlet.interfaces.vec_env import Episodes
 
 torch.set_num_threads(1)
 

@@ -62,25 +62,25 @@ def test_ends_are_shown_with_what_was_seen_last(mode: AutoresetMode) -> None:
     step = env.step(idle(env))  # row 0 ends at age 2
     assert step.terminated.tolist() == [True, False, False]
     assert step.reward.tolist() == [2, 2, 2]
-    assert env.ended().rows.tolist() == [0]
-    assert env.ended().obs.tolist() == [[first, 2]]
+    assert env.final_obs().rows.tolist() == [0]
+    assert env.final_obs().obs.tolist() == [[first, 2]]
     assert step.obs[0].tolist() == ([first, 2] if mode is NEXT else [first + 1, 0])
     step = env.step(idle(env))
     assert step.truncated.tolist() == [False, True, False]
-    assert env.ended().obs.tolist() == [[first, 3]]
+    assert env.final_obs().obs.tolist() == [[first, 3]]
 
 
 def test_a_row_that_needs_a_step_to_begin_is_void_in_it() -> None:
     env = counting(NEXT)
     first = int(env.reset(0).obs[0, 0])
     env.step(idle(env))
-    assert not env.step(idle(env)).begins.any()
+    assert not env.step(idle(env)).episode_starts.any()
     step = env.step(idle(env))
-    assert step.void is not None
-    assert step.void.tolist() == step.begins.tolist() == [True, False, False]
+    assert step.autoreset_step is not None
+    assert step.autoreset_step.tolist() == step.episode_starts.tolist() == [True, False, False]
     assert step.obs[0].tolist() == [first + 1, 0]
     assert step.reward.tolist() == [0, 3, 3]
-    assert env.step(idle(env)).begins.tolist() == [False, True, False]
+    assert env.step(idle(env)).episode_starts.tolist() == [False, True, False]
 
 
 def test_a_reset_forgets_that_rows_were_to_begin() -> None:
@@ -90,8 +90,8 @@ def test_a_reset_forgets_that_rows_were_to_begin() -> None:
         env.step(idle(env))
     env.reset(0)
     step = env.step(idle(env))
-    assert step.void is not None
-    assert not step.void.any()
+    assert step.autoreset_step is not None
+    assert not step.autoreset_step.any()
     assert step.reward.tolist() == [1, 1, 1]
 
 
@@ -122,7 +122,7 @@ def test_masks_come_from_the_info_also_those_of_ends(mode: AutoresetMode) -> Non
     step = env.step(idle(env))
     assert step.mask.tolist() == [[True, True]] * 3
     step = env.step(idle(env))  # row 1 ended at age 3, where action 1 made no sense
-    assert env.ended().mask.tolist() == [[True, False]]
+    assert env.final_obs().mask.tolist() == [[True, False]]
     assert step.mask[1].tolist() == ([True, False] if mode is NEXT else [True, True])
 
 
@@ -187,7 +187,7 @@ def test_rows_in_processes_live_as_rows_in_turn() -> None:
             actions = torch.randint(2, (2,), generator=chance)
             a, b = here.step(actions), there.step(actions)
             assert conformance.alike(a, b)
-            assert torch.equal(here.ended().obs, there.ended().obs)
+            assert torch.equal(here.final_obs().obs, there.final_obs().obs)
         assert there.exact
         again = here.restore(there.state())
         assert torch.equal(again.obs, b.obs)
@@ -295,7 +295,7 @@ def test_parts_of_every_kind_have_a_place() -> None:
     assert np.array_equal(env.layout.view(obs, "sight")[0].numpy(), sight.astype(np.float32))
     step = env.step(torch.tensor([[1, 0, 1], [1, 1, 1]]))
     assert env.layout.view(step.obs, "flags").tolist() == [[1, 0, 1], [0, 0, 0]]
-    assert env.layout.view(env.ended().obs, "flags").tolist() == [[1, 1, 1]]
+    assert env.layout.view(env.final_obs().obs, "flags").tolist() == [[1, 1, 1]]
 
 
 @pytest.mark.parametrize(

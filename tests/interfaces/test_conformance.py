@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from townlet.interfaces import conformance
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.town.env import Town
 from townlet.town.world.load import load, shipped
 
@@ -42,7 +42,7 @@ class Spoiled(Town):
         self.fault = fault
         self.count = 0
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> MaskedObs:
         self.count += 1
         return super().reset(seed + (self.count if self.fault == "seed" else 0))
 
@@ -60,11 +60,11 @@ class Spoiled(Town):
         }
         return step._replace(**changes.get(self.fault, dict)())
 
-    def ended(self) -> Ended:
-        last = super().ended()
-        return Ended(last.rows[:0], last.obs[:0], last.mask[:0]) if self.fault == "ended" else last
+    def final_obs(self) -> FinalObs:
+        last = super().final_obs()
+        return FinalObs(last.rows[:0], last.obs[:0], last.mask[:0]) if self.fault == "ended" else last
 
-    def restore(self, state: Mapping[str, Any]) -> Seen:
+    def restore(self, state: Mapping[str, Any]) -> MaskedObs:
         if self.fault == "state":
             state = {name: values for name, values in state.items() if name != "age"}
         return super().restore(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from townlet.interfaces.counters import short
+from townlet.interfaces.counters import format_count
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ from townlet.interfaces.counters import short
      (999_500, "1M"), (999_999, "1M"), (20_000_000, "20M"), (999_999_999, "1G"), (2.5, "2.5")],
 )  # fmt: skip
 def test_large_counts_are_short_and_carry_over(count: float, told: str) -> None:
-    assert short(count) == told
+    assert format_count(count) == told

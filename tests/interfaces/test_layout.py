@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.town.world.load import load
 
 
 def test_blocks_lie_one_after_the_other() -> None:
-    layout = Layout.of(("window", (5, 5), 0.0, 1.0), ("clock", (2,), -1.0, 1.0))
+    layout = ObservationLayout.of(("window", (5, 5), 0.0, 1.0), ("clock", (2,), -1.0, 1.0))
     assert [(b.start, b.size, b.low) for b in layout] == [(0, 25, 0.0), (25, 2, -1.0)]
     assert layout.size == 27
     assert "clock" in layout
@@ -19,7 +19,7 @@ def test_blocks_lie_one_after_the_other() -> None:
 
 
 def test_view_has_the_shape_of_the_block() -> None:
-    layout = Layout.of(("window", (5, 5), 0.0, 1.0), ("meters", (8,), 0.0, 1.0))
+    layout = ObservationLayout.of(("window", (5, 5), 0.0, 1.0), ("meters", (8,), 0.0, 1.0))
     obs = np.arange(2 * 33, dtype=np.float32).reshape(2, 33)
     assert layout.view(obs, "window").shape == (2, 5, 5)
     np.testing.assert_array_equal(layout.view(obs, "meters")[1], np.arange(58, 66))

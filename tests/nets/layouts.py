@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.body import Body, build_body
 from townlet.nets.heads import initialize
 from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, RecurrentSpec, SpatialSpec
@@ -18,7 +18,7 @@ law = settings(max_examples=30, deadline=None)  # building a network takes some 
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> Layout:
+def layouts(draw: st.DrawFn) -> ObservationLayout:
     """Blocks of a town on a map of 1 to 3 dimensions, discrete blocks and pictures, in any order."""
     size = draw(st.lists(side, min_size=1, max_size=3))
     kinds, window = draw(st.integers(2, 4)), (draw(st.sampled_from((1, 3))),) * min(len(size), 2)
@@ -37,11 +37,13 @@ def layouts(draw: st.DrawFn) -> Layout:
         ("cards", (draw(side),), 2.0, 4.0, "index"),
         ("camera", (draw(side), draw(side), draw(side)), 0.0, 255.0, "picture"),
     )
-    return Layout.of(*draw(st.lists(st.sampled_from(every), min_size=1, unique_by=lambda part: part[0])))
+    return ObservationLayout.of(*draw(st.lists(st.sampled_from(every), min_size=1, unique_by=lambda part: part[0])))
 
 
 @st.composite
-def networks(draw: st.DrawFn, memory: bool | None = None, smooth: bool = False) -> tuple[NetworkSpec, Layout]:
+def networks(
+    draw: st.DrawFn, memory: bool | None = None, smooth: bool = False
+) -> tuple[NetworkSpec, ObservationLayout]:
     """A small network and a layout that it can read. `memory`: must it have one; `smooth`: no dead units."""
     layout = draw(layouts())
     recurrent = st.builds(RecurrentSpec, kind=st.sampled_from(("lstm", "gru")), size=st.just(6), after=st.just((7,)))
@@ -63,14 +65,14 @@ def networks(draw: st.DrawFn, memory: bool | None = None, smooth: bool = False) 
     return draw(st.sampled_from(fitting)), layout
 
 
-def make(spec: NetworkSpec, layout: Layout, seed: int = 0) -> Body:
+def make(spec: NetworkSpec, layout: ObservationLayout, seed: int = 0) -> Body:
     """A body with its first weights."""
     body = build_body(spec, layout)
     initialize(body, Streams(seed).torch("weights"))
     return body
 
 
-def observations(layout: Layout, *shape: int, seed: int = 0) -> Tensor:
+def observations(layout: ObservationLayout, *shape: int, seed: int = 0) -> Tensor:
     """Random observations [*shape, D] in the ranges of the blocks; indices are whole."""
     chance = Streams(seed).torch("observations")
     parts = []

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from nets.layouts import draws, law, make, networks, observations
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.body import build_body
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.town.world.load import load
 
 T, B = 5, 4
-Given = tuple[NetworkSpec, Layout]
+Given = tuple[NetworkSpec, ObservationLayout]
 
 
 @law
@@ -137,7 +137,9 @@ def test_memory_stands_between_the_layers_and_those_after_it() -> None:
 
 
 def test_each_value_of_an_index_has_a_vector_of_its_own() -> None:
-    layout = Layout.of(("state", (), 0.0, 3.0, "index"), ("dice", (2,), 1.0, 6.0, "index"), ("x", (1,), 0.0, 1.0))
+    layout = ObservationLayout.of(
+        ("state", (), 0.0, 3.0, "index"), ("dice", (2,), 1.0, 6.0, "index"), ("x", (1,), 0.0, 1.0)
+    )
     body = make(MlpSpec(hidden=(), embedding=5), layout)
     obs = torch.tensor([[0.0, 1, 6, 0.5], [3.0, 6, 1, 0.25], [3.0, 1, 1, 0.0]])
     features, _ = body(obs, body.initial_hidden(3))
@@ -153,4 +155,4 @@ def test_each_value_of_an_index_has_a_vector_of_its_own() -> None:
 @pytest.mark.parametrize("high", [2.5, 1e9, float("inf")])
 def test_an_index_without_an_end_is_refused(high: float) -> None:
     with pytest.raises(TownletError, match="'state' is an index from 0 to"):
-        build_body(MlpSpec(), Layout.of(("state", (), 0.0, high, "index")))
+        build_body(MlpSpec(), ObservationLayout.of(("state", (), 0.0, high, "index")))

@@ -7,14 +7,14 @@ import torch
 
 from nets.layouts import make, observations
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.convolutional import ResidualBlock
 from townlet.nets.spec import CnnSpec, MlpSpec, NetworkSpec
 from townlet.town.world.load import load
 
 
-def picture(*shape: int, high: float = 255.0) -> Layout:
-    return Layout.of(("camera", shape, 0.0, high, "picture"))
+def picture(*shape: int, high: float = 255.0) -> ObservationLayout:
+    return ObservationLayout.of(("camera", shape, 0.0, high, "picture"))
 
 
 def test_nature_has_the_weights_of_the_paper() -> None:
@@ -56,7 +56,7 @@ def test_pictures_in_bytes_and_in_shares_look_the_same(spec: NetworkSpec) -> Non
 
 def test_other_blocks_join_the_picture() -> None:
     camera, gear = ("camera", (1, 8, 8), 0.0, 1.0, "picture"), ("gear", (), 0.0, 5.0, "index")
-    layout = Layout.of(("speed", (2,), 0.0, 1.0), camera, gear)
+    layout = ObservationLayout.of(("speed", (2,), 0.0, 1.0), camera, gear)
     body = make(CnnSpec(name="impala"), layout)
     obs = observations(layout, 1).repeat(3, 1)
     obs[1, 0] += 1

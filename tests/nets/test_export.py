@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 
 from nets.layouts import draws, make, networks, observations
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.spec import KeypointsSpec, NetworkSpec, RecurrentSpec
 from townlet.town.world.load import load
 
 
 @settings(max_examples=6, deadline=None)
 @given(networks())
-def test_one_step_is_one_graph_for_any_number_of_rows(given: tuple[NetworkSpec, Layout]) -> None:
+def test_one_step_is_one_graph_for_any_number_of_rows(given: tuple[NetworkSpec, ObservationLayout]) -> None:
     body, layout = make(*given), given[1]
     rows = torch.export.Dim("rows", min=1)
     example = (observations(layout, 3), draws(3, body.hidden))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nets.layouts import law, make
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.keypoints import Keypoints
 from townlet.nets.spec import KeypointsSpec
 from townlet.town.env import Town
@@ -22,10 +22,10 @@ Cell = tuple[int, int]
 cells = st.tuples(st.integers(0, SIDE - 1), st.integers(0, SIDE - 1))
 
 
-def on_map(own: Cell, places: dict[int, Cell], position: str = "position_onehot") -> tuple[Layout, Tensor]:
+def on_map(own: Cell, places: dict[int, Cell], position: str = "position_onehot") -> tuple[ObservationLayout, Tensor]:
     """A town of 8×8 as it is seen whole."""
     size = SIDE * SIDE if position == "position_onehot" else 2
-    layout = Layout.of(
+    layout = ObservationLayout.of(
         (position, (size,), 0.0, 1.0), ("meters", (2,), 0.0, 1.0), ("map_typed", (SIDE, SIDE, KINDS), 0.0, 1.0)
     )
     obs = torch.zeros(1, layout.size)
@@ -41,7 +41,7 @@ def on_map(own: Cell, places: dict[int, Cell], position: str = "position_onehot"
     return layout, obs
 
 
-def read(layout: Layout, obs: Tensor) -> Tensor:
+def read(layout: ObservationLayout, obs: Tensor) -> Tensor:
     """Keypoints of the one typed block, at the end of the features: [dx, dy, seen] by kind."""
     kinds = layout.blocks[-1].shape[-1] - 1
     return Keypoints(KeypointsSpec(), layout)(obs)[0, -3 * kinds :].reshape(3, kinds)
@@ -86,7 +86,7 @@ def test_the_same_situation_elsewhere_looks_the_same(places: list[Cell], by: Cel
 
 
 def test_a_window_shows_what_is_near_and_only_that() -> None:
-    layout = Layout.of(("position", (2,), 0.0, 1.0), ("window_typed", (5, 5, 3), 0.0, 1.0))
+    layout = ObservationLayout.of(("position", (2,), 0.0, 1.0), ("window_typed", (5, 5, 3), 0.0, 1.0))
     obs = torch.zeros(1, layout.size)
     layout.view(obs, "window_typed")[0, 3, 4, 0] = 1  # two to the right, one down
     obs[0, :2] = torch.tensor([0.5, 1.0])
@@ -95,11 +95,11 @@ def test_a_window_shows_what_is_near_and_only_that() -> None:
 
 
 def test_a_corridor_and_a_tower_have_one_and_three_offsets() -> None:
-    corridor = Layout.of(("position_onehot", (4,), 0.0, 1.0), ("map_typed", (4, 2), 0.0, 1.0))
+    corridor = ObservationLayout.of(("position_onehot", (4,), 0.0, 1.0), ("map_typed", (4, 2), 0.0, 1.0))
     obs = torch.zeros(1, corridor.size)
     obs[0, 3] = corridor.view(obs, "map_typed")[0, 1, 0] = 1
     assert Keypoints(KeypointsSpec(), corridor)(obs)[0].tolist() == pytest.approx([1.0, -2 / 4, 1])
-    tower = Layout.of(("position", (3,), 0.0, 1.0), ("map_typed", (2, 3, 4, 2), 0.0, 1.0))  # 4 × 3 × 2
+    tower = ObservationLayout.of(("position", (3,), 0.0, 1.0), ("map_typed", (2, 3, 4, 2), 0.0, 1.0))  # 4 × 3 × 2
     obs = torch.zeros(1, tower.size)
     layout_cell = tower.view(obs, "map_typed")
     layout_cell[0, 1, 2, 0, 0] = 1

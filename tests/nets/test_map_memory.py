@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from townlet import load_world
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.body import build_body
 from townlet.nets.heads import initialize
 from townlet.nets.map_memory import MapEncoder, MapMemory
@@ -19,7 +19,7 @@ from townlet.nets.spec import PlacesSpec
 
 SPEC = PlacesSpec(hidden=(8,))
 KINDS, SIDE, MAP = 3, 5, 9
-LAYOUT = Layout.of(
+LAYOUT = ObservationLayout.of(
     ("window_typed", (SIDE, SIDE, KINDS + 1), 0.0, 1.0),
     ("position", (2,), 0.0, 1.0, "values", (MAP, MAP)),
     ("meters", (2,), 0.0, 1.0),
@@ -113,4 +113,6 @@ def test_the_foggy_town_suits_a_map_memory_and_the_standard_town_does_not() -> N
     with pytest.raises(TownletError, match="window_typed"):
         build_body(PlacesSpec(), load_world("town").layout)
     with pytest.raises(TownletError, match="as many axes as the map"):
-        build_body(PlacesSpec(), Layout.of(("window_typed", (5, 5, 4), 0.0, 1.0), ("position", (2,), 0.0, 1.0)))
+        build_body(
+            PlacesSpec(), ObservationLayout.of(("window_typed", (5, 5, 4), 0.0, 1.0), ("position", (2,), 0.0, 1.0))
+        )

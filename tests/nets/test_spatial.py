@@ -7,7 +7,7 @@ import torch
 
 from nets.layouts import make, observations
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Block, Layout
+from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.nets.convolutional import GridImage
 from townlet.nets.spec import MlpSpec, SpatialRecurrentSpec, SpatialSpec
 from townlet.town.world.load import load
@@ -44,8 +44,8 @@ def test_kinds_of_a_typed_window_are_channels() -> None:
 
 
 def test_blocks_nobody_knows_get_an_encoder_of_their_own() -> None:
-    known = Layout.of(("window", (5, 5), 0.0, 1.0))
-    more = Layout.of(("window", (5, 5), 0.0, 1.0), ("smell", (3,), 0.0, 1.0), ("age", (1,), 0.0, 1.0))
+    known = ObservationLayout.of(("window", (5, 5), 0.0, 1.0))
+    more = ObservationLayout.of(("window", (5, 5), 0.0, 1.0), ("smell", (3,), 0.0, 1.0), ("age", (1,), 0.0, 1.0))
     spec = SpatialSpec(hidden=())
     assert weights(make(spec, more)) - weights(make(spec, known)) == (3 * 32 + 32) + (1 * 32 + 32)
     assert make(spec, more).features == 128 + 2 * 32

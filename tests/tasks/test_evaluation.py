@@ -67,7 +67,7 @@ def by_hand(world: World, rows: int, seed: int, actions: list[Tensor]) -> list[d
     town.reset(Streams(seed).child("0").key("env"))
     lives: list[dict[str, Any]] = [{"length": 0, "reward": 0.0, "uses": Counter(), "over": False} for _ in range(rows)]
     for taken in actions:
-        step, last = town.step(taken), town.ended()
+        step, last = town.step(taken), town.final_obs()
         for row, life in enumerate(lives):
             if life["over"]:
                 continue

@@ -244,11 +244,11 @@ def test_restored_town_has_no_ended_rows(kind: str) -> None:
     one.reset(14)
     for _ in range(2):
         one.step(torch.zeros(2, dtype=torch.int64))
-    assert len(one.ended().rows) == 2
+    assert len(one.final_obs().rows) == 2
     other = Town(one.world, 2, engine=kind)
-    assert len(other.ended().rows) == 0
+    assert len(other.final_obs().rows) == 0
     other.restore(one.state())
-    assert len(other.ended().rows) == 0
+    assert len(other.final_obs().rows) == 0
 
 
 def test_actions_in_another_layout_are_taken() -> None:

@@ -150,7 +150,7 @@ def test_last_moment_of_a_life_is_not_touched_by_the_next_start(kind: str) -> No
     for _ in range(4):
         town.step(torch.full((8,), 5))
         stays.step(np.full(8, 5))
-    ended = town.ended()
+    ended = town.final_obs()
     assert len(ended.rows) == 8
     np.testing.assert_array_equal(ended.obs.numpy(), np.asarray(stays.obs))
     np.testing.assert_array_equal(town.final_meters(ended).numpy(), stays.peek()["meters"])

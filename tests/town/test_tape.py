@@ -42,7 +42,7 @@ def lived(world: str, engine: str, steps: int, kept: int = 64, seed: int = 3) ->
         step = town.step(actions)
         seen = step
         tape.note(actions, outputs)
-        ended = town.ended()
+        ended = town.final_obs()
         for row, note in enumerate(notes):
             note["reward"].append(float(step.reward[row]))
         for row in ended.rows.tolist():
@@ -94,7 +94,7 @@ def test_an_interrupted_tape_goes_on_exactly() -> None:
         for town, tape, kept in zip(towns, tapes, lives, strict=True):
             town.step(wait)
             tape.note(wait, outputs)
-            kept += [tape.life(row).to_bytes() for row in town.ended().rows.tolist()]
+            kept += [tape.life(row).to_bytes() for row in town.final_obs().rows.tolist()]
     assert lives[0] == lives[1]
     assert len(lives[0]) == 4
 

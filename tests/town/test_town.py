@@ -31,13 +31,13 @@ def test_causes_name_the_empty_meter_or_time(kind: str) -> None:
     age = np.array([0, 0, 8, 8, 0])
     town.restore(dict(town.state()) | {"meters": meters, "age": age})
     town.step(torch.full((5,), WAIT))
-    ended = town.ended()
+    ended = town.final_obs()
     assert ended.rows.tolist() == [0, 1, 2, 3]
     # Whoever dies of both, or dies as time runs out, died of the first.
     assert [town.cause_names[code] for code in town.causes(ended)] == ["energy", "health", "energy", "time"]
     assert town.final_meters(ended)[:3, [0, 6]].min(dim=1).values.tolist() == [0, 0, 0]
     town.step(torch.full((5,), WAIT))
-    assert town.causes(town.ended()).tolist() == []
+    assert town.causes(town.final_obs()).tolist() == []
 
 
 def test_survival_tells_the_same_causes() -> None:
@@ -86,7 +86,7 @@ def test_settings_leave_the_last_step_as_it_was(kind: str) -> None:
     town.set(rows=[0], multiplier=np.array([0.5]))
     town.set(multiplier=np.ones(3))
     assert step.truncated.all()
-    assert town.ended().rows.tolist() == [0, 1, 2]
+    assert town.final_obs().rows.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)

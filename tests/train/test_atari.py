@@ -44,9 +44,9 @@ def test_no_step_that_only_begins_an_episode_is_learned_from() -> None:
     t = build(pong("env_steps=512"))
     assert isinstance(t.agent, Ppo)
     collect(t, 32, NullListener())
-    void = t.agent.rollout._storage.columns["void"].flatten()
+    autoreset = t.agent.rollout._storage.columns["autoreset"].flatten()
     learned = torch.cat([part.indices for part in t.agent.rollout.shards(16, torch.Generator())])
-    assert int(void.sum()) == 2  # both rows ended once
-    assert torch.equal(learned.sort().values, (~void).nonzero().squeeze(1))
+    assert int(autoreset.sum()) == 2  # both rows ended once
+    assert torch.equal(learned.sort().values, (~autoreset).nonzero().squeeze(1))
     assert t.agent.rollout._storage.columns["obs_bytes"].dtype == torch.uint8
     assert t.agent.learn() is not None

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.bench.training import NullListener
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.restore import copied
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.state import clone_state
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.tasks.experiment import load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
@@ -32,7 +31,7 @@ class Ear(NullListener):
     def __init__(self, t: Training) -> None:
         self._t, self.over, self.ends = t, list[Episodes](), list[NDArray[Any]]()
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         self.over.append(over)
         self.ends.append(self._t.env.final_meters(ended).numpy())  # type: ignore[attr-defined]
 
@@ -152,4 +151,4 @@ def test_a_recorded_round_is_the_same_and_its_update_as_well() -> None:
             assert t.agent.learn() is not None
         for name, weight in stepwise.agent.parameters().items():
             assert torch.allclose(weight, whole.agent.parameters()[name], atol=1e-2), name
-        whole.restore(copied(stepwise.state()))
+        whole.restore(clone_state(stepwise.state()))

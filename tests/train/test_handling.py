@@ -20,8 +20,7 @@ from townlet.agents.dqn import Dqn
 from townlet.agents.ppo import Ppo
 from townlet.curriculum.curriculum import StageChange
 from townlet.gym.make import make_vec
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
@@ -59,7 +58,7 @@ class Silence:
 
     def stepped(self, actions: Tensor) -> None: ...
 
-    def episodes(self, over: Episodes, ended: Ended) -> None: ...
+    def episodes(self, over: Episodes, ended: FinalObs) -> None: ...
 
     def stages(self, changes: list[StageChange]) -> None: ...
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from pace import within
 from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
 from townlet.train.build import Training
 from townlet.train.collect import collect
@@ -32,7 +31,7 @@ class Recount:
     def stepped(self, actions: Tensor) -> None:
         self.journal.stepped(actions)
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         t = self.t
         for k in range(len(over)):
             row = int(over.rows[k])

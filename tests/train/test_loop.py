@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from townlet.curriculum.curriculum import AdversarialCurriculum, StageChange
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Evaluated
 from townlet.tasks.experiment import LoadedExperiment
@@ -222,7 +221,7 @@ class Accountant:
         self.sums += np.asarray(self.t.env.engine.components)
         self.journal.stepped(actions)
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         rows = over.rows.numpy()
         self.own += self.sums[rows, 0].tolist()
         self.paid += self.sums[rows].sum(1).tolist()

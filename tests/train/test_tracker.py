@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from townlet.interfaces.vec_env import Ended, Step
+from townlet.interfaces.vec_env import FinalObs, Step
 from townlet.train.tracker import Tracker
 
 ROWS = 3
@@ -17,12 +17,12 @@ Steps = st.lists(
 )  # fmt: skip
 
 
-def step_of(told: list[tuple[int, int, str]]) -> tuple[Step, Ended, torch.Tensor]:
+def step_of(told: list[tuple[int, int, str]]) -> tuple[Step, FinalObs, torch.Tensor]:
     reward = torch.tensor([float(pay) for pay, _, _ in told])
     dies, time = (torch.tensor([how == word for _, _, how in told]) for word in ("dies", "time"))
     rows = torch.nonzero(dies | time).squeeze(1)
     none = torch.zeros(ROWS, 1)
-    ended = Ended(rows, none[rows], none[rows].bool())
+    ended = FinalObs(rows, none[rows], none[rows].bool())
     return (
         Step(none, none.bool(), reward, reward.unsqueeze(1), dies, time),
         ended,
@@ -58,7 +58,7 @@ def test_guidance_is_summed_apart_from_what_the_world_pays() -> None:
         over = torch.tensor([components[0][0] == 4] * 2)
         step = Step(none, none.bool(), paid.sum(1), paid, over, ~over & False)
         rows = torch.nonzero(over).squeeze(1)
-        ended = tracker.step(step, Ended(rows, none[rows], none[rows].bool()), torch.zeros(2), None)
+        ended = tracker.step(step, FinalObs(rows, none[rows], none[rows].bool()), torch.zeros(2), None)
     assert (ended.reward.tolist(), ended.guidance.tolist()) == ([5.5, 10.25], [-20.0, 21.0])
     assert not tracker.reward.any()
     assert not tracker.guidance.any()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from townlet.agents.distributions import family
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Actions
 from townlet.nets.body import build_body
 from townlet.nets.heads import GaussianHead, head
@@ -25,7 +25,7 @@ class Branch(nn.Module):
     """
 
     def __init__(
-        self, spec: NetworkSpec, layout: Layout, outputs: int, gain: float, log_std: float | None = None
+        self, spec: NetworkSpec, layout: ObservationLayout, outputs: int, gain: float, log_std: float | None = None
     ) -> None:
         super().__init__()
         self.body = build_body(spec, layout)
@@ -53,7 +53,7 @@ class ActorCritic(nn.Module):
     """
 
     def __init__(
-        self, spec: NetworkSpec, layout: Layout, actions: int, shared: bool, log_std: float | None = None
+        self, spec: NetworkSpec, layout: ObservationLayout, actions: int, shared: bool, log_std: float | None = None
     ) -> None:
         super().__init__()
         self.actor = Branch(spec, layout, actions, POLICY_GAIN, log_std)
@@ -111,7 +111,9 @@ class PolicyHeads(Protocol):
         """Logarithm of the initial standard deviation of continuous actions."""
 
 
-def policy_network(settings: PolicyHeads, spec: NetworkSpec, layout: Layout, actions: Actions) -> ActorCritic:
+def policy_network(
+    settings: PolicyHeads, spec: NetworkSpec, layout: ObservationLayout, actions: Actions
+) -> ActorCritic:
     """The network of an agent that learns a policy; its weights are zero until they are initialized or loaded."""
     log_std = settings.log_std if family(actions).kind == "continuous" else None
     return ActorCritic(spec, layout, actions.n, settings.shared, log_std)

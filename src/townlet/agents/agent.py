@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from torch import nn
 
 from townlet.agents.settings import AgentSettings
-from townlet.distributed.process_group import SOLO, Crew
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.explore.intrinsic_reward import IntrinsicReward
 from townlet.explore.spec import ExploreSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended, Seen, Step, VecEnv
+from townlet.interfaces.vec_env import Episodes, FinalObs, MaskedObs, Step, VecEnv
 from townlet.nets.heads import initialize
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
@@ -46,7 +45,7 @@ class AgentContext:
     counters: Counters  # of the whole run; agents count their gradient steps here
     streams: Streams
     max_steps: int  # of an episode
-    crew: Crew = SOLO  # the processes that train together
+    group: ProcessGroup = SINGLE_PROCESS  # the processes that train together
 
     def initialized(self, network: N) -> N:
         """The network on the agent's device, with weights drawn on the CPU, so that every device starts alike."""
@@ -64,7 +63,7 @@ class GraphedAgent(Protocol):
     def start_rollout(self) -> None:
         """Begin a rollout."""
 
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample actions [N] and store the first half of the step."""
 
     def observe(self, step: Step) -> None:
@@ -102,13 +101,13 @@ class Agent(Protocol):
     def tune(self, settings: AgentSettings) -> None:
         """Replace the settings; those that the registry calls tunable take effect at the next update."""
 
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample exploring actions [N, …]. `seen` is copied where it is needed later.
 
         The actions and `action_outputs` are new tensors at every call and may be kept.
         """
 
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         """Store the results of the last actions."""
 
     def on_env_reset(self) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from townlet.distributed.process_group import SOLO, Crew
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.explore.action_selection import normalized_entropy as share_of_uniform
 from townlet.interfaces.vec_env import Actions, Continuous, Discrete
 
@@ -30,8 +30,8 @@ class Distribution(Protocol):
 
     action_outputs: Tensor  # what `describe` needs, in its own memory layout
 
-    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
-        """Random actions; with a crew, of its rows here [N, …]."""
+    def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
+        """Random actions; with a group, of its rows here [N, …]."""
 
     def mode(self) -> Tensor:
         """The most likely actions; the first of equals."""
@@ -86,10 +86,12 @@ class Categorical:
         """Probabilities [..., K]."""
         return self.probs_by_action.movedim(0, -1)
 
-    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
+    def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
         """Actions [...] int64, one draw for each."""
         one = self.log_probs[0]
-        return self.icdf(crew.mine(torch.rand(crew.all(one.shape), generator=generator, device=one.device)))
+        return self.icdf(
+            group.local_rows(torch.rand(group.global_shape(one.shape), generator=generator, device=one.device))
+        )
 
     def icdf(self, draws: Tensor) -> Tensor:
         """Inverse cumulative distribution: actions [...] int64 for uniform draws [...] in [0, 1).
@@ -132,10 +134,10 @@ class Bernoulli:
     def __init__(self, logits: Tensor) -> None:
         self.action_outputs = self.logits = logits
 
-    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
+    def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
         """Binary actions [..., A] int64, one draw for each."""
-        draws = torch.rand(crew.all(self.logits.shape), generator=generator, device=self.logits.device)
-        return (crew.mine(draws) < self.logits.sigmoid()).long()
+        draws = torch.rand(group.global_shape(self.logits.shape), generator=generator, device=self.logits.device)
+        return (group.local_rows(draws) < self.logits.sigmoid()).long()
 
     def mode(self) -> Tensor:
         """The more likely of 0 and 1 for each action [..., A] int64; 0 of equals."""
@@ -170,10 +172,10 @@ class Gaussian:
         self.mean, self.log_std = outputs.chunk(2, -1)
         self.action_outputs = self.mean
 
-    def sample(self, generator: torch.Generator, crew: Crew = SOLO) -> Tensor:
+    def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
         """Continuous actions [..., A], one draw for each."""
-        draws = torch.randn(crew.all(self.mean.shape), generator=generator, device=self.mean.device)
-        return torch.addcmul(self.mean, crew.mine(draws), self.log_std.exp())
+        draws = torch.randn(group.global_shape(self.mean.shape), generator=generator, device=self.mean.device)
+        return torch.addcmul(self.mean, group.local_rows(draws), self.log_std.exp())
 
     def mode(self) -> Tensor:
         """The means [..., A]."""

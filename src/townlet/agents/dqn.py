@@ -31,7 +31,7 @@ from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
 from townlet.interfaces.state import State, Stateful
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
@@ -207,9 +207,10 @@ class Dqn(ValueAgent):
             fix = "use drqn, or leave `recurrent` out of the network"
             raise TownletError("dqn cannot train a recurrent network", fix)
         return ReplayBuffer(
-            s.replay, env.rows, env.layout.size, env.actions.n, crew=context.crew, n_step=s.n_step, gamma=s.gamma,
-            generator=context.streams.torch("memory", env.device), priority=s.prioritized, autoreset_steps=env.voids,
-            compression=ImageCompression(env.layout, env.device), device=env.device,
+            s.replay, env.rows, env.layout.size, env.actions.n, group=context.group, n_step=s.n_step, gamma=s.gamma,
+            generator=context.streams.torch("memory", env.device), priority=s.prioritized,
+            autoreset_steps=env.autoreset_steps, device=env.device,
+            compression=ImageCompression(env.layout, env.device),
         )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:
@@ -224,7 +225,7 @@ class Dqn(ValueAgent):
         return values
 
     @torch.inference_mode()
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample exploring actions [N] int64 among the valid ones."""
         self._obs.copy_(seen.obs)
         self._mask.copy_(seen.mask)
@@ -233,7 +234,7 @@ class Dqn(ValueAgent):
         return self._actions
 
     @torch.no_grad()
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         """Store the transition. `step.obs` of a row that ended is its next episode's first; `ended` has the final."""
         next_obs, next_mask = step.obs, step.mask
         if ended.rows.shape[0]:
@@ -244,10 +245,10 @@ class Dqn(ValueAgent):
         torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
         after = next_obs, next_mask, step.terminated, step.truncated, self._stored_hidden
-        self.buffer.add(Transition(*before, *after, void=step.void))
-        # Autoreset steps (`void`) are no transitions. Several processes train only where there are none.
-        real = self._obs.shape[0] - (0 if step.void is None else int(step.void.sum()))
-        self._observed += real * self.crew.size
+        self.buffer.add(Transition(*before, *after, autoreset=step.autoreset_step))
+        # Autoreset steps (`autoreset`) are no transitions. Several processes train only where there are none.
+        real = self._obs.shape[0] - (0 if step.autoreset_step is None else int(step.autoreset_step.sum()))
+        self._observed += real * self.group.size
 
     def on_env_reset(self) -> None:
         """End unfinished episodes; their last steps bootstrap from their final observations."""
@@ -259,7 +260,7 @@ class Dqn(ValueAgent):
         if self._observed < s.warmup:
             return None
         self.optimizer.lr = self._lr
-        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device, td_metrics)
+        stats = UpdateStats(TERMS, self.group, self.intrinsic.device, td_metrics)
         novelty, before = {}, self.counters.updates
         for minibatch in self.minibatches():
             self.optimizer.zero_grad()
@@ -291,7 +292,7 @@ class Dqn(ValueAgent):
         s = self.settings
         values = self._q(batch.obs)
         loss, terms = q_loss(values, batch.actions, target, s.loss, batch.importance)
-        if self.crew.size > 1:  # this process has a part of the minibatch, maybe none; gradients are summed over all
+        if self.group.size > 1:  # this process has a part of the minibatch, maybe none; gradients are summed over all
             loss = loss * (len(batch.obs) / s.batch_size) if len(batch.obs) else values.sum()
         loss.backward()
         if s.prioritized is not None:

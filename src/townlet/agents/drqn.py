@@ -23,9 +23,8 @@ from townlet.buffers.compression import ImageCompression
 from townlet.buffers.sequence_replay import SequenceReplay, Windows
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
-from townlet.interfaces.restore import copy_tensor
-from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended, Step
+from townlet.interfaces.state import State, copy_tensor
+from townlet.interfaces.vec_env import FinalObs, Step
 
 
 class DrqnSettings(ReplaySettings):
@@ -86,7 +85,7 @@ class Drqn(Dqn):
         values, self.hidden = self.network(obs, self.hidden)
         return values
 
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         """Store the transition; reset the recurrent state of rows whose episode ended."""
         super().observe(step, ended)
         if ended.rows.shape[0]:

@@ -13,10 +13,8 @@ from townlet.config.schedule import Schedule, value_at
 from townlet.errors import TownletError
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.intrinsic_weight import make_intrinsic_weight
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.restore import SAME
-from townlet.interfaces.state import State, Stateful
-from townlet.interfaces.vec_env import Step, VecEnv
+from townlet.interfaces.state import SAME_RECIPE, State, Stateful
+from townlet.interfaces.vec_env import Episodes, Step, VecEnv
 from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 
@@ -38,14 +36,14 @@ class LearningAgent:
     def __init__(self, settings: Any, network: nn.Module, context: AgentContext) -> None:
         env = context.env
         self.settings, self.network = settings, network
-        self.counters, self.crew = context.counters, context.crew
+        self.counters, self.group = context.counters, context.group
         explore, streams = context.explore, context.streams.child("bonus")
         self.bonus = make_intrinsic_reward(explore.bonus, env.layout, streams, env.device)
         self.intrinsic_weight = make_intrinsic_weight(explore.weight, context.counters, context.max_steps)
         self.intrinsic = torch.zeros(env.rows, device=env.device)
 
     def _make_optimizer(self) -> FlatOptimizer:
-        return FlatOptimizer(self.settings.optimizer, self.network, self._lr, crew=self.crew)
+        return FlatOptimizer(self.settings.optimizer, self.network, self._lr, group=self.group)
 
     @property
     def _lr(self) -> float:
@@ -58,11 +56,11 @@ class LearningAgent:
     def _add_bonus(self, reached: Tensor, step: Step) -> None:
         """Compute the intrinsic reward [N] of the observations reached [N, D]; autoreset steps reach none."""
         assert self.bonus is not None
-        if step.void is None:
+        if step.autoreset_step is None:
             self.intrinsic.copy_(self.bonus.reward(reached))
             return
         self.intrinsic.zero_()
-        if len(rows := step.void.logical_not().nonzero().squeeze(1)):
+        if len(rows := step.autoreset_step.logical_not().nonzero().squeeze(1)):
             self.intrinsic.index_copy_(0, rows, self.bonus.reward(reached.index_select(0, rows)))
 
     def on_env_reset(self) -> None:
@@ -109,7 +107,7 @@ class LearningAgent:
         """Resume exactly from a state; an incomplete one is refused."""
         needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
         if missing := sorted(needed - state.keys()):
-            raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME)
+            raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME_RECIPE)
         restore_weights(self.network, state["network"])
         for name, part in self._parts().items():
             part.restore(state.get(name, {}))  # a part without state may be missing
@@ -126,7 +124,7 @@ def microbatch_size(device: str) -> int:
 
 def refuse_autoreset_steps(name: str, env: VecEnv) -> None:
     """A recurrent state must not include observations of steps that only reset an episode."""
-    if env.voids:
+    if env.autoreset_steps:
         what = f"{name} with a recurrent network cannot train where a reset takes a step of its own"
         fix = "write gym.vectorization: sync, or take a network without `recurrent` (with drqn, take dqn)"
         raise TownletError(what, fix)

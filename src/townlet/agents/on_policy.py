@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from townlet.agents.settings import AgentSettings, SettingProblem
-from townlet.distributed.process_group import SOLO, Crew
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.nets.optimizers import OptimizerName
 
 ROUNDING: Final = 1e-8
@@ -61,7 +61,7 @@ class OnPolicySettings(AgentSettings):
             yield SettingProblem("batch_size", what, "lower it, or write a share in (0, 1]")
 
 
-def explained_variance(error: Tensor, returns: Tensor, crew: Crew = SOLO) -> Tensor:
+def explained_variance(error: Tensor, returns: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
     """1 − Var(R − V) / Var(R), a scalar: 1 for perfect values, 0 for constant ones or equal returns."""
-    variance = crew.var(returns)
-    return torch.where(variance > 0, 1 - crew.var(error) / variance, 0.0)
+    variance = group.var(returns)
+    return torch.where(variance > 0, 1 - group.var(error) / variance, 0.0)

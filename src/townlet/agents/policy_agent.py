@@ -39,7 +39,7 @@ class PolicyAgent(LearningAgent):
         """Sample actions [N, …] from the network's outputs [N, O] and mask [N, K]."""
         self._distribution = self.family.of(outputs, mask)
         self.action_outputs = self._distribution.action_outputs
-        return self._distribution.sample(self.generator, self.crew)
+        return self._distribution.sample(self.generator, self.group)
 
     @torch.inference_mode()
     def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:

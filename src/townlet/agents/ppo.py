@@ -30,9 +30,8 @@ from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffe
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.explore.spec import not_negative
-from townlet.interfaces.restore import copy_into, restore_generator
-from townlet.interfaces.state import State, Stateful
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.state import State, Stateful, copy_into, restore_generator
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 
 TERMS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 # Coefficients that may be scheduled, and the metrics that report their current values.
@@ -198,12 +197,13 @@ class Ppo(PolicyAgent):
         env = self._context.env
         return RolloutBuffer(
             self.settings.n_steps, env.rows, env.layout.size, env.actions.choices,
-            action=(self.family.shape, self.family.dtype), hidden=self.network.hidden, autoreset_steps=env.voids,
-            compression=ImageCompression(env.layout, env.device), device=env.device, dtype=dtype, crew=self.crew,
+            action=(self.family.shape, self.family.dtype), hidden=self.network.hidden,
+            autoreset_steps=env.autoreset_steps, compression=ImageCompression(env.layout, env.device),
+            device=env.device, dtype=dtype, group=self.group,
         )  # fmt: skip
 
     @torch.inference_mode()
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
         if self.network.separate_critic:  # feed-forward, and evaluated once per rollout, in large batches
             outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._no_value
@@ -217,7 +217,7 @@ class Ppo(PolicyAgent):
         return actions
 
     @torch.inference_mode()
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         """Store rewards and ends of episodes.
 
         A truncated episode bootstraps from V of its final observation, a terminated one from 0, one that continues
@@ -235,7 +235,7 @@ class Ppo(PolicyAgent):
             self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)  # intrinsic reward of what was reached
         scale = self.settings.reward_scale
         self.rollout.add_outcome(step, ended, final_value, intrinsic=self.intrinsic, reward_scale=scale)
-        self._fresh.copy_(step.begins)
+        self._fresh.copy_(step.episode_starts)
         self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
         if self.rollout.full:
             self.last_value.copy_(self.network(step.obs, self._hidden)[1])  # unused where an episode just ended
@@ -260,7 +260,7 @@ class Ppo(PolicyAgent):
             return metrics | self.metrics()
         explained = self._compute_advantages()
         stats = UpdateStats(
-            Evaluated._fields, self.crew, self.intrinsic.device,
+            Evaluated._fields, self.group, self.intrinsic.device,
             lambda steps: ppo_terms(Evaluated(**steps), coefficients),
         )  # fmt: skip
         for minibatches in self._epochs():
@@ -290,9 +290,9 @@ class Ppo(PolicyAgent):
             with torch.inference_mode():
                 rollout.recompute_values(self.network.values, microbatch_size(str(self.intrinsic.device)))
         advantage, returns = rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.intrinsic_weight.value)
-        explained = explained_variance(rollout.real(advantage), rollout.real(returns), self.crew)  # A = R − V
+        explained = explained_variance(rollout.real(advantage), rollout.real(returns), self.group)  # A = R − V
         if s.normalize_advantage == "rollout":
-            ((std, mean),) = self.crew.std_means([rollout.real(advantage)])
+            ((std, mean),) = self.group.std_mean([rollout.real(advantage)])
             advantage.sub_(mean).div_(std + EPSILON)  # in place: these are the rollout's own
         return explained
 
@@ -303,7 +303,7 @@ class Ppo(PolicyAgent):
         the whole rollout is the same in every epoch and gathered only once.
         """
         s, most = self.settings, microbatch_size(str(self.intrinsic.device))
-        steps = len(self.rollout) * self.crew.size
+        steps = len(self.rollout) * self.group.size
         size, gathered = s.batch_steps(steps), None
         for _ in range(s.epochs):
             if gathered is None:

@@ -27,9 +27,8 @@ from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
-from townlet.interfaces.restore import copy_tensor, restore_generator
-from townlet.interfaces.state import State, Stateful
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
 
 INHERITED: Final = OnPolicySettings.model_fields
@@ -80,8 +79,8 @@ class Pqn(ValueAgent):
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.n_steps
         self.rollout = RolloutBuffer(
-            settings.n_steps, env.rows, env.layout.size, env.actions.n, autoreset_steps=env.voids,
-            compression=ImageCompression(env.layout, env.device), device=env.device, crew=context.crew,
+            settings.n_steps, env.rows, env.layout.size, env.actions.n, autoreset_steps=env.autoreset_steps,
+            compression=ImageCompression(env.layout, env.device), device=env.device, group=context.group,
         )  # fmt: skip
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
         self._generator = streams.torch("minibatches", env.device)
@@ -100,7 +99,7 @@ class Pqn(ValueAgent):
         return greedy_value(values, values, mask)
 
     @torch.inference_mode()
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample exploring actions [N] int64."""
         values = self.action_outputs = self._q(seen.obs)
         actions, self._mask = self.selector.select(values, seen.mask), self.rollout.mask[self.rollout.steps]
@@ -109,7 +108,7 @@ class Pqn(ValueAgent):
         return actions
 
     @torch.inference_mode()
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         """Store rewards and ends of episodes. Truncated episodes bootstrap from max Q of their final observation."""
 
         def final_value(index: Tensor) -> Tensor:
@@ -133,8 +132,8 @@ class Pqn(ValueAgent):
         self.optimizer.lr = self._lr
         # Peng's Q(λ): R_t = r_t + γ [λ R_{t+1} + (1 − λ) max Q(s_{t+1}, ·)], which is GAE with V = max Q, plus V.
         rollout.advantages(self.last_value, s.gamma, s.trace, self.intrinsic_weight.value)
-        stats = UpdateStats(TERMS, self.crew, self.intrinsic.device, td_metrics)
-        size = s.batch_steps(len(rollout) * self.crew.size)
+        stats = UpdateStats(TERMS, self.group, self.intrinsic.device, td_metrics)
+        size = s.batch_steps(len(rollout) * self.group.size)
         for _ in range(s.epochs):
             for minibatch in rollout.minibatches(
                 size, self._generator, microbatch_size=microbatch_size(str(self.intrinsic.device))

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Actions
 from townlet.nets.body import build_body
 from townlet.nets.heads import Dueling, head
@@ -22,7 +22,7 @@ class QNetwork(nn.Module):
 
     carry = True
 
-    def __init__(self, spec: NetworkSpec, layout: Layout, actions: int, dueling: bool) -> None:
+    def __init__(self, spec: NetworkSpec, layout: ObservationLayout, actions: int, dueling: bool) -> None:
         super().__init__()
         self.body = build_body(spec, layout)
         self.head: nn.Module = (
@@ -56,7 +56,7 @@ class ValueHead(Protocol):
         """One head for the state's value and one for advantages."""
 
 
-def value_network(settings: ValueHead, spec: NetworkSpec, layout: Layout, actions: Actions) -> QNetwork:
+def value_network(settings: ValueHead, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QNetwork:
     """The network of an agent that learns action values; its weights are zero until initialized or loaded."""
     network = QNetwork(spec, layout, actions.n, settings.dueling)
     network.carry = bool(getattr(settings, "carry", True))

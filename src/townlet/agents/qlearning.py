@@ -17,10 +17,9 @@ from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError
 from townlet.explore.spec import endpoints
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.restore import copy_tensor, restore_generator
-from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Actions, Ended, Seen, Step
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.state import State, copy_tensor, restore_generator
+from townlet.interfaces.vec_env import Actions, FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
 
 REPORT_EVERY: Final = 16  # vector steps; the table is updated at every one
@@ -58,7 +57,7 @@ class QTable(nn.Module):
     hidden = 0
     table: Tensor
 
-    def __init__(self, layout: Layout, actions: int, start: float = 0.0, double: bool = False) -> None:
+    def __init__(self, layout: ObservationLayout, actions: int, start: float = 0.0, double: bool = False) -> None:
         super().__init__()
         self.low, states = _states(layout)
         if states * actions * (1 + double) > LARGEST:
@@ -84,7 +83,7 @@ class QTable(nn.Module):
         return self.values(self.states(obs)), hidden
 
 
-def _states(layout: Layout) -> tuple[int, int]:
+def _states(layout: ObservationLayout) -> tuple[int, int]:
     """The first state's number, and how many there are."""
     block = layout.blocks[0] if len(layout.blocks) == 1 else None
     if block is None or block.kind != "index" or block.size != 1:
@@ -114,7 +113,7 @@ class QLearning(ValueAgent):
         self._sums = torch.zeros(3, dtype=torch.float64, device=env.device)  # of |δ|, Q and transitions
 
     @torch.inference_mode()
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample exploring actions [N] int64."""
         self._state = self.network.states(seen.obs)
         self._mask.copy_(seen.mask)
@@ -123,7 +122,7 @@ class QLearning(ValueAgent):
         return self._actions
 
     @torch.no_grad()
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         """Update the table; rows that ended already show their next episode, so their final observation is used."""
         next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
         mask = step.mask.index_copy(0, ended.rows, ended.mask)
@@ -131,8 +130,8 @@ class QLearning(ValueAgent):
             self._add_bonus(next_obs, step)
         reward = step.reward * self.settings.reward_scale + self.intrinsic_weight.value * self.intrinsic
         transitions = self._state, self._actions, reward, self.network.states(next_obs), mask, step.terminated
-        if step.void is not None:
-            real = step.void.logical_not().nonzero().squeeze(1)
+        if step.autoreset_step is not None:
+            real = step.autoreset_step.logical_not().nonzero().squeeze(1)
             transitions = tuple(part.index_select(0, real) for part in transitions)  # type: ignore[assignment]
         if len(transitions[0]):
             self._update(*transitions)
@@ -189,7 +188,7 @@ class QLearning(ValueAgent):
         restore_generator(self._generator, state["generator"], "qlearning")
 
 
-def _table(settings: QLearningSettings, spec: NetworkSpec, layout: Layout, actions: Actions) -> QTable:
+def _table(settings: QLearningSettings, spec: NetworkSpec, layout: ObservationLayout, actions: Actions) -> QTable:
     """The table for inference; there is no network."""
     return QTable(layout, actions.n, double=settings.double)
 

@@ -19,7 +19,7 @@ from townlet.agents.policy import Kind
 from townlet.agents.settings import AgentSettings
 from townlet.config.models import SearchRange
 from townlet.errors import TownletError, did_you_mean
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 from townlet.nets.spec import NetworkSpec
 
@@ -44,7 +44,9 @@ class AgentEntry:
 
     settings: type[AgentSettings]
     agent: Callable[[Any, AgentContext], Agent]
-    network: Callable[[Any, NetworkSpec, Layout, Actions], nn.Module]  # for inference, without trained weights
+    network: Callable[
+        [Any, NetworkSpec, ObservationLayout, Actions], nn.Module
+    ]  # for inference, without trained weights
     kind: Literal["value", "policy"]
     on_policy: bool  # learns only from what its current policy did
     rows: int  # where a recipe says `auto`: smooth updates on two cores, the same on every machine

@@ -27,9 +27,8 @@ from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import not_negative
-from townlet.interfaces.restore import copy_tensor, restore_generator
-from townlet.interfaces.state import State, Stateful
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName
 
 EPSILON: Final = 1e-8
@@ -126,7 +125,7 @@ class Reinforce(PolicyAgent):
         self._average = torch.zeros(2, device=env.device)  # moving average of returns, and its total weight
 
     @torch.inference_mode()
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
         outputs, value, _ = self.network(seen.obs, self._hidden)
         actions = self._sample(outputs, self._mask.copy_(seen.mask))
@@ -134,7 +133,7 @@ class Reinforce(PolicyAgent):
         return actions
 
     @torch.inference_mode()
-    def observe(self, step: Step, ended: Ended) -> None:
+    def observe(self, step: Step, ended: FinalObs) -> None:
         """Store rewards. With a learned value, truncated episodes bootstrap from V of their final observation."""
         self._bootstrap.zero_()
         truncated = step.truncated.index_select(0, ended.rows).nonzero().squeeze(1)
@@ -144,7 +143,9 @@ class Reinforce(PolicyAgent):
         if self.bonus:
             self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)
         reward = step.reward * self.settings.reward_scale
-        self.episodes.add_outcome(reward, self.intrinsic, step.terminated | step.truncated, self._bootstrap, step.void)
+        self.episodes.add_outcome(
+            reward, self.intrinsic, step.terminated | step.truncated, self._bootstrap, step.autoreset_step
+        )
 
     def on_env_reset(self) -> None:
         """Discard unfinished episodes."""
@@ -164,7 +165,7 @@ class Reinforce(PolicyAgent):
         if s.normalize:
             std, mean = torch.std_mean(advantage, correction=0)
             advantage = (advantage - mean) / (std + EPSILON)
-        stats = UpdateStats(TERMS, self.crew, index.device)
+        stats = UpdateStats(TERMS, self.group, index.device)
         self.optimizer.zero_grad()
         for part in torch.split(torch.arange(len(index), device=index.device), microbatch_size(str(index.device))):
             check_interrupt()

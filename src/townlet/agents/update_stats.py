@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from townlet.distributed.process_group import Crew
+from townlet.distributed.process_group import ProcessGroup
 
 Values = Mapping[str, Tensor]
 
@@ -20,11 +20,11 @@ class UpdateStats:
     """
 
     def __init__(
-        self, names: Sequence[str], crew: Crew, device: str | torch.device = "cpu",
+        self, names: Sequence[str], group: ProcessGroup, device: str | torch.device = "cpu",
         metrics_of: Callable[[Values], Values] = dict,
     ) -> None:  # fmt: skip
         self.epochs = 0
-        self._names, self._crew, self._metrics_of = names, crew, metrics_of
+        self._names, self._group, self._metrics_of = names, group, metrics_of
         self._nothing = torch.zeros(0, device=device)  # a process may have no share of any minibatch
         self._values: list[Values] = []
         self._grad_norms: list[Tensor] = []
@@ -50,12 +50,12 @@ class UpdateStats:
 
     def epoch_mean(self, name: str) -> Tensor:
         """The mean [] of one metric over the current epoch."""
-        return self._crew.mean(self._metrics(self._epoch_start)[name])
+        return self._group.mean(self._metrics(self._epoch_start)[name])
 
     def means(self) -> dict[str, float]:
         """The mean of every metric, and of the gradient norm."""
         metrics = self._metrics()
-        means = self._crew.means(torch.stack(list(metrics.values())))
+        means = self._group.means(torch.stack(list(metrics.values())))
         values = torch.cat((means, torch.stack(self._grad_norms).mean().view(1))).tolist()  # one copy from the device
         return dict(zip([*metrics, "grad_norm"], values, strict=True))
 

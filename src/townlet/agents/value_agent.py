@@ -13,9 +13,8 @@ from townlet.agents.learning_agent import LearningAgent
 from townlet.agents.policy import Policy
 from townlet.errors import TownletError
 from townlet.explore.action_selection import make_action_selector, normalized_entropy
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import Stateful
-from townlet.interfaces.vec_env import Continuous, Discrete, VecEnv
+from townlet.interfaces.vec_env import Continuous, Discrete, Episodes, VecEnv
 
 
 class ValueAgent(LearningAgent):
@@ -29,7 +28,7 @@ class ValueAgent(LearningAgent):
         super().__init__(settings, network, context)
         env, generator = context.env, context.streams.torch("choice", context.env.device)
         spec = context.explore.choose
-        self.selector = make_action_selector(spec, env.rows, context.counters, generator, env.device, context.crew)
+        self.selector = make_action_selector(spec, env.rows, context.counters, generator, env.device, context.group)
         self.action_outputs = torch.zeros(env.rows, env.actions.n, device=env.device)
 
     def on_episodes_end(self, episodes: Episodes) -> None:

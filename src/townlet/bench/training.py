@@ -22,8 +22,7 @@ from townlet.agents.peers import GAMMA, HIDDEN, LR, PEERS
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores, run_interleaved
 from townlet.curriculum.curriculum import StageChange
 from townlet.errors import TownletError, did_you_mean
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.build import build
@@ -39,7 +38,7 @@ class NullListener:
     def stepped(self, actions: Tensor) -> None:
         """Not kept."""
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         """Not kept."""
 
     def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from townlet.interfaces.layout import Block, Layout
+from townlet.interfaces.layout import Block, ObservationLayout
 
 ColumnSpec = tuple[tuple[int, ...], torch.dtype]  # shape of one row's value, and its dtype
 ColumnSpecs = Mapping[str, ColumnSpec]
@@ -22,7 +22,7 @@ class ImageCompression:
     exactly.
     """
 
-    def __init__(self, layout: Layout, device: str = "cpu") -> None:
+    def __init__(self, layout: ObservationLayout, device: str = "cpu") -> None:
         images = [block for block in layout if block.kind == "picture" and 0 < block.levels <= BYTE]
         others = [block for block in layout if block not in images]
         self.size, self.active = layout.size, bool(images)

@@ -11,8 +11,7 @@ from torch import Tensor
 from townlet.buffers.compression import ColumnSpec, ColumnSpecs
 from townlet.buffers.storage import BOOL, FLOAT, INT
 from townlet.errors import TownletError
-from townlet.interfaces.restore import SAME, copy_tensor, part
-from townlet.interfaces.state import State
+from townlet.interfaces.state import SAME_RECIPE, State, copy_tensor, get_part
 
 INITIAL_SLOTS: Final = 64  # doubled whenever an episode needs more
 
@@ -147,9 +146,11 @@ class EpisodeBuffer:
     def restore(self, state: State) -> None:
         """Resume exactly from the state of a buffer with as many rows."""
         names = ("at", "done", "columns", "episodes")
-        written, finished, saved, episodes = (part(state, name, "episode buffer") for name in names)
+        written, finished, saved, episodes = (get_part(state, name, "episode buffer") for name in names)
         if not isinstance(saved, Mapping) or set(saved) != set(self._columns):
-            raise TownletError(f"the saved episode buffer does not have the columns {', '.join(self._columns)}", SAME)
+            raise TownletError(
+                f"the saved episode buffer does not have the columns {', '.join(self._columns)}", SAME_RECIPE
+            )
         slots = len(saved["ended"])
         if slots > self._slots:
             self._resize(slots)
@@ -158,5 +159,5 @@ class EpisodeBuffer:
         copy_tensor(self._written, written, "at")
         copy_tensor(self._finished, finished, "done")
         if not bool(((self._finished >= 0) & (self._finished <= self._written) & (self._written <= slots)).all()):
-            raise TownletError("the saved episode buffer has write positions beyond its stored steps", SAME)
+            raise TownletError("the saved episode buffer has write positions beyond its stored steps", SAME_RECIPE)
         self._max_written, self.episodes = slots, int(episodes)

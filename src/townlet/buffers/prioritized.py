@@ -11,8 +11,7 @@ from torch import Tensor
 
 from townlet.config.models import StrictModel
 from townlet.config.schedule import FloatOrSchedule, Schedule
-from townlet.interfaces.restore import copy_tensor, part
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, copy_tensor, get_part
 
 # Children of a node. Descending one level takes a dozen tensor operations for a whole batch, and their fixed cost
 # dominates; so a few wide levels are faster than many binary ones: 100,000 leaves need 3 levels instead of 17.
@@ -88,8 +87,8 @@ class PrioritizedSampler:
 
     def restore(self, state: State) -> None:
         """Restore the priorities of a sampler of the same size."""
-        self._tree.restore(part(state, "tree", "priorities"))
-        copy_tensor(self._max_priority, part(state, "top", "priorities"), "top")
+        self._tree.restore(get_part(state, "tree", "priorities"))
+        copy_tensor(self._max_priority, get_part(state, "top", "priorities"), "top")
 
 
 class SumTree:
@@ -157,4 +156,4 @@ class SumTree:
 
     def restore(self, state: State) -> None:
         """Restore the nodes of a tree of the same size."""
-        copy_tensor(self._nodes, part(state, "nodes", "sum tree"), "nodes")
+        copy_tensor(self._nodes, get_part(state, "nodes", "sum tree"), "nodes")

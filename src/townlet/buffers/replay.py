@@ -10,10 +10,9 @@ from torch import Tensor
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
 from townlet.buffers.storage import CircularStorage, Transition, transition_columns
-from townlet.distributed.process_group import SOLO, Crew
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import TownletError
-from townlet.interfaces.restore import SAME, part, restore_generator
-from townlet.interfaces.state import State
+from townlet.interfaces.state import SAME_RECIPE, State, get_part, restore_generator
 
 
 class Batch(NamedTuple):
@@ -50,12 +49,12 @@ class ReplayBuffer:
         autoreset_steps: bool = False,
         compression: ImageCompression | None = None,
         device: str = "cpu",
-        crew: Crew = SOLO,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        if crew.size > 1 and (priority or autoreset_steps):
+        if group.size > 1 and (priority or autoreset_steps):
             raise ValueError("priorities and autoreset steps are known to one process only; train in a single process")
-        slots = max(capacity // (rows * crew.size), n_step + 1)
-        self.n_step, self._generator, self._device, self._crew = n_step, generator, device, crew
+        slots = max(capacity // (rows * group.size), n_step + 1)
+        self.n_step, self._generator, self._device, self._group = n_step, generator, device, group
         columns = transition_columns(obs_size, actions, autoreset_steps)
         self._storage = CircularStorage(slots, rows, columns, device, compression)
         self._prioritized = PrioritizedSampler(priority, slots * rows, device) if priority else None
@@ -73,7 +72,7 @@ class ReplayBuffer:
         storage.add(step)
         if self._prioritized:
             start = storage.newest * storage.rows
-            self._prioritized.add(start, start + storage.rows, step.void)
+            self._prioritized.add(start, start + storage.rows, step.autoreset)
 
     def truncate_open_episodes(self) -> None:
         """End unfinished episodes at the newest step, because the environment was reset: returns stop there."""
@@ -95,11 +94,11 @@ class ReplayBuffer:
         self._require_transitions()
         # One draw for each batch: the random numbers are those of `count` single samples, also where some are redrawn.
         index = torch.cat([self._uniform_indices(batch_size) for _ in range(count)])
-        if self._crew.size == 1:
+        if self._group.size == 1:
             return self._gather(index, weight), [batch_size] * count
         rows = self._storage.rows
-        sizes = self._crew.here(index, rows).view(count, batch_size).sum(1).tolist()
-        return self._gather(self._crew.places(index, rows), weight), sizes
+        sizes = self._group.is_local(index, rows).view(count, batch_size).sum(1).tolist()
+        return self._gather(self._group.local_indices(index, rows), weight), sizes
 
     def _require_transitions(self) -> None:
         if not len(self):
@@ -111,9 +110,9 @@ class ReplayBuffer:
         Autoreset steps are drawn again. The loop terminates: a row's first step is never one and no two are adjacent,
         so every row has steps that can be sampled.
         """
-        total = len(self) * self._crew.size
+        total = len(self) * self._group.size
         index = torch.randint(total, (count,), generator=self._generator, device=self._device)
-        if (autoreset := self._storage.flat.get("void")) is None:
+        if (autoreset := self._storage.flat.get("autoreset")) is None:
             return index
         # Only with one process (see __init__), so that all indices are indices of this storage.
         while len(rejected := autoreset.take(index).nonzero().squeeze(1)):
@@ -175,11 +174,11 @@ class ReplayBuffer:
 
     def restore(self, state: State) -> None:
         """Resume exactly from a state."""
-        priorities = part(state, "priorities", "replay buffer")
+        priorities = get_part(state, "priorities", "replay buffer")
         if (priorities is None) != (self._prioritized is None):
             saved, own = ("has", "does not") if self._prioritized is None else ("does not have", "does")
-            raise TownletError(f"the saved replay buffer {saved} priorities, but this one {own}", SAME)
-        self._storage.restore(part(state, "storage", "replay buffer"))
+            raise TownletError(f"the saved replay buffer {saved} priorities, but this one {own}", SAME_RECIPE)
+        self._storage.restore(get_part(state, "storage", "replay buffer"))
         if self._prioritized:
             self._prioritized.restore(priorities)
-        restore_generator(self._generator, part(state, "generator", "replay buffer"), "the replay buffer")
+        restore_generator(self._generator, get_part(state, "generator", "replay buffer"), "the replay buffer")

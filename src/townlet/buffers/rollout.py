@@ -10,10 +10,9 @@ from torch import Tensor
 
 from townlet.buffers.compression import ColumnSpec, ImageCompression
 from townlet.buffers.storage import BOOL, FLOAT, INT, CircularStorage
-from townlet.distributed.process_group import SOLO, Crew
-from townlet.interfaces.restore import copy_tensor, part
-from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended, Step
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.interfaces.state import State, copy_tensor, get_part
+from townlet.interfaces.vec_env import FinalObs, Step
 
 EPSILON: Final = 1e-8  # keeps normalised advantages finite where all are equal
 MIN_ROWS: Final = 64  # rows of a recurrent network in a microbatch; fewer make its matrix products inefficient
@@ -67,9 +66,9 @@ class RolloutBuffer:
         compression: ImageCompression | None = None,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
-        crew: Crew = SOLO,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self._crew, self._steps_per_row = crew, steps
+        self._group, self._steps_per_row = group, steps
         self._storage = CircularStorage(
             steps,
             rows,
@@ -79,7 +78,7 @@ class RolloutBuffer:
                 "actions": action,
                 **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), FLOAT),
                 **dict.fromkeys(("terminated", "truncated", "fresh"), BOOL),
-                **({"void": BOOL} if autoreset_steps else {}),
+                **({"autoreset": BOOL} if autoreset_steps else {}),
             },
             device,
             compression,
@@ -89,7 +88,7 @@ class RolloutBuffer:
         self.log_prob, self.value = columns["log_prob"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
         self.terminated, self.truncated, self.fresh = columns["terminated"], columns["truncated"], columns["fresh"]
-        self._autoreset = columns.get("void")
+        self._autoreset = columns.get("autoreset")
         self.hidden = torch.zeros((rows, hidden), device=device)
         self._advantage, self._returns, self._trace = (torch.zeros_like(self.reward) for _ in range(3))
         self._bootstrap = torch.zeros(rows, device=device)
@@ -142,7 +141,7 @@ class RolloutBuffer:
         self._storage.write(obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, fresh=fresh)
 
     def add_outcome(
-        self, step: Step, ended: Ended, value_of: Callable[[Tensor], Tensor], *,
+        self, step: Step, ended: FinalObs, value_of: Callable[[Tensor], Tensor], *,
         intrinsic: Tensor, reward_scale: float = 1.0,
     ) -> None:  # fmt: skip
         """Store the second half of a step.
@@ -158,8 +157,8 @@ class RolloutBuffer:
             reward=step.reward * reward_scale, intrinsic=intrinsic, terminated=step.terminated,
             truncated=step.truncated, bootstrap=bootstrap,
         )  # fmt: skip
-        if step.void is not None:
-            self._storage.write(void=step.void)
+        if step.autoreset_step is not None:
+            self._storage.write(autoreset=step.autoreset_step)
         self._storage.advance()
 
     def recompute_values(self, values: Callable[[Tensor], Tensor], batch_size: int) -> None:
@@ -220,7 +219,7 @@ class RolloutBuffer:
         scales: Sequence[tuple[Tensor, Tensor] | None] = [None] * len(shards)
         if normalize:
             steps, axis = (self._advantage[: self.steps], 1) if recurrent else (self._advantage.view(-1), 0)
-            scales = self._crew.std_means([steps.index_select(axis, shard.indices) for shard in shards])
+            scales = self._group.std_mean([steps.index_select(axis, shard.indices) for shard in shards])
         for shard, scale in zip(shards, scales, strict=True):
             yield self._microbatches(shard, scale, microbatch_size)
 
@@ -232,7 +231,7 @@ class RolloutBuffer:
         if real is None:
             return list(self._shuffled(len(self), size, generator))
         parts = self._shuffled(len(real), size, generator)
-        return [BatchShard(real.index_select(0, part.indices), part.total) for part in parts]
+        return [BatchShard(real.index_select(0, get_part.indices), get_part.total) for get_part in parts]
 
     @property
     def recurrent(self) -> bool:
@@ -277,9 +276,12 @@ class RolloutBuffer:
 
     def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[BatchShard]:
         # Nearly equal parts: a last batch of two or three steps would have meaningless normalised advantages.
-        total, rows = count * self._crew.size, self._storage.rows
+        total, rows = count * self._group.size, self._storage.rows
         order = torch.randperm(total, generator=generator, device=self.reward.device)
-        return (BatchShard(self._crew.places(part, rows), len(part)) for part in order.tensor_split(-(-total // size)))
+        return (
+            BatchShard(self._group.local_indices(get_part, rows), len(get_part))
+            for get_part in order.tensor_split(-(-total // size))
+        )
 
     def state(self) -> State:
         """The stored steps, and the hidden state before them."""
@@ -287,5 +289,5 @@ class RolloutBuffer:
 
     def restore(self, state: State) -> None:
         """Resume exactly from the state of a rollout of the same shape."""
-        copy_tensor(self.hidden, part(state, "hidden", "rollout"), "hidden")
-        self._storage.restore(part(state, "storage", "rollout"))
+        copy_tensor(self.hidden, get_part(state, "hidden", "rollout"), "hidden")
+        self._storage.restore(get_part(state, "storage", "rollout"))

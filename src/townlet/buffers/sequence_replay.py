@@ -10,8 +10,7 @@ from torch import Tensor
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.storage import CircularStorage, Transition, transition_columns
 from townlet.errors import TownletError
-from townlet.interfaces.restore import part, restore_generator
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, get_part, restore_generator
 
 
 class Windows(NamedTuple):
@@ -142,5 +141,5 @@ class SequenceReplay:
 
     def restore(self, state: State) -> None:
         """Resume exactly from a state."""
-        self._storage.restore(part(state, "storage", "replay buffer"))
-        restore_generator(self._generator, part(state, "generator", "replay buffer"), "the replay buffer")
+        self._storage.restore(get_part(state, "storage", "replay buffer"))
+        restore_generator(self._generator, get_part(state, "generator", "replay buffer"), "the replay buffer")

@@ -12,8 +12,7 @@ from torch import Tensor
 from townlet.allocation import reserve
 from townlet.buffers.compression import ColumnSpecs, ImageCompression
 from townlet.errors import TownletError
-from townlet.interfaces.restore import SAME, copy_tensor, part
-from townlet.interfaces.state import State
+from townlet.interfaces.state import SAME_RECIPE, State, copy_tensor, get_part
 
 FLOAT: Final = ((), torch.float32)
 INT: Final = ((), torch.int64)
@@ -34,7 +33,7 @@ class Transition(NamedTuple):
     terminated: Tensor  # [N] bool
     truncated: Tensor  # [N] bool
     hidden: Tensor  # [N, H] recurrent state before the step; H is 0 if it is not stored
-    void: Tensor | None = None  # [N] bool, autoreset steps, which are never sampled; None if there are none
+    autoreset: Tensor | None = None  # [N] bool, autoreset steps, which are never sampled; None if there are none
 
     @property
     def ended(self) -> Tensor:
@@ -45,7 +44,7 @@ class Transition(NamedTuple):
 def transition_columns(obs_size: int, actions: int, autoreset_steps: bool = False) -> ColumnSpecs:
     """Columns that every replay buffer stores of a transition."""
     return {
-        **({"void": BOOL} if autoreset_steps else {}),
+        **({"autoreset": BOOL} if autoreset_steps else {}),
         "obs": ((obs_size,), torch.float32),
         "actions": INT,
         "reward": FLOAT,
@@ -138,14 +137,14 @@ class CircularStorage:
 
     def restore(self, state: State) -> None:
         """Restore the filled slots of a storage of the same shape."""
-        slots, head, saved = (part(state, name, "buffer") for name in ("slots", "head", "columns"))
+        slots, head, saved = (get_part(state, name, "buffer") for name in ("slots", "head", "columns"))
         if slots != self.slots:
-            raise TownletError(f"the saved buffer has {slots} slots, but this one has {self.slots}", SAME)
+            raise TownletError(f"the saved buffer has {slots} slots, but this one has {self.slots}", SAME_RECIPE)
         if not isinstance(saved, Mapping) or set(saved) != set(self.columns):
-            raise TownletError(f"the saved buffer does not have the columns {', '.join(self.columns)}", SAME)
+            raise TownletError(f"the saved buffer does not have the columns {', '.join(self.columns)}", SAME_RECIPE)
         filled = min(len(next(iter(saved.values()))), slots)
         if not isinstance(head, int) or not (0 <= head < slots if filled == slots else head == filled):
-            raise TownletError(f"the saved buffer has an invalid write position: slot {head!r}", SAME)
+            raise TownletError(f"the saved buffer has an invalid write position: slot {head!r}", SAME_RECIPE)
         for name, column in self.columns.items():
             copy_tensor(column[:filled], saved[name], name)
         self.head, self.filled = head, filled

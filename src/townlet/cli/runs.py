@@ -24,7 +24,7 @@ from townlet.cli.console import (
 from townlet.cli.help import CommandGroup
 from townlet.cli.options import ROOT, AsJson, Root, RunName, open_run, resume_command
 from townlet.errors import TownletError
-from townlet.interfaces.counters import short
+from townlet.interfaces.counters import format_count
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -89,7 +89,7 @@ def _listing(found: list[Overview], without: tuple[str, ...]) -> Table:
             "run": Text(one.run.name),
             "recipe": Text(one.recipe),
             "seed>": format_number(one.seed),
-            "steps>": short(one.env_steps),
+            "steps>": format_count(one.env_steps),
             "best>": format_number(one.best),
             "state": Text(one.state, STATE_STYLES.get(one.state, "")),
             "age>": one.age(),
@@ -309,7 +309,7 @@ def _print_comparison(found: dict[str, Overview], differ: dict[str, list[Any]], 
         "recipe": [one.recipe for one in ones],
         "seed": [format_number(one.seed) for one in ones],
         "state": [one.state for one in ones],
-        "steps": [short(one.env_steps) for one in ones],
+        "steps": [format_count(one.env_steps) for one in ones],
         "seconds": [format_number(one.meta.get("seconds")) for one in ones],
         "measured by": [one.metric for one in ones],
         "best": [format_number(one.best) for one in ones],

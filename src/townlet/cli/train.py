@@ -12,11 +12,11 @@ import typer
 from townlet.cli.console import err, out
 from townlet.cli.live import PORT, page_server
 from townlet.cli.options import ROOT, AllowCode, Root, resume_command, run_command
-from townlet.distributed.environment import LEADER, several
+from townlet.distributed import launched_with_others
 from townlet.errors import EXIT_INTERRUPTED, TownletError
 
 if TYPE_CHECKING:
-    from townlet.distributed.torch_group import Team
+    from townlet.distributed.process_group import ProcessGroup
     from townlet.recipes.schema import Recipe
     from townlet.runs.folder import Run
     from townlet.train.session import Outcome
@@ -86,9 +86,9 @@ def train(
         from townlet.train.wandb import sweep_words
 
         words += sweep_words()
-    team = _team(seeds)
-    if team and team.rank != LEADER:
-        _follow(team)
+    group = _process_group(seeds)
+    if group and not group.is_leader:
+        _follow(group)
         return
     place = PageOptions(port, show) if live or show else None
     if place and seeds > 1:
@@ -101,49 +101,56 @@ def train(
             raise TownletError(f"--resume {resume} knows its recipe", f"leave out '{asked}'")
         if seeds > 1:
             raise TownletError("--resume goes on with one run, and --seeds starts several", "leave one of them out")
-        _resume(resume, words, root, pause_at, place, team)
+        _resume(resume, words, root, pause_at, place, group)
     elif seeds > 1:
         if pause_at is not None:
             raise TownletError("--seeds trains each seed to its end", "leave out --pause-at, or pause one --seed")
         _several(asked or DEFAULT, words, root, seeds)
     else:
-        _start(asked or DEFAULT, words, root, pause_at, place, team)
+        _start(asked or DEFAULT, words, root, pause_at, place, group)
 
 
-def _team(seeds: int) -> Team | None:
+def _process_group(seeds: int) -> ProcessGroup | None:
     """Those who train one run together, as torchrun has started them; None for one that trains alone."""
-    if not several():
+    if not launched_with_others():
         return None
     if seeds > 1:
         raise TownletError("--seeds trains one run after the other", "leave it out, or start it without torchrun")
-    from townlet.distributed.torch_group import Team
+    from townlet.distributed.process_group import ProcessGroup
 
-    return Team()
+    return ProcessGroup.from_torchrun()
 
 
-def _follow(team: Team) -> None:
+def _follow(group: ProcessGroup) -> None:
     from townlet.train.follower import follow
 
-    follow(team)
+    follow(group)
 
 
 def _start(
-    asked: str, words: list[str], root: Path, pause_at: int | None, place: PageOptions | None, team: Team | None
+    asked: str,
+    words: list[str],
+    root: Path,
+    pause_at: int | None,
+    place: PageOptions | None,
+    group: ProcessGroup | None,
 ) -> None:
+    from townlet.distributed.process_group import SINGLE_PROCESS
     from townlet.runs.lock import Lock
     from townlet.tasks.experiment import load_experiment
     from townlet.train.session import begin
 
     loaded = load_experiment(asked, words)
-    begun = begin(loaded, root, team)
+    begun = begin(loaded, root, group or SINGLE_PROCESS)
     with Lock(begun.run.path) as lock, _shown(begun.run, place):
         outcome = begun.train(lock, [console_sink(loaded.recipe)], pause_at)
         _finish(outcome)
 
 
 def _resume(
-    name: str, words: list[str], root: Path, pause_at: int | None, place: PageOptions | None, team: Team | None
+    name: str, words: list[str], root: Path, pause_at: int | None, place: PageOptions | None, group: ProcessGroup | None
 ) -> None:
+    from townlet.distributed.process_group import SINGLE_PROCESS
     from townlet.runs.folder import Run
     from townlet.train.reopen import reopen
     from townlet.train.session import resume
@@ -151,7 +158,7 @@ def _resume(
     run = Run.open(name, root)
     sink = console_sink(reopen(run, words).recipe)
     with _shown(run, place):
-        _finish(resume(run, words, sinks=[sink], pause_at=pause_at, team=team))
+        _finish(resume(run, words, sinks=[sink], pause_at=pause_at, group=group or SINGLE_PROCESS))
 
 
 @contextmanager

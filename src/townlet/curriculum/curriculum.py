@@ -12,9 +12,8 @@ from torch import Tensor
 from townlet.curriculum.spec import AdversarialSpec, FixedSpec
 from townlet.curriculum.stages import compile_stages
 from townlet.errors import TownletError
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.restore import copy_tensor
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, copy_tensor
+from townlet.interfaces.vec_env import Episodes
 
 LENGTH, REWARD, ENTROPY = range(3)  # columns of the window
 STATE_NAMES: Final = ("stage", "steps", "episodes", "window", "first")

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from townlet.allocation import reserve
 from townlet.decide.domain import ColumnSpec, ObservationBatch, ObservationRow
 from townlet.errors import TownletError
-from townlet.interfaces.restore import SAME, copy_tensor, part
-from townlet.interfaces.state import State
+from townlet.interfaces.state import SAME_RECIPE, State, copy_tensor, get_part
 
 ALPHA: Final = 0.6  # how strongly large errors are preferred
 BETA: Final = 0.4  # how much of the bias that this brings is corrected
@@ -255,14 +254,14 @@ class ExperienceBuffer:
     def restore(self, state: State) -> None:
         """Take over what a buffer of the same capacity and columns kept."""
         names = ("capacity", "head", "top", "columns", "priority")
-        capacity, head, top, columns, priority = (part(state, name, "buffer") for name in names)
+        capacity, head, top, columns, priority = (get_part(state, name, "buffer") for name in names)
         if capacity != self.capacity:
-            raise TownletError(f"the saved buffer has {capacity} places and this one {self.capacity}", SAME)
+            raise TownletError(f"the saved buffer has {capacity} places and this one {self.capacity}", SAME_RECIPE)
         if not isinstance(columns, Mapping) or columns.keys() != self._columns.keys():
-            raise TownletError(f"the saved buffer does not hold {', '.join(self._columns)}", SAME)
+            raise TownletError(f"the saved buffer does not hold {', '.join(self._columns)}", SAME_RECIPE)
         filled = min(len(priority), capacity)
         if not isinstance(head, int) or not (0 <= head < capacity if filled == capacity else head == filled):
-            raise TownletError(f"the saved buffer cannot go on at place {head!r}", SAME)
+            raise TownletError(f"the saved buffer cannot go on at place {head!r}", SAME_RECIPE)
         with self._lock:
             for name, column in self._columns.items():
                 copy_tensor(torch.from_numpy(column[:filled]), columns[name], name)

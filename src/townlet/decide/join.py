@@ -20,8 +20,7 @@ from zlib import crc32
 import numpy as np
 
 from townlet.errors import TownletError
-from townlet.interfaces.restore import SAME, part
-from townlet.interfaces.state import State
+from townlet.interfaces.state import SAME_RECIPE, State, get_part
 
 WINDOW: Final = 1_000_000  # past decisions whose fate and report are remembered, three bytes each
 NONE, WAITED, JOINED, FAILED, EXPIRED = range(5)  # what is remembered of them; NONE as well while they are pending
@@ -268,7 +267,7 @@ class Join:
     def restore(self, state: State) -> None:
         """Go on exactly where `state` was taken, with a window of the same length."""
         names = ("window", "last", "clock", "tally", "fates", "digests", "numbers", "territories", "times", "at")
-        window, last, clock, tally, fates, digests, *columns = (part(state, name, "join") for name in names)
+        window, last, clock, tally, fates, digests, *columns = (get_part(state, name, "join") for name in names)
         fates, digests = np.asarray(fates, np.uint8), np.asarray(digests, np.uint16)
         columns = [_listed(column) for column in columns]
         columns[1] = _names(columns[1])
@@ -295,9 +294,9 @@ def _names(text: list[int]) -> list[str]:
     try:
         return list(json.loads(bytes(text)))
     except (ValueError, TypeError) as error:
-        raise TownletError("the saved join does not know whose decisions wait", SAME) from error
+        raise TownletError("the saved join does not know whose decisions wait", SAME_RECIPE) from error
 
 
 def _check(right: bool, wrong: str) -> None:
     if not right:
-        raise TownletError(f"the saved join {wrong}", SAME)
+        raise TownletError(f"the saved join {wrong}", SAME_RECIPE)

@@ -20,8 +20,7 @@ from townlet.decide.domain import Domain, GateResult
 from townlet.decide.settings import LearningSettings, RewardSettings
 from townlet.decide.state import ServiceState
 from townlet.errors import TownletError
-from townlet.interfaces.restore import part
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, get_part
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
@@ -187,7 +186,9 @@ class Trainer:
         self.optimizer.restore(state["optimizer"])
         counts = state["counts"]
         self.step, self.sampled, self.mean = int(counts["step"]), int(counts["sampled"]), float(counts["mean"])
-        self._surprise = {name: column.clone().numpy() for name, column in part(state, "surprise", "trainer").items()}
+        self._surprise = {
+            name: column.clone().numpy() for name, column in get_part(state, "surprise", "trainer").items()
+        }
 
 
 def _nothing() -> dict[str, NDArray[Any]]:
@@ -197,6 +198,10 @@ def _nothing() -> dict[str, NDArray[Any]]:
 
 def _copied(state: State) -> State:
     return {
-        name: _copied(part) if isinstance(part, dict) else part.clone() if isinstance(part, Tensor) else part
-        for name, part in state.items()
+        name: _copied(get_part)
+        if isinstance(get_part, dict)
+        else get_part.clone()
+        if isinstance(get_part, Tensor)
+        else get_part
+        for name, get_part in state.items()
     }

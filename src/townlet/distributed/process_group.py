@@ -1,59 +1,101 @@
-"""Several processes that train one run: each has rows of its own, and all of them learn the same.
+"""The processes that train one run: each holds some of the rows, and all of them make the same updates.
 
-Whatever is drawn is drawn for the rows of all, by every process, which then takes its part: so a training does not
-depend on how many share it, but for the order in which numbers are added up.
+Random numbers are drawn for the rows of all processes, in every process, and each takes its part. A training
+therefore does not depend on the number of processes, except for the order of floating-point sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from townlet.distributed import LEADER
+from townlet.errors import TownletError
 
-class Crew:
-    """Those who train together. This is the crew of one, to whom nothing of it costs anything.
+GLOO_SOURCE: Final = re.compile(r"^\[.*?\] ")  # prefix of gloo's messages: its source file and line
+TIMEOUT: Final = timedelta(hours=12)  # longer than any evaluation; a dead process is noticed at once
 
-    Every process must ask for the same sums and means in the same order.
+
+class ProcessLost(TownletError):
+    """Another process of the group has ended or cannot be reached."""
+
+    exit_code = 1
+
+
+class ProcessGroup:
+    """Rank and size of a group, with its collective operations; a single process is a group of size 1.
+
+    Every process must call the same operations in the same order. Tensors on a GPU are reduced by NCCL, messages and
+    rows travel through gloo.
     """
 
-    rank, size = 0, 1
+    def __init__(self, rank: int = 0, size: int = 1, on_this_machine: int = 1) -> None:
+        self.rank, self.size, self.on_this_machine = rank, size, on_this_machine
+        self.fix = "see what it printed"  # advice when a process is lost
 
-    def all(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape over the rows of all of what is [N, …] here."""
+    @classmethod
+    def from_torchrun(cls) -> ProcessGroup:
+        """Join the processes that `torchrun` started."""
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        group = cls(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+        cuda = torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)) % torch.cuda.device_count())
+        with group._collective():
+            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=TIMEOUT)
+        return group
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process evaluates, logs and writes checkpoints."""
+        return self.rank == LEADER
+
+    def global_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape over the rows of all processes of what is [N, …] here."""
         return (shape[0] * self.size, *shape[1:])
 
-    def mine(self, whole: Tensor) -> Tensor:
-        """The rows [N, …] of this process of what was drawn for those of all."""
+    def local_rows(self, values: Tensor) -> Tensor:
+        """The rows [N, …] of this process out of those of all."""
         if self.size == 1:
-            return whole
-        rows = len(whole) // self.size
-        return whole[self.rank * rows : (self.rank + 1) * rows]
+            return values
+        rows = len(values) // self.size
+        return values[self.rank * rows : (self.rank + 1) * rows]
 
-    def places(self, places: Tensor, rows: int) -> Tensor:
-        """Of places slot × rows of all + row [B] those that are here [b], as slot × `rows` + row."""
+    def local_indices(self, indices: Tensor, rows: int) -> Tensor:
+        """Of indices slot × all rows + row [B] the local ones [b], as slot × `rows` + row."""
         if self.size == 1:
-            return places
-        slot, row, here = self._split(places, rows)
-        return (slot * rows + row)[here]
+            return indices
+        slot, row, local = self._split(indices, rows)
+        return (slot * rows + row)[local]
 
-    def here(self, places: Tensor, rows: int) -> Tensor:
-        """Which of such places [B] are here, bool [B]."""
-        return self._split(places, rows)[2]
+    def is_local(self, indices: Tensor, rows: int) -> Tensor:
+        """Which of such indices [B] are local, bool [B]."""
+        return self._split(indices, rows)[2]
 
-    def _split(self, places: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Slots, rows counted from the first one here, and which are here [B]. Whole numbers are slow to divide."""
-        slot = places // (rows * self.size)
-        row = places - slot * (rows * self.size) - self.rank * rows
+    def _split(self, indices: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Slots, rows relative to the first local one, and which are local [B]. Integer division is slow: one only."""
+        slot = indices // (rows * self.size)
+        row = indices - slot * (rows * self.size) - self.rank * rows
         return slot, row, (row >= 0) & (row < rows)
 
-    def add_up(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in the same tensor."""
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place."""
+        if self.size > 1:
+            with self._collective():
+                dist.all_reduce(tensor)
         return tensor
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of the values of all, a scalar."""
+        """The mean of all values, a scalar."""
         return values.mean() if self.size == 1 else self._moments([values])[0][0]
 
     def means(self, parts: Tensor) -> Tensor:
@@ -63,27 +105,72 @@ class Crew:
         return torch.stack([mean for mean, _ in self._moments(list(parts))])
 
     def var(self, values: Tensor) -> Tensor:
-        """Their variance, a scalar."""
+        """The variance of all values, a scalar."""
         return values.var(correction=0) if self.size == 1 else self._moments([values])[0][1]
 
-    def std_means(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Deviation and mean of each part, scalars."""
+    def std_mean(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Standard deviation and mean of each part, scalars."""
         if self.size == 1:
             return [torch.std_mean(values, correction=0) for values in parts]
         return [(var.sqrt(), mean) for mean, var in self._moments(parts)]
 
     def _moments(self, parts: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Means and variances, by one sum over all processes: to wait for each other takes longer than to calculate."""
-        sums = self.add_up(torch.stack([_sums(values.double()) for values in parts]))
+        """Means and variances by a single reduction: waiting for each other takes longer than computing."""
+        sums = self.all_reduce(torch.stack([_count_and_sums(values.double()) for values in parts]))
         count, total, squares = sums.unbind(1)
         mean = total / count
         var = (squares / count - mean.square()).clamp_(min=0.0)
         return list(zip(mean.to(parts[0].dtype), var.to(parts[0].dtype), strict=True))
 
+    def broadcast(self, message: Any = None) -> Any:
+        """Send a JSON value from the leader to all others, which get it as the result."""
+        data = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8) if self.is_leader else None
+        size = torch.tensor([0 if data is None else len(data)])
+        with self._collective():
+            dist.broadcast(size, LEADER)
+            data = torch.zeros(int(size), dtype=torch.uint8) if data is None else data
+            dist.broadcast(data, LEADER)
+        return json.loads(data.numpy().tobytes())
 
-def _sums(values: Tensor) -> Tensor:
-    """Their number, their sum and that of their squares [3]."""
+    def gather(self, rows: Tensor) -> list[Tensor] | None:
+        """Tensors of the same shape from all processes, on the CPU of the leader; None elsewhere."""
+        local = rows.detach().to("cpu").contiguous()
+        parts = [torch.empty_like(local) for _ in range(self.size)] if self.is_leader else None
+        with self._collective():
+            dist.gather(local.view(torch.uint8), parts and [part.view(torch.uint8) for part in parts], LEADER)
+        return parts
+
+    def all_gather(self, table: Tensor) -> list[Tensor]:
+        """The tables [n, C] of all processes, with any number of lines each, in every process."""
+        counts = torch.zeros(self.size, dtype=torch.int64)
+        counts[self.rank] = len(table)
+        most = int(self.all_reduce(counts).max())
+        padded = torch.zeros((most, table.shape[1]), dtype=table.dtype)
+        padded[: len(table)] = table
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        with self._collective():
+            dist.all_gather(parts, padded)
+        return [part[:count] for part, count in zip(parts, counts.tolist(), strict=True)]
+
+    @contextmanager
+    def _collective(self) -> Iterator[None]:
+        """Report a lost process, which torch raises as a RuntimeError."""
+        try:
+            yield
+        except RuntimeError as error:
+            why = GLOO_SOURCE.sub("", str(error).strip()).partition("\n")[0].partition(". ")[0]
+            what = f"one of the {self.size} processes that train together is gone or cannot be reached ({why})"
+            raise ProcessLost(what, self.fix) from None
+
+    def close(self) -> None:
+        """Leave the group without waiting for the others."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _count_and_sums(values: Tensor) -> Tensor:
+    """Count, sum and sum of squares [3]."""
     return torch.stack((values.new_tensor(values.numel()), values.sum(), values.square().sum()))
 
 
-SOLO = Crew()
+SINGLE_PROCESS = ProcessGroup()

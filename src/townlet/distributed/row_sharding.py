@@ -1,6 +1,6 @@
-"""A training's state, rows by rows: put together from several processes, and taken apart for them.
+"""State sharded by rows: gathered from all processes into one tree, and split again.
 
-A checkpoint holds all rows, so it does not tell how many processes have trained it.
+A checkpoint holds all rows, so it does not depend on the number of processes that wrote it.
 """
 
 from __future__ import annotations
@@ -12,56 +12,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from townlet.agents.registry import AgentEntry
 from townlet.interfaces.state import State
 
 Path = tuple[str, ...]
-Axes = Mapping[Path, int]  # the axis of the rows in all tensors below a path
+RowAxes = Mapping[Path, int]  # the axis of the rows in all tensors below a path
 
 
-def axes_of(agent: AgentEntry) -> Axes:
-    """Where the rows are in the state of a training with this agent."""
-    return {("env",): 0, ("tracker",): 0} | {
-        ("agent", *path.split("/")): axis for path, axis in agent.shard_axes.items()
-    }
+def gather_state(local: State, rows: int, axes: RowAxes, gather: Callable[[Tensor], list[Tensor] | None]) -> State:
+    """The state of all processes, each of which has `rows` rows; the local one where `gather` returns None."""
 
-
-def joined(own: State, rows: int, axes: Axes, gather: Callable[[Tensor], list[Tensor] | None]) -> State:
-    """The state of all from those of each, which has so many rows; to whom `gather` gives nothing, its own."""
-
-    def join(leaf: Any, axis: int) -> Any:
+    def concatenate(leaf: Any, axis: int) -> Any:
         parts = gather(torch.as_tensor(leaf))
         return leaf if parts is None else torch.cat(parts, axis)
 
-    return _each(own, rows, axes, join)
+    return _map_rows(local, rows, axes, concatenate)
 
 
-def portion(whole: State, rows: int, axes: Axes, rank: int, size: int) -> State:
-    """What is one's own of the state of all; one has so many rows."""
+def local_state(state: State, rows: int, axes: RowAxes, rank: int, size: int) -> State:
+    """The part of this process, which has `rows` rows, of the state of all."""
 
-    def cut(leaf: Any, axis: int) -> Any:
+    def narrow(leaf: Any, axis: int) -> Any:
         part = torch.as_tensor(leaf).narrow(axis, rank * rows, rows)
         return part.numpy() if isinstance(leaf, np.ndarray) else part
 
-    return _each(whole, rows * size, axes, cut)
+    return _map_rows(state, rows * size, axes, narrow)
 
 
-def _each(state: State, rows: int, axes: Axes, change: Callable[[Any, int], Any], path: Path = ()) -> State:
-    """The same tree with every leaf of that many rows changed."""
+def _map_rows(state: State, rows: int, axes: RowAxes, change: Callable[[Any, int], Any], path: Path = ()) -> State:
+    """The same tree with `change` applied to every leaf that has this many rows."""
     changed: State = {}
     for name, leaf in state.items():
         here = (*path, name)
         if isinstance(leaf, Mapping):
-            changed[name] = _each(dict(leaf), rows, axes, change, here)
+            changed[name] = _map_rows(dict(leaf), rows, axes, change, here)
         else:
-            axis = _axis(leaf, here, axes)
-            own = axis is not None and leaf.ndim > axis and leaf.shape[axis] == rows
-            changed[name] = change(leaf, axis) if own and axis is not None else leaf
+            axis = _row_axis(leaf, here, axes)
+            sharded = axis is not None and leaf.ndim > axis and leaf.shape[axis] == rows
+            changed[name] = change(leaf, axis) if sharded and axis is not None else leaf
     return changed
 
 
-def _axis(leaf: Any, path: Path, axes: Axes) -> int | None:
-    """Which dimension of a leaf are rows; None where it has none."""
+def _row_axis(leaf: Any, path: Path, axes: RowAxes) -> int | None:
+    """The dimension of a leaf that counts rows; None if it has none."""
     if not isinstance(leaf, Tensor | np.ndarray):
         return None
-    return next((axis for place, axis in axes.items() if path[: len(place)] == place), None)
+    return next((axis for prefix, axis in axes.items() if path[: len(prefix)] == prefix), None)

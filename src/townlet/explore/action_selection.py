@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from townlet.config.schedule import value_at
-from townlet.distributed.process_group import SOLO, Crew
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.explore.spec import BoltzmannSpec, EpsilonSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.restore import copy_tensor, restore_generator
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, copy_tensor, restore_generator
+from townlet.interfaces.vec_env import Episodes
 
 MIN_TEMPERATURE = 1e-6  # avoids a division by 0; as good as greedy
 
@@ -59,9 +58,9 @@ class EpsilonGreedy:
 
     def __init__(
         self, spec: EpsilonSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
-        crew: Crew = SOLO,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:  # fmt: skip
-        self.spec, self._counters, self._generator, self._crew = spec, counters, generator, crew
+        self.spec, self._counters, self._generator, self._group = spec, counters, generator, group
         self.epsilon = torch.full((rows,), spec.start, device=device)
         self._apply_schedule()
 
@@ -74,8 +73,10 @@ class EpsilonGreedy:
         self._apply_schedule()
         rows, actions = values.shape
         # Column 0 decides whether to explore; the argmax of the other columns is a uniformly random valid action.
-        noise = torch.rand(self._crew.all((rows, actions + 1)), generator=self._generator, device=values.device)
-        noise = self._crew.mine(noise)
+        noise = torch.rand(
+            self._group.global_shape((rows, actions + 1)), generator=self._generator, device=values.device
+        )
+        noise = self._group.local_rows(noise)
         explore = noise[:, :1] < self.epsilon.unsqueeze(1)
         return torch.where(explore, noise[:, 1:], values).masked_fill_(~mask, -torch.inf).argmax(1)
 
@@ -112,9 +113,9 @@ class Boltzmann:
 
     def __init__(
         self, spec: BoltzmannSpec, rows: int, counters: Counters, generator: torch.Generator, device: str = "cpu",
-        crew: Crew = SOLO,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:  # fmt: skip
-        self.spec, self._counters, self._generator, self._crew = spec, counters, generator, crew
+        self.spec, self._counters, self._generator, self._group = spec, counters, generator, group
         self.epsilon = torch.zeros(rows, device=device)
 
     @property
@@ -127,8 +128,8 @@ class Boltzmann:
 
     def select(self, values: Tensor, mask: Tensor) -> Tensor:
         """Actions [N] int64, by the Gumbel-max trick: −log of exponential noise is Gumbel noise."""
-        noise = values.new_empty(self._crew.all(values.shape)).exponential_(generator=self._generator)
-        return self._logits(values, mask).sub_(self._crew.mine(noise).log()).argmax(1)
+        noise = values.new_empty(self._group.global_shape(values.shape)).exponential_(generator=self._generator)
+        return self._logits(values, mask).sub_(self._group.local_rows(noise).log()).argmax(1)
 
     def probabilities(self, values: Tensor, mask: Tensor) -> Tensor:
         """[N, K]: the softmax over valid actions."""
@@ -156,9 +157,9 @@ def make_action_selector(
     counters: Counters,
     generator: torch.Generator,
     device: str = "cpu",
-    crew: Crew = SOLO,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> ActionSelector:
     """The action selector for N rows; the generator must be on `device` and is saved with the selector's state."""
     if isinstance(spec, EpsilonSpec):
-        return EpsilonGreedy(spec, rows, counters, generator, device, crew)
-    return Boltzmann(spec, rows, counters, generator, device, crew)
+        return EpsilonGreedy(spec, rows, counters, generator, device, group)
+    return Boltzmann(spec, rows, counters, generator, device, group)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from townlet.explore.spec import CountsSpec
-from townlet.interfaces.layout import Block, Layout
-from townlet.interfaces.restore import copy_tensor
-from townlet.interfaces.state import State
+from townlet.interfaces.layout import Block, ObservationLayout
+from townlet.interfaces.state import State, copy_tensor
 from townlet.rng import Streams
 
 SAVED: Final = ("visits", "offset", "project", "named")  # the state's keys, and the attributes behind them
@@ -25,7 +24,7 @@ class CountBonus:
     projections are the binary number of the counter, so similar states are likely to share one.
     """
 
-    def __init__(self, spec: CountsSpec, layout: Layout, streams: Streams, device: str = "cpu") -> None:
+    def __init__(self, spec: CountsSpec, layout: ObservationLayout, streams: Streams, device: str = "cpu") -> None:
         self.spec, generator = spec, streams.torch("counts")
         selected = {layout.block(name).name for name in spec.blocks or layout.names}
         blocks = [block for block in layout if block.name in selected]

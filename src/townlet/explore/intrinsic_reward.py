@@ -11,7 +11,7 @@ from townlet.errors import TownletError
 from townlet.explore.count_based import CountBonus
 from townlet.explore.rnd import RandomNetworkDistillation
 from townlet.explore.spec import CountsSpec, RndSpec
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State
 from townlet.rng import Streams
 
@@ -38,7 +38,7 @@ class IntrinsicReward(Protocol):
 
 
 def make_intrinsic_reward(
-    spec: RndSpec | CountsSpec | None, layout: Layout, streams: Streams, device: str = "cpu"
+    spec: RndSpec | CountsSpec | None, layout: ObservationLayout, streams: Streams, device: str = "cpu"
 ) -> IntrinsicReward | None:
     """The intrinsic reward for observations of this layout; None without a spec."""
     if spec is None:
@@ -48,7 +48,7 @@ def make_intrinsic_reward(
     return CountBonus(spec, layout, streams, device)
 
 
-def novelty_map(bonus: IntrinsicReward, layout: Layout, observations: Tensor) -> Tensor:
+def novelty_map(bonus: IntrinsicReward, layout: ObservationLayout, observations: Tensor) -> Tensor:
     """Novelty [C] of C cells, from one observation of each [C, D]."""
     if observations.ndim != 2 or observations.shape[1] != layout.size:
         what = f"observations of shape {tuple(observations.shape)} do not fit a layout of {layout.size} values"

@@ -12,8 +12,8 @@ from townlet.config.schedule import value_at
 from townlet.errors import TownletError
 from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Episodes
 
 
 class IntrinsicWeight(Protocol):

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from townlet.explore.spec import RndSpec
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.restore import copy_tensor
-from townlet.interfaces.state import State
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.state import State, copy_tensor
 from townlet.nets.heads import initialize
 from townlet.nets.layers import MLP, uninitialized
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
@@ -69,7 +68,7 @@ class RunningMoments:
 class RandomNetworkDistillation:
     """Intrinsic reward that is high where the predictor has not yet learned the output of the target network."""
 
-    def __init__(self, spec: RndSpec, layout: Layout, streams: Streams, device: str = "cpu") -> None:
+    def __init__(self, spec: RndSpec, layout: ObservationLayout, streams: Streams, device: str = "cpu") -> None:
         self.spec = spec
         target, predictor = (
             embedding_network(layout.size, spec, streams.torch(f"rnd.{name}")).to(device)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout, Part
+from townlet.interfaces.layout import BlockSpec, ObservationLayout
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
 
 Floats = NDArray[np.float32]
@@ -51,12 +51,12 @@ class ObservationEncoder:
 
     def __init__(self, space: Space, where: str = "the environment") -> None:
         self.leaves: list[SubspaceWriter] = []
-        self._parts: list[Part] = []
+        self._parts: list[BlockSpec] = []
         self._bounds: list[tuple[Floats, Floats]] = []
         self._where = where
         self._size = 0
         self._add(space, ())
-        self.layout = Layout.of(*self._parts)
+        self.layout = ObservationLayout.of(*self._parts)
         # Bounds of each number [D], infinite where there are none: finer than those of whole blocks.
         self.low, self.high = (np.concatenate([b[n] for b in self._bounds]).astype(np.float32) for n in (0, 1))
 
@@ -125,7 +125,7 @@ class ObservationEncoder:
         self.leaves.append(SubspaceWriter(path, slice(self._size, self._size + size), shape, order))
         self._size += size
 
-    def _block(self, part: Part, low: Floats | None = None, high: Floats | None = None) -> None:
+    def _block(self, part: BlockSpec, low: Floats | None = None, high: Floats | None = None) -> None:
         size = int(np.prod(part[1]))
         self._parts.append(part)
         self._bounds.append(

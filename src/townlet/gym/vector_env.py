@@ -17,8 +17,8 @@ from townlet.gym.env_state import EnvSaver
 from townlet.gym.spaces import Floats, ObservationEncoder, action_encoder, actions_from_space
 from townlet.gym.wrappers.actions import ActionMasks
 from townlet.gym.wrappers.transforms import ObservationTransform, Scaling
-from townlet.interfaces.restore import SAME, copied, part
-from townlet.interfaces.vec_env import Ended, Seen, Step
+from townlet.interfaces.state import SAME_RECIPE, clone_state, get_part
+from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.rng import Streams
 
 SEED_RANGE = 2**31  # what every family of environments takes
@@ -45,7 +45,7 @@ class GymVecEnv:
     ) -> None:
         self.vec, self.name, self.rows, self.device = vec, name, int(vec.num_envs), device
         self._mode = _mode(vec, name)
-        self.voids = self._mode is AutoresetMode.NEXT_STEP
+        self.autoreset_steps = self._mode is AutoresetMode.NEXT_STEP
         self._sight = ObservationEncoder(vec.single_observation_space, name)
         self.actions = actions_from_space(vec.single_action_space, action_names, name)
         self._encode = action_encoder(vec.single_action_space, self.rows)
@@ -60,12 +60,14 @@ class GymVecEnv:
         for stage in self._stages:
             self.layout, self._obs = stage.fit(self.layout, self.rows, self._sight)
         self._reward = np.zeros((self.rows, 1), np.float32)
-        self._terminated, self._truncated, self._over, self._void = (np.zeros(self.rows, np.bool_) for _ in range(4))
+        self._terminated, self._truncated, self._over, self._autoreset = (
+            np.zeros(self.rows, np.bool_) for _ in range(4)
+        )
         self._seed: int | None = None
         self._begun = 0  # how often episodes were begun anew because they could not be gone on with
         self._step = self._tensors()
         nobody = torch.zeros(0, dtype=torch.int64, device=device)
-        self._nobody = Ended(nobody, self._step.obs[nobody], self._step.mask[nobody])
+        self._nobody = FinalObs(nobody, self._step.obs[nobody], self._step.mask[nobody])
         self._ended = self._nobody
 
     def _tensors(self) -> Step:
@@ -73,17 +75,17 @@ class GymVecEnv:
         reward = self._reward
         parts = [self._obs, self._masks.now, reward[:, 0], reward, self._terminated, self._truncated]
         if self._mode is AutoresetMode.NEXT_STEP:
-            parts.append(self._void)
-        return Step(*(torch.from_numpy(part).to(self.device) for part in parts))
+            parts.append(self._autoreset)
+        return Step(*(torch.from_numpy(get_part).to(self.device) for get_part in parts))
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> MaskedObs:
         """Begin anew: the same seed gives the same episodes, and each row draws from a stream of its own."""
         self._seed, self._begun = Streams(seed).seed, 0
         for stage in self._stages:
             stage.forget()
         return self._begin(seed)
 
-    def _begin(self, seed: int) -> Seen:
+    def _begin(self, seed: int) -> MaskedObs:
         seeds = Streams(seed).numpy("environments").integers(SEED_RANGE, size=self.rows).tolist()
         seen, info = self._call("a reset", self.vec.reset, seed=seeds[0] if self._one_seed else seeds)
         self._sight.write(seen, self._raw)
@@ -94,18 +96,18 @@ class GymVecEnv:
             obs = stage.begin(obs)
         return self._shown()
 
-    def _shown(self) -> Seen:
+    def _shown(self) -> MaskedObs:
         """What all rows see while no step was made."""
-        for flags in (self._terminated, self._truncated, self._void):
+        for flags in (self._terminated, self._truncated, self._autoreset):
             flags[:] = False
         self._reward[:] = 0
         self._ended = self._nobody
         if self.device != "cpu":
             self._step = self._tensors()
-        return Seen(self._step.obs, self._step.mask)
+        return MaskedObs(self._step.obs, self._step.mask)
 
     def step(self, actions: Tensor) -> Step:
-        """Act in every row. Where rows need a step to begin anew, those that ended before are `void`."""
+        """Act in every row. Where rows need a step to begin anew, those that ended before are `autoreset`."""
         wished = self._encode(actions.cpu().numpy())
         seen, reward, terminated, truncated, info = self._call("a step", self.vec.step, wished)
         self._reward[:, 0] = reward
@@ -155,13 +157,13 @@ class GymVecEnv:
 
     def _pass_over(self) -> Bools:
         """Rows that ended in the step before: nothing happened to them but their new beginning."""
-        void = self._void
-        void[:] = self._over
-        if void.any():
-            self._reward[void] = 0
-            self._terminated[void] = False
-            self._truncated[void] = False
-        return void
+        autoreset = self._autoreset
+        autoreset[:] = self._over
+        if autoreset.any():
+            self._reward[autoreset] = 0
+            self._terminated[autoreset] = False
+            self._truncated[autoreset] = False
+        return autoreset
 
     def _final(self, rows: NDArray[np.int64], info: Mapping[str, Any]) -> tuple[Floats, Bools]:
         """What ended rows saw last, [k, D] and [k, K]; afterwards they show their next episode."""
@@ -182,11 +184,11 @@ class GymVecEnv:
             last[:] = whole[rows]
         return last, self._masks.final(info, rows)
 
-    def _of(self, rows: NDArray[np.int64], obs: Floats, mask: Bools) -> Ended:
-        tensors = (torch.from_numpy(part) for part in (rows, obs, mask))
-        return Ended(*(t.to(self.device) for t in tensors))
+    def _of(self, rows: NDArray[np.int64], obs: Floats, mask: Bools) -> FinalObs:
+        tensors = (torch.from_numpy(get_part) for get_part in (rows, obs, mask))
+        return FinalObs(*(t.to(self.device) for t in tensors))
 
-    def ended(self) -> Ended:
+    def final_obs(self) -> FinalObs:
         """What rows that ended in the last step saw last."""
         return self._ended
 
@@ -212,9 +214,9 @@ class GymVecEnv:
 
     def recall(self, state: Mapping[str, Any]) -> None:
         """See as the environment did whose `state` this is; its episodes are not gone on with."""
-        stages = part(dict(state), "stages", "environment")
+        stages = get_part(dict(state), "stages", "environment")
         for place, stage in enumerate(self._stages):
-            stage.restore(part(stages, str(place), "environment"), exact=False)
+            stage.restore(get_part(stages, str(place), "environment"), exact=False)
 
     def state(self) -> Mapping[str, Any]:
         """Everything that decides what happens next, or enough to begin new episodes."""
@@ -223,27 +225,27 @@ class GymVecEnv:
         state["kind"] = self._kind()
         if self.exact and self._seed is not None:
             live = {"obs": self._obs, "mask": self._masks.now, "over": self._over}
-            state |= {**copied(live), "environments": self._keeper.state()}
+            state |= {**clone_state(live), "environments": self._keeper.state()}
         return state
 
-    def restore(self, state: Mapping[str, Any]) -> Seen:
+    def restore(self, state: Mapping[str, Any]) -> MaskedObs:
         """Go on exactly where `state` was taken, or with new episodes where that is not `exact`."""
         given = dict(state)
-        if (rows := part(given, "rows", "environment")) != self.rows:
-            raise TownletError(f"{rows} rows of {self.name} were saved, here are {self.rows}", SAME)
-        if part(given, "kind", "environment") != self._kind():
-            raise TownletError(f"another environment than this {self.name} was saved", SAME)
-        seed, begun, stages = (part(given, name, "environment") for name in ("seed", "begun", "stages"))
+        if (rows := get_part(given, "rows", "environment")) != self.rows:
+            raise TownletError(f"{rows} rows of {self.name} were saved, here are {self.rows}", SAME_RECIPE)
+        if get_part(given, "kind", "environment") != self._kind():
+            raise TownletError(f"another environment than this {self.name} was saved", SAME_RECIPE)
+        seed, begun, stages = (get_part(given, name, "environment") for name in ("seed", "begun", "stages"))
         self._seed, self._begun = int(seed or 0), int(begun)
         exact = self.exact and "environments" in given
         for place, stage in enumerate(self._stages):
-            stage.restore(part(stages, str(place), "environment"), exact=exact)
+            stage.restore(get_part(stages, str(place), "environment"), exact=exact)
         if not exact:
             self._begun += 1
             return self._begin(Streams(self._seed).key(f"begun anew {self._begun}"))
         self._keeper.restore(given["environments"])
         for name, live in (("obs", self._obs), ("mask", self._masks.now), ("over", self._over)):
-            _fill(live, part(given, name, "environment"), f"{self.name}: {name}")
+            _fill(live, get_part(given, name, "environment"), f"{self.name}: {name}")
         return self._shown()
 
     def _kind(self) -> str:
@@ -272,5 +274,5 @@ def _fill(live: NDArray[Any], given: Any, name: str) -> None:
     saved = np.asarray(given)
     if saved.shape != live.shape or saved.dtype != live.dtype:
         was, needed = (f"{a.dtype} {list(a.shape)}" for a in (saved, live))
-        raise TownletError(f"'{name}' was saved as {was}, needed is {needed}", SAME)
+        raise TownletError(f"'{name}' was saved as {was}, needed is {needed}", SAME_RECIPE)
     live[...] = saved

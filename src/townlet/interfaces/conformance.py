@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from townlet.errors import TownletError
-from townlet.interfaces.vec_env import Continuous, Discrete, Seen, Step, VecEnv
+from townlet.interfaces.vec_env import Continuous, Discrete, MaskedObs, Step, VecEnv
 
 Make = Callable[[int], VecEnv]
 ROWS, STEPS = 7, 120
@@ -44,7 +44,7 @@ def draw(env: VecEnv, mask: Tensor, chance: torch.Generator) -> Tensor:
     return torch.randint(2, (env.rows, kind.n), generator=chance).to(env.device)
 
 
-def play(env: VecEnv, seen: Seen | Step, steps: int, seed: int = 0) -> Iterator[tuple[Tensor, Step]]:
+def play(env: VecEnv, seen: MaskedObs | Step, steps: int, seed: int = 0) -> Iterator[tuple[Tensor, Step]]:
     """Random valid actions; yields each action with copies of what it brought."""
     chance = torch.Generator().manual_seed(seed)
     mask = seen.mask
@@ -98,11 +98,16 @@ def values_in_range(make: Make) -> None:
         require(step.mask.any(1).all() or not env.actions.choices, "every row has a valid action")
         require(torch.allclose(step.components.sum(1), step.reward, atol=1e-4), "components sum to the reward")
         over = step.terminated | step.truncated
-        require((step.void is not None) == env.voids, "`voids` says whether steps can be void")
+        require(
+            (step.autoreset_step is not None) == env.autoreset_steps, "`autoreset_steps` says whether steps can be void"
+        )
         require(not (step.terminated & step.truncated).any(), "no episode is both terminated and truncated")
-        if step.void is not None:
-            require(same(step.void, before), "a row is void in the step after its end, and in no other")
-            require(not step.reward[step.void].any() and not over[step.void].any(), "nothing happens to void rows")
+        if step.autoreset_step is not None:
+            require(same(step.autoreset_step, before), "a row is void in the step after its end, and in no other")
+            require(
+                not step.reward[step.autoreset_step].any() and not over[step.autoreset_step].any(),
+                "nothing happens to void rows",
+            )
         before = over
     env.close()
 
@@ -126,12 +131,12 @@ def ended_rows(make: Make) -> None:
     seen = env.reset(4)
     ends = 0
     for _, step in play(env, seen, 40 * STEPS):
-        last = env.ended()
+        last = env.final_obs()
         over = torch.nonzero(step.terminated | step.truncated).squeeze(1)
         require(same(last.rows.cpu(), over.cpu()), "ended() names the rows that ended in the last step")
         require(last.obs.shape == (len(over), env.layout.size), "ended().obs is [k, D]")
         require(last.mask.shape == (len(over), env.actions.choices), "ended().mask is [k, K]")
-        if step.void is not None:
+        if step.autoreset_step is not None:
             require(same(last.obs, step.obs[last.rows]), "where rows need a step to begin anew they show their end")
         ends += len(over)
         if ends >= ROWS:

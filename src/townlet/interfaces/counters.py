@@ -30,7 +30,7 @@ class Counters:
         self.env_steps, self.updates, self.episodes = (int(state[k]) for k in ("env_steps", "updates", "episodes"))
 
 
-def short(count: float) -> str:
+def format_count(count: float) -> str:
     """A large number in few letters: 20000000 as 20M."""
     count = float(f"{count:.3g}") if count >= 1e3 else count  # first, so that 999999 becomes 1M and not 1000k
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -13,13 +13,13 @@ Array = TypeVar("Array")
 
 # values: numbers as they are. index: whole numbers low … high that name things and have no order, such as a
 # state's number. picture: [channels, height, width].
-Kind = Literal["values", "index", "picture"]
+BlockKind = Literal["values", "index", "picture"]
 Shape = tuple[int, ...]
-Part = (
+BlockSpec = (
     tuple[str, Shape, float, float]
-    | tuple[str, Shape, float, float, Kind]
-    | tuple[str, Shape, float, float, Kind, Shape]
-    | tuple[str, Shape, float, float, Kind, Shape, int]
+    | tuple[str, Shape, float, float, BlockKind]
+    | tuple[str, Shape, float, float, BlockKind, Shape]
+    | tuple[str, Shape, float, float, BlockKind, Shape, int]
 )
 
 
@@ -36,7 +36,7 @@ class Block:
     shape: Shape
     low: float = 0.0
     high: float = 1.0
-    kind: Kind = "values"
+    kind: BlockKind = "values"
     grid: Shape = ()
     levels: int = 0
 
@@ -53,13 +53,13 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ObservationLayout:
     """All blocks of an observation, in order, without gaps."""
 
     blocks: tuple[Block, ...]
 
     @classmethod
-    def of(cls, *parts: Part) -> Layout:
+    def of(cls, *parts: BlockSpec) -> ObservationLayout:
         """Lay out (name, shape, low, high), perhaps with kind, grid and levels, one after the other."""
         blocks: list[Block] = []
         for part in parts:

@@ -1,18 +1,86 @@
-"""What a part must keep to go on exactly where it was: a tree of names."""
+"""Saved state: nested mappings by name, and how they are copied and restored.
+
+torch is imported inside the functions, so that worker processes can import `State` without it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-# Nested mappings by name. Leaves are tensors, NumPy arrays, or what JSON knows: bool, int, float, str, None, lists.
+import numpy as np
+
+from townlet.errors import TownletError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+# Leaves are tensors, NumPy arrays or JSON values: bool, int, float, str, None and lists of them.
 State = dict[str, Any]
+
+SAME_RECIPE: Final = "resume with the recipe and number of rows that it was saved with"
 
 
 class Stateful(Protocol):
-    """A part of a run that survives: `restore(state())` in another process goes on with the same bits."""
+    """Part of a run that is saved: after `restore(state())` in another process it continues with the same bits."""
 
     def state(self) -> State:
-        """Everything that decides what happens next. Tensors may be live views: they are saved at once."""
+        """Everything that decides what happens next. Tensors may be views of live ones."""
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
+        """Continue exactly where `state` was taken."""
+
+
+def get_part(state: State, name: str, what: str) -> Any:
+    """A named part of the saved state of `what`; an error if it is missing."""
+    if name not in state:
+        raise TownletError(f"the saved {what} has no '{name}'", SAME_RECIPE)
+    return state[name]
+
+
+def clone_state(state: Any) -> Any:
+    """A copy of a state, or of a part of one, that does not change with the live tensors."""
+    import torch
+
+    if isinstance(state, Mapping):
+        return {name: clone_state(part) for name, part in state.items()}
+    if isinstance(state, torch.Tensor):
+        return state.clone()  # of a view it copies only the elements in view
+    return state.copy() if isinstance(state, np.ndarray) else state
+
+
+def copy_tensor(live: Tensor, given: Any, name: str) -> None:
+    """Copy a saved tensor into the live one of the same shape and type."""
+    import torch
+
+    if given is None:
+        raise TownletError(f"'{name}' was not saved", SAME_RECIPE)
+    saved = torch.as_tensor(given)
+    if saved.shape != live.shape or saved.dtype != live.dtype:
+        was, needed = (f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in (saved, live))
+        raise TownletError(f"'{name}' was saved as {was}, needed is {needed}", SAME_RECIPE)
+    with torch.no_grad():
+        live.copy_(saved)
+
+
+def copy_into(live: Mapping[str, Any], saved: State, what: str) -> None:
+    """Copy saved tensors into live ones of the same names, through nested mappings; none may be missing or unknown."""
+    if odd := sorted(live.keys() ^ saved.keys()):
+        lacks = "lacks" if odd[0] in live else "has an unknown"
+        raise TownletError(f"the saved {what} {lacks} '{odd[0]}'", SAME_RECIPE)
+    for name, target in live.items():
+        if isinstance(target, Mapping):
+            copy_into(target, saved[name], f"{what}, {name}")
+        else:
+            copy_tensor(target, saved[name], f"{what}: {name}")
+
+
+def restore_generator(generator: torch.Generator, given: Any, what: str) -> None:
+    """Restore the state of a random generator."""
+    import torch
+
+    try:
+        generator.set_state(torch.as_tensor(given).cpu())
+    except (RuntimeError, TypeError) as error:
+        raise TownletError(f"the saved random stream of {what} cannot be used: {error}", SAME_RECIPE) from None

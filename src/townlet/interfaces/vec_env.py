@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 
-if TYPE_CHECKING:  # the contract itself must not cost an import of torch
+if TYPE_CHECKING:
     from torch import Tensor
 
 
@@ -65,7 +65,7 @@ class Continuous:
 Actions = Discrete | Binary | Continuous
 
 
-class Seen(NamedTuple):
+class MaskedObs(NamedTuple):
     """What an agent acts on: obs [N, D] float32 and mask [N, K] bool (true = makes sense), K = `actions.choices`."""
 
     obs: Tensor
@@ -89,15 +89,15 @@ class Step(NamedTuple):
     components: Tensor
     terminated: Tensor
     truncated: Tensor
-    void: Tensor | None = None
+    autoreset_step: Tensor | None = None
 
     @property
-    def begins(self) -> Tensor:
+    def episode_starts(self) -> Tensor:
         """Rows [N] bool that show the first moment of an episode."""
-        return self.terminated | self.truncated if self.void is None else self.void
+        return self.terminated | self.truncated if self.autoreset_step is None else self.autoreset_step
 
 
-class Ended(NamedTuple):
+class FinalObs(NamedTuple):
     """Rows whose episode ended in the last step, and what they saw before their reset."""
 
     rows: Tensor  # [k] int64, ascending
@@ -110,59 +110,74 @@ class VecEnv(Protocol):
 
     rows: int
     device: str
-    layout: Layout
+    layout: ObservationLayout
     components: tuple[str, ...]
     exact: bool  # whether `restore` goes on to the bit; else it begins new episodes
-    voids: bool  # whether rows need a step to begin anew, see `Step.void`
+    autoreset_steps: bool  # whether rows need a step to begin anew, see `Step.autoreset_step`
 
     @property
     def actions(self) -> Actions:
         """What can be done."""
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> MaskedObs:
         """Begin anew; the same seed gives the same episodes."""
 
     def step(self, actions: Tensor) -> Step:
         """Act in every row, as `actions` says. A masked action is legal and wasted."""
 
-    def ended(self) -> Ended:
+    def final_obs(self) -> FinalObs:
         """What rows that ended in the last step saw last: the state a truncated episode bootstraps from."""
 
     def state(self) -> Mapping[str, Any]:
         """Everything that decides what happens next, by name."""
 
-    def restore(self, state: Mapping[str, Any]) -> Seen:
+    def restore(self, state: Mapping[str, Any]) -> MaskedObs:
         """Go on exactly where `state` was taken, or with new episodes where that is not `exact`."""
 
     def close(self) -> None:
         """Give back threads, windows and memory."""
 
 
-class Swift(VecEnv, Protocol):
+class DeviceVecEnv(VecEnv, Protocol):
     """One that can make many steps on its device before anybody looks at one, always in the same tensors."""
 
     @property
-    def swift(self) -> bool:
+    def can_step_in_place(self) -> bool:
         """Whether it really can, as it was made."""
 
-    def keep_cut(self) -> None:
-        """From now on `cut_obs` can be asked for."""
+    def track_truncations(self) -> None:
+        """From now on `truncated_obs` can be asked for."""
 
-    def go(self, actions: Tensor) -> Step:
+    def step_in_place(self, actions: Tensor) -> Step:
         """As `step`; nothing is checked, and the host waits for nothing."""
 
-    def cut_obs(self) -> Tensor:
+    def truncated_obs(self) -> Tensor:
         """What each row saw last in its last episode that time cut short [N, D]; anything where there was none."""
 
     def last(self) -> Tensor:
         """What is known of the end of episodes [N, E], as if all had ended with the last step."""
 
-    def written(self) -> list[Tensor]:
+    def written_tensors(self) -> list[Tensor]:
         """All that a step writes: what must be put back by whoever tries one out."""
 
 
-class Steered(VecEnv, Protocol):
+class ConfigurableVecEnv(VecEnv, Protocol):
     """One whose rows can be made easier or harder from outside, by a curriculum."""
 
-    def set(self, rows: Any = None, **settings: Any) -> Seen:
+    def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
         """Set something in some rows (all by default), one value for each; what all rows see now."""
+
+
+class Episodes(NamedTuple):
+    """k finished episodes, each column [k] on the CPU. Only `terminated` tells death from running out of time."""
+
+    rows: Tensor  # int64, ascending
+    length: Tensor  # int64, steps lived
+    reward: Tensor  # float32, sum of the world's own rewards, unscaled
+    intrinsic: Tensor  # float32, sum of the unweighted intrinsic reward; 0 without one
+    entropy: Tensor  # float32, mean normalised entropy of the behaviour policy in [0, 1]; 0 where nobody asks
+    terminated: Tensor  # bool
+    guidance: Tensor  # float32, sum of what guides learning beside the world's own rewards; 0 without any
+
+    def __len__(self) -> int:  # a NamedTuple would count its columns
+        return int(self.rows.shape[0])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from townlet.agents.settings import AdvantageEstimate
-from townlet.interfaces.layout import Block, Layout
+from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.interfaces.vec_env import Actions, Continuous, Discrete
 from townlet.recipes.schema import Recipe
 
@@ -98,7 +98,7 @@ class GymEpisode:
         self._told: list[Block] = []
         self._stacked = 1
 
-    def cast(self, layout: Layout, actions: Actions, recipe: Recipe) -> None:
+    def cast(self, layout: ObservationLayout, actions: Actions, recipe: Recipe) -> None:
         """Who plays is known now, before the first moment."""
         self._can, self._judge = actions, recipe.agent.advantage()
         self._stacked = recipe.gym.frame_stack if recipe.gym else 1

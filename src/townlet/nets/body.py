@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.convolutional import Encoder, make_cnn, make_spatial
 from townlet.nets.keypoints import Keypoints
 from townlet.nets.layers import MLP, Concat, Slice, block_encoders, feature_count
@@ -61,7 +61,7 @@ def _apply_flat(layers: nn.Module, x: Tensor) -> Tensor:
     return flat if x.dim() == 2 else torch.unflatten(flat, 0, x.shape[:2])
 
 
-def build_body(spec: NetworkSpec, layout: Layout) -> Body:
+def build_body(spec: NetworkSpec, layout: ObservationLayout) -> Body:
     """The network body of a recipe's `network`, for observations of this layout."""
     if isinstance(spec, PlacesSpec):
         map_encoder = MapEncoder(spec, layout)
@@ -74,7 +74,7 @@ def build_body(spec: NetworkSpec, layout: Layout) -> Body:
     return Body(encoder, make_recurrent(recurrent.kind, feature_count(encoder), recurrent.size), after)
 
 
-def _make_encoder(spec: MlpSpec | KeypointsSpec | Spatial | CnnSpec, layout: Layout) -> nn.Module:
+def _make_encoder(spec: MlpSpec | KeypointsSpec | Spatial | CnnSpec, layout: ObservationLayout) -> nn.Module:
     if isinstance(spec, CnnSpec):
         return make_cnn(spec, layout)
     if isinstance(spec, Spatial):
@@ -85,7 +85,7 @@ def _make_encoder(spec: MlpSpec | KeypointsSpec | Spatial | CnnSpec, layout: Lay
     return _mlp(spec, layout)
 
 
-def _mlp(spec: MlpSpec, layout: Layout) -> nn.Module:
+def _mlp(spec: MlpSpec, layout: ObservationLayout) -> nn.Module:
     encoders = block_encoders(layout, spec)
     if len(encoders) == 1 and isinstance(encoders[0], Slice):  # values only: the whole observation is the input
         return MLP(layout.size, spec.widths, spec.activation, spec.layer_norm)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Block, Layout
+from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.nets.activations import activation_module
 from townlet.nets.layers import MLP, Concat, Image, block_encoders, feature_count, uninitialized
 from townlet.nets.spec import CnnSpec, Network, Spatial
@@ -91,7 +91,7 @@ class Encoder(nn.Sequential):
         self.features = mlp.features
 
 
-def make_cnn(spec: CnnSpec, layout: Layout) -> Encoder:
+def make_cnn(spec: CnnSpec, layout: ObservationLayout) -> Encoder:
     """Convolutions over every image; other blocks are concatenated before the last layer."""
     images = [block for block in layout if block.kind == "picture"]
     if not images:
@@ -105,7 +105,7 @@ def make_cnn(spec: CnnSpec, layout: Layout) -> Encoder:
     return Encoder(blocks, MLP(blocks.features, (spec.width,), spec.activation, spec.layer_norm))
 
 
-def make_spatial(spec: Spatial, layout: Layout) -> Encoder:
+def make_spatial(spec: Spatial, layout: ObservationLayout) -> Encoder:
     """For towns: convolutions over windows, maps and images, a small encoder for every other block, then an MLP."""
     grids = [block for block in layout if block.kind == "picture" or block.name in GRIDS]
     if not grids:

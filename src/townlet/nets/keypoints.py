@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Block, Layout
+from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.nets.layers import Slice, block_encoders, feature_count
 from townlet.nets.spec import KeypointsSpec
 
@@ -78,7 +78,7 @@ class Keypoints(nn.Module):
     With a map, the one-hot of the agent's cell becomes x and y in [0, 1].
     """
 
-    def __init__(self, spec: KeypointsSpec, layout: Layout) -> None:
+    def __init__(self, spec: KeypointsSpec, layout: ObservationLayout) -> None:
         super().__init__()
         typed = [block for block in layout if block.name in TYPED]
         if not typed:
@@ -109,7 +109,7 @@ class Keypoints(nn.Module):
         return torch.cat(features, -1)
 
 
-def _cell_block(layout: Layout, sizes: Sequence[int]) -> Block | None:
+def _cell_block(layout: ObservationLayout, sizes: Sequence[int]) -> Block | None:
     """The block that holds the agent's cell on the map; None without a map."""
     for block in layout:
         fits = {"position_onehot": block.size == prod(sizes), "position": block.size == len(sizes)}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.keypoints import BlockKeypoints
 from townlet.nets.layers import Slice, block_encoders, feature_count
 from townlet.nets.spec import PlacesSpec
@@ -26,7 +26,7 @@ POSITION: Final = "position"
 class MapEncoder(nn.Module):
     """Encodes the current observation [B, D] → [B, features]: keypoints of the window, agent's position, the rest."""
 
-    def __init__(self, spec: PlacesSpec, layout: Layout) -> None:
+    def __init__(self, spec: PlacesSpec, layout: ObservationLayout) -> None:
         super().__init__()
         for name in (WINDOW, POSITION):
             if name not in layout:

@@ -8,9 +8,8 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from townlet.distributed.process_group import SOLO, Crew
-from townlet.interfaces.restore import copy_into
-from townlet.interfaces.state import State
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.interfaces.state import State, copy_into
 from townlet.nets.kernels import adam_
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
@@ -45,9 +44,14 @@ class FlatOptimizer:
     """
 
     def __init__(
-        self, name: OptimizerName, module: nn.Module, lr: float, epsilon: float = 1e-8, crew: Crew = SOLO
+        self,
+        name: OptimizerName,
+        module: nn.Module,
+        lr: float,
+        epsilon: float = 1e-8,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self.name, self._epsilon, self._crew = name, epsilon, crew
+        self.name, self._epsilon, self._group = name, epsilon, group
         self._names = [name for name, _ in module.named_parameters()]
         self._parameters = list(module.parameters())
         self.vector = flatten_parameters(module)
@@ -86,7 +90,7 @@ class FlatOptimizer:
         """Make a gradient step, with the gradient scaled down to `max_norm`. Returns its norm [] before that."""
         if any(parameter.grad is not view for parameter, view in zip(self._parameters, self._grads, strict=True)):
             raise RuntimeError("a gradient was replaced: call zero_grad() of this optimizer, not of the module")
-        gradient = self._crew.add_up(self.gradient)
+        gradient = self._group.all_reduce(self.gradient)
         norm: Tensor = torch.linalg.vector_norm(gradient)
         if max_norm is not None:
             gradient *= norm.reciprocal().mul_(max_norm).clamp_(max=1.0)  # a gradient of 0 gives min(∞, 1)

@@ -11,7 +11,7 @@ from townlet.config.merge import merge
 from townlet.config.yaml import Node
 from townlet.errors import TownletError, did_you_mean
 from townlet.gym import extras
-from townlet.interfaces.counters import short
+from townlet.interfaces.counters import format_count
 from townlet.recipes.catalogue import choose, titles
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def _line(title: str) -> Line:
     node = reduce(merge, choose(title).layers)
     agent = node.child("agent")
     budget = node.child("budget")
-    limits = [f"{short(value)} {unit}" for key, unit in UNITS if budget and (value := _plain(budget, key)) is not None]
+    limits = [
+        f"{format_count(value)} {unit}" for key, unit in UNITS if budget and (value := _plain(budget, key)) is not None
+    ]
     result, env = _plain(node, "result") or (), str(_plain(node, "env"))
     texts = [result] if isinstance(result, str) else [str(r["what"]) for r in result]
     if not texts and (goal := _plain(node, "reward_threshold") or extras.reward_threshold(env)) is not None:

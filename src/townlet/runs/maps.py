@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, PowerNorm, to_rgb
 from matplotlib.figure import Figure
 
-from townlet.interfaces.counters import short
+from townlet.interfaces.counters import format_count
 from townlet.runs.curves import Floats
 from townlet.runs.plots import COLOURS, Plot, draw, shortened
 
@@ -76,7 +76,7 @@ def transitions(counts: Mapping[tuple[str, str], int], order: Sequence[str] = ()
 
 
 def _amount(value: float) -> str:
-    return short(value) if value >= 10 else f"{value:.2g}"
+    return format_count(value) if value >= 10 else f"{value:.2g}"
 
 
 def _heat(figure: Figure, axes: Axes, grid: Floats, unit: str, bar: bool) -> None:

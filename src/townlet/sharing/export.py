@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from townlet.agents.registry import entry
 from townlet.errors import TownletError
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Continuous
 from townlet.runs.disk import replace_file
 from townlet.train.policies import TrainedPolicy, as_tensors, scaled
@@ -73,7 +73,7 @@ def export(trained: TrainedPolicy, form: Format, to: Path | None = None) -> Path
     return path
 
 
-def metadata(trained: TrainedPolicy, layout: Layout) -> dict[str, str]:
+def metadata(trained: TrainedPolicy, layout: ObservationLayout) -> dict[str, str]:
     """What another program must know, as texts; all but plain words are JSON. `layout` is what it is to give."""
     recipe, actions = trained.loaded.recipe, trained.actions
     blocks = [
@@ -187,7 +187,7 @@ def to_onnx(trained: TrainedPolicy) -> bytes:
         return _finished(program.model_proto, trained, raw.layout)
 
 
-def _finished(model: onnx.ModelProto, trained: TrainedPolicy, layout: Layout) -> bytes:
+def _finished(model: onnx.ModelProto, trained: TrainedPolicy, layout: ObservationLayout) -> bytes:
     """The graph with a mask that may be left out, and with what another program must know."""
     import onnx
     from onnx import helper, numpy_helper

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.vec_env import Actions, Continuous, Discrete, Ended, Step, VecEnv
+from townlet.interfaces.vec_env import Actions, Continuous, Discrete, FinalObs, Step, VecEnv
 
 TIME: Final = "time"
 
@@ -57,7 +57,7 @@ class Uniform:
 class Sums(Protocol):
     """What is added up over an episode beside its length and reward."""
 
-    def note(self, step: Step, ended: Ended) -> dict[str, NDArray[Any]]:
+    def note(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
         """Add the last step; columns [k, …] of the k episodes that it ended."""
 
 
@@ -129,9 +129,9 @@ def play(
     while (done < owed).any():
         ask()
         step = env.step(policy.act(obs, mask, fresh, greedy))
-        length += 1 if step.void is None else ~step.void.cpu().numpy()
+        length += 1 if step.autoreset_step is None else ~step.autoreset_step.cpu().numpy()
         reward += step.reward.cpu().numpy()
-        ended = env.ended()
+        ended = env.final_obs()
         over = ended.rows.cpu().numpy()
         more = sums.note(step, ended) if sums else {}
         if len(over):
@@ -145,5 +145,5 @@ def play(
                 out[name][place] = values[counted]
             done[over] += 1
             length[over], reward[over] = 0, 0
-        obs, mask, fresh = step.obs, step.mask, step.begins
+        obs, mask, fresh = step.obs, step.mask, step.episode_starts
     return out

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from townlet.agents.agent import no_interrupt
 from townlet.curriculum.curriculum import Curriculum
-from townlet.distributed.process_group import SOLO, Crew
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.gym.extras import is_atari
 from townlet.gym.make import RenderInfo, env_info, make_vec, render_info
 from townlet.gym.row_env import construct
 from townlet.gym.spec import EnvSpec
 from townlet.gym.vector_env import GymVecEnv
 from townlet.gym.wrappers.spec import TimeLimitSpec
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Actions, Ended, VecEnv
+from townlet.interfaces.vec_env import Actions, FinalObs, VecEnv
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.metrics_store import MetricsStore
@@ -65,7 +65,7 @@ class GymTask:
         self._one.reset(0)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ObservationLayout:
         """What is seen."""
         return self._one.layout
 
@@ -104,14 +104,14 @@ class GymTask:
         plain.close()
         return Raw(plain.layout, self._eyes.scaling)
 
-    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> GymVecEnv:
+    def make(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> GymVecEnv:
         """The environment to train in, whole: processes do not share it."""
         self._training = make_vec(self.name, self.spec, recipe.row_count, recipe.device)
         return self._training
 
     extras: tuple[str, ...] = ()
 
-    def last(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+    def last(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
         """None [k, 0]."""
         return np.zeros((len(ended.rows), 0), np.float32)
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Episodes
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import TIME
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.gym.vector_env import GymVecEnv
-from townlet.interfaces.vec_env import Seen
+from townlet.interfaces.vec_env import MaskedObs
 from townlet.rng import Streams
 from townlet.tasks.evaluation import Acting
 
@@ -70,8 +70,8 @@ class Rollout:
         led = Led(chosen[0].cpu().numpy().copy(), outputs, float(step.reward[0]))
         self.steps, self.reward = self.steps + 1, self.reward + led.reward
         self.terminated, self.truncated = bool(step.terminated[0]), bool(step.truncated[0])
-        ended = self.env.ended()
-        self._seen = Seen(ended.obs, ended.mask) if self.over else Seen(step.obs, step.mask)
+        ended = self.env.final_obs()
+        self._seen = MaskedObs(ended.obs, ended.mask) if self.over else MaskedObs(step.obs, step.mask)
         return self._look(self._seen, led)
 
     def play(self, steps: int | None = None) -> list[Moment]:
@@ -80,7 +80,7 @@ class Rollout:
             self.step()
         return self.moments
 
-    def _look(self, seen: Seen, led: Led | None = None) -> Moment:
+    def _look(self, seen: MaskedObs, led: Led | None = None) -> Moment:
         frames = self.env.frames()
         obs, mask = (part[0].cpu().numpy().copy() for part in seen)
         moment = Moment(obs, mask, frames[0] if frames else None, led)

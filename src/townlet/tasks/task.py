@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.curriculum.curriculum import Curriculum, StageChange
-from townlet.distributed.process_group import SOLO, Crew
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.layout import Layout
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.show import Show
 from townlet.interfaces.state import State, Stateful
-from townlet.interfaces.vec_env import Actions, Ended, VecEnv
+from townlet.interfaces.vec_env import Actions, Episodes, FinalObs, VecEnv
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Acting, Evaluated
 
@@ -63,7 +62,7 @@ class Best(NamedTuple):
 class Raw(NamedTuple):
     """What an environment gives before it is brought to size for an agent, and how it is."""
 
-    layout: Layout
+    layout: ObservationLayout
     scaling: Scaling | None
 
 
@@ -94,7 +93,7 @@ class Task(Protocol):
         """The return from which on it counts as solved; None where nobody has said."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ObservationLayout:
         """What is seen."""
 
     @property
@@ -104,14 +103,14 @@ class Task(Protocol):
     def raw(self) -> Raw:
         """What another program sees there, and has to do with it before it shows it to an agent."""
 
-    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> VecEnv:
-        """The environment to train in, before its reset; of a crew, its rows that are here."""
+    def make(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> VecEnv:
+        """The environment to train in, before its reset; of a group, its rows that are here."""
 
     @property
     def extras(self) -> tuple[str, ...]:
         """Numbers that are known of the end of every episode, by name."""
 
-    def last(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+    def last(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
         """The extras [k, E] of the episodes that ended in the last step."""
 
     def recall(self, state: State) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.curriculum.curriculum import Curriculum, make_curriculum
-from townlet.distributed.process_group import SOLO, Crew
-from townlet.interfaces.layout import Layout
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Discrete, Ended, VecEnv
+from townlet.interfaces.vec_env import Discrete, FinalObs, VecEnv
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.metrics_store import MetricsStore
@@ -51,7 +51,7 @@ class TownTask:
         return self.worlds.training.interface_hash
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> ObservationLayout:
         """What is seen."""
         return self.worlds.training.layout
 
@@ -73,10 +73,10 @@ class TownTask:
         """The same: a town is seen as it is."""
         return Raw(self.layout, None)
 
-    def make(self, recipe: Recipe, threads: int, crew: Crew = SOLO) -> Town:
+    def make(self, recipe: Recipe, threads: int, group: ProcessGroup = SINGLE_PROCESS) -> Town:
         """The town to train in."""
-        world, rows, starts = self.worlds.training, recipe.row_count // crew.size, recipe.starts
-        first, engine, device = crew.rank * rows, recipe.engine, recipe.device
+        world, rows, starts = self.worlds.training, recipe.row_count // group.size, recipe.starts
+        first, engine, device = group.rank * rows, recipe.engine, recipe.device
         return Town(world, rows, engine=engine, device=device, threads=threads, starts=starts, first=first)
 
     @property
@@ -84,7 +84,7 @@ class TownTask:
         """The meters."""
         return tuple(self.worlds.training.meters)
 
-    def last(self, env: VecEnv, ended: Ended) -> NDArray[np.float32]:
+    def last(self, env: VecEnv, ended: FinalObs) -> NDArray[np.float32]:
         """The meters [k, M] at the end of lives."""
         assert isinstance(env, Town)
         meters: NDArray[np.float32] = env.final_meters(ended).numpy()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.vec_env import Ended, Step
+from townlet.interfaces.vec_env import FinalObs, Step
 from townlet.rng import Streams
 from townlet.tasks.evaluation import Acting, Evaluated, play
 from townlet.town.env import Town
@@ -86,7 +86,7 @@ class LifeSums:
     def __init__(self, town: Town) -> None:
         self._town, self._lives = town, LifetimeStats(town)
 
-    def note(self, step: Step, ended: Ended) -> dict[str, NDArray[Any]]:
+    def note(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
         """Add the last step; columns of the lives that it ended."""
         lived = self._lives.note()
         if not len(lived.rows):

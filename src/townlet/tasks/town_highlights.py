@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from torch import Tensor
 
 from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Episodes
 from townlet.runs.metrics_store import MetricsStore
 from townlet.town.env import Town
 from townlet.town.episode_recorder import EpisodeRecorder, Recording

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from townlet.interfaces.vec_env import Discrete, Ended, Seen, Step
+from townlet.interfaces.vec_env import Discrete, FinalObs, MaskedObs, Step
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.state import StartsSpec, cause_codes, cause_names, to_numpy
@@ -27,7 +27,7 @@ class Town:
     """
 
     exact = True
-    voids = False
+    autoreset_steps = False
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class Town:
         self.cause_names = cause_names(world)
         self._step = self._tensors()
         nobody = torch.zeros(0, dtype=torch.int64, device=device)
-        self._nobody = Ended(nobody, self._step.obs[nobody], self._step.mask[nobody])
+        self._nobody = FinalObs(nobody, self._step.obs[nobody], self._step.mask[nobody])
 
     def _tensors(self) -> Step:
         e = self.engine
         return Step(*map(torch.as_tensor, (e.obs, e.mask, e.reward, e.components, e.terminated, e.truncated)))
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> MaskedObs:
         self._step = self._tensors()
-        return Seen(self._step.obs, self._step.mask)
+        return MaskedObs(self._step.obs, self._step.mask)
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> MaskedObs:
         """Begin anew; the same seed gives the same towns on every engine."""
         self.engine.reset(Streams(seed).key("town"))
         return self._seen()
@@ -84,25 +84,25 @@ class Town:
         return self._step
 
     @property
-    def swift(self) -> bool:
+    def can_step_in_place(self) -> bool:
         """The tensor engine needs nobody to look at it."""
         return self.engine.name != "numba"
 
     @property
     def _tensor(self) -> TensorEngine:
-        """The engine where it is `swift`."""
+        """The tensor engine; only if `can_step_in_place`."""
         return cast("TensorEngine", self.engine)
 
-    def keep_cut(self) -> None:
-        """From now on `cut_obs` can be asked for."""
+    def track_truncations(self) -> None:
+        """From now on `truncated_obs` can be asked for."""
         self._tensor.track_truncations()
 
-    def go(self, actions: Tensor) -> Step:
+    def step_in_place(self, actions: Tensor) -> Step:
         """As `step`; nothing is checked, and the host waits for nothing."""
         self._tensor.step_in_place(actions)
         return self._step
 
-    def cut_obs(self) -> Tensor:
+    def truncated_obs(self) -> Tensor:
         """What each row saw last in its last life that time cut short [N, D]; anything where there was none."""
         return self._tensor.truncated_obs()
 
@@ -110,27 +110,27 @@ class Town:
         """The meters of all rows as the last step left them, before any reset [N, M]."""
         return self._tensor.last_meters
 
-    def written(self) -> list[Tensor]:
+    def written_tensors(self) -> list[Tensor]:
         """All that a step writes."""
         return self._tensor.written_tensors()
 
-    def ended(self) -> Ended:
+    def final_obs(self) -> FinalObs:
         """What rows that ended in the last step saw before their reset."""
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
         if not len(rows):  # most steps end no life
             return self._nobody
         obs, mask = self.engine.final_obs(rows if self.engine.name != "numba" else rows.numpy())
-        return Ended(rows, torch.as_tensor(obs), torch.as_tensor(mask))
+        return FinalObs(rows, torch.as_tensor(obs), torch.as_tensor(mask))
 
-    def final_meters(self, ended: Ended) -> Tensor:
+    def final_meters(self, ended: FinalObs) -> Tensor:
         """The meters of rows that ended in the last step, before their reset [k, M], on the CPU."""
         return torch.from_numpy(self.engine.final_meters(to_numpy(ended.rows)))
 
-    def causes(self, ended: Ended) -> Tensor:
+    def causes(self, ended: FinalObs) -> Tensor:
         """Why rows ended in the last step [k] int64, on the CPU: places in `cause_names`."""
         return torch.from_numpy(cause_codes(self.world, self.engine.final_meters(to_numpy(ended.rows))))
 
-    def set(self, rows: Any = None, **settings: Any) -> Seen:
+    def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
         """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on.
 
         With `rows` [k], whole numbers, only those rows change, and each setting has k values. Gives what all
@@ -139,13 +139,13 @@ class Town:
         """
         self.engine.set({name: to_numpy(values) for name, values in settings.items()}, rows)
         self._step = self._step._replace(obs=torch.as_tensor(self.engine.obs), mask=torch.as_tensor(self.engine.mask))
-        return Seen(self._step.obs, self._step.mask)
+        return MaskedObs(self._step.obs, self._step.mask)
 
     def state(self) -> Mapping[str, Any]:
         """Everything that decides what happens next, by name."""
         return self.engine.state()
 
-    def restore(self, state: Mapping[str, Any]) -> Seen:
+    def restore(self, state: Mapping[str, Any]) -> MaskedObs:
         """Go on exactly where `state` was taken."""
         self.engine.restore(dict(state))
         return self._seen()

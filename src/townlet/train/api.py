@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from townlet.distributed.environment import several
+from townlet.distributed import launched_with_others
 from townlet.errors import TownletError
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment
@@ -54,7 +54,7 @@ def train(
     progress: bool = False,
 ) -> TrainedRun:
     """Train a recipe from nothing. Ctrl-C saves the run and then interrupts the program as usual."""
-    if several():
+    if launched_with_others():
         what = "a program of one's own trains in one process"
         raise TownletError(what, "start it without torchrun, or type torchrun … -m townlet train")
     words = as_words(overrides)

@@ -10,12 +10,10 @@ import torch
 from townlet.agents.agent import Agent, AgentContext
 from townlet.agents.make import make_agent
 from townlet.curriculum.curriculum import Curriculum
-from townlet.distributed.process_group import SOLO
-from townlet.distributed.torch_group import Team
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Seen, Steered, VecEnv
+from townlet.interfaces.vec_env import ConfigurableVecEnv, Episodes, MaskedObs, VecEnv
 from townlet.nets.kernels import choose_kernels
 from townlet.nets.spec import CnnSpec
 from townlet.recipes.schema import Recipe
@@ -43,7 +41,7 @@ class Training:
     agent: Agent
     counters: Counters
     tracker: Tracker
-    seen: Seen
+    seen: MaskedObs
     tuning: Tuning
     recent: Recent
     curriculum: Curriculum | None = None
@@ -83,26 +81,26 @@ class Training:
             self.agent.on_env_reset()
 
 
-def build(loaded: LoadedExperiment, team: Team | None = None) -> Training:
-    """A run at its beginning: the same recipe and seed give the same bits. With a team, the part of this process."""
-    recipe, task, crew = loaded.recipe, loaded.task, team or SOLO
-    threads = set_threads(recipe, team.beside if team else 1)
+def build(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Training:
+    """A run at its beginning: the same recipe and seed give the same bits. With a group, the part of this process."""
+    recipe, task = loaded.recipe, loaded.task
+    threads = set_threads(recipe, group.on_this_machine)
     choose_kernels(isinstance(recipe.network, CnnSpec))
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
-    env = task.make(recipe, threads, crew)
+    env = task.make(recipe, threads, group)
     seen = env.reset(streams.key("env"))
     curriculum = task.curriculum(recipe)
     if curriculum:
-        seen = cast(Steered, env).set(**curriculum.settings())
+        seen = cast(ConfigurableVecEnv, env).set(**curriculum.settings())
     limit = task.limit or ENDLESS
-    given = AgentContext(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, crew)
+    given = AgentContext(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, group)
     agent = make_agent(recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
     tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
     made = Training(recipe, task, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
-    if team:
-        made.company = Together(team, made)
+    if group.size > 1:
+        made.company = Together(group, made)
     elif fits(made):
         made.whole = WholeRound(made)
     return made

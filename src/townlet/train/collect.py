@@ -12,8 +12,7 @@ from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
 from townlet.curriculum.curriculum import StageChange
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Ended, Seen, Steered
+from townlet.interfaces.vec_env import ConfigurableVecEnv, Episodes, FinalObs, MaskedObs
 from townlet.train.build import Training
 
 
@@ -23,7 +22,7 @@ class Listener(Protocol):
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions [N]."""
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         """Episodes that ended in the last step."""
 
     def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
@@ -48,18 +47,18 @@ def collect(t: Training, steps: int, listener: Listener, ask: Callable[[], None]
         step = t.env.step(actions)
         t.counters.env_steps += t.rows
         t.company.check(step.reward)
-        ended = t.env.ended()
+        ended = t.env.final_obs()
         t.agent.observe(step, ended)
         listener.stepped(actions)
         over = t.tracker.step(step, ended, t.agent.intrinsic, t.agent.entropy() if asks_entropy else None)
-        t.seen = Seen(step.obs, step.mask)
+        t.seen = MaskedObs(step.obs, step.mask)
         if len(over):
             t.company.note(over, ended)
             t.agent.on_episodes_end(over)
             listener.episodes(over, ended)
             if t.curriculum and (changes := t.curriculum.update(over)):
                 rows = torch.tensor([change.row for change in changes])
-                t.seen = cast(Steered, t.env).set(rows, **t.curriculum.settings(rows))
+                t.seen = cast(ConfigurableVecEnv, t.env).set(rows, **t.curriculum.settings(rows))
                 listener.stages(changes)
         t.company.stepped()
     t.company.meet(listener)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Episodes
 from townlet.tasks.task import EnvMetrics
 
 # One line for each finished episode; the extras of its end follow.

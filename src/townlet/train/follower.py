@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.curriculum.curriculum import StageChange
-from townlet.distributed.torch_group import Team
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Ended
+from townlet.distributed.process_group import ProcessGroup
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.train.build import Training, build
@@ -29,7 +28,7 @@ class Unheard:
     def stepped(self, actions: Tensor) -> None:
         """Nothing is written."""
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         """Nothing is written."""
 
     def lives(self, over: Episodes, extras: NDArray[np.float32], ago: NDArray[np.float64] | None = None) -> None:
@@ -39,25 +38,25 @@ class Unheard:
         """Nothing is written."""
 
 
-def follow(team: Team) -> None:
+def follow(group: ProcessGroup) -> None:
     """Train along until the leader lets us go. Whoever wants to stop asks the leader."""
     for number in ASKING:
         signal.signal(number, signal.SIG_IGN)
-    (word, *told), t = team.hear(), None
+    (word, *told), t = group.broadcast(), None
     while word != END:
         if word == RUN:
             run = Run(Path(told[0]))
-            t = build(reopen(run, told[1]), team)
+            t = build(reopen(run, told[1]), group)
         elif t and word == RESTORE:
             t.restore(checkpoint.load(run.checkpoints / told[0])[0]["training"])
         elif t and word == STATE:
             t.state()
         elif t:
             _round(t)
-        word, *told = team.hear()
+        word, *told = group.broadcast()
     if t:
         t.env.close()
-    team.end()
+    group.close()
 
 
 def _round(t: Training) -> None:

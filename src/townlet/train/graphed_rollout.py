@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.cuda_graph import CudaGraph, compile_method
-from townlet.interfaces.episodes import Episodes
-from townlet.interfaces.vec_env import Step, Swift
+from townlet.interfaces.vec_env import DeviceVecEnv, Episodes, Step
 from townlet.train.guards import check_reward
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def fits(t: Training) -> bool:
     return (
         t.agent.graphed is not None
         and t.env.device != "cpu"
-        and getattr(t.env, "swift", False)
+        and getattr(t.env, "can_step_in_place", False)
         and t.curriculum is None
         and t.agent.update_interval <= (t.task.limit or 0)
     )
@@ -40,12 +39,12 @@ class WholeRound:
 
     def __init__(self, t: Training) -> None:
         assert t.agent.graphed is not None
-        self._t, self._env, self._agent = t, cast(Swift, t.env), t.agent.graphed
+        self._t, self._env, self._agent = t, cast(DeviceVecEnv, t.env), t.agent.graphed
         steps, rows, device = t.agent.update_interval, t.env.rows, t.env.device
         self._length = torch.zeros((steps, rows), dtype=torch.int64, device=device)
         self._reward, self._guidance = torch.zeros((2, steps, rows), device=device)
         self._terminated, self._over = torch.zeros((2, steps, rows), dtype=torch.bool, device=device)
-        self._env.keep_cut()
+        self._env.track_truncations()
         self._last = torch.zeros((steps, *self._env.last().shape), device=device)
         self._play: Callable[[], None] | None = None
         self._note = compile_method(self._note_here, device) if device.startswith("cuda") else self._note_here
@@ -68,7 +67,7 @@ class WholeRound:
 
     def _recorded(self) -> CudaGraph:
         t = self._t
-        changed = [*self._env.written(), *(sums for sums in t.tracker.state().values())]
+        changed = [*self._env.written_tensors(), *(sums for sums in t.tracker.state().values())]
         return CudaGraph(self._steps, changed, [self._agent.generator])
 
     @torch.no_grad()
@@ -76,11 +75,11 @@ class WholeRound:
         t, seen = self._t, self._t.seen
         self._agent.start_rollout()
         for k in range(t.agent.update_interval):
-            step = self._env.go(self._agent.act(seen))
+            step = self._env.step_in_place(self._agent.act(seen))
             self._agent.observe(step)
             tables = (self._length, self._reward, self._guidance, self._terminated, self._over, self._last)
             self._note(*step[:-1], *(table[k] for table in tables))
-        self._agent.finish_rollout(self._env.cut_obs(), seen.obs)
+        self._agent.finish_rollout(self._env.truncated_obs(), seen.obs)
 
     def _note_here(
         self, obs: Tensor, mask: Tensor, reward: Tensor, components: Tensor, terminated: Tensor, truncated: Tensor,
@@ -90,7 +89,7 @@ class WholeRound:
         step = Step(obs, mask, reward, components, terminated, truncated)
         self._t.tracker.witness(step, length, sums, guidance)
         dead.copy_(terminated)
-        over.copy_(step.begins)
+        over.copy_(step.episode_starts)
         last.copy_(self._env.last())
 
     def _ended(self) -> tuple[Episodes, NDArray[np.float32]]:

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from townlet.curriculum.curriculum import StageChange
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.runs.metrics_store import MetricsStore
 from townlet.tasks.evaluation import Evaluated
 from townlet.train.build import Training
@@ -71,7 +70,7 @@ class Journal:
         """A step of all rows was made by these actions."""
         self.env_metrics.stepped(actions)
 
-    def episodes(self, over: Episodes, ended: Ended) -> None:
+    def episodes(self, over: Episodes, ended: FinalObs) -> None:
         """Episodes that ended in the last step."""
         t = self._t
         stage = t.curriculum.stage[over.rows] if t.curriculum else None

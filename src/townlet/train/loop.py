@@ -10,8 +10,7 @@ from typing import Protocol
 from torch import Tensor
 
 from townlet.agents.agent import no_interrupt
-from townlet.interfaces.restore import copied
-from townlet.interfaces.state import State, Stateful
+from townlet.interfaces.state import State, Stateful, clone_state
 from townlet.tasks.evaluation import Evaluated
 from townlet.train.build import Training
 from townlet.train.collect import Listener, collect
@@ -93,7 +92,7 @@ def _round(t: Training, weights: Mapping[str, Tensor], log: Log, ask: Callable[[
     have short rounds or too large a state, and several processes cannot go back together.
     """
     slow = t.agent.interruptible and t.whole is None and t.company.size == 1
-    before = copied({"training": t.state(), "log": log.state()}) if slow else None
+    before = clone_state({"training": t.state(), "log": log.state()}) if slow else None
     try:
         t.company.begin_round()
         collect(t, t.agent.update_interval, log, ask if before else no_interrupt)

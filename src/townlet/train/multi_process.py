@@ -1,4 +1,4 @@
-"""What a process does beside training its own rows, so that all of a crew train one run."""
+"""What a process does beside training its own rows, so that all of a group train one run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from townlet.agents.registry import entry
-from townlet.distributed.environment import LEADER
-from townlet.distributed.row_sharding import axes_of, joined, portion
-from townlet.distributed.torch_group import Gone, Team
-from townlet.interfaces.episodes import Episodes
+from townlet.distributed.process_group import ProcessGroup, ProcessLost
+from townlet.distributed.row_sharding import gather_state, local_state
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.train.guards import ITS_OWN, Diverged, wrong_reward
 from townlet.train.single_process import Alone
 from townlet.train.tuning import dumped
@@ -37,12 +35,13 @@ KINDS: Final = (torch.int64, torch.int64, torch.float32, torch.float32, torch.fl
 
 
 class Together(Alone):
-    """One process of a crew with its training."""
+    """One process of a group with its training."""
 
-    def __init__(self, team: Team, t: Training) -> None:
+    def __init__(self, group: ProcessGroup, t: Training) -> None:
         super().__init__(t)
-        self._team, self.size = team, team.size
-        self._axes = axes_of(entry(t.recipe.agent.name))
+        self._group, self.size = group, group.size
+        axes = entry(t.recipe.agent.name).shard_axes
+        self._axes = {("env",): 0, ("tracker",): 0} | {("agent", *path.split("/")): axis for path, axis in axes.items()}
         self._steps = 0  # since the last meeting
         self._lives: list[Tensor] = []
         self._told: dict[str, Any] | None = None  # the settings that all have
@@ -52,11 +51,11 @@ class Together(Alone):
     @property
     def leads(self) -> bool:
         """Whether this process writes, measures and decides."""
-        return self._team.rank == LEADER
+        return self._group.is_leader
 
     def begin(self, run: Run, changes: Sequence[str]) -> None:
         """As the leader: say which run it is."""
-        self._team.fix = f"see what it printed, then go on from the last checkpoint: townlet train --resume {run.path}"
+        self._group.fix = f"see what it printed, then go on from the last checkpoint: townlet train --resume {run.path}"
         self._say(RUN, str(run.path), list(changes))
 
     def restore(self, name: str) -> None:
@@ -74,17 +73,17 @@ class Together(Alone):
 
     def _say(self, word: str, *more: Any) -> None:
         if self.leads:
-            self._team.say([word, *more])
+            self._group.broadcast([word, *more])
 
     def check(self, reward: Tensor) -> None:
         """As `check_reward`; what is found is told when all meet: who raises alone leaves the others waiting."""
         if found := wrong_reward(reward):
             row, value = found
-            self._wrong.append([row + self._team.rank * self._t.env.rows, value])
+            self._wrong.append([row + self._group.rank * self._t.env.rows, value])
 
-    def note(self, over: Episodes, ended: Ended) -> None:
+    def note(self, over: Episodes, ended: FinalObs) -> None:
         """Episodes that ended in the last step of our rows."""
-        rows = over.rows + self._team.rank * self._t.env.rows
+        rows = over.rows + self._group.rank * self._t.env.rows
         moment = torch.full((len(over),), self._steps)
         told = torch.stack([column.double() for column in (moment, rows, *over[1:])], 1)
         self._lives.append(torch.cat((told, torch.from_numpy(self._t.task.last(self._t.env, ended)).double()), 1))
@@ -96,7 +95,7 @@ class Together(Alone):
     def meet(self, listener: Listener) -> None:
         """After the steps of a round: all hear of the episodes of all."""
         none = torch.zeros((0, len(KINDS) + 1 + len(self._t.task.extras)), dtype=torch.float64)
-        tables = self._team.gather_lines(torch.cat((none, *self._lives)))
+        tables = self._group.all_gather(torch.cat((none, *self._lives)))
         lines, others = torch.cat(tables), torch.cat(tables[1:])
         order = (lines[:, STEP] * self._t.rows + lines[:, ROW]).argsort()
         if len(order):
@@ -109,7 +108,7 @@ class Together(Alone):
 
     def _refuse(self) -> None:
         """Somebody's reward was no number: all raise."""
-        wrong = torch.cat(self._team.gather_lines(torch.tensor(self._wrong[:1], dtype=torch.float64).view(-1, 2)))
+        wrong = torch.cat(self._group.all_gather(torch.tensor(self._wrong[:1], dtype=torch.float64).view(-1, 2)))
         if len(wrong):
             row, value = wrong[0].tolist()
             raise Diverged(f"reward of row {row:.0f}", value, f"at env_steps {self._t.counters.env_steps}", ITS_OWN)
@@ -119,26 +118,26 @@ class Together(Alone):
         agent = self._t.agent
         if self.leads:
             now = dumped(agent.settings)
-            self._team.say(None if now == self._told else now)
+            self._group.broadcast(None if now == self._told else now)
             self._told = now
-        elif (told := self._team.hear()) is not None:
+        elif (told := self._group.broadcast()) is not None:
             agent.tune(type(agent.settings).model_validate(told))
 
     def join(self, own: State) -> State:
         """The state of all rows, to the leader; the others get their own back."""
         self._say(STATE)
-        return joined(own, self._t.env.rows, self._axes, self._team.gather)
+        return gather_state(own, self._t.env.rows, self._axes, self._group.gather)
 
     def portion(self, state: State) -> State:
         """What is ours of the state of all rows."""
-        return portion(state, self._t.env.rows, self._axes, self._team.rank, self._team.size)
+        return local_state(state, self._t.env.rows, self._axes, self._group.rank, self._group.size)
 
     def end(self) -> None:
         """Leave; the leader lets the others go, who in the midst of a round find that it is gone."""
         if not self._amid:
-            with suppress(Gone):
+            with suppress(ProcessLost):
                 self._say(END)
-        self._team.end()
+        self._group.close()
 
 
 def _episodes(lines: Tensor) -> Episodes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Literal
 
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
+from townlet.interfaces.vec_env import Episodes
 
 LAST: Final = 100  # episodes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from townlet.agents.agent import no_interrupt
-from townlet.distributed.torch_group import Team
+from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import EnvironmentFailed, SourceLocation, TownletError
 from townlet.interfaces.state import Stateful
 from townlet.recipes.resolved import asked_text, resolved_text
@@ -124,11 +124,11 @@ def start(
         return begun.train(lock, sinks, pause_at)
 
 
-def begin(loaded: LoadedExperiment, root: Path, team: Team | None = None) -> Begun:
-    """A new run below `root`, before its first step; a mistake leaves nothing behind. A `team` trains it together."""
+def begin(loaded: LoadedExperiment, root: Path, group: ProcessGroup = SINGLE_PROCESS) -> Begun:
+    """A new run below `root`, before its first step; a mistake leaves nothing behind. A `group` trains it together."""
     loaded = replace(loaded, recipe=loaded.recipe.settled())
     recipe = loaded.recipe
-    training, begun_with = _before_first_step(loaded, root, team)
+    training, begun_with = _before_first_step(loaded, root, group)
     texts = (asked_text(loaded), resolved_text(loaded))
     meta = describe(loaded, begun_with) | {"recipe_hash": provenance.hash_resolved_text(texts[1])}
     worlds, tune = loaded.task.texts(), tune_text(recipe.agent)
@@ -138,7 +138,7 @@ def begin(loaded: LoadedExperiment, root: Path, team: Team | None = None) -> Beg
 
 def resume(
     run: Run, overrides: Sequence[str] = (), *, sinks: Sequence[Sink] = (), pause_at: int | None = None,
-    team: Team | None = None,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> Outcome:  # fmt: skip
     """Go on with a run from its last checkpoint, to the bit; `overrides` may give it a larger budget.
 
@@ -151,30 +151,30 @@ def resume(
             checkpoint.reject_symlinks(run.checkpoints)
         last = checkpoint.latest(run.checkpoints)
         if last is None:
-            training, begun_with = _before_first_step(loaded, run.path.parent, team)
+            training, begun_with = _before_first_step(loaded, run.path.parent, group)
             run.note(init_from=begun_with)
         else:
             _require(run, last, loaded)
-            training = _build(loaded, team)
+            training = _build(loaded, group)
             require_films(training)
         return Begun(loaded, training, run, last, changes).train(lock, sinks, pause_at)
 
 
 def _before_first_step(
-    loaded: LoadedExperiment, root: Path, team: Team | None
+    loaded: LoadedExperiment, root: Path, group: ProcessGroup
 ) -> tuple[Training, dict[str, Any] | None]:
     """All that lives while it trains, and whose weights it begins with."""
-    training, source = _build(loaded, team), loaded.recipe.init_from
+    training, source = _build(loaded, group), loaded.recipe.init_from
     require_films(training)
     require_login(loaded.recipe)
     return training, warm_start(training, Run.open(source, root)) if source else None
 
 
-def _build(loaded: LoadedExperiment, team: Team | None) -> Training:
+def _build(loaded: LoadedExperiment, group: ProcessGroup) -> Training:
     """All that lives here, with or without others that train along."""
-    if team:
-        require_shared(loaded.recipe, team)
-    return build(loaded, team)
+    if group.size > 1:
+        require_shared(loaded.recipe, group)
+    return build(loaded, group)
 
 
 def _require(run: Run, last: Checkpoint, loaded: LoadedExperiment) -> None:

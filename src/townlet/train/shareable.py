@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from townlet.agents.registry import entries, entry
-from townlet.distributed.torch_group import Team
+from townlet.distributed.process_group import ProcessGroup
 from townlet.errors import TownletError
 from townlet.recipes.schema import Recipe
 from townlet.town.episode_recorder import RECORDED_ROWS
@@ -15,9 +15,9 @@ from townlet.town.episode_recorder import RECORDED_ROWS
 ALONE: Final = "start it without torchrun"
 
 
-def require_shared(recipe: Recipe, team: Team) -> None:
+def require_shared(recipe: Recipe, group: ProcessGroup) -> None:
     """Refuse what cannot be split over these processes."""
-    agent, size = entry(recipe.agent.name), team.size
+    agent, size = entry(recipe.agent.name), group.size
     if recipe.gym is not None:
         what = "several processes train towns together, not environments of Gymnasium"
         raise TownletError(what, f"{ALONE}, and let its rows live in processes with gym.vectorization=async")
@@ -34,8 +34,10 @@ def require_shared(recipe: Recipe, team: Team) -> None:
         fitting = [str(count) for count in range(1, rows // RECORDED_ROWS + 1) if rows % count == 0]
         fix = f"start {_or(fitting[:6])}, or begin a run with rows={max(RECORDED_ROWS, round(rows / size)) * size}"
         raise TownletError(f"{rows} rows cannot be split evenly over {size} processes", fix)
-    if recipe.device.startswith("cuda") and (recipe.device != "cuda" or team.beside > torch.cuda.device_count()):
-        what = f"device {recipe.device} cannot be shared by {team.beside} processes"
+    if recipe.device.startswith("cuda") and (
+        recipe.device != "cuda" or group.on_this_machine > torch.cuda.device_count()
+    ):
+        what = f"device {recipe.device} cannot be shared by {group.on_this_machine} processes"
         raise TownletError(what, f"write device=cuda and start one process for each GPU: {torch.cuda.device_count()}")
 
 

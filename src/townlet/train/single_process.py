@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended
+from townlet.interfaces.vec_env import Episodes, FinalObs
 from townlet.train.guards import check_reward
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Alone:
         """Refuse a reward [N] that is not finite."""
         check_reward(reward, f"at env_steps {self._t.counters.env_steps}")
 
-    def note(self, over: Episodes, ended: Ended) -> None:
+    def note(self, over: Episodes, ended: FinalObs) -> None:
         """Episodes that ended in the last step of our rows are counted."""
         self._t.count(over)
 

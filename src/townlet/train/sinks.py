@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from townlet.interfaces.counters import Counters, short
+from townlet.interfaces.counters import Counters, format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -239,7 +239,7 @@ class Bar:
     def mark(self, mark: Mark) -> None:
         """New figures below the bar; what an interval has no news of stays, so that nothing jumps."""
         self._figures |= mark.figures
-        told = [f"{short(mark.env_steps)} steps", rate_in_words(mark.figures["steps_per_second"])]
+        told = [f"{format_count(mark.env_steps)} steps", rate_in_words(mark.figures["steps_per_second"])]
         told += [
             f"{name.removeprefix('episode_')} {self._figures[name]:.3g}" for name in SPOKEN if name in self._figures
         ]

@@ -8,9 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from townlet.interfaces.episodes import Episodes
 from townlet.interfaces.state import State
-from townlet.interfaces.vec_env import Ended, Step
+from townlet.interfaces.vec_env import Episodes, FinalObs, Step
 
 GUIDANCE: Final = "potential"  # the reward that guides learning and changes nothing about what is best
 SUMS: Final = ("length", "reward", "intrinsic", "entropy", "guidance")
@@ -30,9 +29,9 @@ class Tracker:
         nobody = torch.zeros(0, dtype=torch.int64, device=device)
         self._none = self._episodes(nobody, nobody.bool())
 
-    def step(self, step: Step, ended: Ended, intrinsic: Tensor, entropy: Tensor | None) -> Episodes:
+    def step(self, step: Step, ended: FinalObs, intrinsic: Tensor, entropy: Tensor | None) -> Episodes:
         """Add one step of all rows; the episodes that ended with it, whose sums begin anew."""
-        self.length += 1 if step.void is None else step.void.logical_not()
+        self.length += 1 if step.autoreset_step is None else step.autoreset_step.logical_not()
         self._add_rewards(step)
         self.intrinsic += intrinsic
         if entropy is not None:
@@ -56,7 +55,7 @@ class Tracker:
         rewards.copy_(self.reward)
         guided.copy_(self.guidance)
         for sums in (self.length, self.reward, self.guidance):
-            sums.masked_fill_(step.begins, 0)
+            sums.masked_fill_(step.episode_starts, 0)
 
     def _add_rewards(self, step: Step) -> None:
         """Column by column: there are few of them."""

@@ -17,7 +17,7 @@ from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import Family, family
 from townlet.agents.ppo import Coefficients, ppo_loss
 from townlet.buffers.rollout import Minibatch
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Binary, Discrete
 from townlet.nets import activations
 from townlet.nets.heads import initialize
@@ -27,7 +27,7 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 INPUTS = 5
-LAYOUT = Layout.of(("numbers", (INPUTS,), -1.0, 1.0))
+LAYOUT = ObservationLayout.of(("numbers", (INPUTS,), -1.0, 1.0))
 Gradients = dict[str, Tensor]
 
 

@@ -42,8 +42,8 @@ def test_frames_of_two_episodes_never_stand_together(mode: AutoresetMode) -> Non
         assert (frames[:, :, 0] == frames[:, :1, 0]).all()  # one episode
         ages = frames[..., 1]
         assert (ages.diff(dim=1) >= 0).all()
-        assert (ages[step.begins] == 0).all()
-        last = env.ended()
+        assert (ages[step.episode_starts] == 0).all()
+        last = env.final_obs()
         if len(last.rows):
             past = env.layout.view(last.obs, "obs")
             assert (past[:, :, 0] == past[:, :1, 0]).all()
@@ -65,7 +65,7 @@ def test_each_part_is_stacked_by_itself() -> None:
     before = plain.reset(1).obs.clone()
     env.reset(1)
     after, seen = plain.step(hit), env.step(hit)
-    alive = ~after.begins
+    alive = ~after.episode_starts
     assert alive.any()
     for n in range(3):
         pair = env.layout.view(seen.obs, str(n))[:, :, 0]

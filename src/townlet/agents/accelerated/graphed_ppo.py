@@ -19,7 +19,7 @@ from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import TERMS, Coefficients, Ppo, ppo_terms
 from townlet.buffers.rollout import EPSILON, Minibatch
 from townlet.cuda_graph import CudaGraph, compile_method
-from townlet.interfaces.vec_env import Seen, Step
+from townlet.interfaces.vec_env import MaskedObs, Step
 
 METRICS: Final = (*TERMS, "grad_norm")
 KL: Final = METRICS.index("approx_kl")
@@ -57,7 +57,7 @@ class CapturedPpo:
         self.has_rollout = True
 
     @torch.no_grad()
-    def act(self, seen: Seen) -> Tensor:
+    def act(self, seen: MaskedObs) -> Tensor:
         """Sample actions [N] int64 and store the first half of the step."""
         agent = self._agent
         draws = torch.rand(len(seen.obs), generator=agent.generator, device=seen.obs.device)

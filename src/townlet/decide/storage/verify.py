@@ -33,7 +33,7 @@ from townlet.decide.storage.segments import LogDamage, find_segment_end, list_se
 from townlet.decide.storage.serving_log import log_references
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
-from townlet.interfaces.restore import part
+from townlet.interfaces.state import get_part
 from townlet.runs import checkpoint
 from townlet.runs.verify import IntegrityReport
 
@@ -111,7 +111,7 @@ def _check_checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[
     for path in checkpoint.paths(folder / name):
         try:
             state, info = checkpoint.load(path)
-            if name == VERSIONS and weights_digest(part(state, "network", "version")) != info.get("digest"):
+            if name == VERSIONS and weights_digest(get_part(state, "network", "version")) != info.get("digest"):
                 found.add(f"{name}/{path.name}", "its weights do not match its digest")
                 continue
         except TownletError as error:
@@ -209,7 +209,7 @@ def _is_readable(folder: Path, version: int, stored: dict[int, dict[str, Any]]) 
 
 def _add_usable(found: IntegrityReport, last: int, whole: bool) -> None:
     """Add what can still be used."""
-    damaged = {part.name.split("/")[0] for part in found.items if part.state == "damaged"}
+    damaged = {get_part.name.split("/")[0] for get_part in found.items if get_part.state == "damaged"}
     if not damaged:
         found.usable.append("A service can start from this folder.")
         return

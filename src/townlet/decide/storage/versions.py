@@ -24,8 +24,7 @@ from townlet.agents.agent import no_interrupt
 from townlet.decide.estimate import Estimate
 from townlet.decide.storage.serving_log import SERVING_LOG, ChangeKind, ServingChange, ServingLog, serving_summary
 from townlet.errors import SourceLocation, TownletError, did_you_mean
-from townlet.interfaces.restore import part
-from townlet.interfaces.state import State
+from townlet.interfaces.state import State, get_part
 from townlet.nets.optimizers import restore_weights, weights
 from townlet.runs import checkpoint, disk
 
@@ -195,7 +194,7 @@ class VersionStore:
             )
         state, info = checkpoint.load(path)
         self._require_own(version, info)
-        network, trainer = part(state, "network", "version"), part(state, "trainer", "version")
+        network, trainer = get_part(state, "network", "version"), get_part(state, "trainer", "version")
         if weights_digest(network) != info.get("digest"):
             what = f"the weights of version {version} are not those that were published"
             raise TownletError(what, "use another version", SourceLocation(str(path)))

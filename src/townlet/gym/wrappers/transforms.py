@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from townlet.errors import TownletError
 from townlet.gym.spaces import Floats, ObservationEncoder
-from townlet.interfaces.layout import Block, Layout
-from townlet.interfaces.restore import SAME, part
-from townlet.interfaces.state import State
+from townlet.interfaces.layout import Block, ObservationLayout
+from townlet.interfaces.state import SAME_RECIPE, State, get_part
 
 
 class Scaling(NamedTuple):
@@ -29,7 +28,7 @@ class ObservationTransform(Protocol):
 
     frozen: bool
 
-    def fit(self, layout: Layout, rows: int, sight: ObservationEncoder) -> tuple[Layout, Floats]:
+    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
         """Make room for `rows` of this layout; gives the layout and the memory of what comes out."""
 
     def forget(self) -> None:
@@ -62,7 +61,7 @@ LEAST: Final = 1e-8
 ENDLESS: Final = 1e30  # bounds from here on only say that there are none
 
 
-def _values(layout: Layout) -> NDArray[np.bool_]:
+def _values(layout: ObservationLayout) -> NDArray[np.bool_]:
     """Which numbers [D] are values."""
     return np.concatenate([np.full(b.size, b.kind == "values") for b in layout]).astype(np.bool_)
 
@@ -72,7 +71,7 @@ class StaticNormalize:
 
     frozen = False
 
-    def fit(self, layout: Layout, rows: int, sight: ObservationEncoder) -> tuple[Layout, Floats]:
+    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
         """Centre and half the width of each number's range; 0 and 1 where it has no bounds."""
         low, high = sight.low.astype(np.float64), sight.high.astype(np.float64)
         bounded = _values(layout) & (low > -ENDLESS) & (high < ENDLESS) & (high > low)
@@ -80,7 +79,7 @@ class StaticNormalize:
         self._centre[bounded] = (low[bounded] + high[bounded]) / 2
         self._half[bounded] = (high[bounded] - low[bounded]) / 2
         self._out: Floats = np.zeros((rows, layout.size), np.float32)
-        return Layout(tuple(self._block(b, sight, bounded) for b in layout)), self._out
+        return ObservationLayout(tuple(self._block(b, sight, bounded) for b in layout)), self._out
 
     @staticmethod
     def _block(block: Any, sight: ObservationEncoder, bounded: NDArray[np.bool_]) -> Any:
@@ -131,7 +130,7 @@ class RunningNormalize:
     def __init__(self) -> None:
         self.frozen = False
 
-    def fit(self, layout: Layout, rows: int, sight: ObservationEncoder) -> tuple[Layout, Floats]:
+    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
         """Begin with nothing seen."""
         self._is_value = _values(layout)
         self._all = bool(self._is_value.all())
@@ -139,7 +138,7 @@ class RunningNormalize:
         self._count, self._mean, self._squares = 0, np.zeros(layout.size), np.zeros(layout.size)
         self._settle()
         blocks = (replace(b, low=-LIMIT, high=LIMIT) if b.kind == "values" else b for b in layout)
-        return Layout(tuple(blocks)), self._out
+        return ObservationLayout(tuple(blocks)), self._out
 
     def forget(self) -> None:
         """Begin with nothing seen, unless this only follows."""
@@ -205,11 +204,11 @@ class RunningNormalize:
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
         """Go on with what was learned."""
         for name, live in (("mean", self._mean), ("squares", self._squares)):
-            saved = np.asarray(part(dict(state), name, "normalisation"))
+            saved = np.asarray(get_part(dict(state), name, "normalisation"))
             if saved.shape != live.shape:
-                raise TownletError(f"{saved.size} numbers were normalised, here are {live.size}", SAME)
+                raise TownletError(f"{saved.size} numbers were normalised, here are {live.size}", SAME_RECIPE)
             live[:] = saved
-        self._count = int(part(dict(state), "count", "normalisation"))
+        self._count = int(get_part(dict(state), "count", "normalisation"))
         self._settle()
 
 
@@ -221,7 +220,7 @@ class FrameStack:
     def __init__(self, frames: int) -> None:
         self._k = frames
 
-    def fit(self, layout: Layout, rows: int, sight: ObservationEncoder) -> tuple[Layout, Floats]:
+    def fit(self, layout: ObservationLayout, rows: int, sight: ObservationEncoder) -> tuple[ObservationLayout, Floats]:
         """Each block is stacked by itself: pictures in their channels, others along a new first axis."""
         self._in = layout
         self._frames: Floats = np.zeros((rows, self._k, layout.size), np.float32)
@@ -233,7 +232,7 @@ class FrameStack:
             shape = block.shape
             deep = (self._k * shape[0], *shape[1:]) if block.kind == "picture" else (self._k, *shape)
             blocks.append(replace(block, start=block.start * self._k, shape=deep))
-        return Layout(tuple(blocks)), self._out
+        return ObservationLayout(tuple(blocks)), self._out
 
     def forget(self) -> None:
         """Nothing outlives an episode."""
@@ -272,7 +271,7 @@ class FrameStack:
         """The same for every look."""
         if before is None:
             return None
-        looks = (np.repeat(part[None, None], self._k, axis=1) for part in before)
+        looks = (np.repeat(get_part[None, None], self._k, axis=1) for get_part in before)
         return Scaling(*(self._laid(one, np.empty_like(self._out[:1]), copy=True)[0] for one in looks))
 
     def state(self) -> State:
@@ -282,8 +281,8 @@ class FrameStack:
     def restore(self, state: Mapping[str, Any], *, exact: bool) -> None:
         """Go on with the last looks, where their episodes go on."""
         if exact:
-            saved = np.asarray(part(dict(state), "frames", "stack"))
+            saved = np.asarray(get_part(dict(state), "frames", "stack"))
             if saved.shape != self._frames.shape:
-                raise TownletError(f"frames were saved as {list(saved.shape)}", SAME)
+                raise TownletError(f"frames were saved as {list(saved.shape)}", SAME_RECIPE)
             self._frames[:] = saved
             self._laid(self._frames, self._out)

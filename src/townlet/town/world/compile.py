@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.town.world.schema import (
     Bonus,
     Milestone,
@@ -327,7 +327,7 @@ def _proximity(spec: WorldSpec) -> dict[str, Any]:
     }
 
 
-def _observation(spec: WorldSpec, seen: Layout) -> dict[str, Any]:
+def _observation(spec: WorldSpec, seen: ObservationLayout) -> dict[str, Any]:
     return {
         "block_kind": _ints([BLOCK_KIND[b.name] for b in blocks(spec)]),
         "block_start": _ints([b.start for b in seen]),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from townlet.config.models import StrictModel
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 
 Name = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z][A-Za-z0-9_ -]*$")]
 LinkName = Annotated[str, Field(min_length=1, max_length=90)]
@@ -233,12 +233,12 @@ def clock_encoding(spec: WorldSpec) -> str:
     return next((b.encoding for b in blocks(spec) if b.name == "clock" and b.encoding), "hour")
 
 
-def layout(spec: WorldSpec) -> Layout:
+def layout(spec: WorldSpec) -> ObservationLayout:
     """Names, places, shapes and ranges of all blocks."""
     shapes = _shapes(spec)
     low = {"clock": -1.0 if clock_encoding(spec) == "sincos" else 0.0}
     grid = {"position": _size(spec)}
-    return Layout.of(
+    return ObservationLayout.of(
         *((b.name, shapes[b.name], low.get(b.name, 0.0), 1.0, "values", grid.get(b.name, ())) for b in blocks(spec))
     )
 

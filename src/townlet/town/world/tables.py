@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.interfaces.layout import Layout
+from townlet.interfaces.layout import ObservationLayout
 from townlet.town.world.schema import BLOCKS, WorldSpec
 
 # Words and pictures for people: a run goes on when they change.
@@ -27,7 +27,7 @@ def content_hash(spec: WorldSpec) -> str:
     return _digest(spec.model_dump(mode="json", exclude=_FOR_PEOPLE | _LABELS))
 
 
-def interface_hash(actions: tuple[str, ...], layout: Layout) -> str:
+def interface_hash(actions: tuple[str, ...], layout: ObservationLayout) -> str:
     """Same for two worlds exactly when one agent can act in both."""
     blocks = [[b.name, list(b.shape), b.low, b.high] for b in layout]
     return _digest({"actions": list(actions), "observation": blocks})
@@ -144,7 +144,7 @@ class World:
     name: str
     spec: WorldSpec
     tables: Tables
-    layout: Layout
+    layout: ObservationLayout
     actions: tuple[str, ...]
     content_hash: str
     interface_hash: str

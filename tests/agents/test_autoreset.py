@@ -20,8 +20,8 @@ from townlet.explore.count_based import CountBonus
 from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.counters import Counters
-from townlet.interfaces.layout import Layout
-from townlet.interfaces.vec_env import Discrete, Seen, VecEnv
+from townlet.interfaces.layout import ObservationLayout
+from townlet.interfaces.vec_env import Discrete, MaskedObs, VecEnv
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams
 
@@ -32,11 +32,11 @@ COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.5))
 
 
 class Blink(Toy):
-    """An episode is one step, so that every other step is void."""
+    """An episode is one step, so that every other step is autoreset."""
 
-    layout = Layout.of(("nothing", (1,), 0.0, 1.0))
+    layout = ObservationLayout.of(("nothing", (1,), 0.0, 1.0))
     actions = Discrete(("on",))
-    voids = True
+    autoreset_steps = True
 
     def _begin(self, rows: Tensor) -> None:
         pass
@@ -45,8 +45,8 @@ class Blink(Toy):
         always = torch.ones(self.rows, dtype=torch.bool)
         return always.float(), always, ~always
 
-    def _seen(self) -> Seen:
-        return Seen(torch.ones(self.rows, 1), torch.ones(self.rows, 1, dtype=torch.bool))
+    def _seen(self) -> MaskedObs:
+        return MaskedObs(torch.ones(self.rows, 1), torch.ones(self.rows, 1, dtype=torch.bool))
 
 
 def materials(env: VecEnv, explore: ExploreSpec | None = None, network: NetworkSpec | None = None) -> AgentContext:
@@ -83,15 +83,15 @@ def test_void_steps_change_nothing_that_ppo_learns(way: str, explore: ExploreSpe
         agent.update_interval = 10**9
         life.go_on(40)
         kept, columns = agent.rollout, agent.rollout._storage.columns
-        void = columns["void"]
-        assert 10 < int(void.sum()) < 300
+        autoreset = columns["autoreset"]
+        assert 10 < int(autoreset.sum()) < 300
         assert (kept.truncated | kept.terminated)[-1].any() or kept.truncated.any()
         if poison:
-            columns["obs"][void] = float("nan")
-            kept.mask[void] = True
-            kept.actions[void] = 1
+            columns["obs"][autoreset] = float("nan")
+            kept.mask[autoreset] = True
+            kept.actions[autoreset] = 1
             for column in (kept.log_prob, kept.value, kept.reward, kept.intrinsic, kept.bootstrap):
-                column[void] = 1e6
+                column[autoreset] = 1e6
         told = agent.learn()
         assert told is not None
         return {name: weight.detach().clone() for name, weight in agent.parameters().items()}, told
@@ -107,13 +107,13 @@ def test_hidden_states_begin_anew_where_episodes_begin() -> None:
     life.go_on(40)
     kept = agent.rollout
     assert kept.fresh[0].all()
-    assert torch.equal(kept.fresh[1:], kept._storage.columns["void"][:-1])
+    assert torch.equal(kept.fresh[1:], kept._storage.columns["autoreset"][:-1])
 
 
 def test_a_rollout_without_a_single_real_step_is_let_go() -> None:
     agent, life = ppo_life(Blink(4), n_steps=1)
     figures = life.go_on(6)
-    assert len(figures) == 3, "every other one is all void"
+    assert len(figures) == 3, "every other one is all autoreset"
     assert agent.rollout.steps == 0
 
 
@@ -134,11 +134,11 @@ def test_void_steps_change_nothing_that_dqn_learns(n_step: int, priority: Priori
         life.go_on(60)
         agent.settings = agent.settings.model_copy(update={"warmup": 1})
         columns = agent.buffer._storage.columns
-        void = columns["void"]
-        assert int(void.sum()) > 20
+        autoreset = columns["autoreset"]
+        assert int(autoreset.sum()) > 20
         if poison:
-            columns["obs"][void] = columns["next_obs"][void] = float("nan")
-            columns["reward"][void] = 1e6
+            columns["obs"][autoreset] = columns["next_obs"][autoreset] = float("nan")
+            columns["reward"][autoreset] = 1e6
         for _ in range(40):
             agent.learn()
         return {name: weight.detach().clone() for name, weight in agent.parameters().items()}
@@ -149,8 +149,8 @@ def test_void_steps_change_nothing_that_dqn_learns(n_step: int, priority: Priori
 def test_void_steps_do_not_warm_up() -> None:
     agent, life = dqn_life(warmup=10**6)
     life.go_on(60)
-    void = agent.buffer._storage.columns["void"][:60]
-    assert agent.state()["counts"]["observed"] == 60 * 16 - int(void.sum()) < 60 * 16
+    autoreset = agent.buffer._storage.columns["autoreset"][:60]
+    assert agent.state()["counts"]["observed"] == 60 * 16 - int(autoreset.sum()) < 60 * 16
 
 
 @pytest.mark.parametrize("make", [ppo_life, dqn_life])
