@@ -88,7 +88,7 @@ def start(folder: Path, domain: str, words: tuple[str, ...], known: dict[str, st
     roles: Roles = {}
     try:
         found = load_service_tokens(folder, None).tokens
-        roles = {role: identity.role if (identity := found.find(token)) else None for role, token in known.items()}
+        roles = {role: identity.role if (identity := found.identify(token)) else None for role, token in known.items()}
         service, rounds, _ = begin(folder, words, domain)
     except TownletError as error:
         return Started(None, str(error), roles)

@@ -127,7 +127,7 @@ def test_old_segments_are_not_removed_from_a_folder_that_took_the_place_of_the_l
     (tmp_path / "log").rename(tmp_path / "moved")
     shutil.copytree(tmp_path / "moved", tmp_path / "log")
     before = contents(tmp_path / "log")
-    with pytest.raises(TownletError, match="old parts of the log are kept"):
+    with pytest.raises(TownletError, match="old segments of the log are kept"):
         log.drop_before(50)
     log.close()
     assert contents(tmp_path / "log") == before

@@ -24,9 +24,8 @@ from decide.served import Process
 from decide.sites import click, request
 from townlet.live.app import make_app
 from townlet.live.hub import Hub
-from townlet.web.limits import MAX_GUESSES
 from townlet.web.server import Server
-from townlet.web.tokens import OPERATOR, VIEWER, generate_tokens
+from townlet.web.tokens import MAX_GUESSES, OPERATOR, VIEWER, generate_tokens
 
 TOKENS = {
     "game": {"one": "one-plays-with-this", "two": "two-plays-with-this", "three": "three-plays-with-this"},

@@ -116,23 +116,23 @@ def test_64_pings_at_once_are_answered_and_many_more_are_not(server: Process) ->
         asyncio.run(ping(10 * CONTROL_BURST))
 
 
-def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_dropped() -> None:
+def test_of_incomplete_messages_beyond_their_budget_the_oldest_is_evicted() -> None:
     class Connection:
-        dropped = False
+        evicted = False
 
-        def drop(self) -> None:
-            self.dropped = True
+        def evict(self) -> None:
+            self.evicted = True
 
     first, second, third = (Connection() for _ in range(3))
-    intake = ConnectionLimiter(requests=1, sockets=1, input_bytes=100)
-    intake.hold(first, 60)
-    intake.hold(second, 40)
-    assert not first.dropped
-    intake.hold(third, 1)
-    assert (first.dropped, second.dropped, third.dropped) == (True, False, False)
-    intake.hold(second, 0)
-    intake.hold(third, 100)
-    assert not third.dropped
+    limiter = ConnectionLimiter(max_http=1, max_websockets=1, max_input_bytes=100)
+    limiter.set_buffered(first, 60)
+    limiter.set_buffered(second, 40)
+    assert not first.evicted
+    limiter.set_buffered(third, 1)
+    assert (first.evicted, second.evicted, third.evicted) == (True, False, False)
+    limiter.set_buffered(second, 0)
+    limiter.set_buffered(third, 100)
+    assert not third.evicted
 
 
 def test_descriptors_are_shared_out_and_some_are_kept() -> None:

@@ -100,7 +100,7 @@ def remove_control(folder: Path) -> str:
 
 def remove_serving(folder: Path) -> str:
     (folder / "versions" / "serving.jsonl").unlink()
-    return "but known to"
+    return "refers to it"
 
 
 def swap_versions(folder: Path) -> str:

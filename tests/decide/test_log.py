@@ -462,7 +462,7 @@ def test_a_disk_that_is_too_slow_stops_appending(tmp_path: Path, monkeypatch: py
         assert log.wait(8, 10)
         until(lambda: log.problem is None)
         assert log.append(bytes(100)) == 9
-        with pytest.raises(ValueError, match="more than may ever wait"):
+        with pytest.raises(ValueError, match="exceeds the limit of pending bytes"):
             log.append(bytes(1001))
     assert len(content(tmp_path)) == 9
 

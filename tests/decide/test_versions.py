@@ -222,7 +222,7 @@ def test_in_place_of_a_pinned_version_that_is_damaged_another_is_held(tmp_path: 
     damage(tmp_path, 2)
     versions = VersionStore(tmp_path, Twin)
     assert (serves(versions), versions.pinned, versions.instead_of) == (4, 4, 2)
-    assert re.search("at a start, and held, .*step-000000000002 is damaged", versions.history[-1].reason)
+    assert re.search("at startup, and pinned like .*step-000000000002 is damaged", versions.history[-1].reason)
     versions.publish(50, twin_state(5), {}, {})
     assert not versions.promote(5, "better").served
     damage(tmp_path, 4)

@@ -45,7 +45,7 @@ def test_all_comes_in_order_and_what_moves_stands_where_it_moved_last() -> None:
 
 
 def test_letters_are_bounded_and_the_oldest_go() -> None:
-    mailbox = Mailbox(letters=5)
+    mailbox = Mailbox(max_events=5)
     for n in range(100):
         mailbox.post_event(str(n))
     assert delivered(mailbox) == ["95", "96", "97", "98", "99"]
@@ -58,7 +58,7 @@ def test_a_client_that_reads_nothing_is_given_up() -> None:
         mailbox.post_event("never read")
         sending = asyncio.create_task(mailbox.deliver(lambda _: asyncio.sleep(10)))
         try:
-            await mailbox.enforce_timeout(patience=0.02)
+            await mailbox.enforce_timeout(timeout=0.02)
         finally:
             sending.cancel()
 
@@ -73,7 +73,7 @@ def test_a_client_that_reads_slowly_is_kept() -> None:
         for n in range(30):
             mailbox.post_event(str(n))
         with pytest.raises(TimeoutError):  # it was never given up
-            await asyncio.wait_for(mailbox.enforce_timeout(patience=0.1), 0.5)
+            await asyncio.wait_for(mailbox.enforce_timeout(timeout=0.1), 0.5)
         sending.cancel()
 
     asyncio.run(run())

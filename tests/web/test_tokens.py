@@ -10,8 +10,18 @@ import pytest
 
 from townlet.decide.token_store import client_credentials, load_service_tokens
 from townlet.errors import TownletError
-from townlet.web.limits import GUESS_SECONDS, MAX_ADDRESSES, MAX_GUESSES, LoginThrottle, TokenBucket
-from townlet.web.tokens import Identity, Tokens, environment_tokens, generate_tokens, read_token_file
+from townlet.web.limits import TokenBucket
+from townlet.web.tokens import (
+    GUESS_SECONDS,
+    MAX_ADDRESSES,
+    MAX_GUESSES,
+    Identity,
+    LoginThrottle,
+    Tokens,
+    environment_tokens,
+    generate_tokens,
+    read_token_file,
+)
 
 SECRET = "do-not-show-this-to-anyone"
 ANN = Identity("operator", "ann")
@@ -137,16 +147,16 @@ def test_a_bucket_grants_its_rate_and_its_burst() -> None:
 def test_guesses_are_counted_by_address_and_forgotten_beyond_a_limit() -> None:
     clock = Clock()
     guesses = LoginThrottle(clock)
-    assert [guesses.judge("192.0.2.1", False, None) for _ in range(MAX_GUESSES + 1)] == [True] * MAX_GUESSES + [False]
-    assert not guesses.judge("192.0.2.1", False, ANN)  # right, but guessed
-    assert guesses.judge("192.0.2.1", True, ANN)  # the cookie of a page has an allowance of its own
-    assert guesses.judge("192.0.2.1", False, ANN)  # and from now on this identity is known there
-    assert guesses.judge("192.0.2.2", False, ANN)
+    assert [guesses.allows("192.0.2.1", False, None) for _ in range(MAX_GUESSES + 1)] == [True] * MAX_GUESSES + [False]
+    assert not guesses.allows("192.0.2.1", False, ANN)  # right, but guessed
+    assert guesses.allows("192.0.2.1", True, ANN)  # the cookie of a page has an allowance of its own
+    assert guesses.allows("192.0.2.1", False, ANN)  # and from now on this identity is known there
+    assert guesses.allows("192.0.2.2", False, ANN)
     clock.now += GUESS_SECONDS
-    assert [guesses.judge("192.0.2.1", False, None) for _ in range(2)] == [True, False]
+    assert [guesses.allows("192.0.2.1", False, None) for _ in range(2)] == [True, False]
     for n in range(MAX_GUESSES):
-        assert guesses.judge(f"2001:db8:1:1::{n:x}", False, None)
-    assert not guesses.judge("2001:db8:1:1:ffff::1", False, None)  # one subscriber, one network
+        assert guesses.allows(f"2001:db8:1:1::{n:x}", False, None)
+    assert not guesses.allows("2001:db8:1:1:ffff::1", False, None)  # one subscriber, one network
     for n in range(2 * MAX_ADDRESSES):
-        guesses.judge(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
+        guesses.allows(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, None)
     assert len(guesses._addresses) == MAX_ADDRESSES

@@ -226,13 +226,13 @@ def versions(folder: Folder = FOLDER, as_json: AsJson = False) -> None:
     """
     from townlet.decide.history import summarize_history
     from townlet.decide.storage import VERSIONS
-    from townlet.decide.storage.serving_log import SERVING_LOG, read_changes, read_versions
+    from townlet.decide.storage.serving_log import SERVING_LOG, read_serving_log, read_versions
 
     found = read_versions(folder / VERSIONS)
     if as_json:
         out().print_json(json.dumps(found))
         return
-    for chapter in summarize_history(read_changes(folder / VERSIONS / SERVING_LOG)):
+    for chapter in summarize_history(read_serving_log(folder / VERSIONS / SERVING_LOG).changes):
         out().print(_line(chapter), markup=False, soft_wrap=True)
     kept = [one["version"] for one in found["versions"]]
     first = f"{len(kept)} versions, {kept[0]} to {kept[-1]}" if len(kept) > 1 else ", ".join(map(str, kept)) or "none"

@@ -120,7 +120,7 @@ class Alarms:
     def _crowd(self, now: float) -> Iterator[Alarm]:
         games = self._room.games
         if self._refused.lately(games.refused, now):
-            what = f"{games.refused} game connections were refused since the start: the limit is {games.most}"
+            what = f"{games.refused} game connections were refused since the start: the limit is {games.limit}"
             if self._room.short:
                 what += f". File descriptors limit it: this process may open {self._room.limit} files"
             yield Alarm("connections", True, what, self._room.remedy)

@@ -101,7 +101,7 @@ class Service:
 
     def _compare_serving(self, accept_data_loss: bool) -> None:
         """Compare the serving record with the log and the control data: in doubt the kill switch is on."""
-        versions, known, logged = self.versions, self.log.known, self.state.serving
+        versions, known, logged = self.versions, self.log.control_at_start, self.state.serving
         if not accept_data_loss or known.gate_only:  # changes given up on purpose do not count as missing
             versions.cross_check("the control data of the log", known.serving, known.gate_only)
         if logged is not None:
@@ -307,8 +307,7 @@ class Service:
         with self.lock:  # no longer than needed: every decision waits meanwhile
             record, taken, trainer = self.log.last, snapshots.copy_state(self.state), self.trainer.copy()
         if self.log.wait(record, timeout=60):
-            state = {"ledger": snapshots.serialize(taken), "trainer": trainer}
-            snapshots.save(self.folder / SNAPSHOTS, self.log.log_id.hex(), record, state)
+            snapshots.save(self.folder / SNAPSHOTS, self.log.log_id.hex(), record, taken, trainer)
             self.log.write_control()
 
     def close(self) -> None:

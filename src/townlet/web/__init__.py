@@ -1,4 +1,1 @@
-"""What both servers share: who may ask, messages of which only the latest counts, and how a server runs.
-
-Here: security, mailboxes, running. Not here: what is said; that belongs to `live` and `decide`.
-"""
+"""Shared by both servers: access control, limits, mailboxes and running uvicorn. Not here: the messages."""

@@ -1,6 +1,6 @@
-"""What waits for one client: of what moves only the latest, of what happened a bounded row of letters.
+"""Outgoing messages of one client: only the latest of each state, and a bounded queue of events.
 
-A client that reads slowly or not at all costs one mailbox and nobody's time: posting never waits.
+A client that reads slowly or not at all costs one mailbox and delays no other client: posting never blocks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-MAX_EVENTS: Final = 64  # events that may wait; older ones are dropped
-MAX_BYTES: Final = 4 << 20  # bytes of all messages that may wait; the newest event may be larger by itself
-SEND_TIMEOUT: Final = 20.0  # seconds that one message may take to leave before the client counts as gone
+MAX_EVENTS: Final = 64  # queued; older ones are dropped
+MAX_BYTES: Final = 4 << 20  # of all queued messages; the newest event alone may be larger
+SEND_TIMEOUT: Final = 20.0  # seconds for one message, after which the client counts as gone
 
 
 class SendTimeout(Exception):
@@ -20,71 +20,71 @@ class SendTimeout(Exception):
 
 
 class Mailbox:
-    """The messages for one client in the order they leave, as text that is ready to be sent."""
+    """Queue of encoded messages for one client."""
 
-    def __init__(self, letters: int = MAX_EVENTS) -> None:
-        self._waiting: dict[Hashable, tuple[str, ...]] = {}  # in order; letters have numbers for keys
-        self._letters: deque[int] = deque()
-        self._most, self._count = letters, 0
-        self._bytes = 0  # of the messages that wait
-        self._news = asyncio.Event()
-        self._sending: float | None = None  # since when
-        self.dropped = 0  # messages that were replaced or pushed out before they could be sent
+    def __init__(self, max_events: int = MAX_EVENTS) -> None:
+        self._pending: dict[Hashable, tuple[str, ...]] = {}  # in order; events have numbers for keys
+        self._events: deque[int] = deque()
+        self._max_events, self._count = max_events, 0
+        self._bytes = 0  # of pending messages
+        self._posted = asyncio.Event()
+        self._sending_since: float | None = None
+        self.dropped = 0  # messages that were replaced or dropped before they could be sent
 
     def post_latest(self, key: Hashable, text: str) -> None:
-        """Something that moves: takes the place of what waits under the same key, behind all else that waits."""
-        if key in self._waiting:
+        """Post a state: replaces the pending message with the same key, and moves to the end of the queue."""
+        if key in self._pending:
             self._take(key)
             self.dropped += 1
         self._put(key, (text,))
 
     def is_pending(self, key: Hashable) -> bool:
-        """Whether what was posted under this key last is still here."""
-        return key in self._waiting
+        """Whether the last state with this key has not been sent yet."""
+        return key in self._pending
 
     def post_event(self, *texts: str) -> None:
-        """Something that happened, one letter of any number of messages: only when too many wait, the oldest goes."""
+        """Post an event of any number of messages; if too many are pending, the oldest is dropped."""
         if not texts:
             return
         size = sum(map(len, texts))
-        while self._letters and (len(self._letters) == self._most or self._bytes + size > MAX_BYTES):
-            self._take(self._letters.popleft())
+        while self._events and (len(self._events) == self._max_events or self._bytes + size > MAX_BYTES):
+            self._take(self._events.popleft())
             self.dropped += 1
         self._count += 1
-        self._letters.append(self._count)
+        self._events.append(self._count)
         self._put(self._count, texts)
 
     def _put(self, key: Hashable, texts: tuple[str, ...]) -> None:
-        self._waiting[key] = texts
+        self._pending[key] = texts
         self._bytes += sum(map(len, texts))
-        self._news.set()
+        self._posted.set()
 
     def _take(self, key: Hashable) -> tuple[str, ...]:
-        texts = self._waiting.pop(key)
+        texts = self._pending.pop(key)
         self._bytes -= sum(map(len, texts))
         return texts
 
-    async def enforce_timeout(self, patience: float = SEND_TIMEOUT) -> None:
-        """For ever, beside `deliver`: raises Stuck when what is being sent does not leave in time."""
+    async def enforce_timeout(self, timeout: float = SEND_TIMEOUT) -> None:
+        """Run beside `deliver`: raises `SendTimeout` if a message is not sent in time."""
         clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(patience / 4)
-            if self._sending is not None and clock() - self._sending > patience:
+            await asyncio.sleep(timeout / 4)
+            if self._sending_since is not None and clock() - self._sending_since > timeout:
                 raise SendTimeout
 
     async def deliver(self, send: Callable[[str], Awaitable[None]]) -> None:
-        """Send what comes, for ever."""
+        """Send messages as they are posted, until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
-            await self._news.wait()
-            self._news.clear()
-            self._sending = clock()
-            while self._waiting:
-                key = next(iter(self._waiting))
+            await self._posted.wait()
+            self._posted.clear()
+            self._sending_since = clock()
+            while self._pending:
+                key = next(iter(self._pending))
                 texts = self._take(key)
-                if self._letters and self._letters[0] == key:
-                    self._letters.popleft()
+                if self._events and self._events[0] == key:
+                    self._events.popleft()
                 for text in texts:
                     await send(text)
-                self._sending = clock()
-            self._sending = None
+                self._sending_since = clock()
+            self._sending_since = None

@@ -1,6 +1,6 @@
-"""uvicorn's protocols with limits on time, frames, and work in one turn of the event loop.
+"""uvicorn's protocols with limits on time, frames, and work per iteration of the event loop.
 
-The only module that knows attributes of uvicorn's protocol classes and of the parsers behind them.
+The only module that uses internals of uvicorn's protocol classes and of the parsers behind them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from websockets.frames import Frame
 
 from townlet.web.limits import ConnectionLimiter, TokenBucket
 
-HEADER_SECONDS: Final = 10.0  # seconds for the header of a request, from the opening of the connection on
+HEADER_SECONDS: Final = 10.0  # seconds for the header of a request, from the opening of the connection
 BODY_SECONDS: Final = 30.0  # seconds for the body of a request
-READ_SECONDS: Final = 20.0  # seconds in which a client must read some of a response that fills its buffer
-SLICE_BYTES: Final = 2048  # bytes of a WebSocket that are parsed at once: 341 empty frames, about 3 ms
-MAX_FRAMES: Final = 64  # of a message
-CONTROL_BURST: Final = 64  # pings and pongs of a client at once
-CONTROL_RATE: Final = 16.0  # and in a second
+READ_SECONDS: Final = 20.0  # seconds within which a client must read from a response that fills its buffer
+SLICE_BYTES: Final = 2048  # of a WebSocket, parsed at once: 341 empty frames, about 3 ms
+MAX_FRAMES: Final = 64  # per message
+CONTROL_BURST: Final = 64  # pings and pongs of a client
+CONTROL_RATE: Final = 16.0  # a second
 CLOSE_SECONDS: Final = 2.0  # seconds for a client to read the close reason and to close
 POLICY_VIOLATION, MESSAGE_TOO_BIG, TRY_AGAIN_LATER = (
     1008,
@@ -34,162 +34,162 @@ BUSY_TEXT: Final = b"too many connections; try again later\n"
 
 
 class LimitedHTTP(H11Protocol):
-    """HTTP/1.1 with a deadline for headers, bodies and readers, and a limit on connections."""
+    """HTTP/1.1 with deadlines for headers, bodies and reading responses, and a limit on connections."""
 
-    def __init__(self, *, intake: ConnectionLimiter, **rest: Any) -> None:
-        super().__init__(**rest)
-        self._intake = intake
-        self._deadline: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None  # deadline of a client that does not read its response
-        self._ending: asyncio.TimerHandle | None = None  # the same of the last bytes before the connection is closed
-        self._state: Any = None  # of the client, as the parser knows it
-        self._delayed: bytearray | None = None  # an upgrade whose turn has not come
+    def __init__(self, *, limiter: ConnectionLimiter, **options: Any) -> None:
+        super().__init__(**options)
+        self._limiter = limiter
+        self._request_deadline: asyncio.TimerHandle | None = None
+        self._read_deadline: asyncio.TimerHandle | None = None  # for a client that does not read its response
+        self._close_deadline: asyncio.TimerHandle | None = None  # for the last bytes before the connection is closed
+        self._client_state: Any = None  # as the parser sees it
+        self._pending_upgrade: bytearray | None = None  # data of an upgrade that is not parsed yet
         self._upgraded = False  # the transport belongs to a WebSocket now
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the deadline of the first header."""
+        """Start the deadline for the first header."""
         super().connection_made(transport)
-        if self._intake.admit(self):
-            self._follow()
+        if self._limiter.admit(self):
+            self._update_deadline()
         else:
-            self._end(503, BUSY_TEXT)
+            self._respond_and_close(503, BUSY_TEXT)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all deadlines."""
-        self._leave()
+        self._release()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Requests are parsed at once; handshakes of WebSockets, which cost more, take turns."""
-        if self._delayed is not None:
-            self._delayed += data
+        """Parse requests at once; schedule WebSocket handshakes, which cost more."""
+        if self._pending_upgrade is not None:
+            self._pending_upgrade += data
         elif b"websocket" in data and self.conn.their_state is h11.IDLE:
-            self._delayed = bytearray(data)
-            self._intake.later(self._upgrade)
+            self._pending_upgrade = bytearray(data)
+            self._limiter.schedule(self._upgrade)
         else:
             self._parse(data)
 
     def _upgrade(self) -> None:
-        data, self._delayed = self._delayed, None
+        data, self._pending_upgrade = self._pending_upgrade, None
         if data and not self.transport.is_closing():
             self._parse(bytes(data))
 
     def _parse(self, data: bytes) -> None:
         super().data_received(data)
-        self._follow()
+        self._update_deadline()
 
     def on_response_complete(self) -> None:
-        """Start the deadline of the next header."""
+        """Start the deadline for the next header."""
         super().on_response_complete()
-        self._state = None
-        self._intake.answered(self)
-        self._follow()
+        self._client_state = None
+        self._limiter.response_complete(self)
+        self._update_deadline()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand the connection over to the WebSocket protocol."""
-        if self._intake.full:
-            self._end(503, BUSY_TEXT)
+        if self._limiter.websockets_full:
+            self._respond_and_close(503, BUSY_TEXT)
             return
-        self._leave()
+        self._release()
         self._upgraded = True
         super().handle_websocket_upgrade(event)
 
-    def _follow(self) -> None:
-        """Set the deadline of what the client has to send next."""
+    def _update_deadline(self) -> None:
+        """Set the deadline for what the client has to send next."""
         state = self.conn.their_state
         if self.transport.is_closing():
-            self._expect_end()
-        if self._upgraded or state is self._state or self.transport.is_closing():
+            self._limit_closing()
+        if self._upgraded or state is self._client_state or self.transport.is_closing():
             return
-        self._state = state
-        if self._deadline:
-            self._deadline.cancel()
+        self._client_state = state
+        if self._request_deadline:
+            self._request_deadline.cancel()
         seconds = {h11.IDLE: HEADER_SECONDS, h11.SEND_BODY: BODY_SECONDS}.get(state)
-        self._deadline = self.loop.call_later(seconds, self._late) if seconds else None
+        self._request_deadline = self.loop.call_later(seconds, self._time_out) if seconds else None
         if seconds is None:
-            self._intake.requested(self)
+            self._limiter.request_complete(self)
 
-    def _expect_end(self) -> None:
-        """Limit the time in which the client must read the rest, since the connection stays open until then."""
-        if self._ending is None and not self._upgraded:
-            self._ending = self.loop.call_later(READ_SECONDS, self.transport.abort)
+    def _limit_closing(self) -> None:
+        """Limit the time for the client to read the rest, since the connection stays open until then."""
+        if self._close_deadline is None and not self._upgraded:
+            self._close_deadline = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection without a further request, as uvicorn does, within the same time."""
         super().timeout_keep_alive_handler()
-        self._expect_end()
+        self._limit_closing()
 
-    def _late(self) -> None:
+    def _time_out(self) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._end(408, TIMEOUT_TEXT)
-        else:  # a response has begun before the request was complete
+            self._respond_and_close(408, TIMEOUT_TEXT)
+        else:  # the response began before the request was complete
             self.transport.abort()
 
-    def drop(self) -> None:
-        """Make room for another connection."""
-        self._end(408, BUSY_TEXT)
+    def evict(self) -> None:
+        """Close in favour of another connection."""
+        self._respond_and_close(408, BUSY_TEXT)
 
-    def _end(self, status: int, text: bytes) -> None:
+    def _respond_and_close(self, status: int, text: bytes) -> None:
         """Send a status with a reason, and close; no response has begun."""
         reason = {408: b"Request Timeout", 503: b"Service Unavailable"}[status]
         head = b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n" % (status, reason)
         if not self.transport.is_closing():
             self.transport.write(head + b"content-length: %d\r\n\r\n" % len(text) + text)
             self.transport.close()
-        self._expect_end()
+        self._limit_closing()
 
-    def _leave(self) -> None:
-        self._intake.leave(self)
-        for timer in (self._deadline, self._unread, self._ending):
+    def _release(self) -> None:
+        self._limiter.remove(self)
+        for timer in (self._request_deadline, self._read_deadline, self._close_deadline):
             if timer:
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """Start the deadline of a client that does not read."""
+        """Start the deadline for a client that does not read."""
         super().pause_writing()
-        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+        self._read_deadline = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stop the deadline: the client reads."""
-        if self._unread:
-            self._unread.cancel()
+        if self._read_deadline:
+            self._read_deadline.cancel()
         super().resume_writing()
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that is parsed in slices, with a limit on frames of a message and on pings and pongs."""
 
-    def __init__(self, *, intake: ConnectionLimiter, **rest: Any) -> None:
-        super().__init__(**rest)
-        self._intake = intake
+    def __init__(self, *, limiter: ConnectionLimiter, **options: Any) -> None:
+        super().__init__(**options)
+        self._limiter = limiter
         self._unparsed = bytearray()
         self._scheduled = self._refused = False
         self._control = TokenBucket(CONTROL_RATE, CONTROL_BURST)
-        self._unread: asyncio.TimerHandle | None = None  # deadline of a client that does not read
+        self._read_deadline: asyncio.TimerHandle | None = None  # deadline of a client that does not read
         self.close_timeout = CLOSE_SECONDS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count it against the limit on WebSockets."""
-        self._intake.opened(self)
+        self._limiter.add_websocket(self)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a slice now and the rest in later turns of the event loop; reading is paused meanwhile."""
+        """Parse a slice now and the rest in later iterations of the event loop; reading is paused meanwhile."""
         if self._refused or self.transport.is_closing():
             return
         if self._unparsed or self._scheduled or len(data) > SLICE_BYTES:
             self._unparsed += data
             self.transport.pause_reading()
-            self._continue()
+            self._schedule_parsing()
         else:
             super().data_received(data)
-        self._account()
+        self._count_buffered()
 
-    def _continue(self) -> None:
+    def _schedule_parsing(self) -> None:
         """Continue parsing once the application has received what was parsed."""
         if self._unparsed and not (self._scheduled or self.read_paused):
             self._scheduled = True
-            self._intake.later(self._parse)
+            self._limiter.schedule(self._parse)
 
     def _parse(self) -> None:
         self._scheduled = False
@@ -198,61 +198,61 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         data = bytes(self._unparsed[:SLICE_BYTES])
         del self._unparsed[:SLICE_BYTES]
         super().data_received(data)
-        self._account()
+        self._count_buffered()
         if self._unparsed:
-            self._continue()
+            self._schedule_parsing()
         elif not (self.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
-        """The next message; a client that sends without waiting for answers takes turns with others of the kind."""
+        """The next message; clients that send without waiting for answers take turns."""
         if not self.queue.empty() and self.handshake_complete:
-            await self._intake.turn()
+            await self._limiter.wait_turn()
         message = await super().receive()
         if self._unparsed and not self.transport.is_closing():
             self.transport.pause_reading()
-            self._continue()
+            self._schedule_parsing()
         return message
 
     async def send(self, message: Any) -> None:
-        """A handshake that was refused with a status is complete, too: uvicorn would log each as an error."""
+        """Mark a refused handshake as complete; otherwise uvicorn logs it as an error."""
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
 
     def pause_writing(self) -> None:
-        """Start the deadline of a client that does not read."""
+        """Start the deadline for a client that does not read."""
         super().pause_writing()
-        self._expect_reading()
+        self._limit_reading()
 
     def resume_writing(self) -> None:
         """Stop the deadline: the client reads."""
-        if self._unread:
-            self._unread.cancel()
+        if self._read_deadline:
+            self._read_deadline.cancel()
         super().resume_writing()
 
     async def run_asgi(self) -> None:
-        """Limit the time in which the client must read the rest, since the connection stays open until then."""
+        """Limit the time for the client to read the rest, since the connection stays open until then."""
         await super().run_asgi()
-        self._expect_reading()
+        self._limit_reading()
 
-    def _expect_reading(self) -> None:
-        if self._unread:
-            self._unread.cancel()
+    def _limit_reading(self) -> None:
+        if self._read_deadline:
+            self._read_deadline.cancel()
         if not self.disconnected:
-            self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+            self._read_deadline = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
-    def _account(self) -> None:
-        """Count the bytes of an incomplete message towards the budget of the server."""
+    def _count_buffered(self) -> None:
+        """Report the bytes of an incomplete message to the limiter."""
         held = 0 if self._refused else len(self._unparsed) + len(self.conn.reader.buffer)
-        self._intake.hold(self, held + sum(map(len, self.frames)))
+        self._limiter.set_buffered(self, held + sum(map(len, self.frames)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give back its share of descriptors and bytes."""
+        """Release its share of descriptors and bytes."""
         self._unparsed.clear()
-        self._intake.closed(self)
-        if self._unread:
-            self._unread.cancel()
+        self._limiter.remove_websocket(self)
+        if self._read_deadline:
+            self._read_deadline.cancel()
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
@@ -277,8 +277,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self._refuse(POLICY_VIOLATION, f"more than {CONTROL_RATE:g} pings or pongs a second")
         return not self._refused
 
-    def drop(self) -> None:
-        """Make room for the messages of others."""
+    def evict(self) -> None:
+        """Close in favour of the messages of others."""
         self._refuse(TRY_AGAIN_LATER, "too much unread input; send less at once, and try again later")
 
     def _refuse(self, code: int, reason: str) -> None:

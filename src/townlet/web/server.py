@@ -1,4 +1,4 @@
-"""A server that runs until it is asked to stop: where it listens, what it may be called, and its link."""
+"""Run an ASGI app with uvicorn: socket, links with tokens, access control, and shutdown."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from townlet.web.limits import ConnectionLimiter, raise_descriptor_limit
 from townlet.web.protocols import LimitedHTTP, LimitedWebSocket
 from townlet.web.tokens import OPERATOR, Access, OneTimeCodes, Tokens, default_access
 
-ACCEPTS_PER_ITERATION: Final = 64  # connections that are accepted in one turn of the event loop
-PORTS_TRIED: Final = 20  # that are tried from the wished one on
-MAX_MESSAGE_BYTES: Final = 1 << 17  # bytes of a message of a client; uvicorn closes with 1009 beyond it
+ACCEPTS_PER_ITERATION: Final = 64  # connections
+PORTS_TRIED: Final = 20  # from the requested one upwards
+MAX_MESSAGE_BYTES: Final = 1 << 17  # from a client; uvicorn closes with 1009 beyond it
 
 
 class Server:
-    """A port that is ours from the beginning: the link is true when it is told, also before there is an app."""
+    """A server whose port is bound at construction, so that its link is valid before there is an app."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Server:
         access: Access = default_access,
     ) -> None:
         if tokens is None and not is_loopback(host):
-            what = f"without a token everyone who reaches {host} could operate this server"
+            what = f"without a token everyone who can reach {host} could operate this server"
             raise TownletError(what, "leave out --no-token, or leave out --host")
         self.descriptors = raise_descriptor_limit()
         self._socket = _bind(host, port, self.descriptors.backlog)
@@ -64,68 +64,68 @@ class Server:
         """Single-use link to the operator's page, for a browser that is started now."""
         return f"http://{self.address}/" + (f"?code={self._codes.new()}" if self.tokens else "")
 
-    async def serve(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
-        """Until somebody asks to stop, or `over` says so."""
+    async def serve(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
+        """Serve until `stop` is called or `should_stop` returns True."""
         hosts = allowed_hosts(self.host, self.port, self._names)
         guarded = Guard(
             app, hosts, self.tokens, self._access, f"{COOKIE}_{self.port}", self._codes,
             origins=self._origins, allow_no_origin=self._allow_no_origin,
         )  # fmt: skip
-        intake = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
-        http: Any = partial(LimitedHTTP, intake=intake)  # uvicorn makes one for each connection
-        websocket: Any = partial(LimitedWebSocket, intake=intake)
+        limiter = ConnectionLimiter(self.descriptors.http, self.descriptors.websockets)
+        http: Any = partial(LimitedHTTP, limiter=limiter)  # uvicorn makes one for each connection
+        websocket: Any = partial(LimitedWebSocket, limiter=limiter)
         config = uvicorn.Config(
             guarded, http=http, ws=websocket, backlog=self.descriptors.backlog, log_level="warning", access_log=False,
             server_header=False, ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
             timeout_graceful_shutdown=2,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
-        watch = asyncio.create_task(self._watch(over))
-        # uvloop accepts one connection for each listening descriptor in a turn: in a flood the queue would fill up.
+        watch = asyncio.create_task(self._watch(should_stop))
+        # uvloop accepts one connection per listening descriptor and iteration: a flood would fill the queue.
         accepts = min(ACCEPTS_PER_ITERATION, self.descriptors.backlog // 2)
         listening = [self._socket, *(self._socket.dup() for _ in range(accepts - 1))]
         await self._server.serve(sockets=listening)
         watch.cancel()
-        for left in list(self._server.server_state.connections):  # by whom it was not closed in time
-            if (transport := getattr(left, "transport", None)) is not None:
+        for connection in list(self._server.server_state.connections):  # not closed in time
+            if (transport := getattr(connection, "transport", None)) is not None:
                 transport.abort()
-        await asyncio.sleep(0)  # aborted at the next turn of the loop
+        await asyncio.sleep(0)  # connections are aborted in the next iteration of the loop
 
-    async def _watch(self, over: Callable[[], bool] | None) -> None:
-        while not (self._stopped or (over and over())):
+    async def _watch(self, should_stop: Callable[[], bool] | None) -> None:
+        while not (self._stopped or (should_stop and should_stop())):
             await asyncio.sleep(0.2)
         assert self._server is not None
         self._server.should_exit = True
 
-    def run(self, app: ASGIApp, over: Callable[[], bool] | None = None) -> None:
-        """The same as a whole program: Ctrl-C and SIGTERM are the usual way to end it, and no failure."""
-        logging.getLogger("asyncio").setLevel(logging.ERROR)  # else every viewer that vanishes is worth a warning
+    def run(self, app: ASGIApp, should_stop: Callable[[], bool] | None = None) -> None:
+        """Serve as the main program: Ctrl-C and SIGTERM end it without an error."""
+        logging.getLogger("asyncio").setLevel(logging.ERROR)  # otherwise every viewer that disconnects is a warning
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises them again once all is closed
+            for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn would raise them again after shutdown
                 signal.signal(number, lambda *_: self.stop())
-        with asyncio.Runner(loop_factory=uvicorn.Config(app).get_loop_factory()) as runner:  # uvloop where there is one
-            runner.run(self.serve(app, over))
+        with asyncio.Runner(loop_factory=uvicorn.Config(app).get_loop_factory()) as runner:  # uvloop if installed
+            runner.run(self.serve(app, should_stop))
 
     def stop(self) -> None:
-        """Ask it to stop; open conversations are ended."""
+        """Stop serving and close open connections."""
         self._stopped = True
 
     def close(self) -> None:
-        """Let go of the port, where it was never served."""
+        """Release the port, if `serve` was never called."""
         self._socket.close()
 
 
 def _bind(host: str, port: int, backlog: int) -> socket.socket:
-    """A socket at this port, or at one of the next where it is taken."""
+    """Bind this port, or one of the next if it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for wanted in range(port, port + (PORTS_TRIED if port else 1)):
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for candidate in range(port, port + (PORTS_TRIED if port else 1)):
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((host, wanted))
-            found.listen(backlog)  # a browser that opens the link early waits instead of being refused
-            return found
+            bound.bind((host, candidate))
+            bound.listen(backlog)  # a browser that opens the link early waits instead of being refused
+            return bound
         except OSError as error:
-            found.close()
+            bound.close()
             last = error
     raise TownletError(f"cannot listen at {host}:{port}: {last.strerror}", "name another port with --port")

@@ -1,42 +1,55 @@
-"""Access tokens: the role and the name that each one stands for, and which roles may use which path."""
+"""Access tokens: roles and names, where tokens come from, and a throttle against guessing.
+
+Tokens come from a file or the environment, never from the command line, which every user of a machine can read:
+
+    game: {hive-eu: 4f9c…, hive-us: 81d2…}    # or one token for all games
+    operator: 77aa…
+    viewer: 0c3e…
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import secrets
 import stat
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from townlet.config.yaml import MAX_BYTES, Node, parse
 from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean
+from townlet.web.limits import TokenBucket
 
-GAME: Final = "game"  # asks for decisions and reports outcomes
+GAME: Final = "game"  # requests decisions and reports outcomes
 OPERATOR: Final = "operator"  # reads and changes everything
 VIEWER: Final = "viewer"  # reads what the pages show
 ROLES: Final = (GAME, OPERATOR, VIEWER)
 READERS: Final = frozenset({OPERATOR, VIEWER})
 OPERATORS: Final = frozenset({OPERATOR})
+TOKEN_VARIABLES: Final = {role: f"TOWNLET_{role.upper()}_TOKEN" for role in ROLES}
 
-MIN_LENGTH: Final = 16  # characters of a token
+MIN_LENGTH: Final = 16
 MAX_LENGTH: Final = 200
-UNGUESSABLE_LENGTH: Final = 32  # characters, as generated ones have: no number of attempts finds such a token
-TOKEN_PATTERN: Final = re.compile(
-    rf"[A-Za-z0-9._~-]{{{MIN_LENGTH},{MAX_LENGTH}}}"
-)  # safe in headers, cookies and links
+UNGUESSABLE_LENGTH: Final = 32  # of generated tokens: no number of attempts finds one
+TOKEN_PATTERN: Final = re.compile(rf"[A-Za-z0-9._~-]{{{MIN_LENGTH},{MAX_LENGTH}}}")  # safe in headers, cookies, links
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
-CODE_SECONDS: Final = 60.0  # seconds for which a single-use code is valid
+CODE_SECONDS: Final = 60.0  # for which a single-use code is valid
 SAFE_METHODS: Final = ("GET", "HEAD")
 
+MAX_GUESSES: Final = 10  # wrong tokens from an address before it has to wait
+GUESS_SECONDS: Final = 1.0  # until it may try again
+MAX_ADDRESSES: Final = 4096  # remembered; the one that was inactive longest is dropped first
+
 Access = Callable[[str, str], frozenset[str] | None]
-"""(method, path) → the roles that may use it, None where no token is needed; the method of a socket is WEBSOCKET."""
+"""(method, path) → roles that may use it, None if no token is needed; the method of a WebSocket is WEBSOCKET."""
 
 
 class Identity(NamedTuple):
-    """The role and the name that a token stands for."""
+    """Role and name of a token."""
 
     role: str
     name: str
@@ -54,45 +67,44 @@ class Tokens:
     """The tokens of a server: one for each name of each role."""
 
     def __init__(self, tokens: Mapping[str, Mapping[str, str]], where: SourceLocation | None = None) -> None:
-        self._known: dict[Identity, str] = {}
+        self._tokens: dict[Identity, str] = {}
         for role, named in tokens.items():
             for name, token in named.items():
                 self._add(Identity(role, name), token, where)
 
     def _add(self, identity: Identity, token: str, where: SourceLocation | None) -> None:
         """Refuse a weak or a duplicate token; messages never contain a token."""
-        of = identity.role if identity.role == identity.name else f"{identity.role} '{identity.name}'"
-        if not NAME_PATTERN.fullmatch(identity.name):
-            raise TownletError(
-                f"'{identity.name[:40]}' is not a valid {identity.role} name", f"use {NAME_PATTERN.pattern}", where
-            )
+        role, name = identity
+        owner = role if role == name else f"{role} '{name}'"
+        if not NAME_PATTERN.fullmatch(name):
+            raise TownletError(f"'{name[:40]}' is not a valid {role} name", f"use {NAME_PATTERN.pattern}", where)
         if not TOKEN_PATTERN.fullmatch(token):
-            what = f"the token of the {of} is not {MIN_LENGTH} to {MAX_LENGTH} letters, digits or any of . _ ~ -"
+            what = f"the token of the {owner} is not {MIN_LENGTH} to {MAX_LENGTH} letters, digits or any of . _ ~ -"
             raise TownletError(what, "make one with: openssl rand -hex 24", where)
-        if token in self._known.values():
-            raise TownletError(f"the token of the {of} is used twice", "give each its own token", where)
-        self._known[identity] = token
+        if token in self._tokens.values():
+            raise TownletError(f"the token of the {owner} is used twice", "give each its own token", where)
+        self._tokens[identity] = token
 
-    def find(self, given: str) -> Identity | None:
+    def identify(self, token: str) -> Identity | None:
         """The identity of a token; every known token is compared, in constant time."""
-        found, offered = None, given.encode()
-        for identity, token in self._known.items():
-            if secrets.compare_digest(token.encode(), offered):
+        found, given = None, token.encode()
+        for identity, known in self._tokens.items():
+            if secrets.compare_digest(known.encode(), given):
                 found = identity
         return found
 
     def first(self, role: str) -> str | None:
-        """The first token of a role; None where the role has none."""
-        return next((token for identity, token in self._known.items() if identity.role == role), None)
+        """The first token of a role, or None."""
+        return next((token for identity, token in self._tokens.items() if identity.role == role), None)
 
     def as_json(self) -> dict[str, dict[str, str] | str]:
-        """The form of a token file: a plain text where the only name of a role is the role's own."""
-        found: dict[str, dict[str, str] | str] = {}
+        """The contents of a token file: a plain string if the only name of a role is the role itself."""
+        entries: dict[str, dict[str, str] | str] = {}
         for role in ROLES:
-            named = {identity.name: token for identity, token in self._known.items() if identity.role == role}
+            named = {identity.name: token for identity, token in self._tokens.items() if identity.role == role}
             if named:
-                found[role] = named[role] if list(named) == [role] else named
-        return found
+                entries[role] = named[role] if list(named) == [role] else named
+        return entries
 
 
 class OneTimeCodes:
@@ -103,21 +115,21 @@ class OneTimeCodes:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}
+        self._valid_until: dict[str, float] = {}
 
     def new(self) -> str:
         """A new code."""
         code = new_token()
-        self._until[code] = self._clock() + CODE_SECONDS
+        self._valid_until[code] = self._clock() + CODE_SECONDS
         return code
 
     def redeem(self, code: str) -> bool:
         """Consume a code; whether it was valid."""
-        return self._until.pop(code, -1.0) >= self._clock()
+        return self._valid_until.pop(code, -1.0) >= self._clock()
 
 
 def new_token() -> str:
-    """192 random bits."""
+    """A random token of 192 bits."""
     return secrets.token_urlsafe(24)
 
 
@@ -131,21 +143,18 @@ def default_access(method: str, path: str) -> frozenset[str] | None:
     return READERS if method in SAFE_METHODS or method == "WEBSOCKET" else OPERATORS
 
 
-TOKEN_VARIABLES: Final = {role: f"TOWNLET_{role.upper()}_TOKEN" for role in ROLES}
-
-
 def environment_tokens(roles: Sequence[str] = ROLES) -> dict[str, dict[str, str]]:
     """Tokens in TOWNLET_GAME_TOKEN, TOWNLET_OPERATOR_TOKEN and TOWNLET_VIEWER_TOKEN, where they are set."""
-    given = {role: os.environ.get(TOKEN_VARIABLES[role], "") for role in roles}
-    found = {role: {role: token} for role, token in given.items() if token}
-    for role, named in found.items():
+    values = {role: os.environ.get(TOKEN_VARIABLES[role], "") for role in roles}
+    tokens = {role: {role: token} for role, token in values.items() if token}
+    for role, named in tokens.items():
         Tokens({role: named}, SourceLocation(TOKEN_VARIABLES[role]))  # so that an error names the variable
-    Tokens(found, SourceLocation("environment"))
-    return found
+    Tokens(tokens, SourceLocation("environment"))
+    return tokens
 
 
 def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool = True) -> dict[str, dict[str, str]]:
-    """Tokens by role and name, of a file that only its owner can read."""
+    """Tokens by role and name, from a file that only its owner can read."""
     where, flags = SourceLocation(str(path)), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with open(os.open(path, flags if follow_links else flags | os.O_NOFOLLOW), "rb") as file:
@@ -160,25 +169,25 @@ def read_token_file(path: Path, roles: Sequence[str] = ROLES, follow_links: bool
         place = error.diagnostics[0].where or where
         fix = 'write lines such as operator: "…", with the tokens in quotes'
         raise TownletError("the token file is not valid YAML or JSON", fix, place) from None
-    found = dict(_entries(root, roles))
-    Tokens(found, where)
-    return found
+    tokens = dict(_parse_entries(root, roles))
+    Tokens(tokens, where)
+    return tokens
 
 
 def _refuse_exposed(state: os.stat_result, where: SourceLocation) -> None:
     """Refuse a file that other users can read or replace."""
     if not stat.S_ISREG(state.st_mode):
-        raise TownletError("the token file is not a plain file", "name a file", where)
+        raise TownletError("the token file is not a regular file", "name a file", where)
     if state.st_mode & 0o077:
         raise TownletError("other users can read the token file", f"run: chmod 600 {where.source}", where)
     if state.st_uid not in (os.geteuid(), 0):
-        raise TownletError("the token file belongs to another user", "copy it to a file of your own", where)
+        raise TownletError("the token file belongs to another user", "copy it to a file that you own", where)
 
 
-def _entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+def _parse_entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     if not isinstance(root.value, dict) or not root.value:
         raise TownletError("a token file maps roles to tokens", f"add lines for {', '.join(roles)}", root.location)
-    found = []
+    entries = []
     for role, node in root.value.items():
         if role not in ROLES:
             raise TownletError(
@@ -186,11 +195,59 @@ def _entries(root: Node, roles: Sequence[str]) -> list[tuple[str, dict[str, str]
             )
         if role in roles:
             named: Mapping[str, Node] = node.value if isinstance(node.value, dict) else {role: node}
-            found.append((role, {name: _token(of, f"{role}.{name}") for name, of in named.items()}))
-    return found
+            entries.append((role, {name: _parse_token(child, f"{role}.{name}") for name, child in named.items()}))
+    return entries
 
 
-def _token(node: Node, key: str) -> str:
+def _parse_token(node: Node, key: str) -> str:
     if not isinstance(node.value, str):
         raise TownletError(f"the token of {key[:80]} is not text", "write it in quotes", node.location)
     return node.value
+
+
+class _AddressState:
+    """Guesses and accepted identities of one address."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        # Stale cookies of a page that reconnects automatically must not lock out the link that replaces them.
+        self.guesses = {cookie: TokenBucket(1 / GUESS_SECONDS, MAX_GUESSES, clock) for cookie in (True, False)}
+        self.accepted: set[Identity] = set()
+
+
+class LoginThrottle:
+    """Slows down guessing of tokens: an address may send a few wrong ones, then one a second.
+
+    An identity that was accepted from an address stays accepted there; otherwise a neighbour (or another process, on
+    loopback) could lock out the operator by guessing.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._addresses: OrderedDict[str, _AddressState] = OrderedDict()
+
+    def allows(self, address: str, from_cookie: bool, identity: Identity | None) -> bool:
+        """Whether the result of this attempt may be used; `identity` is None for a wrong token."""
+        network = _network(address)
+        if identity is not None and network in self._addresses and identity in self._addresses[network].accepted:
+            return True
+        state = self._addresses.setdefault(network, _AddressState(self._clock))
+        self._addresses.move_to_end(network)
+        while len(self._addresses) > MAX_ADDRESSES:
+            self._addresses.popitem(last=False)
+        bucket = state.guesses[from_cookie]
+        if identity is None:
+            return bucket.take()
+        if bucket.level() < 1 - 1e-6:
+            return False
+        state.accepted.add(identity)
+        return True
+
+
+def _network(address: str) -> str:
+    """The /64 network of an IPv6 address, since one subscriber has all of it; other addresses unchanged."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
+    except ValueError:
+        return address

@@ -1,7 +1,8 @@
-"""Control data of the decision log: which records are known to be on the disk, in a separate file.
+"""Control data of the decision log, and opening a log, which is checked against them.
 
-Two slots with checksums are written in turn, so that a torn write leaves the other one. The file never grows: it can
-be written on a full disk. At a start it reveals records that are missing at the end of the log.
+A separate file stores which records are known to be synced. Its two slots have checksums and are written in turn, so
+that a torn write leaves the other one. The file never grows: it can be written on a full disk. At startup it reveals
+records that are missing at the end of the log.
 """
 
 from __future__ import annotations
@@ -16,57 +17,70 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from townlet.decide.storage import StorageNotice
-from townlet.decide.storage.segments import LogEnd, SegmentWriter, cut_at_damage, find_end
+from townlet.decide.storage.segments import (
+    LogDamage,
+    LogEnd,
+    Segment,
+    SegmentWriter,
+    find_log_end,
+    find_segment_end,
+    list_segments,
+    read_segment,
+    timestamp,
+    with_stops,
+)
 from townlet.errors import SourceLocation, TownletError
 from townlet.runs import disk
 
 CONTROL_FILE: Final = "control"
 CONTROL_MAGIC: Final = b"townctl\n"
 CONTROL_VERSION: Final = 1
-SLOT: Final = struct.Struct("<8sIQ16sQQQQQB")  # magic, version, sequence number, then the fields of `Control`
+SLOT: Final = struct.Struct("<8sIQ16sQQQQQB")  # magic, version, sequence number, then the fields of `ControlData`
 SLOT_CHECKSUM: Final = struct.Struct("<I")
-SLOT_BYTES: Final = 4096  # a page of its own for each, so that a torn write touches one of them only
+SLOT_BYTES: Final = 4096  # one page per slot, so that a torn write affects only one of them
+ACCEPT_DATA_LOSS: Final = "--accept-data-loss"
+ReferenceCheck = Callable[[int, bool], list[StorageNotice]]  # (last record, whether loss is accepted) → problems
 
 
 class ControlData(NamedTuple):
-    """Facts about a log that hold from the moment they are written."""
+    """What is known about a log independently of its segments."""
 
     log_id: bytes
-    synced: int = 0  # the last record that is on the disk
+    synced: int = 0  # the last synced record
     oldest: int = 1  # the first record that is kept
-    segment: int = 1  # the first record of the segment that is written
-    size: int = 0  # bytes of that segment that are on the disk
-    serving: int = 0  # number of the last change of the serving record
-    gate_only: bool = False  # whether the kill switch was on after it
+    segment: int = 1  # the first record of the current segment
+    size: int = 0  # synced bytes of that segment
+    serving: int = 0  # number of the last change in the serving log
+    gate_only: bool = False  # whether the kill switch was on after that change
 
 
 class ControlFile:
-    """The control file of a log folder, for its one writer."""
+    """The control file of a log folder, for its only writer."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / CONTROL_FILE
         self._descriptor: int | None = None
         self._sequence = 0
-        self.written: ControlData | None = None  # what the file holds
+        self.written: ControlData | None = None  # current contents of the file
         self.damage: str | None = None  # set while neither slot is readable
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file, whole or not."""
+        """Whether there is a file, valid or not."""
         return self._path.exists()
 
     def open(self) -> ControlData | None:
-        """Read the newest slot; None where the file is missing or damaged (`damage` says which)."""
+        """Read the newest slot; None if the file is missing or damaged (see `damage`)."""
         slots = read_slots(self._path)
         if slots is None:
             self.damage = f"{self._path.name} is missing"
             return None
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        whole = [slot for slot in slots if slot is not None]
-        if not whole:
+        valid = [slot for slot in slots if slot is not None]
+        if not valid:
             self.damage = f"{self._path.name} is damaged: neither of its two slots matches its checksum"
             return None
-        self._sequence, self.written = max(whole)
+        self._sequence, self.written = max(valid)
         return self.written
 
     def create(self, control: ControlData) -> None:
@@ -80,14 +94,14 @@ class ControlFile:
         self._sequence, self.written, self.damage = 2, control, None
 
     def write(self, control: ControlData) -> None:
-        """Replace the older slot, and wait for the disk."""
+        """Replace the older slot and sync it."""
         if self._descriptor is None or self.damage is not None:
             return self.create(control)
-        place = (self._sequence + 1) % 2 * SLOT_BYTES
+        offset = (self._sequence + 1) % 2 * SLOT_BYTES
         data = memoryview(_encode_slot(self._sequence + 1, control))
         while data:
-            count = os.pwrite(self._descriptor, data, place)
-            data, place = data[count:], place + count
+            count = os.pwrite(self._descriptor, data, offset)
+            data, offset = data[count:], offset + count
         os.fdatasync(self._descriptor)
         self._sequence, self.written = self._sequence + 1, control
 
@@ -100,33 +114,31 @@ class ControlFile:
 
 
 def read_slots(path: Path) -> list[tuple[int, ControlData] | None] | None:
-    """Both slots with their sequence numbers, None for one that is damaged; None where there is no file."""
+    """Both slots with their sequence numbers, None for a damaged one; None if there is no file."""
     if not path.exists():
         return None
     data = disk.read_bounded(path, 1 << 20).ljust(2 * SLOT_BYTES, b"\0")
     slots: list[tuple[int, ControlData] | None] = []
-    for place in (0, SLOT_BYTES):
-        check = SLOT_CHECKSUM.unpack_from(data, place + SLOT.size)[0]
-        magic, version, sequence, log_id, synced, oldest, segment, size, serving, off = SLOT.unpack_from(data, place)
-        rest = data[place + SLOT.size + SLOT_CHECKSUM.size : place + SLOT_BYTES]
-        whole = crc32(data[place : place + SLOT.size]) == check and not rest.strip(b"\0")
-        known = whole and magic == CONTROL_MAGIC and version == CONTROL_VERSION
-        control = ControlData(log_id, synced, oldest, segment, size, serving, bool(off))
-        slots.append((sequence, control) if known else None)
+    for offset in (0, SLOT_BYTES):
+        checksum = SLOT_CHECKSUM.unpack_from(data, offset + SLOT.size)[0]
+        magic, version, sequence, log_id, synced, oldest, segment, size, serving, gate_only = SLOT.unpack_from(
+            data, offset
+        )
+        padding = data[offset + SLOT.size + SLOT_CHECKSUM.size : offset + SLOT_BYTES]
+        valid = crc32(data[offset : offset + SLOT.size]) == checksum and not padding.strip(b"\0")
+        control = ControlData(log_id, synced, oldest, segment, size, serving, bool(gate_only))
+        readable = valid and magic == CONTROL_MAGIC and version == CONTROL_VERSION
+        slots.append((sequence, control) if readable else None)
     return slots
 
 
 def _encode_slot(sequence: int, control: ControlData) -> bytes:
-    facts = SLOT.pack(CONTROL_MAGIC, CONTROL_VERSION, sequence, *control)
-    return (facts + SLOT_CHECKSUM.pack(crc32(facts))).ljust(SLOT_BYTES, b"\0")
-
-
-ACCEPT_DATA_LOSS: Final = "--accept-data-loss"
-ReferenceCheck = Callable[[int, bool], list[StorageNotice]]  # of the last record, and whether a loss is accepted
+    data = SLOT.pack(CONTROL_MAGIC, CONTROL_VERSION, sequence, *control)
+    return (data + SLOT_CHECKSUM.pack(crc32(data))).ljust(SLOT_BYTES, b"\0")
 
 
 class DataLossError(TownletError):
-    """Records are missing that were on the disk before."""
+    """Records are missing that had been synced."""
 
     def __init__(self, what: str, folder: Path) -> None:
         fix = f"restore a backup, or start with {ACCEPT_DATA_LOSS} to continue without the missing records"
@@ -137,66 +149,96 @@ class OpenedLog(NamedTuple):
     """A log that is ready for writing."""
 
     log_id: bytes
-    control: ControlFile
-    known: ControlData  # the control data at the start, or what follows from the log where they were lost
-    tail: SegmentWriter
-    notices: list[StorageNotice]  # what was wrong
+    control_file: ControlFile
+    control: ControlData  # as read at startup, or rebuilt from the log if it was lost
+    writer: SegmentWriter
+    notices: list[StorageNotice]
 
 
 def open_log(
     folder: Path, segment_bytes: int, accept_data_loss: bool, check: ReferenceCheck | None = None
 ) -> OpenedLog:
-    """Open the end of a log; raises `LogDamage` or `DataLoss` where records are missing, before anything is written."""
+    """Open the end of a log; raises `LogDamage` or `DataLossError` before anything is written."""
     notices = cut_at_damage(folder) if accept_data_loss else []
-    control, found = ControlFile(folder), find_end(folder)
+    control_file, log_end = ControlFile(folder), find_log_end(folder)
     try:
         try:
-            known = control.open()
+            control = control_file.open()
         except OSError as error:
             raise disk.describe_error(error, f"cannot open the control data in {folder}") from error
-        if known is not None:
-            notices += _check_control(folder, known, found, accept_data_loss)
-        elif found.segment is not None or control.exists:
-            notices += _check_without_control(folder, control, found, accept_data_loss)
+        if control is not None:
+            notices += _check_control(folder, control, log_end, accept_data_loss)
+        elif log_end.segment is not None or control_file.exists:
+            notices += _check_without_control(folder, control_file, log_end, accept_data_loss)
         if check is not None:
-            notices += check(found.end.last, accept_data_loss)
-        log_id = (known.log_id if known else found.end.log_id) or secrets.token_bytes(16)
-        if known is None and found.segment is None:
-            control.create(ControlData(log_id))  # before the first segment: a log without control data is incomplete
-        tail = SegmentWriter(folder, segment_bytes, log_id, found)
+            notices += check(log_end.end.last, accept_data_loss)
+        log_id = (control.log_id if control else log_end.end.log_id) or secrets.token_bytes(16)
+        if control is None and log_end.segment is None:
+            control_file.create(ControlData(log_id))  # before the first segment: without it a log is incomplete
+        writer = SegmentWriter(folder, segment_bytes, log_id, log_end)
     except BaseException:
-        control.close()
+        control_file.close()
         raise
-    known = known or ControlData(log_id, found.end.last, found.oldest)
-    return OpenedLog(log_id, control, known._replace(oldest=found.oldest), tail, [*notices, *tail.notices])
+    control = control or ControlData(log_id, log_end.end.last, log_end.oldest)
+    control = control._replace(oldest=log_end.oldest)
+    return OpenedLog(log_id, control_file, control, writer, [*notices, *writer.notices])
 
 
-def missing_records(last: int, known: int, source: str) -> str:
+def cut_at_damage(folder: Path) -> list[StorageNotice]:
+    """Move everything from the first damaged record on into a separate folder; the records before it stay."""
+    segments = list_segments(folder)
+    for index, (segment, stop) in enumerate(with_stops(segments)):
+        try:
+            find_segment_end(segment, read_segment(segment), stop)
+        except LogDamage as damage:
+            return [_set_aside(folder, damage, segments[index:])]
+    return []
+
+
+def _set_aside(folder: Path, damage: LogDamage, segments: list[Segment]) -> StorageNotice:
+    aside = folder / f"set-aside-{timestamp()}"
+    disk.make_folder(aside)
+    for segment in segments[:0:-1]:  # the last one first, so that a crash leaves no gap
+        os.rename(segment.path, aside / segment.path.name)
+        disk.sync_folder(aside)  # first: power loss must not keep the removal without the copy
+        disk.sync_folder(folder)
+    first = segments[0].path
+    if damage.offset:
+        disk.replace_file(aside / first.name, first.read_bytes())
+        os.truncate(first, damage.offset)
+        disk.sync_file(first)
+    else:
+        os.rename(first, aside / first.name)
+    disk.sync_folder(aside)
+    disk.sync_folder(folder)
+    what = f"The log was cut after record {damage.last}: {damage.diagnostics[0].what}"
+    return StorageNotice("data_loss", what, f"The removed files are in {aside}.")
+
+
+def missing_records(last: int, referenced: int, source: str) -> str:
     """Message: the log ends before a record that another file refers to."""
-    lost = f"record {known}" if known == last + 1 else f"records {last + 1} to {known}"
-    return f"the log ends at record {last}, but {source} refers to record {known}: {lost} missing"
+    lost = f"record {referenced}" if referenced == last + 1 else f"records {last + 1} to {referenced}"
+    return f"the log ends at record {last}, but {source} refers to record {referenced}: {lost} missing"
 
 
 def loss_notice(what: str) -> StorageNotice:
-    """The alarm of a start that continues without missing records."""
-    fix = (
-        f"Started with {ACCEPT_DATA_LOSS}: decisions and outcomes of these records are lost. "
-        "The next start clears this alarm."
-    )
-    return StorageNotice("data_loss", what[0].upper() + what[1:], fix)
+    """The alarm of a service that was started without missing records."""
+    lost = f"Started with {ACCEPT_DATA_LOSS}: decisions and outcomes of these records are lost."
+    return StorageNotice("data_loss", what[0].upper() + what[1:], f"{lost} The next start clears this alarm.")
 
 
-def _check_control(folder: Path, known: ControlData, found: LogEnd, accept_data_loss: bool) -> list[StorageNotice]:
-    """Refuse a log with another id, or one that ends before a record that was on the disk."""
-    if found.end.log_id and found.end.log_id != known.log_id:
+def _check_control(folder: Path, control: ControlData, log_end: LogEnd, accept_data_loss: bool) -> list[StorageNotice]:
+    """Refuse a log with another id, or one that ends before a record that was synced."""
+    segment, end = log_end.segment, log_end.end
+    if end.log_id and end.log_id != control.log_id:
         what = "the segments and the control data belong to different logs"
         raise TownletError(what, "restore the folder from a backup", SourceLocation(str(folder)))
-    if found.segment is not None and found.oldest > known.oldest:
-        what = f"the log begins with record {found.oldest}, but should begin with record {known.oldest}"
-    elif found.end.last < known.synced:
-        what = missing_records(found.end.last, known.synced, "its control data")
-        if found.segment is not None and found.end.torn:
-            what += f" ({found.segment.path.name} is unreadable from byte {found.end.place} on)"
+    if segment is not None and log_end.oldest > control.oldest:
+        what = f"the log begins with record {log_end.oldest}, but should begin with record {control.oldest}"
+    elif end.last < control.synced:
+        what = missing_records(end.last, control.synced, "its control data")
+        if segment is not None and end.torn:
+            what += f" ({segment.path.name} is unreadable from byte {end.offset} on)"
     else:
         return []
     if not accept_data_loss:
@@ -205,12 +247,12 @@ def _check_control(folder: Path, known: ControlData, found: LogEnd, accept_data_
 
 
 def _check_without_control(
-    folder: Path, control: ControlFile, found: LogEnd, accept_data_loss: bool
+    folder: Path, control_file: ControlFile, log_end: LogEnd, accept_data_loss: bool
 ) -> list[StorageNotice]:
     """Continue without control data, unless the end of the log suggests that records are missing."""
-    if (found.end.torn or found.segment is None) and not accept_data_loss:
-        state = "its last write was cut off" if found.segment else "there are no segments"
-        what = f"the control data of the log are lost ({control.damage}), and {state}: records may be missing"
+    if (log_end.end.torn or log_end.segment is None) and not accept_data_loss:
+        state = "its last write was cut off" if log_end.segment else "there are no segments"
+        what = f"the control data of the log are lost ({control_file.damage}), and {state}: records may be missing"
         raise DataLossError(what, folder)
-    fix = "They were rebuilt from the log, which is whole. Check the disk."
-    return [StorageNotice("control", f"The control data of the log were lost: {control.damage}", fix)]
+    fix = "They were rebuilt from the log, which is intact. Check the disk."
+    return [StorageNotice("control", f"The control data of the log were lost: {control_file.damage}", fix)]

@@ -1,7 +1,7 @@
-"""The decision log: a write-ahead log with group commit.
+"""Write-ahead log with group commit.
 
-`append` never waits. A thread writes everything that is queued at once, with one fdatasync, and reports how far the log
-is on the disk. Another thread writes the control data about once a second.
+`append` never blocks. One thread writes all queued records together, with one fdatasync, and reports the last synced
+record; another writes the control data every few seconds.
 """
 
 from __future__ import annotations
@@ -22,33 +22,32 @@ from townlet.errors import TownletError
 from townlet.runs import disk
 from townlet.runs.lock import Lock
 
-SEGMENT_BYTES: Final = 64 << 20  # bytes, after which a new file begins
-MAX_PENDING_BYTES: Final = 64 << 20  # bytes that may wait for the disk
-STALL_SECONDS: Final = 3.0  # seconds in which the disk must have taken what it was given
-RETRY_SECONDS: Final = 1.0  # seconds between attempts while the disk fails
-LOCK_CHECK_SECONDS: Final = 1.0  # seconds between two checks of the lock
-CONTROL_SECONDS: Final = 5.0  # seconds between two writes of the control data: each delays one commit by an fsync
+SEGMENT_BYTES: Final = 64 << 20  # after which a new segment begins
+MAX_PENDING_BYTES: Final = 64 << 20  # of records that are not synced yet
+STALL_SECONDS: Final = 3.0  # after which a write that does not return counts as a failure
+RETRY_SECONDS: Final = 1.0  # between attempts while the disk fails
+LOCK_CHECK_SECONDS: Final = 1.0
+CONTROL_SECONDS: Final = 5.0  # between writes of the control data: each delays one commit by an fsync
 LOGGER: Final = logging.getLogger(__name__)
 
 
 class LogStopped(TownletError):
-    """Nothing can be appended now; the text says why."""
+    """Nothing can be appended at the moment; the message gives the reason."""
 
 
 class WriteAheadLog:
-    """A folder of segments, open for writing. One process writes; `read` needs no leave.
+    """A folder of segments, open for writing by one process. Readers need no lock.
 
-    Records have numbers 1, 2, … in the order of the calls. While the disk fails `problem` says so and nothing more is
-    taken; what was taken before waits and is written once the disk works again.
+    Records are numbered 1, 2, … in the order of the calls. While the disk fails, `problem` describes the failure and
+    `append` raises; records that were accepted before stay in memory and are written once the disk works again.
     """
 
     def __init__(
         self, folder: Path, segment_bytes: int = SEGMENT_BYTES, max_pending_bytes: int = MAX_PENDING_BYTES,
-        retry: float = RETRY_SECONDS,
-        *, accept_data_loss: bool = False, check: ReferenceCheck | None = None,
+        retry: float = RETRY_SECONDS, *, accept_data_loss: bool = False, check: ReferenceCheck | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
-        self._most, self._retry = max_pending_bytes, retry
+        self._max_pending_bytes, self._retry = max_pending_bytes, retry
         try:
             disk.make_folder(folder)
         except OSError as error:
@@ -60,124 +59,122 @@ class WriteAheadLog:
         except BaseException:
             self._lock.release()
             raise
-        self.log_id, self._control, self.known, self._tail, self.notices = opened
+        self.log_id, self._control_file, self.control_at_start, self._writer, self.notices = opened
         for notice in self.notices:
             LOGGER.warning("%s. %s", notice.what, notice.fix)
-        self.last = self.synced = self._tail.synced  # the last record that was taken, and that the disk has
+        self.last = self.synced = self._writer.synced  # the last accepted and the last synced record
         self.problem: str | None = None
         self.control_problem: str | None = None  # why the control data could not be written
-        self._waiting: list[bytes] = []  # until the disk has them
-        self._since = 0.0  # when the disk was last asked for something, in seconds that never go back
-        self._size = 0  # bytes of these
+        self._pending: list[bytes] = []  # accepted, but not synced
+        self._pending_bytes = 0
+        self._write_started = 0.0  # monotonic time
         self._closing = False
-        self._misplaced: str | None = None  # why nothing is taken while another folder is at this path
-        self._held = 0  # how many hold back what they append until they have all of it
+        self._misplaced: str | None = None  # set while the path names another folder
+        self._open_batches = 0
         self._subscribers: tuple[Callable[[int], None], ...] = ()
         self._mutex, self._control_mutex = threading.Lock(), threading.Lock()
-        self._arrived, self._moved = threading.Condition(self._mutex), threading.Condition(self._mutex)
+        self._appended, self._committed = threading.Condition(self._mutex), threading.Condition(self._mutex)
         self._closed = threading.Event()
-        self._segment = self._tail.segment  # its first record, and its bytes on the disk
-        self._serving, self._oldest = (self.known.serving, self.known.gate_only), self.known.oldest
+        self._segment = self._writer.segment  # its first record and its synced bytes
+        self._serving = self.control_at_start.serving, self.control_at_start.gate_only
+        self._oldest = self.control_at_start.oldest
         self.write_control()
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._thread.start()
-        self._keeper = threading.Thread(target=self._keep_control, name="log control", daemon=True)
-        self._keeper.start()
+        self._commit_thread = threading.Thread(target=self._commit_loop, name="log", daemon=True)
+        self._commit_thread.start()
+        self._control_thread = threading.Thread(target=self._control_loop, name="log control", daemon=True)
+        self._control_thread.start()
 
     def append(self, payload: bytes) -> int:
-        """Take a record, without any waiting; its number. Raises `LogStopped` while nothing can be taken."""
+        """Queue a record without blocking; returns its number. Raises `LogStopped` while the log is stopped."""
         with self._mutex:
             if self._closing or self.problem:
                 raise LogStopped(self.problem or "the log is closed")
             size = RECORD.size + len(payload)
-            if self._size + size > self._most:
-                self._overrun(size)
-            self._waiting.append(payload)
-            self._size += size
+            if self._pending_bytes + size > self._max_pending_bytes:
+                self._stop_overrun(size)
+            self._pending.append(payload)
+            self._pending_bytes += size
             self.last += 1
-            if not self._held:
-                self._arrived.notify()
+            if not self._open_batches:
+                self._appended.notify()
             return self.last
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """What is appended meanwhile goes to the disk in one piece, at the end: it is asked once for all of it."""
+        """Commit the records that are appended inside the block together, at its end."""
         with self._mutex:
-            self._held += 1
+            self._open_batches += 1
         try:
             yield
         finally:
             with self._mutex:
-                self._held -= 1
-                if self._waiting:
-                    self._arrived.notify()
+                self._open_batches -= 1
+                if self._pending:
+                    self._appended.notify()
 
-    def _overrun(self, size: int) -> None:
-        """More comes than the disk can take: nothing more until it has taken something."""
-        if size > self._most:
-            raise ValueError(f"a record of {size} bytes is more than may ever wait ({self._most})")
-        self.problem = f"the disk is too slow: {self._size} bytes wait for it already; less traffic or a faster disk"
+    def _stop_overrun(self, size: int) -> None:
+        """Accept no further records until the disk has caught up."""
+        if size > self._max_pending_bytes:
+            raise ValueError(f"a record of {size} bytes exceeds the limit of pending bytes ({self._max_pending_bytes})")
+        pending = f"{self._pending_bytes} bytes wait for it already"
+        self.problem = f"the disk is too slow: {pending}; reduce the traffic or use a faster disk"
         raise LogStopped(self.problem)
 
     def check_stall(self) -> None:
-        """To be called now and then: a disk that does not come back is a problem like one that fails."""
+        """Treat a write that does not return as a failure. Call this regularly."""
         with self._mutex:
-            if (
-                self._waiting
-                and self.problem is None
-                and self._since
-                and time.monotonic() - self._since > STALL_SECONDS
-            ):
-                self.problem = f"the disk has not answered for {STALL_SECONDS:g} s; look at it, or at what else uses it"
+            started = self._write_started
+            if self._pending and self.problem is None and started and time.monotonic() - started > STALL_SECONDS:
+                self.problem = f"the disk has not answered for {STALL_SECONDS:g} s; check it and what else uses it"
 
     def subscribe(self, callback: Callable[[int], None]) -> None:
-        """From now on tell `callback` what `synced` is, whenever it moved, in the thread that writes."""
+        """Call `callback(synced)` after every commit, in the commit thread."""
         with self._mutex:
             self._subscribers = (*self._subscribers, callback)
 
     def wait(self, number: int, timeout: float | None = None) -> bool:
-        """Wait until the disk has this record; whether it has."""
+        """Wait until this record is synced; whether it is."""
         with self._mutex:
-            self._moved.wait_for(lambda: self.synced >= number or not self._thread.is_alive(), timeout)
+            self._committed.wait_for(lambda: self.synced >= number or not self._commit_thread.is_alive(), timeout)
             return self.synced >= number
 
     def drop_before(self, number: int) -> None:
-        """Remove the segments that end before this record; the oldest first, so that no gap can arise."""
+        """Remove the segments that end before this record, the oldest first, so that no gap can arise."""
         segments = list_segments(self.folder)
         firsts = [segment.first for segment in segments if segment.first <= number]
         self._oldest = max([self._oldest, *firsts])
         self.write_control()  # first: otherwise segments would seem to be missing after a crash
-        if self.control_problem:  # also where another folder took the place of this one
-            raise TownletError(f"old parts of the log are kept: {self.control_problem}")
+        if self.control_problem:  # also if another folder is at this path
+            raise TownletError(f"old segments of the log are kept: {self.control_problem}")
         try:
             for segment, following in pairwise(segments):
                 if following.first <= number:
                     segment.path.unlink(missing_ok=True)
                     disk.sync_folder(self.folder)  # after each: power loss must not leave a gap
         except OSError as error:
-            raise disk.describe_error(error, f"cannot remove old parts of the log in {self.folder}") from error
+            raise disk.describe_error(error, f"cannot remove old segments of the log in {self.folder}") from error
 
     def close(self) -> None:
-        """Write what waits, and let the folder go. Raises `LogStopped` if the disk did not take all."""
+        """Write pending records and release the folder. Raises `LogStopped` if some could not be written."""
         with self._mutex:
             self._closing = True
-            self._arrived.notify()
-        self._thread.join()
+            self._appended.notify()
+        self._commit_thread.join()
         with self._mutex:
-            self._moved.notify_all()
+            self._committed.notify_all()
         if not self._closed.is_set():
             self._closed.set()
-            self._keeper.join()
+            self._control_thread.join()
             self.write_control()
-        self._control.close()
-        self._tail.close()
+        self._control_file.close()
+        self._writer.close()
         self._lock.release()
-        if self._waiting:
-            lost, self._waiting = len(self._waiting), []
+        if self._pending:
+            lost, self._pending = len(self._pending), []
             raise LogStopped(f"{lost} records could not be written: {self.problem}")
 
     def set_serving(self, number: int, gate_only: bool) -> None:
-        """Also store the state of the serving record in the control data."""
+        """Store the state of the serving log in the control data as well."""
         self._serving = number, gate_only
         self.write_control()
 
@@ -188,7 +185,7 @@ class WriteAheadLog:
                 synced, (segment, size) = self.synced, self._segment
             try:
                 self._lock.check()
-                self._control.write(ControlData(self.log_id, synced, self._oldest, segment, size, *self._serving))
+                self._control_file.write(ControlData(self.log_id, synced, self._oldest, segment, size, *self._serving))
                 self.control_problem = None
             except OSError as error:
                 self.control_problem = str(
@@ -198,7 +195,7 @@ class WriteAheadLog:
                 self.control_problem = str(error)
 
     def check_lock(self) -> None:
-        """Take no more records while the path does not name the locked folder."""
+        """Accept no records while the path does not name the locked folder."""
         misplaced = None
         try:
             self._lock.check()
@@ -209,57 +206,57 @@ class WriteAheadLog:
                 self.problem = misplaced
             self._misplaced = misplaced
 
-    def _keep_control(self) -> None:
-        """Check the lock and write the control data now and then, in a separate thread: commits wait for neither.
+    def _control_loop(self) -> None:
+        """Check the lock and write the control data regularly, in a separate thread: commits wait for neither.
 
         Commits in between cannot reach another folder, since they write to an open file of this one.
         """
         due = time.monotonic() + CONTROL_SECONDS
         while not self._closed.wait(LOCK_CHECK_SECONDS):
             self.check_lock()
-            written = self._control.written
+            written = self._control_file.written
             if self.control_problem or written is None or (written.synced != self.synced and time.monotonic() >= due):
                 self.write_control()
                 due = time.monotonic() + CONTROL_SECONDS
 
-    def _run(self) -> None:
+    def _commit_loop(self) -> None:
         while True:
             with self._mutex:
-                while not self._waiting and not self._closing:
-                    self._arrived.wait()
-                if not self._waiting:
+                while not self._pending and not self._closing:
+                    self._appended.wait()
+                if not self._pending:
                     return
-                records, self._since = self._waiting[:], time.monotonic()
+                payloads, self._write_started = self._pending[:], time.monotonic()
             try:
-                if self._tail.is_full:
+                if self._writer.is_full:
                     self._lock.check()  # the next segment is created by its path
-                count = self._tail.put(records)
-            except Exception as error:  # whatever it is, this thread may not die of it
-                if not self._failed(error):
+                count = self._writer.write(payloads)
+            except Exception as error:  # of any kind: the commit thread must survive it
+                if not self._wait_for_retry(error):
                     return
             else:
-                self._move(count, RECORD.size * count + sum(map(len, records[:count])))
+                self._finish_commit(count, RECORD.size * count + sum(map(len, payloads[:count])))
 
-    def _failed(self, error: Exception) -> bool:
-        """Say what is wrong, and wait for the next attempt: whether there is one. The last is made while closing."""
-        doing = f"cannot write the log in {self.folder}"
+    def _wait_for_retry(self, error: Exception) -> bool:
+        """Publish the problem and wait for the next attempt; False if the log is closing, so that there is none."""
+        action = f"cannot write the log in {self.folder}"
         if isinstance(error, OSError):
-            error = disk.describe_error(error, doing)
-        wrong = error if isinstance(error, TownletError) else f"{doing}: {error!r}"
+            error = disk.describe_error(error, action)
+        problem = error if isinstance(error, TownletError) else f"{action}: {error!r}"
         with self._mutex:
-            self.problem = str(wrong)
+            self.problem = str(problem)
             if self._closing:
                 return False
-            self._arrived.wait_for(lambda: self._closing, self._retry)
+            self._appended.wait_for(lambda: self._closing, self._retry)
             return True
 
-    def _move(self, count: int, size: int) -> None:
+    def _finish_commit(self, count: int, size: int) -> None:
         with self._mutex:
-            del self._waiting[:count]
-            self._size -= size
-            self.synced, self._segment = self._tail.synced, self._tail.segment
+            del self._pending[:count]
+            self._pending_bytes -= size
+            self.synced, self._segment = self._writer.synced, self._writer.segment
             self.problem = self._misplaced
-            self._moved.notify_all()
+            self._committed.notify_all()
             subscribers = self._subscribers
         for callback in subscribers:
             try:
@@ -276,5 +273,5 @@ class WriteAheadLog:
         try:
             self.close()
         except LogStopped:
-            if error is None:  # else something else is told already
+            if error is None:  # otherwise that error is reported
                 raise

@@ -1,9 +1,9 @@
-"""Segment files of the decision log: their format, reading them, and telling damage from a torn tail.
+"""Segment files of the decision log: format, reading and writing.
 
-A segment is a header followed by records. Each record carries a marker, its own number, and how many records before it
-were not on the disk yet when it was written. So a whole record proves that the earlier ones were on the disk, however
-many bytes lie between: if one of them is unreadable the log is damaged. Without such a proof the bytes are a torn tail,
-the rest of a write that was never acknowledged (a loss of power may keep the end of a write and lose its beginning).
+A segment is a header followed by records. Each record carries a marker, its number, and how many records before it
+were not yet synced when it was written. A valid record therefore proves that the earlier ones had been synced: if one
+of them is unreadable, the log is damaged. Unreadable bytes without such a proof are a torn tail, the rest of a write
+that was never acknowledged (power loss may keep the end of a write and lose its beginning).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -27,12 +27,12 @@ from townlet.runs import disk
 MAGIC: Final = b"townlog\n"
 VERSION: Final = 3
 HEADER: Final = struct.Struct("<8sIQ16sI")  # magic, version, number of the first record, log id, CRC-32 of these
-HEADER_V1: Final = struct.Struct("<8sIQI")  # of format 1, which had no log id
+HEADER_V1: Final = struct.Struct("<8sIQI")  # the header of format 1, which had no log id
 MARKER: Final = b"\xf5\xfe\xffR"  # not UTF-8, so that no JSON payload contains it
-# Marker, number, place in its group (1, 2, …: records written at once), bytes of the payload, CRC-32 of what follows
+# Marker, number, position in its group of records written together (1, 2, …), payload bytes, CRC-32 of what follows
 # the marker.
 RECORD: Final = struct.Struct("<4sQIII")
-RECORD_META: Final = struct.Struct("<QII")  # what the checksum covers besides the payload
+RECORD_META: Final = struct.Struct("<QII")  # covered by the checksum, like the payload
 CHECKSUM: Final = struct.Struct("<I")
 SEGMENT_NAME: Final = re.compile(r"log-(\d{12,})\.wal")
 
@@ -45,40 +45,40 @@ class Segment(NamedTuple):
 
 
 class SegmentEnd(NamedTuple):
-    """Where the whole records of a segment end."""
+    """Where the valid records of a segment end."""
 
-    last: int  # the number of the last whole record; one before the first if there is none
-    place: int  # the byte after it; 0 if the header is not whole
+    last: int  # number of the last valid record; one before the first if there is none
+    offset: int  # the byte after it; 0 if the header is invalid
     torn: int  # bytes after that, of a write that was never acknowledged
-    log_id: bytes  # empty if the header is not whole
+    log_id: bytes  # empty if the header is invalid
 
 
 class RecordOffset(NamedTuple):
-    """A whole record in a file."""
+    """A valid record in a file."""
 
     number: int
-    place: int
+    offset: int
 
 
 class LogDamage(TownletError):
-    """A damaged segment: where it is, and which record is the last whole one before the damage."""
+    """A damaged segment: where the damage is, and the last valid record before it."""
 
-    def __init__(self, segment: Segment, place: int, last: int, what: str) -> None:
-        self.segment, self.place, self.last = segment, place, last
+    def __init__(self, segment: Segment, offset: int, last: int, what: str) -> None:
+        self.offset, self.last = offset, last
         fix = "restore the file from a backup; `townlet decide verify` lists what can still be used"
         super().__init__(
-            f"{segment.path.name} is damaged at byte {place}: {what}", fix, SourceLocation(str(segment.path))
+            f"{segment.path.name} is damaged at byte {offset}: {what}", fix, SourceLocation(str(segment.path))
         )
 
 
-def encode_record(number: int, payload: bytes, place: int = 1) -> bytes:
-    """A record as stored in the file, at this place in the group of records that are written at once."""
-    facts = RECORD_META.pack(number, place, len(payload))
-    return b"".join((MARKER, facts, CHECKSUM.pack(crc32(payload, crc32(facts))), payload))
+def encode_record(number: int, payload: bytes, position: int = 1) -> bytes:
+    """Encode a record at this position in a group of records that are written together."""
+    meta = RECORD_META.pack(number, position, len(payload))
+    return b"".join((MARKER, meta, CHECKSUM.pack(crc32(payload, crc32(meta))), payload))
 
 
 def encode_header(first: int, log_id: bytes) -> bytes:
-    """The header of a segment that begins with record `first`."""
+    """Encode the header of a segment that begins with record `first`."""
     start = HEADER.pack(MAGIC, VERSION, first, log_id, 0)[:-4]
     return start + CHECKSUM.pack(crc32(start))
 
@@ -86,87 +86,15 @@ def encode_header(first: int, log_id: bytes) -> bytes:
 def list_segments(folder: Path) -> list[Segment]:
     """The segments of a log in order."""
     try:
-        found = [(SEGMENT_NAME.fullmatch(name), name) for name in os.listdir(folder)]
+        matches = [(SEGMENT_NAME.fullmatch(name), name) for name in os.listdir(folder)]
     except OSError as error:
         raise disk.describe_error(error, f"cannot read the log in {folder}") from error
-    return sorted(Segment(int(match[1]), folder / name) for match, name in found if match)
+    return sorted(Segment(int(match[1]), folder / name) for match, name in matches if match)
 
 
-def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Records with numbers above `after`, each with its number, in order; segments that were dropped have none.
-
-    Needs no lock and works beside a writer: it stops at a torn tail, and raises `LogDamage` at anything else.
-    """
-    segments = list_segments(folder)
-    passed = sum(segment.first <= after + 1 for segment in segments)
-    wanted, log_id = segments[max(passed - 1, 0) :], b""
-    for segment, following in zip_longest(wanted, wanted[1:]):
-        data, stop = read_segment(segment), following.first if following else None
-        begun = _log_id(segment, data)
-        if log_id and begun and begun != log_id:
-            raise LogDamage(segment, 0, segment.first - 1, "it belongs to another log")
-        log_id = log_id or begun or b""
-        last, place = segment.first - 1, HEADER.size if begun else 0
-        for number, payload in iter_records(data, segment.first) if begun else ():
-            if number == stop:
-                break
-            if number > after:
-                yield number, payload
-            last, place = number, place + RECORD.size + len(payload)
-        _check_end(segment, data, last, place, stop)
-
-
-def find_segment_end(segment: Segment, data: bytes, stop: int | None = None) -> SegmentEnd:
-    """Where a segment ends; raises `LogDamage` unless its records are whole up to a torn tail.
-
-    `stop` is the first record of the next segment. Bytes beyond it are ignored: they were written while the disk
-    failed, and the next segment holds the same records again.
-    """
-    log_id = _log_id(segment, data)
-    last, place = segment.first - 1, HEADER.size if log_id else 0
-    for number, payload in iter_records(data, segment.first) if log_id else ():
-        if number == stop:
-            break
-        last, place = number, place + RECORD.size + len(payload)
-    _check_end(segment, data, last, place, stop)
-    return SegmentEnd(last, place, len(data) - place if stop is None else 0, log_id or b"")
-
-
-def _check_end(segment: Segment, data: bytes, last: int, place: int, stop: int | None) -> None:
-    """Raise `LogDamage` unless the segment may end after record `last` at byte `place` (0: no whole header)."""
-    if place and last + 1 == stop:
-        return
-    # A header was on the disk before any record of its segment was written.
-    later = find_proof(data, place, last + 1 if place else last)
-    if stop is None and later is None and (place or _is_torn_header(data, segment.first)):
-        return
-    what = f"record {last + 1} is unreadable" if place else "its header is unreadable"
-    raise LogDamage(segment, place, last, f"{what}{_lost(last + 1, later, stop)}")
-
-
-def iter_records(data: bytes, number: int) -> Iterator[tuple[int, bytes]]:
-    """The whole records of a segment with their numbers, up to the first one that is not whole."""
-    place, size = HEADER.size, len(data)
-    while (start := place + RECORD.size) <= size:
-        marker, found, _, length, check = RECORD.unpack_from(data, place)
-        payload = data[start : start + length]
-        if marker != MARKER or found != number or start + length > size:
-            return
-        if crc32(payload, crc32(data[place + len(MARKER) : start - CHECKSUM.size])) != check:
-            return
-        yield number, payload
-        number, place = number + 1, start + length
-
-
-def find_proof(data: bytes, place: int, number: int) -> RecordOffset | None:
-    """The first whole record at or after byte `place` that was written when record `number` was on the disk."""
-    place = data.find(MARKER, place)
-    while place >= 0:
-        found = _record_at(data, place)
-        if found is not None and found[0] - found[1] >= number:
-            return RecordOffset(found[0], place)
-        place = data.find(MARKER, place + 1)
-    return None
+def with_stops(segments: Sequence[Segment]) -> Iterator[tuple[Segment, int | None]]:
+    """Each segment with the first record of the next one, None for the last."""
+    return zip(segments, [*(segment.first for segment in segments[1:]), None], strict=False)
 
 
 def read_segment(segment: Segment) -> bytes:
@@ -177,36 +105,113 @@ def read_segment(segment: Segment) -> bytes:
         raise disk.describe_error(error, f"cannot read {segment.path}") from error
 
 
-def _record_at(data: bytes, place: int) -> tuple[int, int] | None:
-    """Number and place in its group of the whole record at this byte; None if there is none."""
-    start = place + RECORD.size
+def read_records(folder: Path, after: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Records with numbers above `after`, each with its number, in order; segments that were dropped have none.
+
+    Needs no lock and works beside a writer: it stops at a torn tail, and raises `LogDamage` at anything else.
+    """
+    segments = list_segments(folder)
+    passed = sum(segment.first <= after + 1 for segment in segments)
+    log_id = b""
+    for segment, stop in with_stops(segments[max(passed - 1, 0) :]):
+        data = read_segment(segment)
+        segment_log_id = _log_id(segment, data)
+        if log_id and segment_log_id and segment_log_id != log_id:
+            raise LogDamage(segment, 0, segment.first - 1, "it belongs to another log")
+        log_id = log_id or segment_log_id or b""
+        last, offset = segment.first - 1, HEADER.size if segment_log_id else 0
+        for number, payload in iter_records(data, segment.first) if segment_log_id else ():
+            if number == stop:
+                break
+            if number > after:
+                yield number, payload
+            last, offset = number, offset + RECORD.size + len(payload)
+        _check_end(segment, data, last, offset, stop)
+
+
+def find_segment_end(segment: Segment, data: bytes, stop: int | None = None) -> SegmentEnd:
+    """Find the end of a segment; raises `LogDamage` unless its records are valid up to a torn tail.
+
+    `stop` is the first record of the next segment. Bytes beyond it are ignored: they were written while the disk
+    failed, and the next segment contains the same records again.
+    """
+    log_id = _log_id(segment, data)
+    last, offset = segment.first - 1, HEADER.size if log_id else 0
+    for number, payload in iter_records(data, segment.first) if log_id else ():
+        if number == stop:
+            break
+        last, offset = number, offset + RECORD.size + len(payload)
+    _check_end(segment, data, last, offset, stop)
+    return SegmentEnd(last, offset, len(data) - offset if stop is None else 0, log_id or b"")
+
+
+def _check_end(segment: Segment, data: bytes, last: int, offset: int, stop: int | None) -> None:
+    """Raise `LogDamage` unless the segment may end after record `last` at byte `offset` (0: no valid header)."""
+    if offset and last + 1 == stop:
+        return
+    # A header was synced before any record of its segment was written.
+    proof = find_proof(data, offset, last + 1 if offset else last)
+    if stop is None and proof is None and (offset or _is_torn_header(data, segment.first)):
+        return
+    what = f"record {last + 1} is unreadable" if offset else "its header is unreadable"
+    raise LogDamage(segment, offset, last, f"{what}{_lost_records(last + 1, proof, stop)}")
+
+
+def iter_records(data: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+    """Iterate over the records of a segment with their numbers, up to the first invalid one."""
+    offset, size = HEADER.size, len(data)
+    while (start := offset + RECORD.size) <= size:
+        marker, stored_number, _, length, checksum = RECORD.unpack_from(data, offset)
+        payload = data[start : start + length]
+        if marker != MARKER or stored_number != number or start + length > size:
+            return
+        if crc32(payload, crc32(data[offset + len(MARKER) : start - CHECKSUM.size])) != checksum:
+            return
+        yield number, payload
+        number, offset = number + 1, start + length
+
+
+def find_proof(data: bytes, offset: int, number: int) -> RecordOffset | None:
+    """The first valid record at or after byte `offset` that was written when record `number` was synced."""
+    offset = data.find(MARKER, offset)
+    while offset >= 0:
+        record = _record_at(data, offset)
+        if record is not None and record[0] - record[1] >= number:
+            return RecordOffset(record[0], offset)
+        offset = data.find(MARKER, offset + 1)
+    return None
+
+
+def _record_at(data: bytes, offset: int) -> tuple[int, int] | None:
+    """Number and group position of the valid record at this byte, or None."""
+    start = offset + RECORD.size
     if start > len(data):
         return None
-    _, number, group, length, check = RECORD.unpack_from(data, place)
+    _, number, position, length, checksum = RECORD.unpack_from(data, offset)
     payload = data[start : start + length]
-    whole = len(payload) == length and crc32(payload, crc32(data[place + len(MARKER) : start - CHECKSUM.size])) == check
-    return (number, group) if whole else None
+    actual = crc32(payload, crc32(data[offset + len(MARKER) : start - CHECKSUM.size]))
+    return (number, position) if len(payload) == length and actual == checksum else None
 
 
-def _lost(first: int, later: RecordOffset | None, stop: int | None) -> str:
-    """Which records the damage covers, as the end of a sentence."""
-    if later is not None:
-        lost = f", but record {later.number} at byte {later.place} is whole"
-        return f"{lost} (records {first} to {later.number - 1} are lost)" if later.number > first else lost
+def _lost_records(first: int, proof: RecordOffset | None, stop: int | None) -> str:
+    """Describe the records that the damage covers, as the end of a sentence."""
+    if proof is not None:
+        text = f", but record {proof.number} at byte {proof.offset} is valid"
+        return f"{text} (records {first} to {proof.number - 1} are lost)" if proof.number > first else text
     return f", but the next segment begins with record {stop} (records {first} to {stop - 1} are lost)" if stop else ""
 
 
 def _log_id(segment: Segment, data: bytes) -> bytes | None:
-    """The log id of a whole header, or None; a header of another format is refused by name."""
+    """The log id of a valid header, or None; a header of another format is refused by name."""
     if len(data) >= HEADER.size:
-        magic, version, first, log_id, check = HEADER.unpack_from(data)
-        if crc32(data[: HEADER.size - CHECKSUM.size]) == check and magic == MAGIC:
+        magic, version, first, log_id, checksum = HEADER.unpack_from(data)
+        if crc32(data[: HEADER.size - CHECKSUM.size]) == checksum and magic == MAGIC:
             if version != VERSION:
                 raise _other_format(segment, version)
             return bytes(log_id) if first == segment.first else None
     if len(data) >= HEADER_V1.size:
-        magic, version, _, check = HEADER_V1.unpack_from(data)
-        if magic == MAGIC and version == 1 and crc32(data[: HEADER_V1.size - CHECKSUM.size]) == check:
+        magic, version, _, checksum = HEADER_V1.unpack_from(data)
+        if magic == MAGIC and version == 1 and crc32(data[: HEADER_V1.size - CHECKSUM.size]) == checksum:
             raise _other_format(segment, version)
     return None
 
@@ -220,104 +225,77 @@ def _other_format(segment: Segment, version: int) -> TownletError:
 def _is_torn_header(data: bytes, first: int) -> bool:
     """Whether these bytes are the beginning of a header whose write was cut off (the rest may be zeros)."""
     written = data.rstrip(b"\0")
-    known = HEADER.pack(MAGIC, VERSION, first, bytes(16), 0)[:20]
-    return len(written) < HEADER.size and known[: len(written)] == written[: len(known)]
+    expected = HEADER.pack(MAGIC, VERSION, first, bytes(16), 0)[:20]
+    return len(written) < HEADER.size and expected[: len(written)] == written[: len(expected)]
 
 
 class LogEnd(NamedTuple):
-    """The last segment of a log and where its whole records end."""
+    """The last segment of a log and where its valid records end."""
 
     segment: Segment | None  # None for a log without segments
     end: SegmentEnd
     oldest: int  # the first record that is kept
 
 
-def find_end(folder: Path) -> LogEnd:
-    """Where the log ends; raises `LogDamage` if more than a torn tail is wrong with its last segment."""
+def find_log_end(folder: Path) -> LogEnd:
+    """Find the end of the log; raises `LogDamage` if its last segment has more than a torn tail."""
     segments = list_segments(folder)
     if not segments:
         return LogEnd(None, SegmentEnd(0, 0, 0, b""), 1)
     segment = segments[-1]
     end = find_segment_end(segment, read_segment(segment))
-    if not end.log_id and len(segments) > 1:  # the id of the log is in the segment before
-        before = segments[-2]
-        end = end._replace(log_id=find_segment_end(before, read_segment(before), segment.first).log_id)
+    if not end.log_id and len(segments) > 1:  # then the id of the log is in the segment before
+        previous = segments[-2]
+        end = end._replace(log_id=find_segment_end(previous, read_segment(previous), segment.first).log_id)
     return LogEnd(segment, end, segments[0].first)
 
 
-def cut_at_damage(folder: Path) -> list[StorageNotice]:
-    """Move everything from the first damaged record on into a folder; what is before it stays the log."""
-    segments = list_segments(folder)
-    for place, segment in enumerate(segments):
-        stop = segments[place + 1].first if place + 1 < len(segments) else None
-        try:
-            find_segment_end(segment, read_segment(segment), stop)
-        except LogDamage as damage:
-            return [_set_aside(folder, damage, [segment, *segments[place + 1 :]])]
-    return []
-
-
-def _set_aside(folder: Path, damage: LogDamage, segments: list[Segment]) -> StorageNotice:
-    aside = folder / f"set-aside-{timestamp()}"
-    disk.make_folder(aside)
-    for segment in segments[:0:-1]:  # the last one first, so that a crash leaves no gap
-        os.rename(segment.path, aside / segment.path.name)
-        disk.sync_folder(aside)  # first: power loss must not keep the removal without the copy
-        disk.sync_folder(folder)
-    first = segments[0].path
-    if damage.place:
-        disk.replace_file(aside / first.name, first.read_bytes())
-        os.truncate(first, damage.place)
-        disk.sync_file(first)
-    else:
-        os.rename(first, aside / first.name)
-    disk.sync_folder(aside)
-    disk.sync_folder(folder)
-    what = f"The log was cut after record {damage.last}: {damage.diagnostics[0].what}"
-    return StorageNotice("data_loss", what, f"The removed files are in {aside}.")
-
-
 class SegmentWriter:
-    """Appends records to the log. Used by one thread only.
+    """Appends records to the last segment of a log. Used by one thread only.
 
-    After a failed write or fsync the disk may have lost part of it: the segment is cut to the bytes that are known to
-    be on the disk, and the records are written again into a new segment.
+    After a failed write or fsync the disk may have lost part of it: the segment is truncated to the bytes that are
+    known to be synced, and the records are written again into a new segment.
     """
 
-    def __init__(self, folder: Path, segment_bytes: int, log_id: bytes, found: LogEnd) -> None:
+    def __init__(self, folder: Path, segment_bytes: int, log_id: bytes, log_end: LogEnd) -> None:
         self._folder, self._segment_bytes, self._log_id = folder, segment_bytes, log_id
         self._descriptor: int | None = None
-        self._size = 0  # bytes of the segment that are on the disk
-        self._first = found.end.last + 1  # the first record of the segment
-        self._own: Path | None = None  # the last segment that this process began
-        self.synced = found.end.last  # the last record that is on the disk
+        self._size = 0  # synced bytes of the segment
+        self._first = log_end.end.last + 1  # the first record of the segment
+        self._created: Path | None = None  # the last segment that this process created
+        self.synced = log_end.end.last  # the last synced record
         self.notices: list[StorageNotice] = []
         try:
-            self._open(found)
+            self._open(log_end)
         except OSError as error:
             self.close()
             raise disk.describe_error(error, f"cannot open the log in {folder}") from error
 
     @property
     def segment(self) -> tuple[int, int]:
-        """The first record of the current segment, and its bytes that are on the disk."""
+        """The first record of the current segment, and its synced bytes."""
         return self._first, self._size
 
-    def _open(self, found: LogEnd) -> None:
-        """Continue the last segment. A torn tail is copied to a file of its own before it is cut off."""
-        segment, end = found.segment, found.end
-        if segment is None or (end.torn and not self._save_torn(segment, end)) or not end.place:
+    @property
+    def is_full(self) -> bool:
+        """Whether the next record begins a segment."""
+        return self._descriptor is None or self._size >= self._segment_bytes
+
+    def _open(self, log_end: LogEnd) -> None:
+        """Continue the last segment. A torn tail is copied to a separate file before it is truncated."""
+        segment, end = log_end.segment, log_end.end
+        if segment is None or (end.torn and not self._save_torn_tail(segment, end)) or not end.offset:
             return  # the first write begins a new segment
         self._descriptor = os.open(segment.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         if end.torn:
-            os.ftruncate(self._descriptor, end.place)
-        os.fsync(self._descriptor)  # a killed process may have written more than the disk has
+            os.ftruncate(self._descriptor, end.offset)
+        os.fsync(self._descriptor)  # a killed process may have written more than was synced
         disk.sync_folder(self._folder)
-        self._first, self._size = segment.first, end.place
+        self._first, self._size = segment.first, end.offset
 
-    def _save_torn(self, segment: Segment, end: SegmentEnd) -> bool:
-        """Copy the torn tail; whether it may be cut off now. If there is no room for a copy, it stays in place."""
-        torn = read_segment(segment)[end.place :]
+    def _save_torn_tail(self, segment: Segment, end: SegmentEnd) -> bool:
+        """Copy the torn tail; whether it may be truncated now. On a full disk it stays in place."""
+        torn = read_segment(segment)[end.offset :]
         copy = self._folder / f"torn-{end.last + 1:012d}-{timestamp()}.bin"
         where = f"after record {end.last} of {segment.path.name}"
         what = f"The last write of the log was cut off by a crash: {len(torn)} bytes {where}"
@@ -329,62 +307,58 @@ class SegmentWriter:
         except OSError:
             with suppress(OSError):
                 copy.unlink(missing_ok=True)
-            self.notices.append(StorageNotice("torn_tail", f"{what} stay there: no room for a copy", fix, grave=False))
+            what = f"{what} stay there: no space for a copy"
+            self.notices.append(StorageNotice("torn_tail", what, fix, grave=False))
             return False
         self.notices.append(StorageNotice("torn_tail", f"{what} were moved to {copy.name}", fix, grave=False))
         return True
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next record begins a segment."""
-        return self._descriptor is None or self._size >= self._segment_bytes
-
-    def put(self, payloads: Sequence[bytes]) -> int:
-        """Write as many of these records as the segment can hold; how many are on the disk now."""
+    def write(self, payloads: Sequence[bytes]) -> int:
+        """Write and sync as many of these records as the segment can hold; returns how many."""
         if self.is_full:
-            self._begin()
+            self._begin_segment()
         count = count_fitting([RECORD.size + len(payload) for payload in payloads], self._segment_bytes - self._size)
         group = enumerate(payloads[:count], 1)
-        data = b"".join([encode_record(self.synced + place, payload, place) for place, payload in group])
+        data = b"".join([encode_record(self.synced + position, payload, position) for position, payload in group])
         try:
-            self._write(data)
+            self._write_synced(data)
         except OSError:
-            self._abandon()
+            self._abandon_segment()
             raise
         self._size += len(data)
         self.synced += count
         return count
 
-    def _begin(self) -> None:
+    def _begin_segment(self) -> None:
         """Begin a segment. An existing file of that name has no acknowledged record; it is kept under another name."""
         self.close()
         self._first = self.synced + 1
         path = self._folder / f"log-{self._first:012d}.wal"
-        if path == self._own or (path.exists() and path.stat().st_size <= HEADER.size):
+        if path == self._created or (path.exists() and path.stat().st_size <= HEADER.size):
             path.unlink(missing_ok=True)  # its records, if any, are still in memory
         elif path.exists():
             os.rename(path, self._folder / f"torn-{self._first:012d}-{timestamp()}.bin")
-        self._own = path
+        self._created = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = HEADER.size
         try:
-            self._write(encode_header(self._first, self._log_id))
+            self._write_synced(encode_header(self._first, self._log_id))
             disk.sync_folder(self._folder)
         except OSError:
             self.close()
             raise
 
-    def _write(self, data: bytes) -> None:
+    def _write_synced(self, data: bytes) -> None:
         assert self._descriptor is not None
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
         os.fdatasync(self._descriptor)
 
-    def _abandon(self) -> None:
-        """Leave the segment with what is on the disk; the cut records are still in memory.
+    def _abandon_segment(self) -> None:
+        """Truncate the segment to its synced bytes and close it; the other records are still in memory.
 
-        If it cannot be cut either, readers ignore the rest, since the next segment begins with the same record.
+        If truncation fails too, readers ignore the rest, since the next segment begins with the same record.
         """
         assert self._descriptor is not None
         with suppress(OSError):
@@ -401,12 +375,12 @@ class SegmentWriter:
 
 
 def timestamp() -> str:
-    """The time as a part of file names."""
+    """The current time, for file names."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
 
 
-def count_fitting(sizes: Sequence[int], room: int) -> int:
-    """How many of the first records fit into so many bytes, at least one."""
-    if sum(sizes) <= room:
+def count_fitting(sizes: Sequence[int], available: int) -> int:
+    """How many of the first records fit into `available` bytes, at least one."""
+    if sum(sizes) <= available:
         return len(sizes)
-    return max(1, bisect_right(list(accumulate(sizes)), room))
+    return max(1, bisect_right(list(accumulate(sizes)), available))

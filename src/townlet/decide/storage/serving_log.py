@@ -1,7 +1,7 @@
-"""The serving record: one line per change of the serving version, with the whole state after it.
+"""Serving log: one line per change of the serving version, with the complete state after it.
 
-Each line carries its CRC-32 and that of the line before. A damaged, missing or cut-off line means that the kill switch
-may have been on: only the gate decides until an operator switches again, which writes a new record.
+Each line carries its CRC-32 and that of the line before. A damaged, missing or truncated line means that the kill
+switch may have been on: only the gate decides until an operator switches again, which writes a new file.
 """
 
 from __future__ import annotations
@@ -23,75 +23,75 @@ from townlet.errors import TownletError
 from townlet.runs import checkpoint, disk
 
 SERVING_LOG: Final = "serving.jsonl"
-KEPT_CHANGES: Final = 1000  # changes; the file holds up to twice as many before it is written anew
-SHOWN_CHANGES: Final = 50  # changes that people are told of
+KEPT_CHANGES: Final = 1000  # the file holds up to twice as many before it is rewritten
+SHOWN_CHANGES: Final = 50
 MAX_BYTES: Final = 64 << 20
 ChangeKind = Literal["promote", "roll_back", "pin", "unpin", "note", "gate_only", "gate_and_network"]
 
 
 class ServingChange(StrictModel):
-    """What was decided about serving, and what holds since then."""
+    """A change of what serves, and the state after it."""
 
     kind: ChangeKind
     version: int
     reason: str
-    at: float  # seconds since 1970
+    at: float  # Unix time
     served: bool  # False: only noted, as is everything while another version is pinned
     estimate: Estimate | None = None
     serving: int | None = None
     pinned: int | None = None
-    instead_of: int | None = None  # what an operator had pinned, where that was not whole at a start
-    gate_only: bool = False  # no network is asked
-    trail: tuple[int, ...] = ()  # versions that served, the one that does at the end
+    instead_of: int | None = None  # the version an operator had pinned, if it was damaged at startup
+    gate_only: bool = False  # the network is not used
+    trail: tuple[int, ...] = ()  # versions that served, the current one last
     number: int = 0  # of this change: 1, 2, …
-    record: int = 0  # of the log, the last one on the disk before this change
-    fault: str = ""  # why the record could not be trusted, until an operator switches
+    record: int = 0  # the last synced record of the log before this change
+    fault: str = ""  # why the log could not be trusted, until an operator switches
     previous: str = ""  # CRC-32 of the line before; empty in the first line of the file
 
 
 class ServingLogContents(NamedTuple):
-    """The changes that a file holds, and why it cannot be trusted (empty if it can)."""
+    """The changes in a file, and why it cannot be trusted (empty if it can)."""
 
     changes: tuple[ServingChange, ...]
     fault: str
     damaged: bool  # whether lines are damaged or missing: a fault may also have been recorded earlier
     lines: int
-    check: str  # CRC-32 of the last line
+    checksum: str  # CRC-32 of the last line
 
 
 class ServingLog:
-    """The file of changes. A line is added and synced; now and then the whole is replaced by its last lines."""
+    """The file of changes. Each line is appended and synced; the file is occasionally replaced by its last lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        for left in path.parent.glob(f".{path.name}.*"):  # of a crash while it was replaced
-            left.unlink()
-        found = read_serving_log(path)
-        self.changes, self.fault, self._check = found.changes, found.fault, found.check
+        for temporary in path.parent.glob(f".{path.name}.*"):  # left by a crash during a replacement
+            temporary.unlink()
+        contents = read_serving_log(path)
+        self.changes, self.fault, self._checksum = contents.changes, contents.fault, contents.checksum
         self.number = self.changes[-1].number if self.changes else 0  # of the last change known from any source
-        self._damaged = found.damaged  # a copy is kept before it is replaced
-        self._lines = None if self._damaged or not path.exists() else found.lines  # None: the next change rewrites it
+        self._damaged = contents.damaged  # then a copy is kept before the file is replaced
+        self._lines = None if self._damaged or not path.exists() else contents.lines  # None: rewrite at the next change
 
     @property
     def last(self) -> ServingChange | None:
-        """What holds now."""
+        """The change that holds the current state."""
         return self.changes[-1] if self.changes else None
 
     def distrust(self, fault: str, number: int) -> None:
-        """Stop trusting the file: another source contradicts it, and knows a change of this number."""
+        """Stop trusting the file: another source contradicts it, and refers to a change of this number."""
         self.fault, self.number = self.fault or fault, max(self.number, number)
         self._damaged, self._lines = self._path.exists(), None
 
-    def add(self, change: ServingChange) -> ServingChange:
-        """One change more. When the disk fails it holds in memory, the error is raised, and the next one tries anew."""
+    def append(self, change: ServingChange) -> ServingChange:
+        """Append a change. If the disk fails it holds in memory, the error is raised, and the next append rewrites."""
         self.number += 1
-        change = change.model_copy(update={"number": self.number, "previous": self._check if self._lines else ""})
+        change = change.model_copy(update={"number": self.number, "previous": self._checksum if self._lines else ""})
         self.changes, self.fault = (*self.changes, change)[-KEPT_CHANGES:], change.fault
         lines, self._lines = self._lines, None
         if lines is None or lines >= 2 * KEPT_CHANGES:
-            self._replace()
+            self._rewrite()
             return self.changes[-1]
-        line, self._check = _encode_line(change)
+        line, self._checksum = _encode_line(change)
         try:
             with open(self._path, "ab") as file:
                 file.write(line)
@@ -102,19 +102,19 @@ class ServingLog:
         self._lines = lines + 1
         return change
 
-    def _replace(self) -> None:
+    def _rewrite(self) -> None:
         """Rewrite the file; a copy of a damaged one is kept beside it."""
         if self._damaged:
             aside = self._path.with_name(f"serving-damaged-{timestamp()}.jsonl")
             disk.replace_file(aside, disk.read_bounded(self._path, MAX_BYTES))
             self._damaged = False
-        self.changes, self._check = write_serving_log(self._path, self.changes)
+        self.changes, self._checksum = write_serving_log(self._path, self.changes)
         self._lines = len(self.changes)
 
-    def hold(self, change: ServingChange) -> ServingChange:
-        """One change more that is in force whatever the disk says: where that fails, the error tells both."""
+    def append_applied(self, change: ServingChange) -> ServingChange:
+        """Append a change that is already in force; if the disk fails, the error says that it is."""
         try:
-            return self.add(change)
+            return self.append(change)
         except TownletError as error:
             (mistake,) = error.diagnostics
             what = f"done, but not stored, so that after a restart the gate decides alone: {mistake.what}"
@@ -122,44 +122,39 @@ class ServingLog:
 
 
 def read_serving_log(path: Path) -> ServingLogContents:
-    """The last changes of a file, oldest first; damaged lines are left out and named."""
+    """The last changes of a file, oldest first; damaged lines are omitted and named."""
     if not path.exists():
         return ServingLogContents((), "", False, 0, "")
     *lines, rest = disk.read_bounded(path, MAX_BYTES).split(b"\n")
-    changes, faults, check = list[ServingChange](), list[str](), ""
+    changes, faults, checksum = list[ServingChange](), list[str](), ""
     for number, line in enumerate(lines, 1):
         change = _parse_line(line)
         if change is None:
             faults.append(f"line {number} of {path.name} is damaged")
-        elif change.previous != check and not faults:
+        elif change.previous != checksum and not faults:
             faults.append(f"lines before line {number} of {path.name} are missing")
         if change is not None:
             changes.append(change)
-        check = line[:8].decode("latin-1")
+        checksum = line[:8].decode("latin-1")
     if rest:
         faults.append(f"the last line of {path.name} ({len(lines) + 1}) is cut off")
     fault = faults[0] if faults else changes[-1].fault if changes else ""
-    return ServingLogContents(tuple(changes[-KEPT_CHANGES:]), fault, bool(faults), len(lines), check)
+    return ServingLogContents(tuple(changes[-KEPT_CHANGES:]), fault, bool(faults), len(lines), checksum)
 
 
 def write_serving_log(path: Path, changes: Sequence[ServingChange]) -> tuple[tuple[ServingChange, ...], str]:
     """Replace the file with these changes; returns them with their links, and the CRC-32 of the last line."""
-    lines, linked, check = list[bytes](), list[ServingChange](), ""
+    lines, linked, checksum = list[bytes](), list[ServingChange](), ""
     for change in changes:
-        linked.append(change.model_copy(update={"previous": check}))
-        line, check = _encode_line(linked[-1])
+        linked.append(change.model_copy(update={"previous": checksum}))
+        line, checksum = _encode_line(linked[-1])
         lines.append(line)
     disk.replace_file(path, b"".join(lines))
-    return tuple(linked), check
-
-
-def read_changes(path: Path) -> tuple[ServingChange, ...]:
-    """The last changes, oldest first."""
-    return read_serving_log(path).changes
+    return tuple(linked), checksum
 
 
 def serving_summary(changes: Sequence[ServingChange], fault: str = "") -> dict[str, Any]:
-    """The state after these changes, and the last of them, as JSON; `fault`: why the record cannot be trusted."""
+    """The state after these changes, and the last of them, as JSON; `fault`: why the log cannot be trusted."""
     last = changes[-1] if changes else None
     return {
         "serving": last.serving if last else None,
@@ -168,32 +163,31 @@ def serving_summary(changes: Sequence[ServingChange], fault: str = "") -> dict[s
         "gate_only": bool(fault) or (last.gate_only if last else False),
         "fault": fault,
         "before": last.trail[-2] if last and len(last.trail) > 1 else None,
-        "history": [
-            change.model_dump(mode="json", exclude={"trail", "previous"}) for change in changes[-SHOWN_CHANGES:]
-        ],
+        "history": [shown.model_dump(mode="json", exclude={"trail", "previous"}) for shown in changes[-SHOWN_CHANGES:]],
     }
 
 
 def read_versions(folder: Path) -> dict[str, Any]:
-    """The same and all versions, for a folder that somebody else may be writing to: it is only read."""
+    """The summary and all versions of a folder, which another process may be writing to: it is only read."""
     if not folder.is_dir():
         raise TownletError(f"{folder} has no versions", "name the folder of a service with --folder")
-    whole, damaged = checkpoint.scan(folder)
-    found = {str(checkpoint.step_and_serial(path)[0]): str(error) for path, error in damaged.items()}
-    record = read_serving_log(folder / SERVING_LOG)
-    return serving_summary(record.changes, record.fault) | {"versions": [one.info for one in whole], "damaged": found}
+    valid, damaged = checkpoint.scan(folder)
+    errors = {str(checkpoint.step_and_serial(path)[0]): str(error) for path, error in damaged.items()}
+    contents = read_serving_log(folder / SERVING_LOG)
+    summary = serving_summary(contents.changes, contents.fault)
+    return summary | {"versions": [version.info for version in valid], "damaged": errors}
 
 
 def _encode_line(change: ServingChange) -> tuple[bytes, str]:
     """A change as a line of the file, and its checksum."""
     text = change.model_dump_json().encode()
-    check = f"{crc32(text):08x}"
-    return check.encode() + b" " + text + b"\n", check
+    checksum = f"{crc32(text):08x}"
+    return checksum.encode() + b" " + text + b"\n", checksum
 
 
 def _parse_line(line: bytes) -> ServingChange | None:
-    check, _, text = line.partition(b" ")
-    if check != f"{crc32(text):08x}".encode():
+    checksum, _, text = line.partition(b" ")
+    if checksum != f"{crc32(text):08x}".encode():
         return None
     try:
         return ServingChange.model_validate_json(text)
@@ -205,25 +199,25 @@ class LogReference(NamedTuple):
     """A file that was written when the log had reached a record."""
 
     record: int
-    source: str  # in words
+    source: str  # for messages
     path: Path
 
 
 def log_references(folder: Path) -> Iterator[LogReference]:
-    """Everything in the folder of a service that names a record of the log."""
+    """Everything in a service folder that refers to a record of the log: snapshots, versions, serving changes."""
     for part in (SNAPSHOTS, VERSIONS):
-        whole, _ = checkpoint.scan(folder / part)
-        for found in whole:
-            if isinstance(record := found.info.get("record"), int):
-                yield LogReference(record, f"{part}/{found.name}", found.path)
+        valid, _ = checkpoint.scan(folder / part)
+        for entry in valid:
+            if isinstance(record := entry.info.get("record"), int):
+                yield LogReference(record, f"{part}/{entry.name}", entry.path)
     path = folder / VERSIONS / SERVING_LOG
-    for change in read_changes(path):
+    for change in read_serving_log(path).changes:
         yield LogReference(change.record, f"{VERSIONS}/{SERVING_LOG} (change {change.number})", path)
 
 
 def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[StorageNotice]:
-    """Refuse a log that ends before a record that other files refer to; or, if accepted, move these aside."""
-    beyond = [one for one in log_references(folder) if one.record > last]
+    """Refuse a log that ends before a record that other files refer to; or, if accepted, set these files aside."""
+    beyond = [reference for reference in log_references(folder) if reference.record > last]
     if not beyond:
         return []
     newest = max(beyond)
@@ -231,20 +225,20 @@ def check_references(folder: Path, last: int, accept_data_loss: bool) -> list[St
     if not accept_data_loss:
         raise DataLossError(what, folder)
     aside = folder / f"set-aside-{timestamp()}"
-    for path in {one.path for one in beyond}:
+    for path in {reference.path for reference in beyond}:
         _move_aside(path, aside / path.relative_to(folder), last)
     notice = loss_notice(what)
     return [notice._replace(fix=f"{notice.fix} Later snapshots, versions and changes are in {aside.name}.")]
 
 
 def _move_aside(path: Path, target: Path, last: int) -> None:
-    """Move a snapshot or version; in the serving record, only remove the changes after record `last`."""
+    """Move a snapshot or version; from the serving log, only remove the changes after record `last`."""
     disk.make_folder(target.parent)
     if path.name != SERVING_LOG:
         os.rename(path, target)
     else:
         disk.replace_file(target, path.read_bytes())
-        if not (record := read_serving_log(path)).damaged:  # a damaged one stays as it is
-            write_serving_log(path, [change for change in record.changes if change.record <= last])
+        if not (contents := read_serving_log(path)).damaged:  # a damaged file is not changed
+            write_serving_log(path, [change for change in contents.changes if change.record <= last])
     disk.sync_folder(target.parent)
     disk.sync_folder(path.parent)

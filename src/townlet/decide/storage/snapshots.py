@@ -1,4 +1,4 @@
-"""Milestones: ledger and trainer at one record of the log, so that a start need not read all that was ever written."""
+"""Snapshots of state and trainer at one record of the log: a start replays only the records after it."""
 
 from __future__ import annotations
 
@@ -24,42 +24,44 @@ from townlet.errors import TownletError
 from townlet.interfaces.state import State
 from townlet.runs import checkpoint
 
-SNAPSHOT_RECORDS: Final = 20_000  # records between two of them
+SNAPSHOT_RECORDS: Final = 20_000  # records between two snapshots
 
 
 class Snapshot(NamedTuple):
-    """A moment that one can go on from."""
+    """The state of a service after one record of its log."""
 
-    record: int  # the last of the log that is in it
+    record: int
     state: State
 
     def settings(self, domain: Domain) -> DecideSettings:
-        """Those that held then."""
-        return _settings(domain, self.state["ledger"])
+        """The settings that were in force."""
+        return _settings(domain, self.state["service"])
 
-    def restore(self, ledger: ServiceState, trainer: Trainer) -> None:
-        """Bring both there."""
-        restore(ledger, self.state["ledger"])
+    def restore(self, service: ServiceState, trainer: Trainer) -> None:
+        """Load this state into both."""
+        restore_state(service, self.state["service"])
         trainer.restore(self.state["trainer"])
 
 
-def save(folder: Path, log_id: str, record: int, state: State) -> None:
-    """Write one, and let go of those before the last."""
+def save(folder: Path, log_id: str, record: int, service: StateCopy, trainer: State) -> None:
+    """Write a snapshot and remove old ones."""
+    state = {"service": serialize(service), "trainer": trainer}
     checkpoint.save(folder, checkpoint.folder_name(record), state, {"log": log_id, "record": record, "schema": SCHEMA})
     checkpoint.prune(folder)
 
 
 def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotice]) -> Snapshot | None:
-    """The newest snapshot of this log that is whole and not beyond its last record, or None.
+    """The newest valid snapshot of this log up to record `last`, or None.
 
-    A damaged one is skipped, since the log gives the same state, and added to `notices`.
+    A damaged one is skipped, since replaying the log gives the same state, and added to `notices`.
     """
     for path in reversed(checkpoint.paths(folder)):
         try:
             state, info = checkpoint.load(path)
         except TownletError as error:
             what = f"The snapshot {path.name} is damaged: {error.diagnostics[0].what}"
-            notices.append(StorageNotice("snapshot", what, "The log gave the same state. Check the disk.", grave=False))
+            fix = "The state was replayed from the log. Check the disk."
+            notices.append(StorageNotice("snapshot", what, fix, grave=False))
             continue
         if info.get("log") == log_id and info.get("schema") == SCHEMA and int(info["record"]) <= last:
             return Snapshot(int(info["record"]), state)
@@ -67,104 +69,109 @@ def load_newest(folder: Path, log_id: str, last: int, notices: list[StorageNotic
 
 
 class StateCopy(NamedTuple):
-    """All that follows from the log so far. Territories and experiences never change, so that names of them do."""
+    """A consistent copy of the state. Territories and experiences are immutable, so references to them suffice."""
 
     settings: DecideSettings
-    small: State  # parts that are quickly copied
+    small: State  # parts that are copied quickly
     territories: dict[str, Territory]
     pending: list[Experience]
 
 
-def copy_state(ledger: ServiceState) -> StateCopy:
-    """A copy of what would change, quickly; whoever calls holds the service's lock."""
-    tally = asdict(ledger.tally)
+def copy_state(service: ServiceState) -> StateCopy:
+    """Copy what could change, quickly; the caller holds the service's lock."""
+    tally = asdict(service.tally)
     small = {
-        "epochs": encode_json(ledger.ids.state()),
-        "serving": encode_json(ledger.serving),
-        "gates": dict(ledger.gates),
+        "epochs": encode_json(service.ids.state()),
+        "serving": encode_json(service.serving),
+        "gates": dict(service.gates),
         "reasons": tally.pop("reasons"),
         "tally": tally,
-        "inserted": ledger.inserted,
-        "join": ledger.join.state(),
-        "buffer": ledger.buffer.state(),
-        "held_out": ledger.held_out.state(),
+        "inserted": service.inserted,
+        "join": service.join.state(),
+        "buffer": service.buffer.state(),
+        "held_out": service.held_out.state(),
     }
-    return StateCopy(ledger.settings, small, dict(ledger.territories), list(ledger.pending.values()))
+    return StateCopy(service.settings, small, dict(service.territories), list(service.pending.values()))
 
 
-def serialize(taken: StateCopy) -> State:
-    """The same as it is kept."""
-    places, waiting = taken.territories, taken.pending
+def serialize(copy: StateCopy) -> State:
+    """Convert a copy to the arrays of a checkpoint."""
+    territories, pending = copy.territories.values(), copy.pending
     return {
-        **taken.small,
-        "settings": encode_json(taken.settings.model_dump(mode="json")),
+        **copy.small,
+        "settings": encode_json(copy.settings.model_dump(mode="json")),
         "territories": {
-            "names": encode_json(list(places)),
-            "last": _encode_decisions(place.last for place in places.values()),
-            "known": _stack_rows([place.known for place in places.values()]),
-            "earlier": _encode_answers([place.earlier for place in places.values()]),
+            "names": encode_json(list(copy.territories)),
+            "last": _encode_decisions(territory.last for territory in territories),
+            "known": _stack_rows([territory.known for territory in territories]),
+            "earlier": _encode_answers([territory.earlier for territory in territories]),
         },
         "pending": {
-            "made": _encode_decisions(one.made for one in waiting),
-            "rows": _stack_rows([one.row for one in waiting]),
+            "made": _encode_decisions(experience.made for experience in pending),
+            "rows": _stack_rows([experience.row for experience in pending]),
         },
     }
 
 
-def restore(ledger: ServiceState, state: State) -> None:
-    """Let a new ledger go on where a state was taken."""
-    ledger.follow(_settings(ledger.domain, state))
-    ledger.ids.restore(json.loads(bytes(_numbers(state["epochs"]))))
-    serving = json.loads(bytes(_numbers(state["serving"])))
-    ledger.serving = ServingChanged(*serving) if serving else None
-    ledger.gates = dict(state["gates"])
-    ledger.tally = Totals(**state["tally"], reasons=dict(state["reasons"]))
-    ledger.inserted = int(state["inserted"])
-    ledger.join.restore(state["join"])
-    ledger.buffer.restore(state["buffer"])
-    ledger.held_out.restore(state["held_out"])
-    places = state["territories"]
-    names, last = json.loads(bytes(_numbers(places["names"]))), _decode_decisions(places["last"])
-    known = _split_rows(places["known"], len(names), ledger.domain.initial_memory())
-    earlier = _decode_answers(places["earlier"])
+def restore_state(service: ServiceState, state: State) -> None:
+    """Load a serialized state into a new object."""
+    service.follow(_settings(service.domain, state))
+    service.ids.restore(_decode_json(state["epochs"]))
+    serving = _decode_json(state["serving"])
+    service.serving = ServingChanged(*serving) if serving else None
+    service.gates = dict(state["gates"])
+    service.tally = Totals(**state["tally"], reasons=dict(state["reasons"]))
+    service.inserted = int(state["inserted"])
+    service.join.restore(state["join"])
+    service.buffer.restore(state["buffer"])
+    service.held_out.restore(state["held_out"])
+    territories = state["territories"]
+    names, last = _decode_json(territories["names"]), _decode_decisions(territories["last"])
+    known = _split_rows(territories["known"], len(names), service.domain.initial_memory())
+    earlier = _decode_answers(territories["earlier"])
     for name, made, row, answers in zip(names, last, known, earlier, strict=True):
-        ledger.territories.remember(name, Territory(row, made.time, made, answers))
-    waiting = _decode_decisions(state["pending"]["made"])
-    rows = _split_rows(state["pending"]["rows"], len(waiting), ledger.domain.columns)
-    ledger.pending = {one.number: Experience(row, one) for one, row in zip(waiting, rows, strict=True)}
+        service.territories.remember(name, Territory(row, made.time, made, answers))
+    decisions = _decode_decisions(state["pending"]["made"])
+    rows = _split_rows(state["pending"]["rows"], len(decisions), service.domain.columns)
+    service.pending = {made.number: Experience(row, made) for made, row in zip(decisions, rows, strict=True)}
 
 
 def _settings(domain: Domain, state: State) -> DecideSettings:
-    return settings_model(domain).model_validate_json(bytes(_numbers(state["settings"])))
+    return settings_model(domain).model_validate_json(bytes(np.asarray(state["settings"])))
 
 
 def encode_json(value: Any) -> NDArray[np.uint8]:
-    """JSON as numbers: what may be long does not belong into a manifest."""
+    """JSON as an array of bytes, since long values do not belong into a manifest."""
     return np.frombuffer(json.dumps(value, ensure_ascii=False).encode(), np.uint8)
 
 
-def _encode_decisions(made: Iterable[DecisionMade | None]) -> NDArray[np.uint8]:
-    return np.frombuffer(b"\n".join(encode(one) for one in made if one is not None), np.uint8)
+def _decode_json(column: Any) -> Any:
+    return json.loads(bytes(np.asarray(column)))
+
+
+def _encode_decisions(decisions: Iterable[DecisionMade | None]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"\n".join(encode(decision) for decision in decisions if decision is not None), np.uint8)
 
 
 def _decode_decisions(column: Any) -> list[DecisionMade]:
-    found = [decode(line) for line in bytes(_numbers(column)).split(b"\n") if line]
-    return [one for one in found if isinstance(one, DecisionMade)]
+    events = [decode(line) for line in bytes(np.asarray(column)).split(b"\n") if line]
+    return [event for event in events if isinstance(event, DecisionMade)]
 
 
 def _encode_answers(earlier: list[Answers]) -> State:
-    """Of all territories one after the other, and how many are of each."""
-    every = [answer for answers in earlier for answer in answers]
+    """The answers of all territories concatenated, and how many belong to each."""
+    flat = [answer for answers in earlier for answer in answers]
     return {
         "counts": np.array([len(answers) for answers in earlier], np.int64),
-        "times": np.array([time for time, _ in every], np.float64),
-        "replies": np.frombuffer(b"\n".join(reply for _, reply in every), np.uint8),
+        "times": np.array([time for time, _ in flat], np.float64),
+        "replies": np.frombuffer(b"\n".join(reply for _, reply in flat), np.uint8),
     }
 
 
 def _decode_answers(state: Any) -> list[Answers]:
-    every = zip(_numbers(state["times"]).tolist(), bytes(_numbers(state["replies"])).split(b"\n"), strict=False)
-    return [tuple(islice(every, count)) for count in _numbers(state["counts"]).tolist()]
+    times, replies = np.asarray(state["times"]).tolist(), bytes(np.asarray(state["replies"])).split(b"\n")
+    flat = zip(times, replies, strict=False)
+    return [tuple(islice(flat, count)) for count in np.asarray(state["counts"]).tolist()]
 
 
 def _stack_rows(rows: list[ObservationRow]) -> ObservationBatch:
@@ -175,9 +182,5 @@ def _stack_rows(rows: list[ObservationRow]) -> ObservationBatch:
 def _split_rows(columns: Any, count: int, names: Iterable[str] | dict[str, ColumnSpec]) -> list[ObservationRow]:
     if not count:
         return []
-    arrays = {name: _numbers(columns[name]) for name in names}
-    return [{name: column[place].copy() for name, column in arrays.items()} for place in range(count)]
-
-
-def _numbers(column: Any) -> NDArray[Any]:
-    return np.asarray(column)
+    arrays = {name: np.asarray(columns[name]) for name in names}
+    return [{name: column[index].copy() for name, column in arrays.items()} for index in range(count)]

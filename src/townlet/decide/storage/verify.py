@@ -1,6 +1,6 @@
-"""Integrity check of a service's folder: every checksum, and the references between its files.
+"""Integrity check of a service folder: every checksum, every event, and the references between files.
 
-Only reads, so it works beside a running service: whatever refers to the log is read before the log.
+Only reads, so it works beside a running service: files that refer to the log are read before the log.
 """
 
 from __future__ import annotations
@@ -27,179 +27,176 @@ from townlet.decide.events import (
 from townlet.decide.join import DecisionCounts
 from townlet.decide.settings import settings_model
 from townlet.decide.state import ServiceState
-from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS, control, serving_log
-from townlet.decide.storage.control import ACCEPT_DATA_LOSS, ControlData, missing_records
-from townlet.decide.storage.segments import LogDamage, find_segment_end, list_segments, read_records, read_segment
-from townlet.decide.storage.serving_log import log_references
+from townlet.decide.storage import LOG, SNAPSHOTS, VERSIONS
+from townlet.decide.storage.control import ACCEPT_DATA_LOSS, CONTROL_FILE, ControlData, missing_records, read_slots
+from townlet.decide.storage.segments import (
+    LogDamage,
+    find_segment_end,
+    list_segments,
+    read_records,
+    read_segment,
+    with_stops,
+)
+from townlet.decide.storage.serving_log import SERVING_LOG, LogReference, log_references, read_serving_log
 from townlet.decide.storage.versions import weights_digest
 from townlet.errors import TownletError
 from townlet.interfaces.state import get_part
 from townlet.runs import checkpoint
 from townlet.runs.verify import IntegrityReport
 
-SET_ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # what was kept aside, by their names
+SET_ASIDE: Final = ("torn-*.bin", "set-aside-*", "serving-damaged-*.jsonl")  # names of files that were set aside
+MAX_VIOLATIONS: Final = 5  # listed in the report
+COMPARED_COUNTS: Final = ("decisions", "joined", "expired", "waited", "failed")  # of a snapshot and the log
 
 
 def verify(folder: Path) -> IntegrityReport:
     """Check everything in the folder of a service, stopped or running."""
     if not (folder / LOG).is_dir():
         raise TownletError(f"{folder} has no decision log", "name the folder of a service")
-    found = IntegrityReport(str(folder))
-    known = _check_control_file(folder, found)
-    referring = sorted(log_references(folder))
-    stored = {name: _check_checkpoints(folder, found, name) for name in (SNAPSHOTS, VERSIONS)}
-    last, whole = _check_segments(folder, found, known)
-    logged = check_events(found.add, folder, last) if last else LogSummary()
-    _check_length(found, known, last, referring)
-    _check_snapshots(found, stored[SNAPSHOTS], known, logged)
-    _check_versions(found, stored[VERSIONS], logged)
-    _check_serving_log(folder, found, known, logged, stored[VERSIONS])
+    report = IntegrityReport(str(folder))
+    control = _check_control_file(folder, report)
+    references = sorted(log_references(folder))
+    snapshots = _check_checkpoints(folder, report, SNAPSHOTS)
+    versions = _check_checkpoints(folder, report, VERSIONS)
+    last, intact = _check_segments(folder, report, control)
+    logged = check_events(report.add, folder, last) if last else LogSummary()
+    _check_length(report, control, last, references)
+    _check_snapshots(report, snapshots, control, logged)
+    _check_versions(report, versions, logged)
+    _check_serving_log(folder, report, control, logged, versions)
     for pattern in SET_ASIDE:
         for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")]):
-            found.note(str(path.relative_to(folder)), "kept aside earlier; never read back")
-    _add_usable(found, last, whole)
-    return found
+            report.note(str(path.relative_to(folder)), "set aside earlier; never read back")
+    _add_usable(report, last, intact)
+    return report
 
 
-def _check_control_file(folder: Path, found: IntegrityReport) -> ControlData | None:
-    """The control data of the log."""
-    slots = control.read_slots(folder / LOG / control.CONTROL_FILE)
-    name, newest = (
-        f"{LOG}/{control.CONTROL_FILE}",
-        max((slot for slot in slots or () if slot is not None), default=None),
-    )
+def _check_control_file(folder: Path, report: IntegrityReport) -> ControlData | None:
+    slots = read_slots(folder / LOG / CONTROL_FILE)
+    name, newest = f"{LOG}/{CONTROL_FILE}", max((slot for slot in slots or () if slot is not None), default=None)
     if slots is None:
-        found.add(name, "it is missing")
+        report.add(name, "it is missing")
     elif newest is None:
-        found.add(name, "neither of its two slots matches its checksum")
+        report.add(name, "neither of its two slots matches its checksum")
     elif None in slots:
-        found.note(name, "one of its two slots is unreadable, which a crash may cause; the other one is whole")
+        report.note(name, "one of its two slots is unreadable, which a crash may cause; the other one is intact")
     else:
-        found.add(name, text=f"record {newest[1].synced} was on the disk")
+        report.add(name, text=f"record {newest[1].synced} was on the disk")
     return newest[1] if newest else None
 
 
-def _check_segments(folder: Path, found: IntegrityReport, known: ControlData | None) -> tuple[int, bool]:
+def _check_segments(folder: Path, report: IntegrityReport, control: ControlData | None) -> tuple[int, bool]:
     """Check every byte of the log; returns the last record before any damage, and whether there is no damage."""
-    segments, log_id, last, whole = list_segments(folder / LOG), known.log_id if known else b"", 0, True
-    for place, segment in enumerate(segments):
-        name, following = f"{LOG}/{segment.path.name}", segments[place + 1 : place + 2]
+    segments, log_id, last, intact = list_segments(folder / LOG), control.log_id if control else b"", 0, True
+    for segment, stop in with_stops(segments):
+        name = f"{LOG}/{segment.path.name}"
         try:
-            end = find_segment_end(segment, read_segment(segment), following[0].first if following else None)
-        except LogDamage as damage:
-            found.add(name, damage.diagnostics[0].what)
-            last, whole = (damage.last if whole else last), False
-            continue
+            end = find_segment_end(segment, read_segment(segment), stop)
         except TownletError as error:
-            found.add(name, error.diagnostics[0].what)
-            whole = False
+            report.add(name, error.diagnostics[0].what)
+            last = error.last if intact and isinstance(error, LogDamage) else last
+            intact = False
             continue
         if log_id and end.log_id and end.log_id != log_id:
-            whole = found.add(name, "it belongs to another log")
+            intact = report.add(name, "it belongs to another log")
             continue
-        log_id, last = log_id or end.log_id, end.last if whole else last
-        torn = f", then {end.torn} bytes from byte {end.place} on of a write that is not finished" if end.torn else ""
-        found.add(name, text=f"records {segment.first} to {end.last}{torn}")
-    if known and segments and segments[0].first > known.oldest:
-        whole = found.add(LOG, f"records {known.oldest} to {segments[0].first - 1} are missing")
-    return last, whole
+        log_id, last = log_id or end.log_id, end.last if intact else last
+        torn = f", then {end.torn} bytes from byte {end.offset} on of an incomplete write" if end.torn else ""
+        report.add(name, text=f"records {segment.first} to {end.last}{torn}")
+    if control and segments and segments[0].first > control.oldest:
+        intact = report.add(LOG, f"records {control.oldest} to {segments[0].first - 1} are missing")
+    return last, intact
 
 
-def _check_checkpoints(folder: Path, found: IntegrityReport, name: str) -> dict[int, dict[str, Any]]:
-    """Check every byte of the snapshots or versions; returns the info of those that are whole, by number."""
-    whole: dict[int, dict[str, Any]] = {}
+def _check_checkpoints(folder: Path, report: IntegrityReport, name: str) -> dict[int, dict[str, Any]]:
+    """Check every byte of the snapshots or versions; returns the info of intact ones, by number."""
+    intact: dict[int, dict[str, Any]] = {}
     for path in checkpoint.paths(folder / name):
         try:
             state, info = checkpoint.load(path)
             if name == VERSIONS and weights_digest(get_part(state, "network", "version")) != info.get("digest"):
-                found.add(f"{name}/{path.name}", "its weights do not match its digest")
+                report.add(f"{name}/{path.name}", "its weights do not match its digest")
                 continue
         except TownletError as error:
             if path.is_dir():  # otherwise the running service has just removed it
-                found.add(f"{name}/{path.name}", error.diagnostics[0].what)
+                report.add(f"{name}/{path.name}", error.diagnostics[0].what)
             continue
-        whole[checkpoint.step_and_serial(path)[0]] = info | ({"state": state["ledger"]} if name == SNAPSHOTS else {})
-    return whole
+        intact[checkpoint.step_and_serial(path)[0]] = info | ({"state": state["service"]} if name == SNAPSHOTS else {})
+    return intact
 
 
-def _check_length(found: IntegrityReport, known: ControlData | None, last: int, referring: list[Any]) -> None:
-    """Nothing may refer to a record beyond the end of the log."""
-    short = [missing_records(last, known.synced, "its control data")] if known and known.synced > last else []
-    if referring and referring[-1].record > last:
-        short.append(missing_records(last, referring[-1].record, referring[-1].source))
-    for what in short:
-        found.add("length of the log", what)
-    if not short:
-        found.add("length of the log", text=f"nothing refers to a record after record {last}")
+def _check_length(
+    report: IntegrityReport, control: ControlData | None, last: int, references: list[LogReference]
+) -> None:
+    """Check that nothing refers to a record beyond the end of the log."""
+    problems = [missing_records(last, control.synced, "its control data")] if control and control.synced > last else []
+    if references and references[-1].record > last:
+        problems.append(missing_records(last, references[-1].record, references[-1].source))
+    for problem in problems:
+        report.add("length of the log", problem)
+    if not problems:
+        report.add("length of the log", text=f"nothing refers to a record after record {last}")
 
 
 def _check_snapshots(
-    found: IntegrityReport, stored: dict[int, dict[str, Any]], known: ControlData | None, logged: LogSummary
+    report: IntegrityReport, snapshots: dict[int, dict[str, Any]], control: ControlData | None, logged: LogSummary
 ) -> None:
-    for number, info in stored.items():
-        name, problem = f"{SNAPSHOTS}/{checkpoint.folder_name(number)}", ""
-        if known and info.get("log") != known.log_id.hex():
+    for number, info in snapshots.items():
+        problem = ""
+        if control and info.get("log") != control.log_id.hex():
             problem = "it belongs to another log"
         elif info.get("schema") != SCHEMA:
             problem = "another version of Townlet wrote it"
-        elif number in logged.counts and (odd := _differences(info["state"]["join"]["tally"], logged.counts[number])):
-            problem = f"it counts other decisions than the log: {odd}"
-        found.add(name, problem, f"the state at record {number}")
+        elif number in logged.counts:
+            stored, expected = info["state"]["join"]["tally"], logged.counts[number]
+            different = [name for name in expected if stored[name] != expected[name]]
+            listed = ", ".join(f"{name} {stored[name]} instead of {expected[name]}" for name in different)
+            problem = f"it counts other decisions than the log: {listed}" if different else ""
+        report.add(f"{SNAPSHOTS}/{checkpoint.folder_name(number)}", problem, f"the state at record {number}")
 
 
-def _differences(snapshot: dict[str, int], log: dict[str, int]) -> str:
-    odd = [f"{name} {snapshot[name]} instead of {count}" for name, count in log.items() if snapshot[name] != count]
-    return ", ".join(odd)
-
-
-def _check_versions(found: IntegrityReport, stored: dict[int, dict[str, Any]], logged: LogSummary) -> None:
-    for number, info in stored.items():
+def _check_versions(report: IntegrityReport, versions: dict[int, dict[str, Any]], logged: LogSummary) -> None:
+    for number, info in versions.items():
         name = f"{VERSIONS}/{checkpoint.folder_name(number)}"
         published = logged.published.get(number)
         if published is not None and published != info["digest"]:
-            found.add(name, "its digest differs from the one in the log")
+            report.add(name, "its digest differs from the one in the log")
         elif info.get("version") != number:
-            found.add(name, f"this is version {str(info.get('version'))[:20]}, under another name")
+            report.add(name, f"this is version {str(info.get('version'))[:20]}, under another name")
         elif published is None and logged.complete:
-            found.note(name, "not in the log: a crash came before its record; it never served")
+            report.note(name, "not in the log: a crash came before its record; it never served")
         else:
-            found.add(name, text=f"step {info['step']}")
+            report.add(name, text=f"step {info['step']}")
 
 
 def _check_serving_log(
-    folder: Path,
-    found: IntegrityReport,
-    known: ControlData | None,
-    logged: LogSummary,
-    stored: dict[int, dict[str, Any]],
-) -> None:
-    """The serving record, read last: on a running service it is never behind the log."""
-    name, record = (
-        f"{VERSIONS}/{serving_log.SERVING_LOG}",
-        serving_log.read_serving_log(folder / VERSIONS / serving_log.SERVING_LOG),
-    )
-    problems = [record.fault] if record.fault else []
-    last = record.changes[-1] if record.changes else None
-    sources = [("the control data", known.serving, known.gate_only)] if known else []
+    folder: Path, report: IntegrityReport, control: ControlData | None, logged: LogSummary,
+    versions: dict[int, dict[str, Any]],
+) -> None:  # fmt: skip
+    """Check the serving log, read last: on a running service it is never behind the decision log."""
+    contents = read_serving_log(folder / VERSIONS / SERVING_LOG)
+    problems = [contents.fault] if contents.fault else []
+    last = contents.changes[-1] if contents.changes else None
+    sources = [("the control data", control.serving, control.gate_only)] if control else []
     if logged.serving is not None:
         sources.append(("the log", logged.serving.number, logged.serving.gate_only))
-    by_number = {change.number: change.gate_only for change in record.changes}
+    by_number = {change.number: change.gate_only for change in contents.changes}
     for source, number, gate_only in sources:
         if number > (last.number if last else 0):
-            problems.append(f"change {number} is missing, but known to {source}")
+            problems.append(f"change {number} is missing, but {source} refers to it")
         elif by_number.get(number, gate_only) != gate_only:
             problems.append(f"the kill switch at change {number} differs from {source}")
-    if last and last.serving is not None and not problems and not _is_readable(folder, last.serving, stored):
+    if last and last.serving is not None and not problems and not _is_intact(folder, last.serving, versions):
         problems.append(f"version {last.serving} serves, but is missing or damaged")
-    serves = "nothing serves yet" if last is None or last.serving is None else f"version {last.serving} serves"
-    state = f"{serves}{', only the gate decides' if last and last.gate_only else ''}"
-    found.add(name, "; ".join(problems), f"{record.lines} changes; {state}")
+    state = "nothing serves yet" if last is None or last.serving is None else f"version {last.serving} serves"
+    state += ", only the gate decides" if last and last.gate_only else ""
+    report.add(f"{VERSIONS}/{SERVING_LOG}", "; ".join(problems), f"{contents.lines} changes; {state}")
 
 
-def _is_readable(folder: Path, version: int, stored: dict[int, dict[str, Any]]) -> bool:
-    """Whether a version is whole; a running service may have published it after the others were read."""
-    if version in stored or any(number > version for number in stored):
-        return version in stored
+def _is_intact(folder: Path, version: int, versions: dict[int, dict[str, Any]]) -> bool:
+    """Whether a version is intact; a running service may have published it after the others were read."""
+    if version in versions or any(number > version for number in versions):
+        return version in versions
     try:
         checkpoint.verify(folder / VERSIONS / checkpoint.folder_name(version))
     except TownletError:
@@ -207,76 +204,64 @@ def _is_readable(folder: Path, version: int, stored: dict[int, dict[str, Any]]) 
     return True
 
 
-def _add_usable(found: IntegrityReport, last: int, whole: bool) -> None:
+def _add_usable(report: IntegrityReport, last: int, intact: bool) -> None:
     """Add what can still be used."""
-    damaged = {get_part.name.split("/")[0] for get_part in found.items if get_part.state == "damaged"}
+    damaged = {item.name.split("/")[0] for item in report.items if item.state == "damaged"}
     if not damaged:
-        found.usable.append("A service can start from this folder.")
+        report.usable.append("A service can start from this folder.")
         return
-    if not whole or "length of the log" in damaged:
-        found.usable.append(f"Records up to {last} of the log are whole. Restore a backup, if there is one.")
-        found.usable.append(
-            f"`townlet decide serve {ACCEPT_DATA_LOSS}` continues after them and moves the rest to a folder."
-        )
+    if not intact or "length of the log" in damaged:
+        report.usable.append(f"Records up to {last} of the log are intact. Restore a backup if there is one.")
+        move = "continues after them and moves the rest to a separate folder."
+        report.usable.append(f"`townlet decide serve {ACCEPT_DATA_LOSS}` {move}")
     else:
-        found.usable.append("The log is whole: all decisions and outcomes can be used.")
+        report.usable.append("The log is intact: all decisions and outcomes can be used.")
     if SNAPSHOTS in damaged:
-        found.usable.append("A damaged snapshot is not used: a start reads the log instead, which takes longer.")
+        report.usable.append("A damaged snapshot is not used: a start reads the log instead, which takes longer.")
     if VERSIONS in damaged:
-        found.usable.append("A damaged version never serves. A damaged serving record leaves decisions to the gate.")
-
-
-MAX_VIOLATIONS: Final = 5  # violations that are listed
-COMPARED_COUNTS: Final = (
-    "decisions",
-    "joined",
-    "expired",
-    "waited",
-    "failed",
-)  # what a snapshot must count like the log
+        report.usable.append("A damaged version never serves. A damaged serving log leaves decisions to the gate.")
 
 
 @dataclass
 class LogSummary:
-    """What the log says about other files."""
+    """What the log contains about other files."""
 
     published: dict[int, str] = field(default_factory=dict)  # digests of versions
-    serving: ServingChanged | None = None  # the last change of what serves
+    serving: ServingChanged | None = None  # the last change of the serving version
     counts: dict[int, dict[str, int]] = field(default_factory=dict)  # of decisions, at the records of snapshots
     complete: bool = False  # whether the log was read from its first record on
 
 
 def check_events(add: Callable[[str, str, str], bool], folder: Path, last: int) -> LogSummary:
     """Apply all events up to record `last`, and check what each refers to."""
-    facts, broken, checker = LogSummary(), list[str](), EventChecker()
-    wanted = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
+    summary, violations, checker = LogSummary(), list[str](), EventChecker()
+    snapshot_records = {checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(folder / SNAPSHOTS)}
     record = 0
     try:
         for record, payload in read_records(folder / LOG):
             if record > last:
                 break
-            if not facts.complete and record > 1 and checker.state is None:
+            if not summary.complete and record > 1 and checker.state is None:
                 add("events of the log", "", "its beginning was dropped, so they cannot be checked")
-                return facts
-            facts.complete = True
-            broken += [f"record {record}: {what}" for what in checker.check(decode(payload))]
-            if record in wanted:
-                facts.counts[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
-            if len(broken) >= MAX_VIOLATIONS:
+                return summary
+            summary.complete = True
+            violations += [f"record {record}: {what}" for what in checker.check(decode(payload))]
+            if record in snapshot_records:
+                summary.counts[record] = {name: getattr(checker.counts, name) for name in COMPARED_COUNTS}
+            if len(violations) >= MAX_VIOLATIONS:
                 break
     except (TownletError, ValueError, KeyError, TypeError, AttributeError) as error:
-        broken.append(f"record {record}: {error}")
-    facts.published, facts.serving = checker.published, checker.serving
+        violations.append(f"record {record}: {error}")
+    summary.published, summary.serving = checker.published, checker.serving
     counts = checker.counts
-    told = (
-        f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired + {counts.pending} pending"
-    )
-    add("events of the log", "; ".join(broken), f"{told} + {counts.not_executed} not executed")
-    return facts
+    joined = f"{counts.decisions} decisions = {counts.joined} joined + {counts.expired} expired"
+    text = f"{joined} + {counts.pending} pending + {counts.not_executed} not executed"
+    add("events of the log", "; ".join(violations), text)
+    return summary
 
 
 class EventChecker:
-    """Applies events to a state of its own, and compares each with what came before."""
+    """Applies events to a separate state, and compares each with the ones before it."""
 
     def __init__(self) -> None:
         self.state: ServiceState | None = None  # until the first event
@@ -296,24 +281,24 @@ class EventChecker:
                 return ["the log does not begin with a start of the service"]
             domain = DOMAINS[event.settings["domain"]]
             self.state = ServiceState(domain, settings_model(domain).model_validate_json(json.dumps(event.settings)))
-        broken = self._references(event, self.state)
+        violations = self._check_references(event, self.state)
         self.state.apply(event)
         counts = self.state.join.counts
         if not counts.balanced:
-            broken.append("the decisions do not add up")
+            violations.append("the decisions do not add up")
         if isinstance(event, DecisionMade) and counts.decisions != event.number:
-            broken.append(f"decision {event.number} comes after {counts.decisions - 1} decisions")
-        return broken
+            violations.append(f"decision {event.number} comes after {counts.decisions - 1} decisions")
+        return violations
 
-    def _references(self, event: Event, ledger: ServiceState) -> list[str]:
+    def _check_references(self, event: Event, state: ServiceState) -> list[str]:
         match event:
             case DecisionMade(version=version, gate=gate, reply=reply):
                 wrong = [] if version in self.published or not version else [f"version {version} was never published"]
-                wrong += [] if gate in ledger.gates else ["its gate settings are not those of any start"]
+                wrong += [] if gate in state.gates else ["its gate settings are not those of any start"]
                 id = str(reply.get("decisionId"))
-                known = ledger.ids.number(id, event.number) == event.number
+                known = state.ids.number(id, event.number) == event.number
                 return wrong if known else [*wrong, f"its id {id[:40]} is not one of this log"]
-            case OutcomeRecorded(number=number) if not ledger.join.is_pending(number):
+            case OutcomeRecorded(number=number) if not state.join.is_pending(number):
                 return [f"an outcome of decision {number}, which was not pending"]
             case VersionPublished(version=version, digest=digest):
                 self.published[version] = digest

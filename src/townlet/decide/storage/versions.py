@@ -1,7 +1,7 @@
-"""Versions of the network: what serves, what served, and what could.
+"""Versions of the network: which one serves, which served before, and which are available.
 
-A version is kept as a checkpoint whose number is its own. Beside them lies `serving.jsonl`: one line for every change
-of what serves, with all that holds after it. If that file cannot be trusted, only the gate decides.
+Each version is a checkpoint named by its number. Beside them is `serving.jsonl`: one line for every change of the
+serving version, with the complete state after it. If that file cannot be trusted, only the gate decides.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from townlet.interfaces.state import State, get_part
 from townlet.nets.optimizers import restore_weights, weights
 from townlet.runs import checkpoint, disk
 
-MAX_REASON: Final = 500  # letters of a reason
-MAX_TRAIL: Final = 100  # versions that one can go back through, where they are kept
+MAX_REASON: Final = 500  # characters
+MAX_TRAIL: Final = 100  # versions that a rollback can reach, as long as they are kept
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkVersion:
-    """A version that nobody changes any more: its network is in eval mode and without gradients."""
+    """An immutable version: its network is in eval mode and has no gradients."""
 
     version: int  # 1, 2, …
     step: int  # of the trainer
     digest: str
     network: nn.Module
-    parent: int | None  # the version that it was trained from
+    parent: int | None  # the version it was trained from
 
     @property
     def finite(self) -> bool:
-        """Whether every weight is a number."""
+        """Whether every weight is finite."""
         return all(bool(weight.isfinite().all()) for weight in weights(self.network).values())
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:
     """sha256 of weights: names, types, shapes and bytes, in the order of the names."""
-    found = sha256()
+    digest = sha256()
     for name in sorted(state):
         tensor = state[name].detach().to("cpu").contiguous()
-        kind = str(tensor.dtype).removeprefix("torch.")
-        found.update(json.dumps([name, kind, list(tensor.shape)]).encode())  # says how many bytes follow
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        digest.update(json.dumps([name, dtype, list(tensor.shape)]).encode())  # gives the number of bytes that follow
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 class VersionStore:
-    """All versions in a folder, for the one who writes there.
+    """All versions in a folder, for its only writer.
 
-    `serving` is replaced as a whole by one assignment. A reader takes it once and then uses nothing but what it took:
-    so it sees one version without a lock, whatever is published meanwhile.
+    `serving` is replaced by a single assignment. A reader reads it once and uses only that object, so it sees one
+    consistent version without a lock, whatever is published meanwhile.
     """
 
     def __init__(
@@ -72,88 +72,81 @@ class VersionStore:
     ) -> None:  # fmt: skip
         self.folder, self._keep, self._clock = folder, max(keep, 1), clock
         self._log_id = log_id  # of the log that versions must belong to; empty: of any log
-        self._empty = make()  # to be copied: first weights, which nobody needs here, take long to draw
-        self.lock = threading.RLock()  # for those who change something; readers need none
-        self._known: dict[int, NetworkVersion] = {}  # at hand: what serves, what served before, the newest
-        self._facts: dict[int, dict[str, Any]] = {}  # what the manifests of whole versions say; replaced, never changed
-        self.damaged: dict[int, TownletError] = {}  # versions that were found to be so; replaced, never changed
-        self.serving: NetworkVersion | None = None  # None until one was promoted
-        self._record = record  # the last record of the log that is on the disk
-        self.on_change: Callable[[ServingChange], object] = lambda change: (
-            None
-        )  # called with every change of what serves
+        self._template = make()  # copied for each version, since drawing initial weights is slow
+        self.lock = threading.RLock()  # for writers; readers need none
+        self._cache: dict[int, NetworkVersion] = {}  # the serving version, the one before it, and the newest
+        self._info: dict[int, dict[str, Any]] = {}  # manifests of valid versions; replaced, never modified
+        self.damaged: dict[int, TownletError] = {}  # damaged versions; replaced, never modified
+        self.serving: NetworkVersion | None = None  # None until one is promoted
+        self._synced_record = record  # the last synced record of the log
+        self.on_change: Callable[[ServingChange], object] = lambda change: None  # for changes that took effect
         try:
             disk.make_folder(folder)
             checkpoint.remove_leftovers(folder)
         except OSError as error:
             raise disk.describe_error(error, f"cannot open the versions in {folder}") from error
-        self._notes = ServingLog(folder / SERVING_LOG)
-        self._newest = max((0, *self._numbers(), *(change.version for change in self._notes.changes)))
+        self._log = ServingLog(folder / SERVING_LOG)
+        self._newest = max((0, *self._numbers(), *(change.version for change in self._log.changes)))
         self._reopen()
 
     @property
     def history(self) -> tuple[ServingChange, ...]:
         """The last changes, oldest first."""
-        return self._notes.changes
+        return self._log.changes
 
     @property
     def pinned(self) -> int | None:
-        """The version that an operator holds in place."""
-        return self._notes.last.pinned if self._notes.last else None
+        """The version that an operator has pinned."""
+        return self._log.last.pinned if self._log.last else None
 
     @property
     def instead_of(self) -> int | None:
-        """The version in whose place another is held, since it is not whole; until an operator pins or unpins."""
-        return self._notes.last.instead_of if self._notes.last else None
+        """The damaged version that was pinned and has been replaced, until an operator pins or unpins."""
+        return self._log.last.instead_of if self._log.last else None
 
     @property
     def gate_only(self) -> bool:
-        """Whether the gate decides alone: an operator switched it on, or the serving record cannot be trusted."""
-        return bool(self.fault) or (self._notes.last.gate_only if self._notes.last else False)
+        """Whether the gate decides alone: an operator switched it on, or the serving log cannot be trusted."""
+        return bool(self.fault) or (self._log.last.gate_only if self._log.last else False)
 
     @property
     def fault(self) -> str:
-        """Why the serving record cannot be trusted; empty if it can."""
-        return self._notes.fault
+        """Why the serving log cannot be trusted; empty if it can."""
+        return self._log.fault
 
     @property
     def change_number(self) -> int:
-        """The number of the last change of what serves."""
-        return self._notes.number
+        """The number of the last change."""
+        return self._log.number
 
     def cross_check(self, source: str, number: int, gate_only: bool) -> None:
-        """Distrust the serving record if it lacks a change that another source knows, or contradicts it."""
-        found = {change.number: change.gate_only for change in self._notes.changes}
-        if number > self._notes.number:
-            missing = f"{SERVING_LOG} ends with change {self._notes.number}, but {source} refers to change {number}"
-            self._notes.distrust(missing, number)
-        elif number in found and found[number] != gate_only:
-            self._notes.distrust(
-                f"{SERVING_LOG} and {source} disagree about the kill switch at change {number}", number
-            )
+        """Distrust the serving log if it lacks a change that another source refers to, or contradicts it."""
+        by_number = {change.number: change.gate_only for change in self._log.changes}
+        if number > self._log.number:
+            missing = f"{SERVING_LOG} ends with change {self._log.number}, but {source} refers to change {number}"
+            self._log.distrust(missing, number)
+        elif number in by_number and by_number[number] != gate_only:
+            differs = f"{SERVING_LOG} and {source} disagree about the kill switch at change {number}"
+            self._log.distrust(differs, number)
 
     @property
     def previous(self) -> NetworkVersion | None:
-        """The version that served before this one, where it is still kept."""
-        last = self._notes.last
-        found = last.trail[-2] if last and len(last.trail) > 1 else None
-        return self._snapshot(found) if found in self._facts else None
+        """The version that served before the current one, if it is still kept."""
+        trail = self._trail()
+        version = trail[-2] if len(trail) > 1 else None
+        return self._load(version) if version in self._info else None
 
     def step_of(self, version: int | None) -> int:
-        """The trainer's step of a version; 0 for what is not kept any more."""
-        return int(self._facts.get(version or 0, {}).get("step", 0))
+        """The trainer's step of a version; 0 if it is no longer kept."""
+        return int(self._info.get(version or 0, {}).get("step", 0))
 
     def overview(self) -> dict[str, Any]:
-        """All of it for people, as JSON; reads no disk and waits for nobody."""
+        """The state and all versions as JSON; neither reads the disk nor blocks."""
         serving = self.serving
-        versions = {"versions": [facts for _, facts in sorted(self._facts.items())]}
+        versions = {"versions": [info for _, info in sorted(self._info.items())]}
         damaged = {"damaged": {str(version): str(error) for version, error in sorted(self.damaged.items())}}
-        return (
-            serving_summary(self.history, self.fault)
-            | versions
-            | damaged
-            | {"serving": serving.version if serving else None}
-        )
+        summary = serving_summary(self.history, self.fault)
+        return summary | versions | damaged | {"serving": serving.version if serving else None}
 
     def list_versions(self) -> list[int]:
         """The versions that are kept and not known to be damaged, oldest first."""
@@ -161,31 +154,32 @@ class VersionStore:
 
     def publish(
         self, step: int, network_state: Mapping[str, Tensor], trainer_state: State, info: Mapping[str, Any],
-        parent: int | None = None, rest: Callable[[], object] = no_interrupt,
+        parent: int | None = None, check_interrupt: Callable[[], object] = no_interrupt,
     ) -> NetworkVersion:  # fmt: skip
-        """Keep weights as the next version, with what the trainer needs to go on; it does not serve yet.
+        """Store weights and trainer state as the next version, which does not serve yet.
 
-        `info` says more of it (hash of the config, number in the log). `parent` is the version before where none is
-        named. `rest` is called between its parts.
+        `info` is added to the manifest. `parent` defaults to the newest version. `check_interrupt` is called between
+        the parts of the work.
         """
         with self.lock:
-            # A version that could not be acknowledged may have stayed on the disk: its number is not used again.
-            version, network = max([self._newest, *self._numbers()]) + 1, self._network(network_state)
-            rest()
+            # A version that could not be acknowledged may have stayed on the disk: its number is not reused.
+            version, network = max([self._newest, *self._numbers()]) + 1, self._build(network_state)
+            check_interrupt()
             origin = parent if parent is not None else self._newest or None
-            own, digest = weights(network), weights_digest(weights(network))
-            facts = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
-            state = {"network": own, "trainer": trainer_state}
-            rest()
-            written = checkpoint.save(self.folder, checkpoint.folder_name(version), state, {**info, **facts})
-            self._newest, self._facts = version, {**self._facts, version: written.info}
-            snapshot = self._known[version] = NetworkVersion(version, step, digest, network, origin)
-            rest()
+            copied = weights(network)
+            digest = weights_digest(copied)
+            manifest = {"version": version, "parent": origin, "step": step, "digest": digest, "time": self._clock()}
+            state = {"network": copied, "trainer": trainer_state}
+            check_interrupt()
+            written = checkpoint.save(self.folder, checkpoint.folder_name(version), state, {**info, **manifest})
+            self._newest, self._info = version, {**self._info, version: written.info}
+            published = self._cache[version] = NetworkVersion(version, step, digest, network, origin)
+            check_interrupt()
             self._prune()
-            return snapshot
+            return published
 
     def open(self, version: int) -> tuple[dict[str, Tensor], State, dict[str, Any]]:
-        """The weights, the trainer's state and the info of a version, after every byte was checked."""
+        """The weights, the trainer's state and the manifest info of a version, after every byte was checked."""
         path = self.folder / checkpoint.folder_name(version)
         if not path.is_dir():
             known = [str(number) for number in self.list_versions()]
@@ -211,151 +205,151 @@ class VersionStore:
     def promote(self, version: int, reason: str, estimate: Estimate | None = None) -> ServingChange:
         """Let a version serve. While another is pinned this is only noted."""
         with self.lock:
-            snapshot, before = self._snapshot(version), self._notes.changes
-            change = self._changed("promote", version, reason, estimate, self.pinned, noted=self.pinned is not None)
+            promoted, before = self._load(version), self._log.changes
+            change = self._make_change("promote", version, reason, estimate, self.pinned, noted=self.pinned is not None)
             try:
-                change = self._notes.add(change)  # first: after a crash nothing serves that was not written down
+                change = self._log.append(change)  # first: after a crash nothing may serve that was not recorded
             except TownletError:
-                self._notes.changes = before
+                self._log.changes = before
                 raise
-            self._serve(snapshot, change)
-            return self._tell(change)
+            self._serve(promoted, change)
+            return self._notify(change)
 
     def roll_back(self, reason: str, estimate: Estimate | None = None, to: int | None = None) -> ServingChange:
-        """Let a version serve that served before, the last one or `to`. While one is pinned this is only noted."""
+        """Serve an earlier version again, the last one or `to`. While one is pinned this is only noted."""
         with self.lock:
-            snapshot = next(self._sound(self._trail()[-2::-1]), None) if to is None else self._snapshot(to)
-            if snapshot is None:
+            earlier = next(self._load_valid(self._trail()[-2::-1]), None) if to is None else self._load(to)
+            if earlier is None:
                 raise TownletError("there is no version to go back to", "promote another one, or let the gate decide")
             noted = self.pinned is not None
-            change = self._changed("roll_back", snapshot.version, reason, estimate, self.pinned, noted=noted)
-            self._serve(snapshot, change)  # first: what is bad must go even where the disk is full
-            return self._hold(change)
+            change = self._make_change("roll_back", earlier.version, reason, estimate, self.pinned, noted=noted)
+            self._serve(earlier, change)  # first: a bad version must go even if the disk is full
+            return self._append_applied(change)
 
     def pin(self, version: int, reason: str = "pinned by hand") -> ServingChange:
-        """Let a version serve until `unpin`, whatever is promoted or rolled back."""
+        """Serve a version until `unpin`, whatever is promoted or rolled back."""
         with self.lock:
-            snapshot = self._snapshot(version)
-            change = self._changed("pin", version, reason, held=version)
-            self._serve(snapshot, change)
-            return self._hold(change)
+            pinned = self._load(version)
+            change = self._make_change("pin", version, reason, pinned=version)
+            self._serve(pinned, change)
+            return self._append_applied(change)
 
     def unpin(self, reason: str = "unpinned by hand") -> ServingChange | None:
-        """Go on: the same version serves until the next promotion. None where nothing was pinned."""
+        """Release the pin: the same version serves until the next promotion. None if nothing was pinned."""
         with self.lock:
             if self.pinned is None:
                 return None
-            return self._hold(self._changed("unpin", self.pinned, reason))
+            return self._append_applied(self._make_change("unpin", self.pinned, reason))
 
     def set_gate_only(self, gate_only: bool, reason: str) -> ServingChange | None:
-        """Let the gate decide alone, or not any more; None where that is so already."""
+        """Switch the kill switch on or off; None if it already is."""
         with self.lock:
             if gate_only == self.gate_only and not self.fault:
                 return None
             kind: ChangeKind = "gate_only" if gate_only else "gate_and_network"
             serving = self.serving.version if self.serving else 0
-            return self._hold(self._changed(kind, serving, reason, held=self.pinned, gate_only=gate_only))
+            change = self._make_change(kind, serving, reason, pinned=self.pinned, gate_only=gate_only)
+            return self._append_applied(change)
 
     def note(self, version: int, reason: str, estimate: Estimate | None = None) -> ServingChange:
-        """Keep what was said of a version that does not serve: that it was held or refused."""
+        """Record a verdict about a version that does not serve: that it was held back or refused."""
         with self.lock:
-            return self._notes.add(self._changed("note", version, reason, estimate, self.pinned, noted=True))
+            return self._log.append(self._make_change("note", version, reason, estimate, self.pinned, noted=True))
 
-    def _hold(self, change: ServingChange) -> ServingChange:
+    def _append_applied(self, change: ServingChange) -> ServingChange:
         """Store a change that has taken effect; if that fails, the log and its control data may still have it."""
         try:
-            change = self._notes.hold(change)
+            change = self._log.append_applied(change)
         except TownletError:
-            self._tell(change.model_copy(update={"number": self._notes.number}))
+            self._notify(change.model_copy(update={"number": self._log.number}))
             raise
-        return self._tell(change)
+        return self._notify(change)
 
-    def _tell(self, change: ServingChange) -> ServingChange:
+    def _notify(self, change: ServingChange) -> ServingChange:
         if change.served:
             self.on_change(change)
         return change
 
-    def _serve(self, snapshot: NetworkVersion, change: ServingChange) -> None:
+    def _serve(self, version: NetworkVersion, change: ServingChange) -> None:
         if change.served:
-            self.serving = snapshot
+            self.serving = version
         self._prune()
 
-    def _changed(
-        self, kind: ChangeKind, version: int, reason: str, estimate: Estimate | None = None, held: int | None = None,
+    def _make_change(
+        self, kind: ChangeKind, version: int, reason: str, estimate: Estimate | None = None, pinned: int | None = None,
         *, noted: bool = False, gate_only: bool | None = None,
     ) -> ServingChange:  # fmt: skip
-        """What holds after a change, with `held` pinned; nothing is done yet."""
+        """The state after a change; does not apply it."""
         trail = self._trail()
         if kind == "roll_back" and not noted:
             trail = trail[: trail.index(version) + 1] if version in trail else (version,)
         elif not noted and gate_only is None:
-            trail = (*(one for one in trail if one != version), version)[-MAX_TRAIL:]
+            trail = (*(earlier for earlier in trail if earlier != version), version)[-MAX_TRAIL:]
         return ServingChange(
             kind=kind, version=version, reason=reason[:MAX_REASON], at=float(self._clock()), served=not noted,
-            estimate=estimate, serving=trail[-1] if trail else None, pinned=held, trail=trail,
+            estimate=estimate, serving=trail[-1] if trail else None, pinned=pinned, trail=trail,
             gate_only=self.gate_only if gate_only is None else gate_only,
-            instead_of=self.instead_of if held is not None and kind != "pin" else None,
-            record=self._record(), fault=self.fault if gate_only is None else "",
+            instead_of=self.instead_of if pinned is not None and kind != "pin" else None,
+            record=self._synced_record(), fault=self.fault if gate_only is None else "",
         )  # fmt: skip
 
     def _trail(self) -> tuple[int, ...]:
-        return self._notes.last.trail if self._notes.last else ()
+        return self._log.last.trail if self._log.last else ()
 
     def _reopen(self) -> None:
-        """Find out what is damaged, and serve what served; where that is damaged, the nearest before it."""
+        """Find damaged versions, and serve the version that served last; if damaged, the nearest one before it."""
         for version in self._numbers():
             try:
                 info = checkpoint.verify(self.folder / checkpoint.folder_name(version)).info
                 self._require_own(version, info)
-                self._facts[version] = info
+                self._info[version] = info
             except TownletError as error:
                 self.damaged[version] = error
-        last = self._notes.last
+        last = self._log.last
         if last is None or last.serving is None:
             return
         older = [version for version in reversed(self.list_versions()) if version < last.serving]
-        self.serving = next(self._sound(dict.fromkeys([*reversed(last.trail), *older])), None)
+        self.serving = next(self._load_valid(dict.fromkeys([*reversed(last.trail), *older])), None)
         if self.serving is not None and self.serving.version != last.serving:
-            self._replace(last, self.serving.version)
+            self._record_replacement(last, self.serving.version)
 
-    def _replace(self, last: ServingChange, version: int) -> None:
-        """Another version serves after a start; where one was pinned this one is held, as somebody wanted no change."""
-        why = str(self.damaged.get(last.serving or 0, f"version {last.serving} is not there"))
-        held = None if last.pinned is None else version
-        reason = f"at a start: {why}" if held is None else f"at a start, and held, as what it replaces was: {why}"
-        change = self._changed("roll_back", version, reason, held=held)
-        wanted = None if held is None else last.instead_of or last.pinned
-        with suppress(TownletError):  # on a full disk one can still decide
-            self._notes.add(change.model_copy(update={"instead_of": wanted}))
+    def _record_replacement(self, last: ServingChange, version: int) -> None:
+        """Record that another version serves after a start; if one was pinned, its replacement is pinned too."""
+        why = str(self.damaged.get(last.serving or 0, f"version {last.serving} is missing"))
+        pinned = None if last.pinned is None else version
+        also = "" if pinned is None else ", and pinned like the version it replaces"
+        change = self._make_change("roll_back", version, f"at startup{also}: {why}", pinned=pinned)
+        replaced = None if pinned is None else last.instead_of or last.pinned
+        with suppress(TownletError):  # the service can decide on a full disk
+            self._log.append(change.model_copy(update={"instead_of": replaced}))
 
-    def _sound(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[NetworkVersion]:
-        """Those of these versions that are there and whole; one of another network is the user's mistake."""
+    def _load_valid(self, versions: Sequence[int] | Mapping[int, Any]) -> Iterator[NetworkVersion]:
+        """Load those of these versions that exist and are undamaged; a network of another shape raises."""
         for version in versions:
-            if version in self._known:
-                yield self._known[version]
+            if version in self._cache:
+                yield self._cache[version]
                 continue
             try:
-                found = self.open(version)
+                opened = self.open(version)
             except TownletError as error:
                 if version in self._numbers():
                     self.damaged = {version: error, **self.damaged}
             else:
-                yield self._loaded(version, *found)
+                yield self._add_to_cache(version, *opened)
 
-    def _snapshot(self, version: int) -> NetworkVersion:
-        return self._known[version] if version in self._known else self._loaded(version, *self.open(version))
+    def _load(self, version: int) -> NetworkVersion:
+        return self._cache[version] if version in self._cache else self._add_to_cache(version, *self.open(version))
 
-    def _loaded(
-        self, version: int, state: Mapping[str, Tensor], trainer: State, info: Mapping[str, Any]
+    def _add_to_cache(
+        self, version: int, state: Mapping[str, Tensor], _: State, info: Mapping[str, Any]
     ) -> NetworkVersion:
-        del trainer
-        network = self._network(state)
-        self._known[version] = NetworkVersion(version, int(info["step"]), info["digest"], network, info["parent"])
-        return self._known[version]
+        network = self._build(state)
+        self._cache[version] = NetworkVersion(version, int(info["step"]), info["digest"], network, info["parent"])
+        return self._cache[version]
 
-    def _network(self, state: Mapping[str, Tensor]) -> nn.Module:
-        """A network of its own with copies of these weights, which must be all and fit."""
-        network = deepcopy(self._empty)
+    def _build(self, state: Mapping[str, Tensor]) -> nn.Module:
+        """A new network with copies of these weights, which must be complete and fit."""
+        network = deepcopy(self._template)
         restore_weights(network, dict(state))
         return network.eval().requires_grad_(False)
 
@@ -363,13 +357,13 @@ class VersionStore:
         return [checkpoint.step_and_serial(path)[0] for path in checkpoint.paths(self.folder)]
 
     def _prune(self) -> None:
-        """Let go of all but what serves, what served before, what is pinned and the last few."""
-        last = self._notes.last
+        """Remove all but the serving version, the one before it, the pinned one and the last few."""
+        last = self._log.last
         needed = {self._newest, *(last.trail[-2:] if last else ()), last.pinned if last else None}
         if self.serving:
             needed.add(self.serving.version)
-        self._known = {version: one for version, one in self._known.items() if version in needed}
-        leaving = [version for version in self.list_versions()[: -self._keep] if version not in needed]
-        self._facts = {version: facts for version, facts in self._facts.items() if version not in leaving}
-        with suppress(TownletError):  # what stays now goes next time; the next publication reports a failing disk
-            checkpoint.remove(self.folder, [checkpoint.folder_name(version) for version in leaving])
+        self._cache = {version: cached for version, cached in self._cache.items() if version in needed}
+        removed = [version for version in self.list_versions()[: -self._keep] if version not in needed]
+        self._info = {version: info for version, info in self._info.items() if version not in removed}
+        with suppress(TownletError):  # retried at the next pruning; the next publication reports a failing disk
+            checkpoint.remove(self.folder, [checkpoint.folder_name(version) for version in removed])
