@@ -112,7 +112,7 @@ class Operator:
     """Puts a version in place while another one is judged: as soon as somebody asks the network that is heard."""
 
     def __init__(self, service: Service, heard: int, to: int) -> None:
-        network = service.versions._snapshot(heard).network
+        network = service.versions._load(heard).network
         self._act = lambda: service.versions.roll_back("by hand", to=to)
         self._hook = network.register_forward_hook(self)
 

@@ -42,10 +42,10 @@ def written(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_a_file_names_games_and_operators(tmp_path: Path) -> None:
     text = "game: {eu: eu-plays-with-this, us: us-plays-with-this}\noperator: the-operator-has-this\n"
     tokens = Tokens(read_token_file(written(tmp_path / "t.yaml", text)))
-    assert tokens.find("us-plays-with-this") == ("game", "us")
-    assert tokens.find("the-operator-has-this") == ("operator", "operator")
-    assert tokens.find("us-plays-with-thi") is None
-    assert tokens.find("") is None
+    assert tokens.identify("us-plays-with-this") == ("game", "us")
+    assert tokens.identify("the-operator-has-this") == ("operator", "operator")
+    assert tokens.identify("us-plays-with-thi") is None
+    assert tokens.identify("") is None
     assert tokens.first("viewer") is None
 
 
