@@ -19,6 +19,13 @@ from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
 
 
+PAGE = 4096  # bytes that the file system allocates at once
+
+
+def log_size(folder: Path) -> int:
+    return sorted((folder / "log").glob("*.wal"))[-1].stat().st_size
+
+
 def fill(place: Path) -> Path:
     """Take all the room that is left; the file that takes it."""
     filler = place / "filler"
@@ -42,6 +49,9 @@ def restart(place: Path, folder: Path, torn: bool) -> None:
     live(service, rounds, clock, 40)
     (kept,) = ask(service, request(1e6, "kept"))
     assert service.log.wait(service.log.last, 20)
+    while log_size(folder) % PAGE < PAGE - 500:  # so that the record of the next start does not fit into the last page
+        ask(service, request(1e6 + service.log.last, "padding"))
+        assert service.log.wait(service.log.last, 20)
     before = service.state.decisions
     if torn:  # by a crash while the log was written
         service.close()

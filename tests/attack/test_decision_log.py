@@ -183,7 +183,7 @@ def test_a_folder_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_commit_with_the_same_format_is_refused(tmp_path: Path) -> None:
     with WriteAheadLog(tmp_path / "log") as log:
-        log.append(b'["begun","%s",{"domain":"bandit-ads"},1.0,"0123456789abcdef"]' % (b"ab" * 16))
+        log.append(b'["servicestarted","%s",{"domain":"bandit-ads"},1.0,"0123456789abcdef"]' % (b"ab" * 16))
     with pytest.raises(TownletError, match="the log was written by another version of Townlet, with other events"):
         begin(tmp_path)
 
