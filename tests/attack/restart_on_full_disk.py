@@ -18,7 +18,6 @@ from townlet.decide.storage.log import LogStopped
 from townlet.decide.storage.verify import verify
 from townlet.decide.training_thread import TrainingThread
 
-
 PAGE = 4096  # bytes that the file system allocates at once
 
 
