@@ -60,7 +60,7 @@ def test_a_recipe_may_say_what_is_searched(tmp_path: Path) -> None:
         (["agent.epochs=0..3"], "agent.epochs"),
         (["--storage", "nonsense"], "the storage of the sweep cannot be opened"),
         (["--storage", "mysql://me:s3cret@host/db"], "its database driver is not installed"),
-        (["seed=1,2"], "say --seeds"),
+        (["seed=1,2"], "use --seeds"),
         (["--to", "no-such-folder/x.yaml"], "there is no folder no-such-folder"),
     ],
 )
@@ -105,7 +105,7 @@ def test_two_processes_share_a_sweep_and_leave_a_recipe_that_trains(townlet: Pro
     # Other words are another sweep.
     done = townlet("sweep", "Bandit-v0:ppo", "agent.lr=1e-3,1e-2", *SMALL, "--root", str(root))
     assert done.code == 2
-    assert "it differs in words and space" in done.err
+    assert "differs in overrides and space" in done.err
     assert "begin another one with --name" in done.err
 
 

@@ -175,7 +175,7 @@ def test_names_that_the_world_lacks_are_told(spec: FixedSpec, says: str) -> None
 
 def test_a_shaped_stage_asks_for_the_potential_reward() -> None:
     with pytest.raises(
-        TownletError, match=r"stage 1 .* is shaped and pays 'potential'.*rewards=\[milestone, potential\]"
+        TownletError, match=r"stage 1 .* is shaped and uses the reward 'potential'.*rewards=\[milestone, potential\]"
     ):
         make_curriculum(AdversarialSpec(), 2, 500, ("energy",), ("milestone",))
     assert settings_of(FixedSpec(stage=5), ("energy",), ("milestone",))["reward_mix"] == [[1.0], [1.0]]
