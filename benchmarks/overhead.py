@@ -116,7 +116,7 @@ class Turns:
         lock = stack.enter_context(Lock(run.path))
         store = stack.enter_context(MetricsStore(run.metrics_file, lock.check))
         sinks = stack.enter_context(closing([LogFile(run.log_file), TensorBoard(run.tensorboard)]))
-        every, whole = recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes
+        every, whole = recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes
         self.journal = Journal(self.t, every, whole, store, sinks)
         saver = Saver(run, lock, self.t, silence, store, self.limits, {})
         self.ways: dict[str, tuple[Journal | Silence, Saver | Silence]] = {
@@ -151,7 +151,7 @@ def measure(loaded: LoadedExperiment, seconds: float) -> dict[str, list[Times]]:
         once = recipe.row_count * training.t.agent.update_interval
         for way in WAYS:
             training.go_on(way, max(once, getattr(recipe.agent, "warmup", 0)))
-        every = recipe.in_steps(recipe.metrics.every)
+        every = recipe.to_env_steps(recipe.metrics.every)
         steps = every * math.ceil(once / every)
         times: dict[str, list[Times]] = {way: [] for way in WAYS}
         end, turn = time.perf_counter() + seconds, 0

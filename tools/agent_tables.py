@@ -17,7 +17,7 @@ from townlet.agents.registry import BUILT_IN, AgentEntry, entry
 from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types_of_field
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
-from townlet.recipes.keys import Section, sections
+from townlet.recipes.render import KeySection, key_sections
 
 DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "agents.md"
 TABLE: Final = re.compile(r"(<!-- (agents|settings: \w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -59,7 +59,7 @@ def _settings(name: str) -> Iterator[list[str]]:
     for section in (own, *nested):
         for key in section.keys:
             path = key.path.removeprefix("agent.")
-            yield [f"`{path}`", f"`{key.default}`", _changes(agent, path), key.meaning]
+            yield [f"`{path}`", f"`{key.default}`", _changes(agent, path), key.description]
 
 
 def _changes(agent: AgentEntry, path: str) -> str:
@@ -73,14 +73,14 @@ def _changes(agent: AgentEntry, path: str) -> str:
     return ", ".join(["schedule"] * scheduled + ["`tune.yaml`"] * (path in agent.tunable))
 
 
-def _keys(name: str) -> tuple[Section, list[Section]]:
+def _keys(name: str) -> tuple[KeySection, list[KeySection]]:
     """The section of an agent's settings, and those of its nested ones."""
-    every = sections()
+    every = key_sections()
     (own,) = [section for section in every if section.title == f"agent: {name}"]
     kept = tuple(key for key in own.keys if key.path.removeprefix("agent.") not in OMITTED)
     paths = {key.path for key in kept}
     nested = [section for section in every if section.title in paths]
-    return Section(own.title, own.about, kept), nested
+    return KeySection(own.title, own.about, kept), nested
 
 
 if __name__ == "__main__":

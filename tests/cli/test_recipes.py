@@ -15,9 +15,8 @@ from rich.console import Console
 
 from cli.program import Program
 from townlet.gym import extras
-from townlet.recipes.catalogue import FOLDER, titles
-from townlet.recipes.keys import sections
-from townlet.recipes.listing import Line, table
+from townlet.recipes.catalogue import FOLDER, recipe_names
+from townlet.recipes.render import RecipeSummary, key_sections, recipe_table
 
 AGENTS = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")
 
@@ -25,7 +24,7 @@ AGENTS = ("dqn", "drqn", "ppo", "pqn", "reinforce", "qlearning")
 def test_all_are_listed_with_agent_and_budget(townlet: Program) -> None:
     done = townlet("recipes")
     assert done.code == 0
-    for title in titles():
+    for title in recipe_names():
         assert f"{title} " in done.out
     line = next(line for line in done.out.splitlines() if line.startswith("town:ppo "))
     assert "ppo" in line.split()[1]
@@ -39,18 +38,18 @@ def test_the_list_fits_100_columns_and_says_where_recipes_lie(
     shown = townlet("recipes").out.splitlines()
     assert max(map(len, [line for line in shown if str(FOLDER) not in line])) <= 100
     assert any(str(FOLDER) in line for line in shown)
-    assert f"townlet recipes {titles()[0]}" in shown[-2]  # how to see one whole
+    assert f"townlet recipes {recipe_names()[0]}" in shown[-2]  # how to see one whole
     assert "…" not in "".join(shown)
 
 
 def test_every_word_of_a_search_must_occur(townlet: Program) -> None:
     shown = townlet("recipes", "drqn town-l3").out
-    assert [title for title in titles() if f"{title} " in shown] == ["town-l3:drqn"]
+    assert [title for title in recipe_names() if f"{title} " in shown] == ["town-l3:drqn"]
 
 
 def test_a_result_that_is_known_is_told() -> None:
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(table([Line("town:x", "dqn", "1M steps", "What it is.", "lives 490 of 500")]))
+    console.print(recipe_table([RecipeSummary("town:x", "dqn", "1M steps", "What it is.", "lives 490 of 500")]))
     assert "lives 490 of 500" in console.export_text()
 
 
@@ -87,15 +86,17 @@ def test_mistakes_are_told(townlet: Program, words: list[str], told: str) -> Non
 
 
 def test_every_key_is_told_with_its_default_and_meaning(townlet: Program) -> None:
-    told = {key.path: key for section in sections() for key in section.keys}
+    told = {key.path: key for section in key_sections() for key in section.keys}
     resolved = [line.split(":")[0] for line in townlet("recipes", "town:ppo").out.splitlines()[1:] if line[0] != " "]
     assert set(resolved) <= set(told)  # every key of a recipe as it is shown whole
     assert told["evaluation.episodes"].default == "100"
     assert told["agent.prioritized.beta"].default == "{start: 0.4, end: 1.0}"
-    assert all(key.meaning for key in told.values())
-    titles = [section.title for section in sections()]
-    assert [f"agent: {name}" for name in AGENTS] == [t for t in titles if t.startswith("agent: ")]
-    assert {"network: places", "network: keypoints", "explore.bonus: rnd", "curriculum: adversarial"} <= set(titles)
+    assert all(key.description for key in told.values())
+    recipe_names = [section.title for section in key_sections()]
+    assert [f"agent: {name}" for name in AGENTS] == [t for t in recipe_names if t.startswith("agent: ")]
+    assert {"network: places", "network: keypoints", "explore.bonus: rnd", "curriculum: adversarial"} <= set(
+        recipe_names
+    )
     shown = townlet("recipes", "--keys", "sequence").out
     assert "agent.sequence" in shown
     assert "agent.lr" not in shown
@@ -140,6 +141,6 @@ def broken(**_: object) -> gymnasium.Env[object, object]:
 
 
 def test_a_list_does_not_wait_for_torch() -> None:
-    script = "import sys; from townlet.recipes.listing import lines; lines(); print(*sys.modules)"
+    script = "import sys; from townlet.recipes.render import lines; lines(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert not set(done.stdout.split()) & {"torch", "numba"}

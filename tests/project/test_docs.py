@@ -25,7 +25,7 @@ from townlet.config import user_code
 from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types_of_field
 from townlet.interfaces.vec_env import Continuous
-from townlet.recipes.keys import sections
+from townlet.recipes.render import key_sections
 from townlet.sharing.export import export
 from townlet.tasks.experiment import load_experiment
 from townlet.town.world.load import from_text
@@ -131,7 +131,9 @@ def test_floors_of_the_architecture_are_those_that_are_checked() -> None:
 def test_every_agent_and_network_is_told_of() -> None:
     text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     names = [
-        section.title.partition(": ")[2] for section in sections() if section.title.startswith(("agent:", "network:"))
+        section.title.partition(": ")[2]
+        for section in key_sections()
+        if section.title.startswith(("agent:", "network:"))
     ]
     assert [name for name in names if not all(f"`{part}`" in text for part in name.split(" or "))] == []
 

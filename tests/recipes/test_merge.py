@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from townlet.config.merge import merge
 from townlet.config.yaml import Node, parse
 from townlet.errors import SourceLocation
-from townlet.recipes.merge import normalize
+from townlet.recipes.layers import normalize
 
 
 def laid(*texts: str) -> Any:

@@ -11,11 +11,11 @@ from rich.console import Console
 from conftest import Write
 from townlet.errors import TownletError
 from townlet.recipes import catalogue
-from townlet.recipes.catalogue import shipped, titles
-from townlet.recipes.listing import Line, table
+from townlet.recipes.catalogue import recipe_names, shipped_recipes
+from townlet.recipes.render import RecipeSummary, recipe_table
 from townlet.recipes.schema import Recipe
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
-from townlet.town.world.load import shipped as shipped_worlds
+from townlet.town.world.load import shipped_recipes as shipped_worlds
 from train.conftest import is_here
 
 SHIPPED = (
@@ -66,13 +66,13 @@ def test_every_shipped_recipe_is_sound(title: str) -> None:
 
 
 def test_nothing_else_is_shipped() -> None:
-    towns = [title for title in titles() if title.startswith("town")]
+    towns = [title for title in recipe_names() if title.startswith("town")]
     assert sorted(towns) == sorted(SHIPPED)
-    assert {name for name in shipped() if name.startswith("town")} <= set(shipped_worlds())
+    assert {name for name in shipped_recipes() if name.startswith("town")} <= set(shipped_worlds())
 
 
 def test_recipes_elsewhere_are_sound() -> None:
-    others = [title for title in titles() if not title.startswith("town") and not title.startswith("gym:")]
+    others = [title for title in recipe_names() if not title.startswith("town") and not title.startswith("gym:")]
     assert len(others) >= 8
     for title in filter(is_here, others):
         recipe = load_experiment(title).recipe
@@ -104,8 +104,8 @@ def test_a_result_is_told_in_one_line_of_100_columns(write: Write) -> None:
     write("my.yaml", f"{SMALL}result: [{{what: {line}, command: townlet train town-l0:dqn}}]\n")
     assert load_experiment("my.yaml").recipe.result[0].what == line
     screen = io.StringIO()
-    shown = [Line("town:dqn-curriculum", "dqn", "1M steps", "About it.", f"{line}\n{line}")]
-    Console(file=screen, width=100).print(table(shown))
+    shown = [RecipeSummary("town:dqn-curriculum", "dqn", "1M steps", "About it.", f"{line}\n{line}")]
+    Console(file=screen, width=100).print(recipe_table(shown))
     assert [text.rstrip()[21:] for text in screen.getvalue().splitlines() if "x" in text] == [line, line]
     write("my.yaml", f"{SMALL}result: {line}x\n")
     (said,) = mistakes("my.yaml")
@@ -302,12 +302,12 @@ def test_what_was_measured_in_one_world_is_not_said_of_another(
 ) -> None:
     write("shipped/town.yaml", FAMILY.replace("town-l0", "town"))
     monkeypatch.setattr(catalogue, "FOLDER", tmp_path / "shipped")
-    shipped.cache_clear()
+    shipped_recipes.cache_clear()
     try:
         here, there = load_experiment("town:a").recipe, load_experiment("town-house:a").recipe
     finally:
         monkeypatch.undo()
-        shipped.cache_clear()
+        shipped_recipes.cache_clear()
     assert here.tuned
     assert here.result
     assert (there.tuned, there.result, there.agent) == (False, (), here.agent)

@@ -9,8 +9,8 @@ import pytest
 
 from conftest import Write
 from townlet.config.yaml import Node, parse
-from townlet.recipes.catalogue import titles
-from townlet.recipes.resolved import asked_text, resolved_text
+from townlet.recipes.catalogue import recipe_names
+from townlet.recipes.render import original_text, resolved_text
 from townlet.tasks.experiment import load_experiment
 from train.conftest import is_here
 
@@ -34,7 +34,7 @@ def leaves(node: Node, path: str = "") -> list[str]:
     return [path.removeprefix(".")]
 
 
-@pytest.mark.parametrize("title", [title for title in titles() if is_here(title)])
+@pytest.mark.parametrize("title", [title for title in recipe_names() if is_here(title)])
 def test_it_gives_the_same_recipe_and_worlds_again(write: Write, title: str) -> None:
     own = "change.meters.energy.decay=.004" if title.startswith("town") else "gym.max_episode_steps=77"
     # The recipe for all that have none names no environment by itself.
@@ -78,6 +78,6 @@ def test_odd_texts_survive(write: Write) -> None:
 
 def test_what_was_asked_for_is_kept_with_its_file(write: Write) -> None:
     write("my.yaml", "extends: town # mine\nrows: 512\n")
-    text = asked_text(load_experiment("my.yaml:ppo", ["seed=3", "change.rewards=[milestone, vitality]"]))
+    text = original_text(load_experiment("my.yaml:ppo", ["seed=3", "change.rewards=[milestone, vitality]"]))
     assert text.startswith('# townlet train my.yaml:ppo seed=3 "change.rewards=[milestone, vitality]"\n')
     assert "extends: town # mine" in text

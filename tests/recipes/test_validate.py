@@ -72,7 +72,7 @@ def test_shares_need_a_budget_in_steps(write: Write) -> None:
         ["my.yaml:1:1:", "evaluation.every"], ["my.yaml:1:1:", "metrics.every"], ["my.yaml:2:20:", "agent.lr"],
     ]  # fmt: skip
     write("my.yaml", text.replace("lin_1e-3", "{start: 1, from: 10, to: 1e6}"))
-    assert load_experiment("my.yaml", ["evaluation.every=1e5", "metrics.every=1e4"]).recipe.in_steps(1e5) == 100_000
+    assert load_experiment("my.yaml", ["evaluation.every=1e5", "metrics.every=1e4"]).recipe.to_env_steps(1e5) == 100_000
 
 
 def test_guidance_follows_the_discount_of_the_agent() -> None:
@@ -114,7 +114,11 @@ def test_all_mistakes_come_at_once(write: Write) -> None:
 
 def test_shares_are_of_the_budget() -> None:
     recipe = load_experiment("town:ppo", ["budget.env_steps=1e6"]).recipe
-    assert (recipe.in_steps(0.25), recipe.in_steps(1.0), recipe.in_steps(5000)) == (250_000, 1_000_000, 5000)
+    assert (recipe.to_env_steps(0.25), recipe.to_env_steps(1.0), recipe.to_env_steps(5000)) == (
+        250_000,
+        1_000_000,
+        5000,
+    )
 
 
 def test_rows_are_given_where_the_recipe_leaves_them_open() -> None:

@@ -52,7 +52,7 @@ def ran(
     with MetricsStore(folder / "metrics.db") as store:
         t, journal = begun(loaded, store, heard)
         keeper = Kept(t)
-        limits = Limits(loaded.recipe, loaded.recipe.in_steps(loaded.recipe.evaluation.every), pause_at, asked)
+        limits = Limits(loaded.recipe, loaded.recipe.to_env_steps(loaded.recipe.evaluation.every), pause_at, asked)
         ending = loop(t, limits, journal, keeper, lambda: evaluate(t.agent.policy(), there, 3, 0))
     return Ran(t, ending, keeper.saved, heard)
 

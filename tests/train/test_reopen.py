@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from townlet.errors import TownletError
-from townlet.recipes.resolved import resolved_text
+from townlet.recipes.render import resolved_text
 from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.tasks.experiment import load_experiment

@@ -245,5 +245,5 @@ def test_a_tiny_budget_is_evaluated_at_its_end_and_not_all_the_time(tmp_path: Pa
     start(tiny("town:dqn", "evaluation.every=.1", "budget.env_steps=900"), tmp_path, sinks=[heard])
     assert [row["env_steps"] for row in heard.evaluations] == [0, 900]
     recipe = load_experiment("town:dqn", ["budget.env_steps=900"]).recipe
-    assert (recipe.evaluate_every, load_experiment("town:dqn").recipe.evaluate_every) == (1000, 100_000)
-    assert load_experiment("town:dqn", ["evaluation.every=50"]).recipe.evaluate_every == 50
+    assert (recipe.evaluation_interval, load_experiment("town:dqn").recipe.evaluation_interval) == (1000, 100_000)
+    assert load_experiment("town:dqn", ["evaluation.every=50"]).recipe.evaluation_interval == 50

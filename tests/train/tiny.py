@@ -34,7 +34,7 @@ def tiny(recipe: str = "town:dqn", *words: str) -> LoadedExperiment:
 def begun(loaded: LoadedExperiment, store: MetricsStore, *sinks: Sink) -> tuple[Training, Journal]:
     """A training before its first step, and its journal."""
     t, metrics = build(loaded), loaded.recipe.metrics
-    return t, Journal(t, loaded.recipe.in_steps(metrics.every), metrics.whole_episodes, store, sinks)
+    return t, Journal(t, loaded.recipe.to_env_steps(metrics.every), metrics.whole_episodes, store, sinks)
 
 
 class Heard:

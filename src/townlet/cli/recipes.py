@@ -25,7 +25,7 @@ def recipes(
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Train each of them for a moment and say which work on this machine.")
     ] = False,
-    schema: Annotated[
+    recipe_json_schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of recipe files, for editors.")
     ] = False,
 ) -> None:
@@ -34,8 +34,8 @@ def recipes(
     The list says what is known of each result, and which extra it needs. One recipe, named as ENV:VARIANT or as a
     file, is shown with every value and where it comes from.
     """
-    if schema:
-        from townlet.recipes.load import schema as of_files
+    if recipe_json_schema:
+        from townlet.recipes.load import recipe_json_schema as of_files
 
         # Plain print: the schema is for programs, so neither colours nor wrapped lines.
         print(json.dumps(of_files(), indent=2, ensure_ascii=False))
@@ -44,7 +44,7 @@ def recipes(
     elif smoke:
         _print_smoke(search)
     elif ":" in search or os.path.isfile(search):
-        from townlet.recipes.resolved import resolved_text
+        from townlet.recipes.render import resolved_text
         from townlet.tasks.experiment import load_experiment
 
         out().print(resolved_text(load_experiment(search, overrides or ())), markup=False, soft_wrap=True, end="")
@@ -56,10 +56,10 @@ def recipes(
 
 def _print_list(search: str) -> None:
     from townlet.recipes.catalogue import FOLDER
-    from townlet.recipes.listing import lines, table
+    from townlet.recipes.render import list_recipes, recipe_table
 
-    console, found = out(), lines(search)
-    console.print(table(found))
+    console, found = out(), list_recipes(search)
+    console.print(recipe_table(found))
     console.print(f"\nThese are files in {FOLDER}; one of your own is named by its path.", markup=False, soft_wrap=True)
     console.print(f"One of them whole:          townlet recipes {found[0].title}")
     console.print("All keys and what they do:  townlet recipes --keys")
@@ -67,11 +67,11 @@ def _print_list(search: str) -> None:
 
 def _print_smoke(search: str) -> None:
     """A line for each as soon as it is known; fails where one fails that nothing excuses."""
-    from townlet.recipes.listing import lines
+    from townlet.recipes.render import list_recipes
     from townlet.train.smoke import smoke
 
     console, counts = out(), {"works": 0, "missing": 0, "fails": 0}
-    found = lines(search)
+    found = list_recipes(search)
     wide = max(len(line.title) for line in found)
     for tried in smoke(found):
         state = "works" if tried.works else "missing" if tried.excused else "fails"
@@ -90,14 +90,14 @@ def _print_keys(search: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from townlet.recipes.keys import sections
+    from townlet.recipes.render import key_sections
 
     console = out()
-    for section in sections(search):
+    for section in key_sections(search):
         console.print(Text.assemble("\n", (section.title, "bold"), f"  {section.about}"))
-        table = Table.grid(padding=(0, 2, 0, 0))
+        recipe_table = Table.grid(padding=(0, 2, 0, 0))
         for name in ("key", "default", "meaning"):
-            table.add_column(name, no_wrap=name == "key", overflow="fold")
+            recipe_table.add_column(name, no_wrap=name == "key", overflow="fold")
         for key in section.keys:
-            table.add_row(*map(Text, (key.path, key.default, key.meaning)))
-        console.print(table)
+            recipe_table.add_row(*map(Text, (key.path, key.default, key.description)))
+        console.print(recipe_table)

@@ -57,7 +57,7 @@ class Schedule(StrictModel):
         return self
 
     @property
-    def by_share(self) -> bool:
+    def uses_fractions(self) -> bool:
         """Whether a moment is a share of the budget, so that a budget in steps is needed."""
         return 0 < self.from_ <= 1 or self.to <= 1 or 0 < self.warmup <= 1
 

@@ -64,7 +64,7 @@ def row_factory(id: str, spec: EnvSpec, render_mode: str | None) -> RowFactory:
 
 def _run_own(spec: EnvSpec) -> None:
     """Run the files of wrappers of one's own, where that is allowed; they may register environments, too."""
-    for file in spec.own_files:
+    for file in spec.user_files:
         user_code.run(file)
 
 

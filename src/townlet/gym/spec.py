@@ -72,7 +72,7 @@ class EnvSpec(StrictModel):
         return next((w for w in self.wrappers if isinstance(w, ActionMaskSpec)), None)
 
     @property
-    def own_files(self) -> list[str]:
+    def user_files(self) -> list[str]:
         """The files of wrappers of one's own."""
         return [
             wrapper.file for wrapper in self.wrappers if isinstance(wrapper, CustomSpec) and wrapper.file is not None

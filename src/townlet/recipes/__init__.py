@@ -1,1 +1,1 @@
-"""Recipes: what can be trained, as YAML. Schema, inheritance, overrides and checks; the shipped recipes lie beside."""
+"""Recipes: what can be trained, as YAML. Find, merge, check and print them; the shipped ones are in this folder."""

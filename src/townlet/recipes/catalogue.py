@@ -1,7 +1,7 @@
-"""Where recipes lie and what each is built on: files, variants, `extends`.
+"""Recipe files, their variants, and `extends`.
 
-Layers, the first at the bottom: what the file extends, what the variant extends in other files, the file's own
-keys, the variants of the same file that the variant extends, the variant. See `overlay` for how they merge.
+Layers, from the bottom: what the file extends, what the variant extends in other files, the keys of the file, the
+variants of the same file that the variant extends, the variant. `townlet.config.merge` merges them.
 """
 
 from __future__ import annotations
@@ -13,29 +13,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from townlet.config.merge import MAX_CHAIN, add_to_chain
 from townlet.config.yaml import Node, read
 from townlet.errors import ConfigError, SourceLocation, TownletError, did_you_mean, nearest
-from townlet.recipes.merge import normalize
-from townlet.recipes.paths import seen_from
+from townlet.recipes.layers import normalize, with_absolute_paths
 from townlet.town.world import load as worlds
 from townlet.town.world.schema import WorldSpec
 
 FOLDER: Final = Path(__file__).resolve().parent
-STRUCTURE: Final = ("extends", "variants", "default")  # keys of a file that are not of a recipe
-MEASURED: Final = ("description", "tuned", "result")  # true of one recipe, not of those that extend it
-STANDARD: Final = "town"
-ANY: Final = "gym"  # the recipe of environments that have none of their own
-ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")  # as Gymnasium writes them
-MAX_CHAIN: Final = 16
-BREAK: Final = "leave `extends` out of one of them"
+FILE_KEYS: Final = ("extends", "variants", "default")  # keys of a file that are not keys of a recipe
+NOT_INHERITED: Final = ("description", "tuned", "result")  # they are true of one recipe only
+STANDARD_TOWN: Final = "town"
+GENERIC_GYM: Final = "gym"  # the recipe of Gymnasium environments without a recipe file
+GYM_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]+-v\d+")
 
 
 @dataclass(frozen=True)
-class File:
-    """A recipe's file as it stands."""
+class RecipeFile:
+    """The parts of a recipe file, before inheritance."""
 
     path: Path
-    own: Node
+    shared: Node  # the keys of all variants
     variants: dict[str, Node]
     extends: Node | None = None
     default: str | None = None
@@ -44,207 +42,198 @@ class File:
     def name(self) -> str:
         return self.path.stem if self.path.parent == FOLDER else str(self.path)
 
-    def parent(self) -> File | None:
+    def parent(self) -> RecipeFile | None:
         """The file that this one extends."""
         if self.extends is None:
             return None
         name, where = self.extends.value, self.extends.key_location
         if not isinstance(name, str):
-            raise TownletError("`extends` is not the name of a recipe", did_you_mean("", shipped()), where)
+            raise TownletError("`extends` is not the name of a recipe", did_you_mean("", shipped_recipes()), where)
         path = _recipe_path(name, self.path.parent)
         if path is None:
-            fix = f"{did_you_mean(name, shipped())} (a shipped recipe, or the path of a .yaml file)"
+            fix = f"{did_you_mean(name, shipped_recipes())} (a shipped recipe, or the path of a .yaml file)"
             raise TownletError(f"there is no recipe '{name[:60]}' to extend", fix, where)
         return read_file(path)
 
-    def known(self, depth: int = 0) -> dict[str, Node]:
-        """Variants by name, those of the file that it extends first."""
-        if depth > MAX_CHAIN:
-            where = self.extends.key_location if self.extends else None
-            raise TownletError("recipes extend each other in a circle", BREAK, where)
-        parent = self.parent()
-        return {**(parent.known(depth + 1) if parent else {}), **self.variants}
+    def all_variants(self, chain: tuple[str, ...] = ()) -> dict[str, Node]:
+        """Variants by name, including those of the files it extends."""
+        where = self.extends.key_location if self.extends else None
+        chain, parent = add_to_chain(chain, str(self.path), "recipes", where), self.parent()
+        return {**(parent.all_variants(chain) if parent else {}), **self.variants}
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A recipe picked by ENV:VARIANT: its layers from the bottom up, normalised."""
+class RecipeLayers:
+    """The layers of ENV:VARIANT from the bottom up, normalized."""
 
-    file: File
+    file: RecipeFile
     variant: str | None
     layers: tuple[Node, ...]
 
 
 @lru_cache(maxsize=1)
-def shipped() -> tuple[str, ...]:
-    """Names of the recipe files that come with the program, those of towns first."""
-    return tuple(sorted((path.stem for path in FOLDER.glob("*.yaml")), key=lambda n: (not n.startswith(STANDARD), n)))
+def shipped_recipes() -> tuple[str, ...]:
+    """Names of the shipped recipe files, towns first."""
+    names = (path.stem for path in FOLDER.glob("*.yaml"))
+    return tuple(sorted(names, key=lambda name: (not name.startswith(STANDARD_TOWN), name)))
 
 
-def titles() -> tuple[str, ...]:
-    """ENV:VARIANT of everything shipped."""
-    files = [read_file(FOLDER / f"{name}.yaml") for name in shipped()]
-    return tuple(f"{_id(file) or file.name}:{variant}" for file in files for variant in file.known())
+def recipe_names() -> tuple[str, ...]:
+    """ENV:VARIANT of every shipped recipe."""
+    files = map(_shipped_file, shipped_recipes())
+    return tuple(f"{_namespaced_id(file) or file.name}:{variant}" for file in files for variant in file.all_variants())
 
 
-def read_file(path: Path) -> File:
-    """The file split into its own keys and its variants; raises ConfigError."""
-    return _read_shipped(path) if path.parent == FOLDER else _split(read(path), path)
+def read_file(path: Path) -> RecipeFile:
+    """Read a file and split it into shared keys and variants; raises ConfigError."""
+    return _read_shipped(path) if path.parent == FOLDER else _split_file(read(path), path)
 
 
 @lru_cache(maxsize=64)
-def _read_shipped(path: Path) -> File:
-    return _split(read(path), path)
+def _read_shipped(path: Path) -> RecipeFile:
+    return _split_file(read(path), path)
 
 
-def _split(node: Node, path: Path) -> File:
+def _shipped_file(name: str) -> RecipeFile:
+    return _read_shipped(FOLDER / f"{name}.yaml")
+
+
+def _split_file(node: Node, path: Path) -> RecipeFile:
     values = node.value if isinstance(node.value, dict) else {}
     variants, default = values.get("variants"), values.get("default")
-    own = Node({key: below for key, below in values.items() if key not in STRUCTURE}, node.location)
-    blocks = _mapping(
-        variants, "`variants` is not a mapping", "write `variants:` and below it a name and a colon for each"
-    )
+    shared = Node({key: child for key, child in values.items() if key not in FILE_KEYS}, node.location)
+    fix = "write `variants:`, and below it the name of each variant and a colon"
+    blocks = _require_mapping(variants, "`variants` is not a mapping", fix)
     for name, block in blocks.items():
-        _mapping(block, f"variant '{name}' is not a mapping", "write its keys below it, or {} for none")
+        _require_mapping(block, f"variant '{name}' is not a mapping", "write its keys below it, or {} for none")
     if default is not None and default.value not in blocks:
         fix = did_you_mean(str(default.to_python()), list(blocks))
         raise TownletError("`default` does not name a variant of this file", fix, default.location)
-    named = {name: seen_from(block, path.parent) for name, block in blocks.items()}
-    choice = str(default.value) if default else None
-    return File(path, seen_from(own, path.parent), named, values.get("extends"), choice)
+    absolute = {name: with_absolute_paths(block, path.parent) for name, block in blocks.items()}
+    default_name = str(default.value) if default else None
+    return RecipeFile(path, with_absolute_paths(shared, path.parent), absolute, values.get("extends"), default_name)
 
 
-def _mapping(node: Node | None, what: str, fix: str) -> dict[str, Node]:
+def _require_mapping(node: Node | None, what: str, fix: str) -> dict[str, Node]:
     if node is None:
         return {}
     if not isinstance(node.value, dict):
-        raise TownletError(what, fix, node.key_location or node.location)
+        raise TownletError(what, fix, node.location_of())
     return node.value
 
 
-def from_command_line(node: Node) -> Node:
-    """The layer of `key=value`, which may name a world's file as seen from here."""
-    return normalize(seen_from(node, Path()))
-
-
-def choose(asked: str, folder: Path = Path(), where: SourceLocation | None = None) -> Choice:
-    """The recipe behind ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT; raises TownletError with what there is."""
-    name, variant = _split_name(asked, folder)
-    path = _recipe_path(name, folder) or _recipe_of(name)
+def find_layers(name: str, folder: Path = Path(), where: SourceLocation | None = None) -> RecipeLayers:
+    """The layers of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT; raises TownletError with suggestions."""
+    env, variant = _split_name(name, folder)
+    path = _recipe_path(env, folder) or _path_of_id(env)
     top: dict[str, str] = {}
-    if path is None and ID.fullmatch(name):
-        file = read_file(FOLDER / f"{ANY}.yaml")
-        _refuse_other_version(file, name, variant, where)
-        top = {"env": name, "description": f"{name} with the settings for any environment."}
+    if path is None and GYM_ID.fullmatch(env):
+        file = _shipped_file(GENERIC_GYM)
+        _refuse_other_version(file, env, variant, where)
+        top = {"env": env, "description": f"{env} with the settings for any environment."}
     elif path is None or (path.parent != FOLDER and _is_world(path)):
-        world = _world_path(name, folder, where) if path is None else path
-        file = read_file(FOLDER / f"{_relative(world)}.yaml")
-        top = {"env": world.stem, "world": _world_name(world)}
+        world = _world_path(env, folder, where) if path is None else path
+        file = _shipped_file(_nearest_recipe(world))
+        world_name = world.stem if world.parent == worlds.FOLDER else os.path.abspath(world)
+        top = {"env": world.stem, "world": world_name}
     else:
         file = read_file(path)
-    variant = _variant(file, variant, name, where)
+    variant = _select_variant(file, variant, env, where)
     layers = _layers(file, variant)
+    origin = SourceLocation(name)
     if top:
         top.setdefault("description", f"{file.name}:{variant} in the world {top['env']}.")
-        layers = [_unmeasured(layer) for layer in layers]
-        layers.append(
-            Node({key: Node(value, SourceLocation(asked)) for key, value in top.items()}, SourceLocation(asked))
-        )
+        layers = [_inheritable(layer) for layer in layers]
+        layers.append(Node({key: Node(value, origin) for key, value in top.items()}, origin))
     if variant is not None:
-        layers.append(Node({"variant": Node(variant, SourceLocation(asked))}, SourceLocation(asked)))
-    return Choice(file, variant, tuple(normalize(layer) for layer in layers))
+        layers.append(Node({"variant": Node(variant, origin)}, origin))
+    return RecipeLayers(file, variant, tuple(normalize(layer) for layer in layers))
 
 
-def _refuse_other_version(file: File, name: str, variant: str | None, where: SourceLocation | None) -> None:
-    """Refuse a variant that only the recipe of another version of the environment has."""
-    if variant is None or variant in file.known():
+def _refuse_other_version(file: RecipeFile, env: str, variant: str | None, where: SourceLocation | None) -> None:
+    """Refuse a variant that exists only for another version of the environment."""
+    if variant is None or variant in file.all_variants():
         return
-    for other in shipped():
-        if (
-            other.rpartition("-v")[0] == name.rpartition("-v")[0]
-            and variant in read_file(FOLDER / f"{other}.yaml").known()
-        ):
-            raise TownletError(f"there is no recipe {name}:{variant}", f"did you mean '{other}:{variant}'?", where)
+    for other in shipped_recipes():
+        same_env = other.rpartition("-v")[0] == env.rpartition("-v")[0]
+        if same_env and variant in _shipped_file(other).all_variants():
+            raise TownletError(f"there is no recipe {env}:{variant}", f"did you mean '{other}:{variant}'?", where)
 
 
-def _split_name(asked: str, folder: Path) -> tuple[str, str | None]:
-    head, colon, tail = asked.rpartition(":")
-    return (asked, None) if not colon or os.path.isfile(folder / asked) else (head, tail)
+def _split_name(name: str, folder: Path) -> tuple[str, str | None]:
+    env, colon, variant = name.rpartition(":")
+    return (name, None) if not colon or os.path.isfile(folder / name) else (env, variant)
 
 
 def _recipe_path(name: str, folder: Path) -> Path | None:
-    if name in shipped():
+    if name in shipped_recipes():
         return FOLDER / f"{name}.yaml"
     path = folder / name
     return path if name.endswith(worlds.ENDINGS) and os.path.isfile(path) else None
 
 
-def _recipe_of(env: str) -> Path | None:
-    """The shipped file whose environment has this id: ids may have letters that files cannot."""
-    if "/" not in env or not ID.fullmatch(env):
+def _path_of_id(env: str) -> Path | None:
+    """The shipped file of a namespaced Gymnasium id: a file name cannot contain its slash."""
+    if "/" not in env or not GYM_ID.fullmatch(env):
         return None
-    files = (read_file(FOLDER / f"{name}.yaml") for name in shipped())
-    return next((file.path for file in files if _id(file) == env), None)
+    return next((file.path for file in map(_shipped_file, shipped_recipes()) if _namespaced_id(file) == env), None)
 
 
-def _id(file: File) -> str | None:
-    """The id of a file's environment, where it has letters that the file's name cannot have."""
-    env = file.own.child("env")
+def _namespaced_id(file: RecipeFile) -> str | None:
+    env = file.shared.child("env")
     return env.value if env is not None and isinstance(env.value, str) and "/" in env.value else None
 
 
 def _is_world(path: Path) -> bool:
-    """Whether a file holds a world: it has no key that only a recipe has."""
-    from townlet.recipes.schema import Recipe  # loads torch, which finding and listing can do without
+    """Whether a file holds a world: it has no key that only recipes have."""
+    from townlet.recipes.schema import Recipe  # imports torch, which is not needed to find and list recipes
 
-    only = {*Recipe.model_fields, "variants", "default"} - {*WorldSpec.model_fields}
-    found = read(path).value
-    return isinstance(found, dict) and not only & set(found)
+    recipe_keys = {*Recipe.model_fields, "variants", "default"} - {*WorldSpec.model_fields}
+    values = read(path).value
+    return isinstance(values, dict) and not recipe_keys & set(values)
 
 
 def _world_path(name: str, folder: Path, where: SourceLocation | None) -> Path:
-    """A shipped world that has no recipe of its own."""
+    """A shipped world without a recipe file."""
     if name in worlds.shipped():
         return worlds.FOLDER / f"{name}.yaml"
     if name.endswith(worlds.ENDINGS):
-        raise TownletError(f"there is no file '{name[:60]}'", f"write its path as seen from {folder.absolute()}", where)
-    beside = sorted(path.name for path in folder.glob("*.yaml"))
-    fix = f"did you mean '{name}.yaml'?" if f"{name}.yaml" in beside else did_you_mean(name, [*shipped(), *beside])
-    if variants := [title for title in titles() if title.partition(":")[2] == name]:
-        usual = f"{STANDARD}:{name}"
-        fix = f"did you mean '{usual if usual in variants else variants[0]}'?"
+        raise TownletError(f"there is no file '{name[:60]}'", f"write its path relative to {folder.absolute()}", where)
+    files = sorted(path.name for path in folder.glob("*.yaml"))
+    fix = (
+        f"did you mean '{name}.yaml'?" if f"{name}.yaml" in files else did_you_mean(name, [*shipped_recipes(), *files])
+    )
+    if same_variant := [recipe for recipe in recipe_names() if recipe.partition(":")[2] == name]:
+        standard = f"{STANDARD_TOWN}:{name}"
+        fix = f"did you mean '{standard if standard in same_variant else same_variant[0]}'?"
     raise TownletError(f"there is no recipe '{name[:60]}'", f"{fix} (`townlet recipes` lists all)", where)
 
 
-def _world_name(path: Path) -> str:
-    return path.stem if path.parent == worlds.FOLDER else os.path.abspath(path)
-
-
-def _relative(world: Path) -> str:
-    """The nearest world that this one extends and that has recipes; what is wrong with it is told when it is loaded."""
+def _nearest_recipe(world: Path) -> str:
+    """The recipe file of the nearest world that this one extends; loading the world reports what is wrong with it."""
     path = world
     try:
         for _ in range(MAX_CHAIN):
             extends = worlds.read_world(path).child("extends")
             if extends is None or not isinstance(extends.value, str):
                 break
-            if extends.value in shipped():
+            if extends.value in shipped_recipes():
                 return extends.value
             path = worlds.find_world(extends.value, path.parent)
     except ConfigError:
         pass
-    return STANDARD
+    return STANDARD_TOWN
 
 
-def _variant(file: File, variant: str | None, name: str, where: SourceLocation | None) -> str | None:
-    """The variant asked for, or the only one, or the file's default."""
-    known = file.known()
+def _select_variant(file: RecipeFile, variant: str | None, name: str, where: SourceLocation | None) -> str | None:
+    """The given variant, or the only one, or the file's default."""
+    known = file.all_variants()
     if variant is None and len(known) < 2:
         return next(iter(known), None)
     if variant is None and file.default is not None:
         return file.default
     if variant is None:
-        lines = (f"{name}:{v}  {_said(block)}".rstrip() for v, block in known.items())
+        lines = (f"{name}:{v}  {_variant_summary(block)}".rstrip() for v, block in known.items())
         raise TownletError(f"{name} has {len(known)} variants", "choose one\n      " + "\n      ".join(lines), where)
     if variant not in known:
         what, near = f"{name} has no variant '{variant[:60]}'", nearest(variant, list(known))
@@ -253,65 +242,57 @@ def _variant(file: File, variant: str | None, name: str, where: SourceLocation |
     return variant
 
 
-def _said(variant: Node) -> str:
-    """What is known of a variant, in a line."""
-    told = variant.to_python()
-    result = told.get("result", ())
+def _variant_summary(variant: Node) -> str:
+    """Description and results of a variant in one line."""
+    values = variant.to_python()
+    result = values.get("result", ())
     results = (result,) if isinstance(result, str) else (r.get("what", "") for r in result if isinstance(r, dict))
-    return " ".join(map(str, (told.get("description", ""), *results)))
+    return " ".join(map(str, (values.get("description", ""), *results)))
 
 
-def _layers(file: File, variant: str | None, chain: tuple[str, ...] = ()) -> list[Node]:
-    link = f"{file.path}:{variant}"
-    if link in chain or len(chain) >= MAX_CHAIN:
-        circle = " → ".join(os.path.basename(part) for part in (*chain, link))
-        raise TownletError(f"recipes extend each other in a circle: {circle}", BREAK, file.own.location)
-    chain = (*chain, link)
-    own, root, foreign = _same_file(file, variant)
-    below: list[Node] = []
+def _layers(file: RecipeFile, variant: str | None, chain: tuple[str, ...] = ()) -> list[Node]:
+    chain = add_to_chain(chain, f"{file.path}:{variant}", "recipes", file.shared.location)
+    own, root, foreign = _variant_chain(file, variant)
+    inherited: list[Node] = []
     if parent := file.parent():
-        below += _layers(parent, root if root in parent.known() else None, chain)
+        inherited += _layers(parent, root if root in parent.all_variants() else None, chain)
     if foreign is not None:
         name, other = _split_name(str(foreign.value), file.path.parent)
         path = _recipe_path(name, file.path.parent)
         if path is None:
-            fix = did_you_mean(str(foreign.value), titles())
+            fix = did_you_mean(str(foreign.value), recipe_names())
             raise TownletError(f"there is no recipe '{foreign.value}' to extend", fix, foreign.key_location)
-        far = read_file(path)
-        below += _layers(far, _variant(far, other, name, foreign.key_location), chain)
-    return [*map(_unmeasured, below), file.own, *map(_unmeasured, own[:-1]), *own[-1:]]
+        extended = read_file(path)
+        inherited += _layers(extended, _select_variant(extended, other, name, foreign.key_location), chain)
+    return [*map(_inheritable, inherited), file.shared, *map(_inheritable, own[:-1]), *own[-1:]]
 
 
-def _same_file(file: File, variant: str | None) -> tuple[list[Node], str | None, Node | None]:
+def _variant_chain(file: RecipeFile, variant: str | None) -> tuple[list[Node], str | None, Node | None]:
     """The variant's chain within its file from the bottom up, the name it ends at, and what it extends elsewhere."""
     own: list[Node] = []
-    seen: list[str] = []
+    chain: tuple[str, ...] = ()
     name = variant
     while name is not None and name in file.variants:
-        if name in seen:
-            circle = " → ".join((*seen, name))
-            raise TownletError(f"variants extend each other in a circle: {circle}", BREAK, file.variants[name].location)
-        seen.append(name)
         block = file.variants[name]
+        chain = add_to_chain(chain, name, "variants", block.location)
         own.insert(0, block.without("extends"))
         extends = block.child("extends")
         if extends is None:
             break
         if not isinstance(extends.value, str):
-            raise TownletError(
-                "`extends` is not the name of a variant", "write VARIANT, or ENV:VARIANT", extends.key_location
-            )
+            fix = "write VARIANT, or ENV:VARIANT"
+            raise TownletError("`extends` is not the name of a variant", fix, extends.key_location)
         if ":" in extends.value:
             return own, None, extends
-        if extends.value not in file.known():
-            fix = did_you_mean(extends.value, [v for v in file.known() if v != name])
+        if extends.value not in file.all_variants():
+            fix = did_you_mean(extends.value, [v for v in file.all_variants() if v != name])
             raise TownletError(f"there is no variant '{extends.value[:60]}' to extend", fix, extends.key_location)
         name = extends.value
     return own, name, None
 
 
-def _unmeasured(layer: Node) -> Node:
-    """A layer without what was said and measured of another recipe."""
-    for key in MEASURED:
+def _inheritable(layer: Node) -> Node:
+    """A layer without the keys that are true of its own recipe only."""
+    for key in NOT_INHERITED:
         layer = layer.without(key)
     return layer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -17,34 +18,35 @@ from townlet.config.validate import validate_model, validate_partially
 from townlet.config.yaml import Node
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError, nearest
 from townlet.gym.spec import EnvSpec
-from townlet.recipes.catalogue import STRUCTURE, choose, from_command_line
-from townlet.recipes.schema import Budget, Checkpoints, Evaluation, Metrics, Recipe
-from townlet.recipes.validate import check, unused
+from townlet.recipes.catalogue import FILE_KEYS, find_layers
+from townlet.recipes.layers import normalize, with_absolute_paths
+from townlet.recipes.schema import Budget, CheckpointSettings, EvaluationSettings, MetricsSettings, Recipe
+from townlet.recipes.validate import check_recipe, usage_hints
 from townlet.town.world.schema import WorldSpec
 
-# Where a mapping needs a name and has a usual one, so that `explore.choose.end=.05` need not repeat it.
-USUAL: Final = {"network": "mlp", "explore.choose": "epsilon", "explore.weight": "fixed"}
-SHORT: Final = ("env_steps", "minutes")  # of the budget: what people change most needs no home on the command line
-HOMES: Final[dict[str, type[BaseModel]]] = {
+# Default names of parts, so that `explore.choose.end=.05` need not repeat them.
+DEFAULT_NAMES: Final = {"network": "mlp", "explore.choose": "epsilon", "explore.weight": "fixed"}
+BUDGET_KEYS: Final = ("env_steps", "minutes")  # overrides that may leave `budget.` out
+PARTS: Final[dict[str, type[BaseModel]]] = {
     "budget": Budget,
-    "evaluation": Evaluation,
-    "checkpoints": Checkpoints,
-    "metrics": Metrics,
+    "evaluation": EvaluationSettings,
+    "checkpoints": CheckpointSettings,
+    "metrics": MetricsSettings,
     "change": WorldSpec,
     "gym": EnvSpec,
 }
-ELSEWHERE: Final = {"n_envs": "rows", "num_envs": "rows"}  # what others call a key of the recipe itself
+SYNONYMS: Final = {"n_envs": "rows", "num_envs": "rows"}  # names in other libraries
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe with the source position of every value and everything found wrong so far.
+    """A recipe with the source location of every value and everything found wrong so far.
 
     `diagnostics` are not raised by `load_recipe`, so that `townlet.tasks` can add those of the environment.
     `repaired` names the parts from which wrong values were removed to check the rest.
     """
 
-    asked: str
+    name: str  # ENV:VARIANT as requested
     overrides: tuple[str, ...]
     recipe: Recipe
     node: Node
@@ -53,149 +55,148 @@ class LoadedRecipe:
     repaired: frozenset[str] = frozenset()
 
 
-def load_recipe(asked: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
     """The recipe of ENV:VARIANT, FILE:VARIANT or WORLD:VARIANT with overrides.
 
     Raises ConfigError only if so much is wrong that nothing else can be checked.
     """
-    node = merged(asked, overrides)
+    node = merge_layers(name, overrides)
     _register_agent(node)
-    node, found = _without_strays(node)
+    node, diagnostics = _without_misplaced_keys(node)
     repaired: frozenset[str] = frozenset()
     try:
-        recipe = validate_model(Recipe, node, STRUCTURE)
+        recipe = validate_model(Recipe, node, FILE_KEYS)
     except ConfigError as error:
-        found += error.diagnostics
-        rest = validate_partially(Recipe, node)
-        if rest is None:
-            raise ConfigError(found) from None
-        repaired = _changed_parts(node, rest[1])
-        recipe, node = rest
-    found += check(recipe, node, repaired)
-    return LoadedRecipe(asked, tuple(overrides), recipe, node, tuple(unused(recipe, node)), tuple(found), repaired)
+        diagnostics += error.diagnostics
+        valid = validate_partially(Recipe, node)
+        if valid is None:
+            raise ConfigError(diagnostics) from None
+        repaired = _changed_parts(node, valid[1])
+        recipe, node = valid
+    diagnostics += check_recipe(recipe, node, repaired)
+    hints = tuple(usage_hints(recipe, node))
+    return LoadedRecipe(name, tuple(overrides), recipe, node, hints, tuple(diagnostics), repaired)
 
 
 def _register_agent(node: Node) -> None:
-    """Run the file that registers the recipe's agent, where it names one and that is allowed; raises ConfigError."""
+    """Run the file that registers the recipe's agent, if it names one and code is allowed; raises ConfigError."""
     agent = node.child("agent")
     name, file = (part.value if agent and (part := agent.child(key)) else None for key in ("name", "file"))
     if isinstance(file, str):
+        where = node.location_of("agent", "file")
         try:
             user_code.run(file)
         except TownletError as error:
-            raise ConfigError(
-                Diagnostic(m.what, m.fix, node.location_of("agent", "file")) for m in error.diagnostics
-            ) from error
-    if isinstance(name, str) and (why := registry.broken(name)):
-        raise ConfigError([Diagnostic(f"the agent '{name}' cannot be used", why, node.location_of("agent", "name"))])
+            raise ConfigError(Diagnostic(d.what, d.fix, where) for d in error.diagnostics) from error
+    if isinstance(name, str) and (fix := registry.broken(name)):
+        raise ConfigError([Diagnostic(f"the agent '{name}' cannot be used", fix, node.location_of("agent", "name"))])
 
 
 def _changed_parts(node: Node, repaired: Node) -> frozenset[str]:
     """The parts from which something wrong was removed: what is odd about them now is not the user's mistake."""
-    return frozenset(key for key, below in node.to_python().items() if below != repaired.to_python().get(key))
+    after = repaired.to_python()
+    return frozenset(key for key, part in node.to_python().items() if part != after.get(key))
 
 
-def merged(asked: str, overrides: Sequence[str] = ()) -> Node:
+def merge_layers(name: str, overrides: Sequence[str] = ()) -> Node:
     """All layers of a recipe as one tree, before anything is checked."""
-    usual = apply_overrides(
-        Node({}, SourceLocation("default")), [f"{path}.name={name}" for path, name in USUAL.items()]
-    )
-    choice, said = choose(asked), command_line(overrides)
-    tree = reduce(merge, (_from(usual, SourceLocation("default")), *choice.layers, *said))
-    return Node(tree.value, choice.file.own.location)
+    origin = SourceLocation("default")
+    names = apply_overrides(Node({}, origin), [f"{path}.name={part}" for path, part in DEFAULT_NAMES.items()])
+    found = find_layers(name)
+    tree = reduce(merge, (_at_location(names, origin), *found.layers, *override_layers(overrides)))
+    return Node(tree.value, found.file.shared.location)
 
 
-def command_line(overrides: Sequence[str]) -> list[Node]:
-    """`key=value` as one layer, in which order does not matter for names: `agent.lr=1e-3 agent=NAME` keeps the lr."""
-    found: list[Diagnostic] = []
+def override_layers(overrides: Sequence[str]) -> list[Node]:
+    """`key=value` as one layer, so that the order of names does not matter: `agent.lr=1e-3 agent=NAME` keeps the lr."""
+    diagnostics: list[Diagnostic] = []
     layers: list[Node] = []
     for override in overrides:
+        prefix = "budget." if override.partition("=")[0].strip() in BUDGET_KEYS else ""
         try:
-            home = "budget." if override.partition("=")[0].strip() in SHORT else ""
-            layers.append(
-                from_command_line(apply_overrides(Node({}, SourceLocation("command line")), [home + override.lstrip()]))
-            )
+            layer = apply_overrides(Node({}, SourceLocation("command line")), [prefix + override.lstrip()])
         except ConfigError as error:
-            found += error.diagnostics
-    if found:
-        raise ConfigError(found)
+            diagnostics += error.diagnostics
+        else:
+            layers.append(normalize(with_absolute_paths(layer, Path())))
+    if diagnostics:
+        raise ConfigError(diagnostics)
     return [reduce(merge, layers)] if layers else []
 
 
-def _from(node: Node, mark: SourceLocation) -> Node:
-    """The same tree as if all of it stood at one place."""
+def _at_location(node: Node, where: SourceLocation) -> Node:
+    """The same tree with one location for all values."""
     if isinstance(node.value, dict):
-        return Node({key: _from(below, mark) for key, below in node.value.items()}, mark, mark)
-    return Node(node.value, mark, mark)
+        return Node({key: _at_location(child, where) for key, child in node.value.items()}, where, where)
+    return Node(node.value, where, where)
 
 
-def _without_strays(node: Node) -> tuple[Node, list[Diagnostic]]:
-    """The tree less the keys that belong elsewhere, and where each belongs."""
-    found: list[Diagnostic] = []
-    own = [*Recipe.model_fields, *STRUCTURE]
-    homes = {home: list(model.model_fields) for home, model in HOMES.items()} | {"agent": _agent_keys(node)}
+def _without_misplaced_keys(node: Node) -> tuple[Node, list[Diagnostic]]:
+    """The tree without top-level keys that belong into a part, each with a diagnostic that names the part."""
+    diagnostics: list[Diagnostic] = []
+    own = [*Recipe.model_fields, *FILE_KEYS]
+    parts = {part: list(model.model_fields) for part, model in PARTS.items()} | {"agent": _agent_keys(node)}
     for key in node.value if isinstance(node.value, dict) else ():
         if key in own:
             continue
-        if key in ELSEWHERE:
-            found.append(Diagnostic(f"unknown key '{key}'", f"did you mean '{ELSEWHERE[key]}'?", node.location_of(key)))
+        where = node.location_of(key)
+        if key in SYNONYMS:
+            diagnostics.append(Diagnostic(f"unknown key '{key}'", f"did you mean '{SYNONYMS[key]}'?", where))
             node = node.without(key)
             continue
-        exact = next((home for home, keys in homes.items() if key in keys), None)
-        words = [(home, k) for home, keys in homes.items() for k in keys if key in k.split("_")]
-        near = words or [
-            (home, k) for home, keys in homes.items() if (k := nearest(key, keys)) and not nearest(key, own)
+        exact = next(((part, key) for part, keys in parts.items() if key in keys), None)
+        by_word = [(part, k) for part, keys in parts.items() for k in keys if key in k.split("_")]
+        similar = by_word or [
+            (part, k) for part, keys in parts.items() if (k := nearest(key, keys)) and not nearest(key, own)
         ]
-        if exact or near:
-            home, meant = (exact, key) if exact else near[0]
-            fix = _meant(node.location_of(key), key, home, meant)
-            found.append(Diagnostic(f"'{key}' is not a key of the recipe itself", fix, node.location_of(key)))
+        if exact or similar:
+            fix = _suggest_part(where, key, *(exact or similar[0]))
+            diagnostics.append(Diagnostic(f"'{key}' is not a top-level key of a recipe", fix, where))
             node = node.without(key)
-    return node, found
+    return node, diagnostics
 
 
-def _meant(where: SourceLocation, key: str, home: str, meant: str) -> str:
-    """What to write instead: on the command line the whole word, ready to be copied."""
+def _suggest_part(where: SourceLocation, key: str, part: str, meant: str) -> str:
+    """What to write instead; on the command line the entire argument, ready to be copied."""
     path, equals, text = where.source.removeprefix("command line: ").partition("=")
     if where.line or not equals:
-        return f"write it in `{home}`" if key == meant else f"did you mean '{meant}' in `{home}`?"
-    return f"did you mean {home}.{meant}{path.strip().removeprefix(key)}={text}?"
+        return f"write it in `{part}`" if key == meant else f"did you mean '{meant}' in `{part}`?"
+    return f"did you mean {part}.{meant}{path.strip().removeprefix(key)}={text}?"
 
 
 def _agent_keys(node: Node) -> list[str]:
-    """The settings of the chosen agent, or of all agents when none is."""
+    """The settings of the recipe's agent, or of all agents if it names none."""
     agent = node.child("agent")
     name = agent.child("name") if agent else None
     models = [entry.settings for entry in registry.entries() if name is None or entry.name == name.value]
     return list(dict.fromkeys(key for model in models for key in model.model_fields))
 
 
-def schema() -> dict[str, Any]:
-    """JSON Schema of a recipe's file, for editors."""
-    recipe = {"$ref": "#"}  # a variant may have every key that the file itself may have
+def recipe_json_schema() -> dict[str, Any]:
+    """JSON Schema of a recipe file, for editors."""
     extra = {
         "extends": {
             "type": "string",
-            "description": "What to change: of a file another recipe, of a variant VARIANT or ENV:VARIANT.",
+            "description": "What to inherit from: in a file another recipe, in a variant VARIANT or ENV:VARIANT.",
         },
-        "default": {"type": "string", "description": "The variant that the file's name alone stands for."},
+        "default": {"type": "string", "description": "The variant to use if only the file is named."},
         "variants": {
             "type": "object",
-            "additionalProperties": recipe,
-            "description": "One block per variant; ENV:VARIANT picks it. It is laid over the keys of the file.",
+            "additionalProperties": {"$ref": "#"},  # a variant may have every key of the file
+            "description": "Variants by name, selected by ENV:VARIANT. Their keys are merged into those of the file.",
         },
     }
-    found: dict[str, Any] = _with_bare_words(json_schema(Recipe, extra))
-    return found
+    schema: dict[str, Any] = _allow_bare_names(json_schema(Recipe, extra))
+    return schema
 
 
-def _with_bare_words(schema: Any) -> Any:
+def _allow_bare_names(schema: Any) -> Any:
     """The same schema in which a part that is chosen by name may be the name alone."""
     if isinstance(schema, list):
-        return [_with_bare_words(part) for part in schema]
+        return [_allow_bare_names(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    schema = {key: _with_bare_words(part) for key, part in schema.items()}
+    schema = {key: _allow_bare_names(part) for key, part in schema.items()}
     if "discriminator" in schema and "oneOf" in schema:
         names = schema.pop("discriminator")["mapping"]
         schema["anyOf"] = [{"enum": list(names)}, *schema.pop("oneOf")]

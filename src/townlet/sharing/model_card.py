@@ -28,7 +28,7 @@ FILE_DESCRIPTIONS: Final = {
 
 def user_files(trained: TrainedPolicy) -> list[str]:
     """Files of the user's own that an agent needs wherever it plays."""
-    return trained.loaded.recipe.own_files
+    return trained.loaded.recipe.user_files
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from townlet.config.schedule import Schedule
 from townlet.config.type_info import allowed_types, fields_by_key
 from townlet.config.yaml import parse_value
 from townlet.errors import SourceLocation, TownletError
-from townlet.recipes.merge import normalize
+from townlet.recipes.layers import normalize
 from townlet.recipes.schema import Recipe
 from townlet.tasks.experiment import load_experiment
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from townlet.config.scalar import quote, to_flow_yaml
 from townlet.errors import TownletError
-from townlet.recipes.catalogue import FOLDER, Choice, choose
-from townlet.recipes.load import command_line
+from townlet.recipes.catalogue import FOLDER, RecipeLayers, find_layers
+from townlet.recipes.load import override_layers
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs.disk import replace_file
@@ -65,7 +65,7 @@ def open_study(config: SweepConfig, storage: str | None, seed: int) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     database, shared = _open_storage(storage, config.root), _shared_config(config)
-    warmup = round(PRUNING_WARMUP * (config.recipe.budget.env_steps or 0) / config.recipe.evaluate_every)
+    warmup = round(PRUNING_WARMUP * (config.recipe.budget.env_steps or 0) / config.recipe.evaluation_interval)
     pruner = optuna.pruners.MedianPruner(n_warmup_steps=warmup)
     with _hide_url(storage):
         try:
@@ -251,29 +251,29 @@ def write_best_recipe(path: Path, config: SweepConfig, overrides: list[str], wha
 
 def best_recipe_text(config: SweepConfig, overrides: list[str], what: str, command: str) -> str:
     """Text of the file: a single variant, so that the file name alone trains it."""
-    choice, recipe = choose(config.recipe_name), config.recipe
+    layers, recipe = find_layers(config.recipe_name), config.recipe
     about = {
         "description": f"{recipe.title} with the best values of a sweep.",
         "tuned": True,
         "result": [{"what": what, "command": command if len(command) <= MAX_COMMAND else ""}],
     }
     values: dict[str, Any] = {}
-    for layer in command_line([*config.overrides, *overrides]):
+    for layer in override_layers([*config.overrides, *overrides]):
         values |= layer.to_python()
     lines = [f"# Found by: {command}", f"env: {quote(recipe.env)}"]
     lines += [f"world: {quote(recipe.world)}"] if recipe.world else []
-    if choice.variant is None:
-        lines.insert(1, f"extends: {to_flow_yaml(_file_reference(choice))}")
-    lines += ["variants:", f"  {quote(choice.variant or DEFAULT_VARIANT)}:"]
-    if choice.variant is not None:
-        lines.append(f"    extends: {to_flow_yaml(f'{_file_reference(choice)}:{choice.variant}')}")
+    if layers.variant is None:
+        lines.insert(1, f"extends: {to_flow_yaml(_file_reference(layers))}")
+    lines += ["variants:", f"  {quote(layers.variant or DEFAULT_VARIANT)}:"]
+    if layers.variant is not None:
+        lines.append(f"    extends: {to_flow_yaml(f'{_file_reference(layers)}:{layers.variant}')}")
     lines += [f"    {quote(key)}: {to_flow_yaml(value)}" for key, value in {**about, **values}.items()]
     return "\n".join(lines) + "\n"
 
 
-def _file_reference(choice: Choice) -> str:
+def _file_reference(layers: RecipeLayers) -> str:
     """The swept file: its name if shipped, else its absolute path."""
-    path = choice.file.path
+    path = layers.file.path
     return path.stem if path.parent == FOLDER else os.path.abspath(path)
 
 

@@ -108,7 +108,7 @@ def train_trial(trial: Trial, config: SweepConfig, sink: Callable[[Recipe], Sink
         session = begin(loaded, config.root)
         session.run.note(sweep={"study": config.study, "trial": trial.number})
         trial.set_user_attr(RUNS, [*trial.user_attrs.get(RUNS, ()), session.run.name])
-        pruning = PruningSink(trial, loaded.recipe.evaluate_every)
+        pruning = PruningSink(trial, loaded.recipe.evaluation_interval)
         sinks: Sequence[Sink] = [*([sink(loaded.recipe)] if sink else ()), *([] if number else [pruning])]
         with Lock(session.run.path) as lock:
             outcome = session.train(lock, sinks, stop=pruning.stop)

@@ -10,7 +10,7 @@ from townlet.agents.registry import entries, entry
 from townlet.config.yaml import Node
 from townlet.errors import ConfigError, Diagnostic, SourceLocation, TownletError
 from townlet.interfaces.vec_env import Actions, Binary, Continuous, Discrete
-from townlet.recipes.catalogue import ANY
+from townlet.recipes.catalogue import GENERIC_GYM
 from townlet.recipes.load import LoadedRecipe, load_recipe
 from townlet.recipes.schema import Recipe
 from townlet.tasks.task import Task
@@ -50,7 +50,7 @@ def load_experiment(asked: str, overrides: Sequence[str] = (), worlds: Worlds | 
     if diagnostics:
         raise ConfigError(diagnostics)
     recipe = with_threshold(recipe, task, node)
-    return LoadedExperiment(loaded.asked, loaded.overrides, recipe, node, loaded.notes, task=task)
+    return LoadedExperiment(loaded.name, loaded.overrides, recipe, node, loaded.notes, task=task)
 
 
 def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Task:
@@ -60,10 +60,10 @@ def make_task(recipe: Recipe, node: Node, worlds: Worlds | None = None) -> Task:
     from townlet.gym.make import without_autoreset_steps  # imports Gymnasium, which towns do without
     from townlet.tasks.gym import GymTask
 
-    if recipe.env == ANY:
+    if recipe.env == GENERIC_GYM:
         fix = f"name one: townlet train ID:{recipe.variant or 'VARIANT'}, or `env: ID` in a recipe"
         raise ConfigError(
-            [Diagnostic(f"{ANY} is no environment, these are settings for any", fix, node.location_of("env"))]
+            [Diagnostic(f"{GENERIC_GYM} is no environment, these are settings for any", fix, node.location_of("env"))]
         )
     try:
         spec = without_autoreset_steps(recipe.env, recipe.gym) if recipe.network.is_recurrent else recipe.gym

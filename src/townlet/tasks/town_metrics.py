@@ -31,7 +31,7 @@ class TownMetrics:
         self._town, self._world = town, town.world
         self.causes = town.cause_names
         self._diary, self._novelty = UsageCounter(town), NoveltyMap(town, t.agent)
-        every = t.recipe.in_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED
+        every = t.recipe.to_env_steps(1 / PERIODS) if t.recipe.budget.env_steps else UNLIMITED
         self.album = Album(t, town, store, every)
 
     def stepped(self, actions: Tensor) -> None:

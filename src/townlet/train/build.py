@@ -97,7 +97,7 @@ def build(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Tra
     given = AgentContext(recipe.network, recipe.explore, env, counters, streams.child("agent"), limit, group)
     agent = make_agent(recipe.agent, given)
     tracker = Tracker(env.rows, env.device, env.components)
-    tuning = Tuning(agent, counters, [Plateau(spec, recipe.in_steps(spec.patience)) for spec in recipe.plateau])
+    tuning = Tuning(agent, counters, [Plateau(spec, recipe.to_env_steps(spec.patience)) for spec in recipe.plateau])
     made = Training(recipe, task, env, agent, counters, tracker, seen, tuning, Recent(recipe.metric), curriculum)
     if group.size > 1:
         made.company = Together(group, made)

@@ -32,10 +32,10 @@ def facts(loaded: LoadedExperiment) -> dict[str, Any]:
 def describe(loaded: LoadedExperiment, begun_with: dict[str, Any] | None = None) -> dict[str, Any]:
     """What meta.json says of a new run; `begun_with` tells whose weights it began with."""
     recipe = loaded.recipe
-    code = {"code": code_hashes(recipe)} if recipe.own_files else {}
+    code = {"code": code_hashes(recipe)} if recipe.user_files else {}
     return {
         "recipe": recipe.title,
-        "asked": loaded.asked,
+        "asked": loaded.name,
         "overrides": list(loaded.overrides),
         "command": _command(),
         "seed": recipe.seed,
@@ -53,8 +53,8 @@ def describe(loaded: LoadedExperiment, begun_with: dict[str, Any] | None = None)
 
 
 def code_hashes(recipe: Recipe) -> list[str | None]:
-    """The sha256 of each Python file of the user's own, in the order of `own_files`; None for one that is missing."""
-    files = [Path(file) for file in recipe.own_files]
+    """The sha256 of each Python file of the user's own, in the order of `user_files`; None for one that is missing."""
+    files = [Path(file) for file in recipe.user_files]
     return [provenance.sha256(file) if file.is_file() else None for file in files]
 
 

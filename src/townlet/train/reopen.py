@@ -69,7 +69,7 @@ def _notes(run: Run, loaded: LoadedExperiment) -> tuple[str, ...]:
 def _changed_code(run: Run, recipe: Recipe) -> Iterator[str]:
     """A sentence for each Python file of the user's own that changed after the run started."""
     known = run.meta().get("code", ())
-    for file, before, now in zip(recipe.own_files, known, code_hashes(recipe), strict=False):
+    for file, before, now in zip(recipe.user_files, known, code_hashes(recipe), strict=False):
         if before != now:
             yield f"{file} has changed since this run started: what follows is done by the new code."
 

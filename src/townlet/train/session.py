@@ -13,7 +13,7 @@ from townlet.agents.agent import no_interrupt
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import EnvironmentFailed, SourceLocation, TownletError
 from townlet.interfaces.state import Stateful
-from townlet.recipes.resolved import asked_text, resolved_text
+from townlet.recipes.render import original_text, resolved_text
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
 from townlet.runs import checkpoint, disk, provenance, videos
@@ -126,10 +126,10 @@ def start(
 
 def begin(loaded: LoadedExperiment, root: Path, group: ProcessGroup = SINGLE_PROCESS) -> Begun:
     """A new run below `root`, before its first step; a mistake leaves nothing behind. A `group` trains it together."""
-    loaded = replace(loaded, recipe=loaded.recipe.settled())
+    loaded = replace(loaded, recipe=loaded.recipe.resolved())
     recipe = loaded.recipe
     training, begun_with = _before_first_step(loaded, root, group)
-    texts = (asked_text(loaded), resolved_text(loaded))
+    texts = (original_text(loaded), resolved_text(loaded))
     meta = describe(loaded, begun_with) | {"recipe_hash": provenance.hash_resolved_text(texts[1])}
     worlds, tune = loaded.task.texts(), tune_text(recipe.agent)
     run = Run.create(root, recipe.env, recipe.variant or "run", *texts, meta, worlds, tune)
@@ -205,7 +205,7 @@ def _train(
     loaded, run, recipe = begun.loaded, begun.run, begun.loaded.recipe
     # torchrun hands on what a terminal has told everybody already.
     with Signals(echoes=0 if begun.training.company.size == 1 else 1) as signals:
-        limits = Limits(recipe, recipe.evaluate_every, pause_at, lambda: signals.asked, stop)
+        limits = Limits(recipe, recipe.evaluation_interval, pause_at, lambda: signals.asked, stop)
         ending = _loop(begun, lock, sinks, limits)
         signals.urgent = True  # all is saved: whoever asks from here on need not wait
         seconds = limits.spent if limits.over else limits.seconds
@@ -243,7 +243,7 @@ def _loop(begun: Begun, lock: Lock, sinks: Sequence[Sink], limits: Limits) -> En
     loaded, t, run, last = begun.loaded, begun.training, begun.run, begun.last
     recipe = loaded.recipe
     with MetricsStore(run.metrics_file, lock.check) as store, closing([*_own_sinks(begun), *sinks]) as all_sinks:
-        journal = Journal(t, recipe.in_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
+        journal = Journal(t, recipe.to_env_steps(recipe.metrics.every), recipe.metrics.whole_episodes, store, all_sinks)
         all_sinks.extend(loaded.task.broadcasts(run, t, journal.env_metrics))
         keeper = Saver(
             run, lock, t, journal, store, limits, facts(loaded) | provenance.checkpoint_identity(run, begun.changes)

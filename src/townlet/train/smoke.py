@@ -12,8 +12,8 @@ from typing import Final
 from townlet.agents.registry import entry
 from townlet.errors import TownletError
 from townlet.gym import extras
-from townlet.recipes.catalogue import ANY
-from townlet.recipes.listing import Line
+from townlet.recipes.catalogue import GENERIC_GYM
+from townlet.recipes.render import RecipeSummary
 from townlet.tasks.experiment import load_experiment
 from townlet.train.api import as_words
 from townlet.train.session import start
@@ -39,7 +39,7 @@ class Tried:
     seconds: float = 0.0
 
 
-def smoke(recipes: Sequence[Line]) -> Iterator[Tried]:
+def smoke(recipes: Sequence[RecipeSummary]) -> Iterator[Tried]:
     """Train each for a moment in a folder that is gone afterwards; what breaks one does not stop the others."""
     for line in recipes:
         with TemporaryDirectory(prefix="townlet-smoke-") as folder:
@@ -63,7 +63,7 @@ def _one(title: str, env: str, root: Path) -> Tried:
 
 def _words(title: str) -> list[str]:
     """What makes a recipe short."""
-    somewhere = [f"env={ANYWHERE}"] if title.startswith(f"{ANY}:") else []
+    somewhere = [f"env={ANYWHERE}"] if title.startswith(f"{GENERIC_GYM}:") else []
     recipe = load_experiment(title, somewhere).recipe
     short = f"change.max_steps={STEPS}" if recipe.gym is None else f"gym.max_episode_steps={STEPS}"
     measured = () if recipe.gym is not None else (f"evaluation.change.max_steps={STEPS}",)

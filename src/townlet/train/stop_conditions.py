@@ -76,7 +76,7 @@ class Limits:
     def evaluation_due(self, t: Training) -> bool:
         """Whether the round that has just ended went over a moment of evaluation."""
         now, steps = t.counters.env_steps, t.rows * t.agent.update_interval
-        if (warmup := self.recipe.evaluation.warmup) and now < self.recipe.in_steps(warmup):
+        if (warmup := self.recipe.evaluation.warmup) and now < self.recipe.to_env_steps(warmup):
             return False
         return now // self.evaluate_every > (now - steps) // self.evaluate_every
 
