@@ -73,10 +73,10 @@ def test_one_recipe_is_shown_with_the_origin_of_every_value(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["town-l0-dal"], "no recipe speaks of 'town-l0-dal'"),
+        (["town-l0-dal"], "no recipe matches 'town-l0-dal'"),
         (["town", "agent.lr=1e-3"], "write it as ENV:VARIANT"),
         (["none.yaml:dqn"], "there is no file 'none.yaml'"),
-        (["--keys", "flux"], "no key of a recipe speaks of 'flux'"),
+        (["--keys", "flux"], "no key of a recipe matches 'flux'"),
     ],
 )
 def test_mistakes_are_told(townlet: Program, words: list[str], told: str) -> None:
@@ -141,6 +141,6 @@ def broken(**_: object) -> gymnasium.Env[object, object]:
 
 
 def test_a_list_does_not_wait_for_torch() -> None:
-    script = "import sys; from townlet.recipes.render import lines; lines(); print(*sys.modules)"
+    script = "import sys; from townlet.recipes.render import list_recipes; list_recipes(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert not set(done.stdout.split()) & {"torch", "numba"}

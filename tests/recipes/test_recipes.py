@@ -15,7 +15,7 @@ from townlet.recipes.catalogue import recipe_names, shipped_recipes
 from townlet.recipes.render import RecipeSummary, recipe_table
 from townlet.recipes.schema import Recipe
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
-from townlet.town.world.load import shipped_recipes as shipped_worlds
+from townlet.town.world.load import shipped as shipped_worlds
 from train.conftest import is_here
 
 SHIPPED = (
@@ -156,7 +156,7 @@ def test_the_only_variant_and_the_default_one_need_no_name(write: Write) -> None
         ("Taxi-v3:qlearning", "there is no recipe Taxi-v3:qlearning; did you mean 'Taxi-v4:qlearning'?"),
         ("town:pp0", "town has no variant 'pp0'; did you mean 'town:ppo'?"),
         ("ppo", "there is no recipe 'ppo'; did you mean 'town:ppo'?"),
-        ("none.yaml:ppo", "there is no file 'none.yaml'; write its path as seen from "),
+        ("none.yaml:ppo", "there is no file 'none.yaml'; write its path relative to "),
         ("my:a", "there is no recipe 'my'; did you mean 'my.yaml'?"),
         ("my.yaml:c", "my.yaml has no variant 'c'; known: a, b"),
         ("", "there is no recipe ''"),

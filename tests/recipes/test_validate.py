@@ -19,7 +19,7 @@ def mistakes(asked: str, *overrides: str) -> list[str]:
     ("overrides", "message"),
     [
         (["agent=reinforce", "network.recurrent={size: 8}"], "reinforce cannot train a recurrent network"),
-        (["agent=drqn"], "agent=drqn: drqn needs a recurrent network, and mlp is not one"),
+        (["agent=drqn"], "agent=drqn: drqn needs a recurrent network, and mlp is not recurrent"),
         (["network.recurrent={size: 8}"], "network.recurrent={size: 8}: dqn cannot train a recurrent network"),
         (["agent.replay=100"], "agent.batch_size is 256 and agent.replay holds only 100"),
         (
@@ -61,7 +61,7 @@ def test_windows_fit_into_the_memory() -> None:
 def test_a_run_must_end(write: Write) -> None:
     write("my.yaml", "env: town\nagent: ppo\nbudget: {}\n")
     (said,) = mistakes("my.yaml")
-    assert said.startswith("my.yaml:3:1: budget: nothing ends this run; give one of env_steps, minutes, episodes")
+    assert said.startswith("my.yaml:3:1: budget: nothing ends this run; set one of env_steps, minutes, episodes")
 
 
 def test_shares_need_a_budget_in_steps(write: Write) -> None:
