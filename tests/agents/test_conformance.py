@@ -333,7 +333,7 @@ class AgentConformance:
         life = PlayedEpisode(stand.world, actor, 3, "latest checkpoint", found.env_steps, actor.outputs)
         moments = life.reach(8)
         assert moments > 0
-        assert life.start().outputs_are == ("values" if case.entry.kind == "value" else "probabilities")
+        assert life.start_message().output_kind == ("values" if case.entry.kind == "value" else "probabilities")
         frame = life.frame(0, moments)
         for action, outputs, mask in zip(frame.action[1:], frame.outputs[1:], frame.mask[1:], strict=True):
             assert mask[action]
@@ -341,7 +341,7 @@ class AgentConformance:
             assert outputs[action] == max(valid), "without randomness the best action is taken"
         assert all(frame.why[1:])
         (kept,) = stand.recordings()[-1:]
-        assert stand.recorded(kept["number"]).outputs == actor.outputs
+        assert stand.recorded_episode(kept["number"]).outputs == actor.outputs
         stand.close()
 
     def test_the_page_shows_values_and_advantages_of_an_episode(self, case: Case) -> None:
@@ -351,12 +351,12 @@ class AgentConformance:
         assert estimate.scale > 0
         assert estimate.text.endswith(".")
         episode = rolled_out(run)
-        assert (episode.problem, episode.about()["advantage"]) == ("", estimate.text)
+        assert (episode.error, episode.about()["advantage"]) == ("", estimate.text)
         told = episode.part(0)
         steps = told["known"] - 1
         assert steps > 0
-        assert told["outputs_are"] == ["values" if case.entry.kind == "value" else "probabilities"]
-        assert len(told["rewards"]) == len(told["outputs"][told["outputs_are"][0]]) == steps
+        assert told["output_kinds"] == ["values" if case.entry.kind == "value" else "probabilities"]
+        assert len(told["rewards"]) == len(told["outputs"][told["output_kinds"][0]]) == steps
         judged = steps if estimate.lam is not None else 0
         assert (len(told["values"]), len(told["advantages"])) == (judged and judged + 1, judged)
         assert None not in (*told["values"], *told["advantages"]), "all are finite"
@@ -434,7 +434,7 @@ def rolled_out(run: Run) -> GymEpisode:
     """An episode of the latest checkpoint, as the page asks for it."""
     studio = RolloutWorker()
     try:
-        episode = studio.begin(run, RolloutRequest(checkpoint="latest", seed=1))
+        episode = studio.start(run, RolloutRequest(checkpoint="latest", seed=1))
         until = time.monotonic() + 60
         while not episode.over and time.monotonic() < until:
             time.sleep(0.01)

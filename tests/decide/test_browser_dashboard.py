@@ -142,14 +142,14 @@ def confirm(look: Look, button: str, reason: str | None = None) -> None:
     dialog = look.page.locator("#confirm")
     expect(dialog).to_be_visible()
     if reason is not None:
-        dialog.get_by_label("Why, for the history").fill(reason)
+        dialog.get_by_label("Reason, for the history").fill(reason)
     dialog.locator("button[type=submit]").click()
     expect(dialog).to_be_hidden()
 
 
 def decides(look: Look) -> int:
     """The version that decides, as the page says it."""
-    return int(number(look, "#who-decides"))
+    return int(number(look, "#serving"))
 
 
 def test_everything_moves_and_adds_up(visit: Visit, service: Process) -> None:
@@ -177,9 +177,9 @@ def test_everything_moves_and_adds_up(visit: Visit, service: Process) -> None:
 def test_whether_it_got_better_is_said_in_words(visit: Visit, service: Process) -> None:
     cases = [[999, 0.1, 0.3, 0.4], [1000, 0.1, 0.3, 0.4], [5000, 0.3, 0.1, 0.4], [5000, 0.1, 0.12, 0.4]]
     early, better, worse, same = opened(visit, service).page.evaluate(BETTER, cases)
-    assert early == ["Too early to say", "999 of 1,000 outcomes have come."]
+    assert early == ["Too early to say", "999 of 1,000 outcomes so far."]
     assert better[0] == "Better by +0.20"
-    assert "+0.10 of the first 500 outcomes ever → +0.30 of the last 500" in better[1]
+    assert "+0.10 of the first 500 outcomes → +0.30 of the last 500" in better[1]
     assert worse[0] == "Worse by −0.20"
     assert same[0] == "No clear difference, +0.02"  # 2 · .4 · √(2 / 500) = .05 is chance
 
@@ -190,7 +190,7 @@ def test_a_version_is_pinned_and_let_go(visit: Visit, service: Process, game: Ga
     look.page.locator("#confirm").get_by_role("button", name="Cancel").click()
     assert service.get("/api/decide/versions")["pinned"] is None  # who cancels has done nothing
     confirm(look, "#pin-button", "to look at it")
-    expect(look.page.locator("#who-decides")).to_contain_text("pinned")
+    expect(look.page.locator("#serving")).to_contain_text("pinned")
     held = decides(look)
     newest = service.get("/api/decide/versions")["versions"][-1]["version"]
     look.until(lambda: service.get("/api/decide/versions")["versions"][-1]["version"] > newest + 2)
@@ -210,9 +210,9 @@ def test_going_back_and_staying_there(visit: Visit, service: Process, game: Game
     held = int(number(look, "#confirm-title"))
     look.until(lambda: decides(look) > held + 3, why="nothing is promoted meanwhile")
     dialog = look.page.locator("#confirm")
-    dialog.get_by_label("Why, for the history").fill("it went wrong")
+    dialog.get_by_label("Reason, for the history").fill("it went wrong")
     dialog.get_by_role("button", name=f"Roll back to {held}").click()
-    expect(look.page.locator("#who-decides")).to_have_text(f"Version {held} decides, pinned")  # what was confirmed
+    expect(look.page.locator("#serving")).to_have_text(f"Version {held} decides, pinned")  # what was confirmed
     assert game.versions() == {held}
     told = service.get("/api/decide/versions")
     back = next(change for change in reversed(told["history"]) if change["kind"] == "roll_back")
@@ -230,8 +230,8 @@ def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Process, game:
     confirm(look, "#kill-switch", "it sells nothing")
     expect(switch).to_have_attribute("aria-checked", "true")
     expect(body).to_have_attribute("data-gate-only", "")
-    expect(look.page.locator("#who-decides")).to_have_text("The gate decides alone")
-    expect(look.page.locator("#state")).to_have_text("gate only")
+    expect(look.page.locator("#serving")).to_have_text("The gate decides alone")
+    expect(look.page.locator("#status")).to_have_text("gate only")
     assert game.versions() == {0}
     newest = look.page.locator("#history li[data-verdict=gate_only]").first  # promotions go on meanwhile
     expect(newest).to_contain_text("The gate decides alone")
@@ -239,7 +239,7 @@ def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Process, game:
     confirm(look, "#kill-switch")
     expect(look.page.locator("#history")).to_contain_text("The network decides again")
     expect(switch).to_have_attribute("aria-checked", "false")
-    expect(look.page.locator("#who-decides")).to_contain_text("Version")
+    expect(look.page.locator("#serving")).to_contain_text("Version")
     assert 0 not in game.versions()
 
 
@@ -255,13 +255,13 @@ def test_a_collapsed_version_raises_its_alarm(visit: Visit, service: Process, ga
     assert look.page.title().startswith("⚠")
     look.page.locator("#pin-choice").select_option(str(FIRST))
     confirm(look, "#pin-button", "the other always says the same")
-    expect(look.page.locator("#who-decides")).to_have_text(f"Version {FIRST} decides, pinned")
+    expect(look.page.locator("#serving")).to_have_text(f"Version {FIRST} decides, pinned")
     expect(alarm).to_have_count(0, timeout=PATIENT)
     assert not look.page.title().startswith("⚠")
 
 
 # What a viewer's page does not offer.
-TRY: Final = """() => import('/static/ask.js').then(({ ask }) => ask('api/decide/gate-only', { on: true }))
+TRY: Final = """() => import('/static/api.js').then(({ request }) => request('api/decide/gate-only', { on: true }))
   .catch((error) => error.message)"""
 
 
@@ -305,7 +305,7 @@ def test_everything_fits_and_can_be_read(visit: Visit, service: Process) -> None
         look = opened(visit, service, size=size)
         expect(look.page.locator("[data-alarm=collapsed]")).to_be_visible(timeout=PATIENT)
         look.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-        look.until(lambda page=look.page: page.locator(".ways-table td").count() > 0)
+        look.until(lambda page=look.page: page.locator(".scroll-table td").count() > 0)
         look.page.emulate_media(color_scheme=theme)
         look.page.locator("#unpin-button").evaluate("(button) => button.click()")  # how it looks is asked here
         expect(look.page.locator("#confirm")).to_be_visible()
@@ -332,15 +332,15 @@ def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit
         look.forgive(AWAY)
         service.end(signal.SIGKILL)
         banner = look.page.locator("#banner")
-        expect(banner).to_contain_text("The service has ended or does not answer")
-        expect(look.page.locator("#state")).to_have_text("offline")
+        expect(banner).to_contain_text("The service has stopped or does not answer")
+        expect(look.page.locator("#status")).to_have_text("offline")
         assert number(look, "#sum-rule") == 3  # what came last stays in sight
         look.page.locator("#kill-switch").click()
         look.page.locator("#confirm button[type=submit]").click()
         expect(look.page.locator(".toast")).to_contain_text("The service does not answer")
         service.start().wait()
         expect(banner).to_be_hidden(timeout=PATIENT)
-        expect(look.page.locator("#state")).to_contain_text("decides")
+        expect(look.page.locator("#status")).to_contain_text("decides")
         with connect(service.url, proxy=None) as socket:
             Game(socket, "b").versions(4)
         look.until(lambda: number(look, "#sum-rule") == 7)

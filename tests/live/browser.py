@@ -125,7 +125,7 @@ class Look:
 
     def step(self) -> int:
         """The step of a life that is shown; -1 before there is one."""
-        found = re.match(r"step ([\d,]+)", self.text(".age"))
+        found = re.match(r"step ([\d,]+)", self.text(".position"))
         return int(found[1].replace(",", "")) if found else -1
 
     def moves(self) -> None:

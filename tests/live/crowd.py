@@ -75,7 +75,7 @@ class Client(asyncio.Protocol):
                 self._ages.frames.append(time.time() - float(sent[1]))
             elif found[at] == PING:  # whoever does not answer it counts as gone
                 self.transport.write(masked(bytes(found[begin : begin + size]), PONG))
-            elif found[begin : begin + 14] == b'{"type":"wall"':
+            elif found[begin : begin + 23] == b'{"type":"rows_overview"':
                 self._ages.counts[self._number] = self._ages.counts.get(self._number, 0) + 1
             at = begin + size
         del found[:at]

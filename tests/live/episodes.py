@@ -43,7 +43,7 @@ def whole(served: Served, run: str, **wish: Any) -> dict[str, Any]:
     for _ in range(600):
         status, text, _ = ask(served, f"/api/runs/{run}/episodes/{told['episode']}")
         part: dict[str, Any] = json.loads(text)
-        if part.get("ended") or part.get("problem"):
+        if part.get("ended") or part.get("error"):
             return part
         time.sleep(0.1)
     raise AssertionError("it was not rolled out")

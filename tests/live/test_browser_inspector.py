@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["live.browser", "live.gyms"]
 
-TOWNS = ("town", "agent", "world", "wall", "ways", "places")
+TOWNS = ("town", "agent", "world", "rows-overview", "transitions", "affordances")
 # How many colours a picture has, and a number for all of its pixels.
 SHOWN = """(image) => {
   if (!image.complete || !image.naturalWidth) return { colours: 0, sum: 0 };
@@ -43,20 +43,20 @@ def opened(visit: Visit, served: Served, gyms: Runs, name: str, rolled: bool = T
     expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
     expect(look.page.locator("body")).to_have_attribute("data-kind", "gym")
     if rolled:
-        expect(look.page.locator("#steps-note")).to_contain_text("ended the episode", timeout=60_000)
+        expect(look.page.locator("#step-table-note")).to_contain_text("the episode.", timeout=60_000)
     return look
 
 
 def row(look: Look, step: int) -> dict[str, str]:
     """What the table says of a step that is in sight."""
-    heads = look.page.locator("#steps th").all_inner_texts()
-    cells = look.page.locator(f"#steps tr[data-step='{step}'] td").all_inner_texts()
+    heads = look.page.locator("#step-table th").all_inner_texts()
+    cells = look.page.locator(f"#step-table tr[data-step='{step}'] td").all_inner_texts()
     return dict(zip(heads, cells, strict=True))
 
 
 def moment(look: Look) -> int:
     """The step that is shown."""
-    found = re.match(r"step ([\d,]+)", look.text("#episode .age"))
+    found = re.match(r"step ([\d,]+)", look.text("#episode .position"))
     return int(found[1]) if found else -1
 
 
@@ -73,14 +73,14 @@ def test_the_page_of_a_run_that_is_no_town(visit: Visit, inspected: Served, gyms
     expect(page.locator("#run-name")).to_have_text("CartPole-v1:ppo")
     expect(page.locator("#progress-text")).to_contain_text("episodes")
     learning = page.locator("#learning")
-    expect(learning).to_contain_text("Return of an episode")
-    expect(learning).to_contain_text("solved from 475 on")
+    expect(learning).to_contain_text("Episode return")
+    expect(learning).to_contain_text("solved at 475")
     expect(learning).to_contain_text("Steps per second")
     expect(learning.locator("canvas").first).to_be_visible()
-    expect(learning.locator(".chart-value").first).to_contain_text(re.compile(r"in training \d+.*tested \d+"))
-    expect(page.locator("#lives-title")).to_have_text("How episodes ended")
+    expect(learning.locator(".chart-value").first).to_contain_text(re.compile(r"in training \d+.*evaluated \d+"))
+    expect(page.locator("#episodes-title")).to_have_text("How episodes ended")
     assert " lives" not in page.locator("main").inner_text()
-    page.get_by_role("button", name="Which run").click()
+    page.get_by_role("button", name="Choose a run").click()
     expect(page.locator("#run-list [role=option]")).to_have_count(len(gyms))
     page.locator("#run-list [role=option]").filter(has_text=gyms["town"].name).click()
     expect(page.locator("#town")).to_be_visible()
@@ -94,14 +94,14 @@ def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Se
     page = look.page
     rollout, trained = by_hand(gyms["cart"], 1)
     last = len(rollout.moments) - 1
-    expect(page.locator("#episode-who")).to_contain_text("best checkpoint, after")
-    expect(page.locator("#episode .age")).to_contain_text(f"of {last}")
-    image = page.locator("#episode .screen-image")
+    expect(page.locator("#episode-label")).to_contain_text("best checkpoint, after")
+    expect(page.locator("#episode .position")).to_contain_text(f"of {last}")
+    image = page.locator("#episode .frame-image")
     expect(image).to_be_visible()
     look.until(lambda: image.evaluate(SHOWN)["colours"] > 10)
 
     # Scrubber, buttons, keys and rows lead to the same moments.
-    scrub = page.get_by_label("Moment of this episode")
+    scrub = page.get_by_label("Position in this episode")
     scrub.press("Home")
     look.until(lambda: moment(look) == 0)
     first = image.evaluate(SHOWN)["sum"]
@@ -115,10 +115,10 @@ def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Se
     look.letting_go()
     page.keyboard.press("ArrowRight")
     look.until(lambda: moment(look) == 2)
-    page.locator("#steps tr[data-step='4']").click()
+    page.locator("#step-table tr[data-step='4']").click()
     look.until(lambda: moment(look) == 4)
-    expect(page.locator("#steps tr[data-step='4']")).to_have_attribute("aria-current", "true")
-    page.locator("#steps .steps-box").press("ArrowUp")
+    expect(page.locator("#step-table tr[data-step='4']")).to_have_attribute("aria-current", "true")
+    page.locator("#step-table .step-table-box").press("ArrowUp")
     look.until(lambda: moment(look) == 3)
 
     # The table says what happened.
@@ -130,7 +130,7 @@ def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Se
     value = float(trained.values(torch.from_numpy(rollout.moments[3].obs[None]))[0])
     assert number(told["value"]) == pytest.approx(value, rel=1e-2, abs=1e-3)
     assert number(told["obs[2]"]) == pytest.approx(float(rollout.moments[3].obs[2]), rel=1e-2, abs=1e-4)
-    expect(page.locator("#steps th").filter(has_text="advantage")).to_have_attribute("title", re.compile("GAE"))
+    expect(page.locator("#step-table th").filter(has_text="advantage")).to_have_attribute("title", re.compile("GAE"))
     expect(page.locator("#step .action.chosen")).to_contain_text(told["action"])
 
     with page.expect_download() as coming:
@@ -146,26 +146,26 @@ def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Se
 
     # Another episode, drawn by chance.
     page.keyboard.press("r")
-    expect(page.locator("#episode-who")).to_contain_text("seed 2")
-    page.get_by_label("How it acts").select_option("drawn")
-    expect(page.locator("#episode-who")).to_contain_text("drawn, seed 2", timeout=30_000)
-    expect(page.locator("#steps-note")).to_contain_text("ended the episode", timeout=60_000)
+    expect(page.locator("#episode-label")).to_contain_text("seed 2")
+    page.get_by_label("Action selection").select_option("sampled")
+    expect(page.locator("#episode-label")).to_contain_text("sampled, seed 2", timeout=30_000)
+    expect(page.locator("#step-table-note")).to_contain_text("the episode.", timeout=60_000)
 
 
 @pytest.mark.long
 def test_states_numbers_and_what_cannot_be_drawn(visit: Visit, inspected: Served, gyms: Runs) -> None:
     look = opened(visit, inspected, gyms, "lake")
     moments = by_hand(gyms["lake"], 1)[0].moments
-    look.page.locator("#steps tr[data-step='0']").click()
+    look.page.locator("#step-table tr[data-step='0']").click()
     told = row(look, 0)
     assert told["obs"] == str(int(moments[0].obs[0]))
     assert moments[1].led is not None
     assert number(told["Q down"]) == pytest.approx(float(moments[1].led.outputs["values"][1]), rel=1e-2)
-    expect(look.page.locator("#step")).to_contain_text("Worth of each action")
+    expect(look.page.locator("#step")).to_contain_text("Value of each action")
 
     look = opened(visit, inspected, gyms, "pendulum")
     moments = by_hand(gyms["pendulum"], 1)[0].moments
-    look.page.locator("#steps tr[data-step='0']").click()
+    look.page.locator("#step-table tr[data-step='0']").click()
     told = row(look, 0)
     assert moments[1].led is not None
     mean, deviation = (float(moments[1].led.outputs[name][0]) for name in ("means", "deviations"))
@@ -174,16 +174,16 @@ def test_states_numbers_and_what_cannot_be_drawn(visit: Visit, inspected: Served
     expect(look.page.locator("#step .action")).to_contain_text("±")
 
     look = opened(visit, inspected, gyms, "bandit")
-    expect(look.page.locator(".screen-note")).to_have_text("Bandit-v0 does not draw itself.")
-    expect(look.page.locator(".screen-image")).to_be_hidden()
-    look.page.locator("#steps tr[data-step='2']").click()
+    expect(look.page.locator(".frame-note")).to_have_text("Bandit-v0 does not support rendering.")
+    expect(look.page.locator(".frame-image")).to_be_hidden()
+    look.page.locator("#step-table tr[data-step='2']").click()
     look.until(lambda: moment(look) == 2)
 
 
 def test_stacks_of_pictures_are_shown_as_the_agent_sees_them(visit: Visit, inspected: Served, gyms: Runs) -> None:
     look = opened(visit, inspected, gyms, "pixels")
-    expect(look.page.locator(".looks")).to_contain_text("42 × 42, 2 pictures, the newest on the right")
-    seen = look.page.locator(".look")
+    expect(look.page.locator(".observation-images")).to_contain_text("42 × 42, 2 images, newest on the right")
+    seen = look.page.locator(".observation-image")
     expect(seen).to_be_visible()
     look.until(lambda: seen.evaluate(SHOWN)["colours"] > 2)
     look.until(lambda: seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42])
@@ -221,7 +221,7 @@ def test_a_training_elsewhere_is_watched(visit: Visit, tmp_path: Path) -> None:
         look.until(lambda: look.text("#progress-text") != steps, seconds=30)
         # Beside a training no episode is rolled out without a request.
         page.get_by_role("button", name="Roll out an episode").click(timeout=60_000)
-        expect(page.locator("#steps tr[data-step='0']")).to_be_visible(timeout=60_000)
+        expect(page.locator("#step-table tr[data-step='0']")).to_be_visible(timeout=60_000)
         look.forgive("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE")
     finally:
         one.end()

@@ -74,7 +74,7 @@ def test_tab_reaches_every_control_of_the_world(look: Look) -> None:
     look.pause()
     look.button("World").click()
     look.page.get_by_label("The world as YAML").fill("nonsense: 1\n")
-    expect(look.page.locator(".mistakes button").first).to_be_visible()
+    expect(look.page.locator(".mistake-list button").first).to_be_visible()
     reached_all(look)
 
 
@@ -88,8 +88,8 @@ def test_tab_reaches_every_control_of_two_towns(look: Look) -> None:
 
 @pytest.mark.long
 def test_tab_reaches_every_control_of_kept_lives(look: Look) -> None:
-    look.button("Kept lives").click()
-    expect(look.page.get_by_label("Which kept life")).to_be_visible()
+    look.button("Recordings").click()
+    expect(look.page.get_by_label("Recorded episode")).to_be_visible()
     look.pause()
     reached_all(look)
 
@@ -97,7 +97,7 @@ def test_tab_reaches_every_control_of_kept_lives(look: Look) -> None:
 def test_the_first_tab_leads_to_the_town(look: Look) -> None:
     look.letting_go()
     look.page.keyboard.press("Tab")
-    link = look.page.get_by_role("link", name="To the town")
+    link = look.page.get_by_role("link", name="Skip to the town")
     expect(link).to_be_focused()
     expect(link).to_be_in_viewport()
     look.page.keyboard.press("Enter")
@@ -137,7 +137,7 @@ def test_letters_and_the_question_mark(look: Look) -> None:
     look.until(lambda: len(look.starts) > before)
     look.until(lambda: look.step() < 4)
     look.page.keyboard.press("v")
-    expect(look.page.locator("#overlay-note")).to_contain_text("Visits in this life")
+    expect(look.page.locator("#overlay-note")).to_contain_text("Visits in this episode")
     look.page.keyboard.press("?")
     expect(look.page.get_by_role("dialog")).to_be_visible()
     look.page.keyboard.press("Escape")
@@ -156,7 +156,7 @@ def test_what_is_typed_is_no_shortcut(look: Look) -> None:
 
 
 def test_the_list_of_runs_by_keyboard(look: Look, runs: tuple[Run, Run]) -> None:
-    switch = look.page.get_by_role("button", name="Which run")
+    switch = look.page.get_by_role("button", name="Choose a run")
     switch.focus()
     look.page.keyboard.press("Enter")
     lines = look.page.locator("#run-list [role=option]")
@@ -171,19 +171,19 @@ def test_the_list_of_runs_by_keyboard(look: Look, runs: tuple[Run, Run]) -> None
 
 def test_sliders_and_lists_by_keyboard(look: Look) -> None:
     look.pause()
-    scrub = look.page.get_by_label("Moment of this life")
+    scrub = look.page.get_by_label("Position in this episode")
     scrub.press("End")
     look.until(lambda: look.step() == 40)
     scrub.press("ArrowLeft")
     look.until(lambda: look.step() == 39)
-    who = look.page.get_by_label("Which checkpoint plays")
+    who = look.page.get_by_label("Checkpoint to play")
     who.focus()
     look.page.keyboard.press("ArrowDown")
-    expect(look.page.locator("#who")).to_have_text(re.compile("^best checkpoint"))
+    expect(look.page.locator("#town-label")).to_have_text(re.compile("^best checkpoint"))
 
 
 def test_news_of_the_runs_take_nobody_away_from_the_list(look: Look) -> None:
-    look.page.get_by_role("button", name="Which run").focus()
+    look.page.get_by_role("button", name="Choose a run").focus()
     look.page.keyboard.press("Enter")
     chosen = look.page.locator("#run-list [aria-selected=true]")
     expect(chosen).to_be_focused()

@@ -46,7 +46,7 @@ def test_a_life_as_a_table(look: Look, runs: tuple[Run, Run]) -> None:
     step = look.pause()
     with look.page.expect_download() as coming:
         look.button("Save as CSV").click()
-    assert re.fullmatch(rf"{runs[0].name}-life-\d+\.csv", coming.value.suggested_filename)
+    assert re.fullmatch(rf"{runs[0].name}-episode-\d+\.csv", coming.value.suggested_filename)
     with open(coming.value.path(), newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["age"]) for row in rows] == list(range(step + 1))
@@ -79,7 +79,7 @@ def test_a_video_of_the_town(look: Look, runs: tuple[Run, Run]) -> None:
 
 def test_another_run_is_chosen(look: Look, runs: tuple[Run, Run]) -> None:
     first, second = runs
-    switch = look.page.get_by_role("button", name="Which run")
+    switch = look.page.get_by_role("button", name="Choose a run")
     switch.click()
     lines = look.page.locator("#run-list [role=option]")
     expect(lines).to_have_count(2)
@@ -187,14 +187,14 @@ def test_every_panel_explains_itself(look: Look) -> None:
 def test_why_and_what_it_was_worth(look: Look) -> None:
     look.until(lambda: look.step() >= 2)
     look.pause()
-    assert len(look.text(".why")) > 20
-    assert re.fullmatch(r"[+−]?\d+\.\d+", look.text(".total"))
+    assert len(look.text(".explanation")) > 20
+    assert re.fullmatch(r"[+−]?\d+\.\d+", look.text(".reward-total"))
     expect(look.page.locator(".action.chosen")).to_have_count(1)
-    before = look.text(".why")
+    before = look.text(".explanation")
     told = {before}
     for _ in range(6):
         step = look.step()
         look.button("One step forward").click()
         look.until(lambda step=step: look.step() == step + 1)
-        told.add(look.text(".why"))
+        told.add(look.text(".explanation"))
     assert len(told) > 1

@@ -101,7 +101,7 @@ PALE = """() => {
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const one = walk.currentNode.parentElement, words = walk.currentNode.data.trim();
-    if (!words || one.closest('script, noscript, option, .unseen, title')) continue;
+    if (!words || one.closest('script, noscript, option, .visually-hidden, title')) continue;
     if (!one.checkVisibility({ visibilityProperty: true }) || !one.getClientRects().length) continue;
     if (one.closest('[popover]') && !one.closest(':popover-open')) continue;
     judge(one, one instanceof SVGElement ? getComputedStyle(one).fill : getComputedStyle(one).color, words);
@@ -121,7 +121,7 @@ RESTS = """() => document.getAnimations()
 
 def ended(look: Look) -> None:
     """A life has ended, and stays on show."""
-    look.page.get_by_label("Moment of this life").press("End")
+    look.page.get_by_label("Position in this episode").press("End")
     expect(look.page.locator(".end-card").first).to_be_visible()
 
 
@@ -129,7 +129,7 @@ def mistaken(look: Look) -> None:
     """A world with mistakes stands in the editor."""
     look.button("World").click()
     look.page.get_by_label("The world as YAML").fill("max_steps: -1\nnonsense: 1\n")
-    expect(look.page.locator(".mistakes button").first).to_be_visible()
+    expect(look.page.locator(".mistake-list button").first).to_be_visible()
 
 
 def compared(look: Look) -> None:
@@ -142,8 +142,8 @@ def unfolded(look: Look) -> None:
 
 
 def kept(look: Look) -> None:
-    look.button("Kept lives").click()
-    expect(look.page.get_by_label("Which kept life")).to_be_visible()
+    look.button("Recordings").click()
+    expect(look.page.get_by_label("Recorded episode")).to_be_visible()
 
 
 def plain(look: Look) -> None: ...
@@ -170,8 +170,8 @@ def test_everything_fits(visit: Visit, shown: Served, size: tuple[int, int]) -> 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_the_town_and_its_controls_are_seen_at_once(visit: Visit, shown: Served, size: tuple[int, int]) -> None:
     look = visit(shown, size=size)
-    for place in (look.page.locator(".town-canvas").first, look.page.get_by_label("Moment of this life"),
-                  look.button("Pause"), look.button("Another life")):  # fmt: skip
+    for place in (look.page.locator(".town-canvas").first, look.page.get_by_label("Position in this episode"),
+                  look.button("Pause"), look.button("New episode")):  # fmt: skip
         box = place.bounding_box()
         assert box is not None
         assert box["y"] >= 0
@@ -198,7 +198,7 @@ def test_every_text_can_be_read(visit: Visit, shown: Served, theme: str) -> None
         STATES[name](look)
         judge(name)
     look.button("Watch").click()
-    look.page.get_by_role("button", name="Which run").click()
+    look.page.get_by_role("button", name="Choose a run").click()
     judge("runs")
     look.page.keyboard.press("Escape")
     look.page.locator(".explain:visible").first.click()
@@ -219,11 +219,11 @@ def test_what_is_told_in_trouble_can_be_read_and_fits(visit: Visit, tmp_path: Pa
         look.until(lambda: look.page.evaluate(RESTS))
         told[name] = look.page.evaluate(MISFITS) + look.page.evaluate(PALE)["found"]
 
-    expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
+    expect(look.page.get_by_role("heading", name="No runs yet")).to_be_visible()
     judge("empty")
     look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
     served.stop()
-    expect(look.page.get_by_role("heading", name="The server is away")).to_be_visible()
+    expect(look.page.get_by_role("heading", name="The server is offline")).to_be_visible()
     judge("away")
     assert told == {"empty": [], "away": []}
 
@@ -237,7 +237,7 @@ def test_a_banner_and_a_refusal_can_be_read_and_fit(
     look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
     served.stop()
     expect(look.page.locator("#banner")).to_be_visible()
-    look.page.get_by_role("button", name="Which run").click()
+    look.page.get_by_role("button", name="Choose a run").click()
     look.page.locator("#run-list [role=option]").filter(has_text=runs[1].name).click()
     expect(look.page.locator(".toast")).to_contain_text("cannot be shown")
     look.until(lambda: look.page.evaluate(RESTS))

@@ -40,8 +40,8 @@ def empty(tmp_path: Path) -> Iterator[Served]:
 
 def nobody(look: Look) -> None:
     """The page says that there is nothing to see, and what to do."""
-    expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
-    expect(look.page.locator("#blank")).to_contain_text("townlet train")
+    expect(look.page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    expect(look.page.locator("#empty")).to_contain_text("townlet train")
     expect(look.page.locator("main")).to_be_hidden()
 
 
@@ -63,17 +63,17 @@ def watched(look: Look) -> None:
     """Everything that there is to see while a run trains."""
     page = look.page
     expect(page.locator("#run-state")).to_have_text("training")
-    expect(page.locator("#who")).to_have_text(re.compile(r"row \d+ of training"))
-    expect(page.locator(".speed-text")).to_have_text("live pace")
+    expect(page.locator("#town-label")).to_have_text(re.compile(r"row \d+ of training"))
+    expect(page.locator(".speed-text")).to_have_text("live speed")
 
     # Lives as they end, and the wall of all rows at this moment.
-    expect(page.get_by_role("heading", name="Lives in training, as they end")).to_be_visible()
-    expect(page.locator(".strip i:visible").first).to_be_visible()
-    wall, note = look.picture("#wall-canvas"), look.text("#wall-note")
+    expect(page.get_by_role("heading", name="Training episodes as they end")).to_be_visible()
+    expect(page.locator(".episode-bars i:visible").first).to_be_visible()
+    wall, note = look.picture("#rows-canvas"), look.text("#rows-note")
     assert note.startswith("16 at ")
-    look.until(lambda: look.text("#wall-note") != note and look.picture("#wall-canvas") != wall)
-    page.locator("#wall .explain").click()
-    expect(page.locator("#note-wall")).to_be_visible()
+    look.until(lambda: look.text("#rows-note") != note and look.picture("#rows-canvas") != wall)
+    page.locator("#rows-overview .explain").click()
+    expect(page.locator("#note-rows-overview")).to_be_visible()
     page.keyboard.press("Escape")
 
     page.set_viewport_size({"width": 390, "height": 844})
@@ -87,18 +87,18 @@ def watched(look: Look) -> None:
     look.until(lambda: number(look.text("#progress-text")) > steps and look.picture(chart) != curve)
 
     # One row of those that are watched, and back to what everybody sees.
-    expect(page.locator(".strip-rows button[data-row='2']")).to_be_visible()
-    look.choose("Which row of training", value="2")
-    expect(page.locator("#who")).to_have_text("row 2 of training")
+    expect(page.locator(".row-buttons button[data-row='2']")).to_be_visible()
+    look.choose("Training row", value="2")
+    expect(page.locator("#town-label")).to_have_text("row 2 of training")
     look.button("Back to training").click()
     expect(look.button("Back to training")).to_be_hidden()
-    expect(page.locator(".speed-text")).to_have_text("live pace")
-    page.locator(".strip-rows button[data-row='1']").click()
-    expect(page.locator("#who")).to_have_text("row 1 of training")
-    expect(page.locator(".strip-rows button[data-row='0']")).to_be_visible()  # else it has not lived a whole life yet
-    page.locator("#wall-canvas").click(position={"x": 10, "y": 10})
-    expect(page.locator("#who")).to_have_text("row 0 of training")
-    look.button("Another life").click()
+    expect(page.locator(".speed-text")).to_have_text("live speed")
+    page.locator(".row-buttons button[data-row='1']").click()
+    expect(page.locator("#town-label")).to_have_text("row 1 of training")
+    expect(page.locator(".row-buttons button[data-row='0']")).to_be_visible()  # else it has not lived a whole life yet
+    page.locator("#rows-canvas").click(position={"x": 10, "y": 10})
+    expect(page.locator("#town-label")).to_have_text("row 0 of training")
+    look.button("New episode").click()
 
     # Whoever touches the controls goes on alone.
     look.pause()
@@ -111,11 +111,11 @@ def over(look: Look) -> None:
     """What remains when it has ended."""
     page = look.page
     expect(page.locator("#run-state")).to_have_text("interrupted")
-    expect(page.locator("#wall")).to_be_hidden()
-    expect(page.get_by_role("heading", name="The last lives of training")).to_be_visible()
-    look.until(lambda: "Training is interrupted" in look.text(".stage-hint"), seconds=30)
-    page.locator(".stage-hint").get_by_role("button").click()
-    expect(page.locator("#who")).to_contain_text("latest checkpoint")
+    expect(page.locator("#rows-overview")).to_be_hidden()
+    expect(page.get_by_role("heading", name="Latest training episodes")).to_be_visible()
+    look.until(lambda: "Training is interrupted" in look.text(".town-hint"), seconds=30)
+    page.locator(".town-hint").get_by_role("button").click()
+    expect(page.locator("#town-label")).to_contain_text("latest checkpoint")
     look.moves()
 
 
@@ -135,7 +135,7 @@ def test_the_page_of_the_training_itself(visit: Visit, tmp_path: Path) -> None:
         look.moves()
         look.forgive("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
         one.end()  # away from a terminal the page ends with it
-        expect(look.page.locator("#banner")).to_contain_text("The server has ended or does not answer")
+        expect(look.page.locator("#banner")).to_contain_text("The server has stopped or does not answer")
         expect(look.page.locator("#run-state")).to_have_text("offline")
     finally:
         one.end()
@@ -147,6 +147,6 @@ def test_the_first_run_opens_by_itself(visit: Visit, runs: tuple[Run, Run], empt
     shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)
     (tmp_path / "coming").rename(tmp_path / "runs")  # as a run begins: all at once
     expect(look.page.locator("#run-name")).to_have_text("town:dqn")
-    expect(look.page.locator("#blank")).to_be_hidden()
+    expect(look.page.locator("#empty")).to_be_hidden()
     look.until(lambda: look.step() >= 0)
     look.moves()

@@ -57,7 +57,7 @@ def test_the_page_goes_on_when_the_server_is_back(visit: Visit, copied: tuple[Ru
     served.stop()
     banner = look.page.locator("#banner")
     expect(banner).to_be_visible()
-    expect(banner).to_contain_text("The server has ended or does not answer")
+    expect(banner).to_contain_text("The server has stopped or does not answer")
     expect(look.page.locator("#run-state")).to_have_text("offline")
     look.stands()
     expect(look.page.locator(".town-canvas").first).to_be_visible()  # what came last stays in sight
@@ -67,7 +67,7 @@ def test_the_page_goes_on_when_the_server_is_back(visit: Visit, copied: tuple[Ru
         expect(look.page.locator("#run-state")).to_have_text("finished")
         look.moves()
         assert look.page.get_by_label("Random actions").input_value() == "0.2"  # what was chosen is still chosen
-        options = look.page.get_by_label("Which checkpoint plays").locator("option").all_text_contents()
+        options = look.page.get_by_label("Checkpoint to play").locator("option").all_text_contents()
         assert len(options) == len(set(options)) > 3
     finally:
         back.stop()
@@ -76,10 +76,10 @@ def test_the_page_goes_on_when_the_server_is_back(visit: Visit, copied: tuple[Ru
 def test_a_page_without_a_server_waits_for_one(visit: Visit, copied: tuple[Run, Run], tmp_path: Path) -> None:
     served = Served(tmp_path / "nothing", None, tmp_path / "worlds")
     look = visit(served, ready=False)
-    expect(look.page.get_by_role("heading", name="Nobody lives here yet")).to_be_visible()
+    expect(look.page.get_by_role("heading", name="No runs yet")).to_be_visible()
     look.forgive(AWAY)
     served.stop()
-    expect(look.page.get_by_role("heading", name="The server is away")).to_be_visible()
+    expect(look.page.get_by_role("heading", name="The server is offline")).to_be_visible()
     look.button("Try now").click()  # nobody is there yet
     back = again(served, tmp_path / "runs", copied[0].name)
     try:
@@ -116,7 +116,7 @@ def test_a_run_that_is_removed_is_told(visit: Visit, served: Served, copied: tup
     toast = look.page.locator(".toast")
     expect(toast).to_contain_text("can no longer be read")
     expect(toast).to_contain_text("hoose another run")
-    look.page.get_by_role("button", name="Which run").click()
+    look.page.get_by_role("button", name="Choose a run").click()
     look.page.locator("#run-list [role=option]").filter(has_text=copied[1].name).click()
     expect(look.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
     look.until(lambda: look.step() >= 0)
@@ -135,7 +135,7 @@ def test_a_run_that_breaks_is_told(visit: Visit, served: Served, copied: tuple[R
     look.button("World").click()  # the page still works
     expect(look.page.get_by_label("The world as YAML")).to_be_visible()
     look.button("Watch").click()
-    look.page.get_by_role("button", name="Which run").click()
+    look.page.get_by_role("button", name="Choose a run").click()
     look.page.locator("#run-list [role=option]").filter(has_text=copied[1].name).click()
     expect(look.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
     look.until(lambda: look.step() >= 0)
@@ -148,11 +148,11 @@ def test_checkpoints_that_vanish_are_told(visit: Visit, served: Served, copied: 
     look.moves()
     look.forgive(f"/api/runs/{copied[0].name}")
     shutil.rmtree(copied[0].checkpoints)
-    look.choose("Which checkpoint plays", value="best")
+    look.choose("Checkpoint to play", value="best")
     expect(look.page.locator(".toast").first).to_contain_text("checkpoint")
     look.button("Close").first.click()
-    look.button("Kept lives").click()
-    expect(look.page.locator("#who")).to_contain_text("of training")
+    look.button("Recordings").click()
+    expect(look.page.locator("#town-label")).to_contain_text("of training")
     look.moves()
 
 
@@ -161,7 +161,7 @@ def test_a_damaged_run_is_not_opened(visit: Visit, served: Served, copied: tuple
     shutil.rmtree(copied[1].worlds)
     copied[1].meta_file.write_text("{")
     look = visit(served)
-    look.page.get_by_role("button", name="Which run").click()
+    look.page.get_by_role("button", name="Choose a run").click()
     line = look.page.locator("#run-list [role=option]").filter(has_text="damaged")
     expect(line).to_have_count(1)
     look.forgive(f"/api/runs/{copied[1].name}")
@@ -178,19 +178,19 @@ def test_names_are_text(visit: Visit, tmp_path: Path) -> None:
     try:
         look = visit(served)
         page = look.page
-        page.get_by_role("button", name="Which run").click()
+        page.get_by_role("button", name="Choose a run").click()
         expect(page.locator("#run-list")).to_contain_text(EVIL)
         page.keyboard.press("Escape")
         look.button("World").click()
         expect(page.locator("#world-name")).to_have_text(EVIL)
         text = page.get_by_label("The world as YAML")
         text.fill(f"extends: town\n'{EVIL}': 1\n")
-        expect(page.locator(".mistakes")).to_contain_text(EVIL)
+        expect(page.locator(".mistake-list")).to_contain_text(EVIL)
         look.forgive("/api/worlds")
         text.fill(f"extends: town\ndescription: '{EVIL}'\n")
-        expect(page.locator(".verdict")).to_have_text("This world can be played.")
+        expect(page.locator(".check-result")).to_have_text("This world is valid.")
         look.button("Try it with this agent").click()
-        expect(page.locator("#who")).to_contain_text("in your changed world")
+        expect(page.locator("#town-label")).to_contain_text("in your edited world")
         look.forgive(re.escape("%3Cimg"))
         run.path.rename(tmp_path / "gone")
         expect(page.locator(".toast")).to_contain_text(EVIL)

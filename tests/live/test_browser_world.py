@@ -23,7 +23,7 @@ pytest_plugins = ["live.browser"]
 
 # Milliseconds from the last key to a mistake that is seen.
 MEASURE = """() => {
-  const text = document.querySelector('.yaml'), list = document.querySelector('.mistakes');
+  const text = document.querySelector('.yaml-editor'), list = document.querySelector('.mistake-list');
   window.took = null;
   let key = 0;
   text.addEventListener('keydown', () => { key = performance.now(); });
@@ -51,7 +51,7 @@ def written(look: Look) -> str:
 def write(look: Look, text: str, verdict: str) -> None:
     """Put this text into the editor, and wait until it was judged."""
     look.page.get_by_label("The world as YAML").fill(text)
-    expect(look.page.locator(".verdict")).to_have_text(re.compile(verdict))
+    expect(look.page.locator(".check-result")).to_have_text(re.compile(verdict))
 
 
 def test_a_mistake_shows_its_line_while_one_types(look: Look) -> None:
@@ -62,18 +62,18 @@ def test_a_mistake_shows_its_line_while_one_types(look: Look) -> None:
         text.press("Control+End")
         look.page.evaluate(MEASURE)
         text.press_sequentially("\nnonsense: 1")
-        expect(look.page.locator(".mistakes button").first).to_be_visible()
+        expect(look.page.locator(".mistake-list button").first).to_be_visible()
         look.until(lambda: look.page.evaluate("window.took") is not None)
         took.append(look.page.evaluate("window.took"))
         line = len(written(look).split("\n"))
-        mistake = look.page.locator(".mistakes button").first
+        mistake = look.page.locator(".mistake-list button").first
         expect(mistake).to_contain_text(f"line {line}")
         expect(mistake).to_contain_text("nonsense")
         expect(look.page.locator(".gutter .wrong")).to_have_text(str(line))
-        expect(look.page.locator(".verdict")).to_have_text("1 mistake")
+        expect(look.page.locator(".check-result")).to_have_text("1 mistake")
         expect(look.button("Try it with this agent")).to_be_disabled()
         look.button("Back to the run’s world").first.click()
-        expect(look.page.locator(".mistakes button")).to_have_count(0)
+        expect(look.page.locator(".mistake-list button")).to_have_count(0)
         expect(look.button("Try it with this agent")).to_be_enabled()
     assert min(took) < allowed, took
 
@@ -82,7 +82,7 @@ def test_a_mistake_leads_to_its_line(look: Look) -> None:
     original = written(look)
     write(look, original.replace("start: 1.0", "start: 7.0", 1), "mistake")
     line = next(k for k, one in enumerate(written(look).split("\n"), 1) if "start: 7.0" in one)
-    mistake = look.page.locator(".mistakes button").first
+    mistake = look.page.locator(".mistake-list button").first
     expect(mistake).to_contain_text(f"line {line}")
     mistake.click()
     chosen = look.page.get_by_label("The world as YAML").evaluate(
@@ -95,20 +95,20 @@ def test_a_mistake_leads_to_its_line(look: Look) -> None:
 @pytest.mark.long
 def test_yaml_that_cannot_be_read_shows_its_line(look: Look) -> None:
     write(look, "description: a\nmap: {size: [8, 8\nmax_steps: 3\n", "mistake")
-    assert re.match(r"line [23]", look.text(".mistakes button"))
+    assert re.match(r"line [23]", look.text(".mistake-list button"))
 
 
 def test_the_agent_tries_a_changed_world_and_goes_back(look: Look) -> None:
     original = written(look)
     assert "max_steps: 40" in original
-    write(look, original.replace("max_steps: 40", "max_steps: 30"), "This world can be played.")
+    write(look, original.replace("max_steps: 40", "max_steps: 30"), "This world is valid.")
     look.page.get_by_label("Speed").press("End")
     look.button("Try it with this agent").click()
-    expect(look.page.locator(".verdict")).to_have_text("The agent plays in it now.")
-    expect(look.page.locator("#who")).to_contain_text("latest checkpoint, after")
+    expect(look.page.locator(".check-result")).to_have_text("The agent now plays in this world.")
+    expect(look.page.locator("#town-label")).to_contain_text("latest checkpoint, after")
     expect(look.page.locator(".end-card").first).to_contain_text("limit of 30 steps")
     look.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
-    expect(look.page.locator("#who")).to_have_text(re.compile("^latest checkpoint"))
+    expect(look.page.locator("#town-label")).to_have_text(re.compile("^latest checkpoint"))
     expect(look.page.locator(".end-card").first).to_contain_text("limit of 40 steps")
     assert "max_steps: 30" in written(look)  # what was written is not lost by looking elsewhere
     look.page.locator("#world").get_by_role("button", name="Back to the run’s world").click()
@@ -118,9 +118,9 @@ def test_the_agent_tries_a_changed_world_and_goes_back(look: Look) -> None:
 def test_a_place_that_was_moved_is_drawn_elsewhere(look: Look) -> None:
     look.pause()
     before = look.starts[-1]["cell_of"]
-    write(look, written(look).replace("cell: [1, 1]", "cell: [4, 0]", 1), "This world can be played.")
+    write(look, written(look).replace("cell: [1, 1]", "cell: [4, 0]", 1), "This world is valid.")
     look.page.get_by_label("The world as YAML").press("Control+Enter")
-    expect(look.page.locator("#who")).to_contain_text("in your changed world")
+    expect(look.page.locator("#town-label")).to_contain_text("in your edited world")
     after = look.starts[-1]["cell_of"]
     assert (before[0], after[0]) == (9, 4)
     assert before[1:] == after[1:]
@@ -141,16 +141,16 @@ def test_a_place_that_was_moved_is_drawn_elsewhere(look: Look) -> None:
 
 
 def test_a_world_for_which_the_agent_has_no_eyes_is_refused(look: Look) -> None:
-    write(look, "extends: town-l0\n", "This world can be played.")
+    write(look, "extends: town-l0\n", "This world is valid.")
     look.button("Try it with this agent").click()
-    expect(look.page.locator(".verdict")).to_contain_text("It cannot be tried")
-    expect(look.page.locator("#who")).not_to_contain_text("your version")
+    expect(look.page.locator(".check-result")).to_contain_text("The agent cannot play in it")
+    expect(look.page.locator("#town-label")).not_to_contain_text("your version")
     look.moves()
 
 
 def test_what_was_written_survives_a_reload(look: Look) -> None:
     changed = written(look) + "# mine\n"
-    write(look, changed, "This world can be played.")
+    write(look, changed, "This world is valid.")
     look.page.reload()
     look.until(lambda: look.step() >= 0)
     look.button("World").click()
@@ -159,16 +159,16 @@ def test_what_was_written_survives_a_reload(look: Look) -> None:
 
 def test_a_world_is_saved_as_a_new_file(look: Look, shown: Served) -> None:
     changed = written(look).replace("max_steps: 40", "max_steps: 33")
-    write(look, changed, "This world can be played.")
+    write(look, changed, "This world is valid.")
     look.page.get_by_label("Name", exact=True).fill("my-town")
     look.button("Save as new world").click()
     file = shown.worlds / "my-town.yaml"
-    expect(look.page.locator(".saved")).to_contain_text(f"Saved as {file}")
+    expect(look.page.locator(".save-result")).to_contain_text(f"Saved as {file}")
     assert file.read_text("utf-8") == changed
     look.forgive(r"/api/worlds")  # the browser notes what is refused
-    write(look, changed + "# more\n", "This world can be played.")
+    write(look, changed + "# more\n", "This world is valid.")
     look.button("Save as new world").click()
-    expect(look.page.locator(".saved")).to_contain_text("is there already")
+    expect(look.page.locator(".save-result")).to_contain_text("already exists")
     assert file.read_text("utf-8") == changed
 
 
@@ -176,7 +176,7 @@ def test_a_viewer_tries_worlds_and_cannot_save_them(visit: Visit, shown: Served)
     look = visit(shown, link=shown.server.link("viewer"))
     look.button("World").click()
     expect(look.page.locator(".read-only")).to_contain_text("This link is read-only")
-    expect(look.page.locator("form.saving")).to_be_hidden()
+    expect(look.page.locator("form.save-form")).to_be_hidden()
     expect(look.button("Try it with this agent")).to_be_visible()
 
 
@@ -188,7 +188,7 @@ def test_a_page_whose_token_is_out_of_date_says_so(visit: Visit, runs: tuple[Run
     before.stop()
     port = before.server.port
     after = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generate_tokens("operator"), port)
-    expect(look.page.locator(".toast")).to_contain_text("does not know the token of this page")
+    expect(look.page.locator(".toast")).to_contain_text("token of this page is no longer valid")
     look.page.goto(after.link)
     expect(look.page.locator("body")).to_have_attribute("data-phase", "ready")
     after.stop()
@@ -197,11 +197,13 @@ def test_a_page_whose_token_is_out_of_date_says_so(visit: Visit, runs: tuple[Run
 def test_a_shipped_world_stays_as_it_is(look: Look, shown: Served) -> None:
     shipped = {path: path.read_bytes() for path in FOLDER.glob("*.yaml")}
     look.forgive(r"/api/worlds")
-    write(look, written(look).replace("max_steps: 40", "max_steps: 33"), "This world can be played.")
+    write(look, written(look).replace("max_steps: 40", "max_steps: 33"), "This world is valid.")
     for name in ("town", "town-l0"):
         look.page.get_by_label("Name", exact=True).fill(name)
         look.button("Save as new world").click()
-        expect(look.page.locator(".saved")).to_contain_text(f"'{name}' is a shipped world and stays as it is")
+        expect(look.page.locator(".save-result")).to_contain_text(
+            f"'{name}' is a shipped world and cannot be overwritten"
+        )
     assert {path: path.read_bytes() for path in FOLDER.glob("*.yaml")} == shipped
     assert not shown.worlds.exists()
 

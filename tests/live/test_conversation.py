@@ -47,7 +47,7 @@ def test_pause_step_and_seek(page: Page, run: Run) -> None:
     page.say("subscribe", run=run.name, source="checkpoint")
     page.hear("frame")
     page.say("pause")
-    page.say("seek", moment=7)
+    page.say("seek", timestep=7)
     while page.hear("frame")["age"][-1] != 7:
         pass
     page.say("step")
@@ -71,7 +71,7 @@ def test_a_kept_life_is_shown_whole(page: Page, run: Run) -> None:
     page.say("subscribe", run=run.name, source="recording")
     begin = page.hear("episode_start")
     assert begin["length"] > 0
-    page.say("seek", moment=begin["length"])
+    page.say("seek", timestep=begin["length"])
     assert page.hear("episode_end")["length"] == begin["length"]
 
 
@@ -103,13 +103,13 @@ def test_what_cannot_be_is_answered_and_the_conversation_goes_on(page: Page, run
 def test_a_world_is_checked_as_one_types(page: Page, run: Run) -> None:
     page.say("subscribe", run=run.name, source="checkpoint")
     page.say("edit_world", text="extends: town\nmax_step: 3\n", number=1)
-    checked = page.hear("checked")
+    checked = page.hear("world_checked")
     assert checked["number"] == 1
     assert checked["mistakes"][0]["line"] == 2
     page.say("edit_world", text="extends: ../../../etc/passwd\n", number=2)
-    assert "shipped worlds alone" in page.hear("checked")["mistakes"][0]["what"]
+    assert "only shipped worlds" in page.hear("world_checked")["mistakes"][0]["what"]
     page.say("edit_world", text="extends: town\nmax_steps: 30\n", number=3, preview=True)
-    assert page.hear("checked")["mistakes"] == []
+    assert page.hear("world_checked")["mistakes"] == []
     page.hear("episode_start")
     page.say("set_speed", speed=200)
     assert page.hear("episode_end")["length"] <= 30
@@ -125,13 +125,13 @@ def test_a_viewer_who_leaves_leaves_nothing_behind(served: Served, run: Run) -> 
 
 def test_figures_that_are_written_later_are_told(run: Run, tmp_path: Path) -> None:
     copy = Run(Path(shutil.copytree(run.path, tmp_path / run.name)))
-    figures = MetricsStream(copy, 1)
-    figures.news()
+    metrics = MetricsStream(copy, 1)
+    metrics.news()
     with MetricsStore(copy.metrics_file) as store:
         store.add("updates", {"env_steps": 5000, "updates": 1, "name": "loss", "value": 0.5})
-    assert [list(m.series) for m in figures.news() if isinstance(m, MetricsUpdate)] == [["loss"]]
+    assert [list(m.series) for m in metrics.news() if isinstance(m, MetricsUpdate)] == [["loss"]]
     with MetricsStore(copy.metrics_file) as store:  # of the same moment, but later: evaluations take a while
         store.add("evaluations", {"env_steps": 5000, "policy": "greedy", "length": 7.0})
-    (told,) = (m for m in figures.news() if isinstance(m, MetricsUpdate))
+    (told,) = (m for m in metrics.news() if isinstance(m, MetricsUpdate))
     assert [row["length"] for row in told.evaluations] == [7.0]
-    assert figures.news() == []
+    assert metrics.news() == []

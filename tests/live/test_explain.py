@@ -56,7 +56,7 @@ def test_two_causes_of_like_weight_are_both_told() -> None:
 def test_a_healthy_life_has_no_drains() -> None:
     told = death_certificate(WORLD, life(), "energy")
     assert told[0] == "Died at step 200: energy was empty."
-    assert told[1].startswith("In this life it never used what restores energy: Bed, Luxury bed")
+    assert told[1].startswith("It never used anything that restores energy: Bed, Luxury bed")
     assert len(told) == 2
 
 

@@ -35,14 +35,14 @@ def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms:
     told, (rollout, trained) = whole(inspected, run.name, seed=5, greedy=greedy), by_hand(run, 5, greedy)
     moments = rollout.moments
     led = [moment.led for moment in moments if moment.led]
-    assert (told["problem"], told["known"], len(told["rewards"])) == ("", len(moments), len(led))
+    assert (told["error"], told["known"], len(told["rewards"])) == ("", len(moments), len(led))
     assert told["ended"] == ("terminated" if rollout.terminated else "truncated")
     assert np.allclose(told["obs"], [moment.obs for moment in moments], rtol=1e-4)
     assert np.allclose(told["rewards"], [one.reward for one in led], rtol=1e-4)
     done = [np.atleast_1d(one.action).clip(-2, 2 if name == "pendulum" else 9) for one in led]  # the torque's bounds
     assert np.allclose(told["actions"], done, rtol=1e-4)
     kinds = {"cart": ["probabilities"], "lake": ["values"], "pendulum": ["means", "deviations"]}
-    assert told["outputs_are"] == kinds[name]
+    assert told["output_kinds"] == kinds[name]
     for kind in kinds[name]:
         assert np.allclose(told["outputs"][kind], [one.outputs[kind] for one in led], rtol=1e-4, atol=1e-6)
     values = trained.values(torch.from_numpy(np.stack([moment.obs for moment in moments])))
@@ -70,8 +70,8 @@ def test_advantages_are_temporal_differences_summed_up() -> None:
 
 def test_what_cannot_be_drawn_still_has_a_table(inspected: Served, gyms: Runs) -> None:
     told = whole(inspected, gyms["bandit"].name)
-    assert (told["known"], told["drawn"], told["ended"]) == (15, 0, "truncated")
-    assert told["unseen"] == "Bandit-v0 does not draw itself."
+    assert (told["known"], told["frames"], told["ended"]) == (15, 0, "truncated")
+    assert told["render_problem"] == "Bandit-v0 does not support rendering."
     path = f"/api/runs/{gyms['bandit'].name}/episodes/{told['about']['episode']}"
     assert ask(inspected, f"{path}/frames/0.jpg")[0] == 404
     _, text, headers = ask(inspected, f"{path}/steps.csv")
@@ -86,8 +86,8 @@ def test_a_package_for_drawing_that_is_missing_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)  # as where it was never installed
     told = whole(inspected, gyms["cart"].name, seed=3)
-    assert told["unseen"].startswith("CartPole-v1 cannot be drawn here: pygame is not installed")
-    assert (told["problem"], told["drawn"]) == ("", 0)
+    assert told["render_problem"].startswith("CartPole-v1 cannot be rendered here: pygame is not installed")
+    assert (told["error"], told["frames"]) == ("", 0)
     assert told["known"] > 5
 
 
@@ -97,28 +97,28 @@ def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: 
     short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")
     run = start(load_experiment("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path, pause_at=32).run
     rolling = rollout_worker.RolloutWorker()
-    episode = rolling.begin(run, rollout_worker.RolloutRequest(checkpoint="latest", seed=1))
+    episode = rolling.start(run, rollout_worker.RolloutRequest(checkpoint="latest", seed=1))
     for _ in range(300):
         if episode.over:
             break
         time.sleep(0.1)
     rolling.close()
-    assert (episode.problem, episode.unseen, episode.ended) == ("", "", "truncated")
+    assert (episode.error, episode.render_problem, episode.ended) == ("", "", "truncated")
 
 
 def test_pictures_that_the_agent_sees_stand_side_by_side(inspected: Served, gyms: Runs) -> None:
     run = gyms["pixels"].name
     told = whole(inspected, run)
-    assert told["about"]["pictures"] == [{"name": "obs", "looks": 2, "height": 42, "width": 42}]
+    assert told["about"]["images"] == [{"name": "obs", "count": 2, "height": 42, "width": 42}]
     assert told["about"]["components"] == []
     path = f"/api/runs/{run}/episodes/{told['about']['episode']}"
     connection = inspected.origin + path
-    for place, kind, size in (("seen/0/5.png", "PNG", (84, 42)), ("frames/5.jpg", "JPEG", (600, 400))):
+    for place, kind, size in (("observations/0/5.png", "PNG", (84, 42)), ("frames/5.jpg", "JPEG", (600, 400))):
         with Image.open(io.BytesIO(_bytes(f"{connection}/{place}"))) as image:
             assert (image.format, image.size) == (kind, size)
             assert len(np.unique(np.asarray(image.convert("L")))) > 2
     moments = by_hand(gyms["pixels"], 1)[0].moments
-    with Image.open(io.BytesIO(_bytes(f"{connection}/seen/0/5.png"))) as image:
+    with Image.open(io.BytesIO(_bytes(f"{connection}/observations/0/5.png"))) as image:
         sides = np.asarray(image).reshape(42, 2, 42).transpose(1, 0, 2)
     assert np.abs(sides - moments[5].obs.reshape(2, 42, 42) * 255).max() <= 1
 
@@ -161,11 +161,17 @@ def test_no_way_leads_out_through_episodes(inspected: Served, gyms: Runs) -> Non
     for way in WAYS_OUT:
         begun = f"/api/runs/{run}/episodes/{key}"
         for path in (f"/api/runs/{way}/episodes/{key}", f"/api/runs/{run}/episodes/{way}", f"{begun}/frames/{way}.jpg",
-                     f"{begun}/seen/{way}/0.png", f"/api/runs/{run}/episodes/{way}/steps.csv"):  # fmt: skip
+                     f"{begun}/observations/{way}/0.png", f"/api/runs/{run}/episodes/{way}/steps.csv"):  # fmt: skip
             status, told, _ = ask(inspected, path)
             assert status in (307, 400, 404, 405, 422)
             assert SECRET not in told
-    for path in (f"{key}?since=-1", f"{key}?since=99999999", f"{key}/frames/-1.jpg", f"{key}/seen/-1/0.png", "0" * 17):
+    for path in (
+        f"{key}?since=-1",
+        f"{key}?since=99999999",
+        f"{key}/frames/-1.jpg",
+        f"{key}/observations/-1/0.png",
+        "0" * 17,
+    ):
         assert ask(inspected, f"/api/runs/{run}/episodes/{path}")[0] in (404, 422)
 
 
@@ -183,7 +189,7 @@ def test_memory_and_work_have_limits(inspected: Served, gyms: Runs, monkeypatch:
     run = gyms["lake"].name
     answers = [begin(inspected, run, seed=seed) for seed in range(40)]
     assert {status for status, _ in answers} <= {200, 429}
-    assert any(status == 429 and "ask again" in told["fix"] for status, told in answers)
+    assert any(status == 429 and "try again" in told["fix"] for status, told in answers)
     keys = [
         whole(inspected, run, seed=seed)["about"]["episode"]
         for seed in range(100, 100 + rollout_worker.CACHED_EPISODES + 1)

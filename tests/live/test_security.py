@@ -155,12 +155,12 @@ def test_no_message_leads_out(page: Page, served: Served, run: Run) -> None:
         page.say("load_checkpoint", checkpoint=name)
         assert "no checkpoint" in page.hear("error")["what"]
     page.say("select", recording=10**9)
-    assert "kept no life" in page.hear("error")["what"]
+    assert "no recorded episode" in page.hear("error")["what"]
     for name in ("../secret.txt", "/etc/passwd", "../../../etc/hostname"):
         page.say("edit_world", text=f"extends: {name}\n", number=1)
-        (mistake,) = page.hear("checked")["mistakes"]
+        (mistake,) = page.hear("world_checked")["mistakes"]
         assert SECRET not in json.dumps(mistake)
-        assert "shipped worlds alone" in mistake["what"]
+        assert "only shipped worlds" in mistake["what"]
 
 
 @pytest.mark.parametrize("name", ["../evil", "town", "a/b", "a\\b", ".hidden", "", "x" * 41, "Ä", "a.yaml", "con\n"])
@@ -183,7 +183,7 @@ def test_a_saved_world_is_never_written_over(served: Served) -> None:
         status, told, _ = ask(
             served, "/api/worlds", "POST", body, Origin=served.origin, Content_Type="application/json"
         )
-        assert (status, "there already" in told) == (400, True)
+        assert (status, "already exists" in told) == (400, True)
     assert mine.read_text() == "mine\n"
     assert not target.exists()
 
@@ -220,11 +220,11 @@ def test_deep_and_odd_messages_are_answered(page: Page, run: Run) -> None:
         page.connection.send(text)
         assert page.hear("error")["what"]
     page.say("edit_world", text="a: " + "[" * 20_000, number=1)
-    assert page.hear("error", "checked")
+    assert page.hear("error", "world_checked")
     page.say("subscribe", run=run.name, source="edit")
     assert page.hear("error")["what"]
     page.say("edit_world", text="&a [*a, *a]", number=2)
-    assert page.hear("error", "checked")
+    assert page.hear("error", "world_checked")
     for binary in (b"", b"\x00" * 1000, json.dumps({"type": "play"}).encode()):
         page.connection.send(binary)
         assert "binary" in page.hear("error")["what"]

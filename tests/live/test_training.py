@@ -79,8 +79,8 @@ def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
     page = visit(link)
     run = only_run(tmp_path).name
     page.say("subscribe", run=run, source="training", rows=16)
-    page.hear("lived", seconds=60)  # the engine may have to be compiled first
-    ages: dict[str, list[float]] = {"lived": [], "wall": [], "frame": []}
+    page.hear("training_episode", seconds=60)  # the engine may have to be compiled first
+    ages: dict[str, list[float]] = {"training_episode": [], "rows_overview": [], "frame": []}
     while min(map(len, ages.values())) < 10:
         message = page.hear(*ages)
         ages[message["type"]].append(time.time() - message.get("ended", message.get("sent")))
@@ -108,7 +108,7 @@ def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     pages = [visit(link) for _ in range(5)]
     for page in pages:
         page.say("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
-    pages[0].hear("lived", seconds=60)  # it was really seen
+    pages[0].hear("training_episode", seconds=60)  # it was really seen
     for page in pages:
         page.connection.close()
     watched.process.communicate(timeout=120)

@@ -1,4 +1,4 @@
-"""The live page: a server that shows runs while they train and after, and the page that it serves.
+"""The live page: a web server that shows runs during and after training, and the static page it serves.
 
-Here: what is said to a page, who plays for it, the page itself. Not here: training; it knows nothing of who watches.
+Training does not depend on this package; the server reads run folders and the feed that a running training writes.
 """

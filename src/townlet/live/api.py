@@ -1,4 +1,4 @@
-"""What a page asks for once, over HTTP: runs, worlds, maps and kept lives; and the one thing it may write, a world."""
+"""HTTP API of the page: runs, worlds, training maps, recordings, saved worlds and episodes of Gymnasium runs."""
 
 from __future__ import annotations
 
@@ -20,194 +20,192 @@ from townlet.live.hub import Hub
 from townlet.live.protocol import Message
 from townlet.live.rollout_worker import RolloutRequest
 from townlet.live.watched_run import NotFound, WatchedRun, WatchedTownRun, find_run, open_watched_run
-from townlet.live.world_view import parse_world, shipped_source, world_json
+from townlet.live.world_view import parse_world, world_json
 from townlet.runs import disk
 from townlet.runs.metrics_reader import MetricsReader
 from townlet.runs.overview import list_overviews
 from townlet.town.episode_recorder import FRAME_FIELDS, Recording
-from townlet.town.world.load import shipped
+from townlet.town.world.load import FOLDER, shipped
 from townlet.town.world.tables import World
 from townlet.web.limits import SingleFlightCache
 
 WORLD_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
-SPARKLINE_POINTS: Final = 60  # points of a sparkline
-CACHE_SECONDS: Final = 2.0  # seconds that an answer about what changes is good for everybody
+SPARKLINE_POINTS: Final = 60
+CACHE_SECONDS: Final = 2.0  # how long all clients share one answer about something that changes
+IMMUTABLE: Final = {"Cache-Control": "private, max-age=3600, immutable"}  # an episode's key determines its content
+
+EpisodeKey = Annotated[str, PathParam(pattern="^[0-9a-f]{16}$")]
+Index = Annotated[int, PathParam(ge=0, le=10**6)]
 
 
 class SaveWorld(Message):
-    """A world to be saved."""
+    """Request to save a world."""
 
     name: str = Field(min_length=1, max_length=40)
     text: str = Field(min_length=1, max_length=120_000)
 
 
-def api_router(house: Hub, worlds: Path) -> APIRouter:
-    """The routes; new worlds are written into the folder `worlds`."""
-    ask = APIRouter(prefix="/api")
-    listed: SingleFlightCache[list[dict[str, Any]]] = SingleFlightCache(CACHE_SECONDS)
-    mapped: SingleFlightCache[dict[str, Any]] = SingleFlightCache(CACHE_SECONDS)
+def api_router(hub: Hub, worlds: Path) -> APIRouter:
+    """Routes about runs and worlds; new worlds are written to the folder `worlds`."""
+    router = APIRouter(prefix="/api")
+    run_lists: SingleFlightCache[list[dict[str, Any]]] = SingleFlightCache(CACHE_SECONDS)
+    training_maps: SingleFlightCache[dict[str, Any]] = SingleFlightCache(CACHE_SECONDS)
 
-    @ask.get("/runs")
+    @router.get("/runs")
     def runs() -> list[dict[str, Any]]:
         """All runs, newest first."""
-        return listed.get("runs", lambda: _list_runs(house.root))
+        return run_lists.get("runs", lambda: _list_runs(hub.root))
 
-    @ask.get("/runs/{name}")
-    def about(name: str) -> dict[str, Any]:
-        """One run: of a town its world as it is drawn and as it is written, and the lives it kept."""
-        return _describe_run(open_watched_run(find_run(house.root, name)))
+    @router.get("/runs/{name}")
+    def run(name: str) -> dict[str, Any]:
+        """Static description of a run; for towns also its world, the world's text and the recordings."""
+        return _describe_run(open_watched_run(find_run(hub.root, name)))
 
-    @ask.get("/runs/{name}/maps")
+    @router.get("/runs/{name}/maps")
     def maps(name: str) -> dict[str, Any]:
-        """Where agents were, what was new to them, which place followed which, and what they died of."""
-        return mapped.get(name, lambda: _training_maps(open_watched_run(find_run(house.root, name))))
+        """Cell visits, novelty, affordance transitions and causes of death over all of training."""
+        return training_maps.get(name, lambda: _training_maps(open_watched_run(find_run(hub.root, name))))
 
-    @ask.get("/runs/{name}/recordings/{number}.csv")
+    @router.get("/runs/{name}/recordings/{number}.csv")
     def recording(name: str, number: int) -> Response:
-        """A life that was kept, one line for each step."""
-        stand = open_watched_run(find_run(house.root, name)).town()
-        life = stand.recorded(number)
-        told = f'attachment; filename="{name}-{number}.csv"'
-        return PlainTextResponse(
-            recording_csv(stand.world, life.recording), media_type="text/csv", headers={"Content-Disposition": told}
-        )
+        """A recorded episode as CSV, one line per timestep."""
+        town = open_watched_run(find_run(hub.root, name)).town()
+        return _csv_download(recording_csv(town.world, town.recorded_episode(number).recording), f"{name}-{number}")
 
-    @ask.get("/worlds")
-    def known() -> list[str]:
-        """The shipped worlds."""
+    @router.get("/worlds")
+    def world_names() -> list[str]:
+        """Names of the shipped worlds."""
         return list(shipped())
 
-    @ask.get("/worlds/{name}")
-    def text_of(name: str) -> Response:
-        """The text of a shipped world."""
+    @router.get("/worlds/{name}")
+    def world_text(name: str) -> Response:
+        """YAML text of a shipped world."""
         if name not in shipped():
-            raise NotFound(f"there is no world '{name[:40]}'", "the list of worlds names all of them")
-        return PlainTextResponse(shipped_source(name))
+            raise NotFound(f"there is no world '{name[:40]}'", "choose one from the list of worlds")
+        return PlainTextResponse((FOLDER / f"{name}.yaml").read_text("utf-8"))
 
-    @ask.post("/worlds")
-    def save(asked: SaveWorld) -> dict[str, str]:
-        """Write a new world; one that is there, shipped or not, stays as it is."""
-        return {"file": _save_world(worlds, asked)}
+    @router.post("/worlds")
+    def save_world(request: SaveWorld) -> dict[str, str]:
+        """Save a new world; existing files are never overwritten."""
+        return {"file": _save_world(worlds, request)}
 
-    return ask
+    return router
+
+
+def episode_router(hub: Hub) -> APIRouter:
+    """Routes about episodes of Gymnasium runs. Starting one is a POST, so that its Origin is checked."""
+    router = APIRouter(prefix="/api/runs/{name}/episodes")
+
+    def find(name: str, key: str) -> GymEpisode:
+        return hub.rollouts.find(find_run(hub.root, name).name, key)
+
+    @router.post("")
+    def start(name: str, request: RolloutRequest) -> dict[str, str]:
+        """Roll out an episode, unless the same one is cached."""
+        return {"episode": hub.rollouts.start(find_run(hub.root, name), request).key}
+
+    @router.get("/{key}")
+    def read(name: str, key: EpisodeKey, since: Annotated[int, Query(ge=0, le=10**6)] = 0) -> dict[str, Any]:
+        """Timesteps from `since` on; with since=0 also the static description."""
+        episode = find(name, key)
+        return {**episode.part(since), "about": episode.about() if since == 0 else None}
+
+    @router.get("/{key}/frames/{timestep}.jpg")
+    def frame(name: str, key: EpisodeKey, timestep: Index) -> Response:
+        """The rendered environment at a timestep."""
+        return _image(find(name, key).frames, timestep, "image/jpeg")
+
+    @router.get("/{key}/observations/{block}/{timestep}.png")
+    def observation(name: str, key: EpisodeKey, block: Index, timestep: Index) -> Response:
+        """An image block of the observation, by its index among the image blocks."""
+        blocks = list(find(name, key).observations.values())
+        return _image(blocks[block] if block < len(blocks) else [], timestep, "image/png")
+
+    @router.get("/{key}/steps.csv")
+    def table(name: str, key: EpisodeKey) -> Response:
+        """All steps so far as CSV."""
+        episode = find(name, key)
+        return _csv_download(episode.as_csv(), episode.title)
+
+    return router
+
+
+def _csv_download(text: str, title: str) -> Response:
+    disposition = f'attachment; filename="{title}.csv"'
+    return PlainTextResponse(text, media_type="text/csv", headers={"Content-Disposition": disposition})
+
+
+def _image(images: list[bytes], timestep: int, media_type: str) -> Response:
+    if timestep >= len(images):
+        raise NotFound(f"there is no image of timestep {timestep}", "the episode's `frames` says how many there are")
+    return Response(images[timestep], media_type=media_type, headers=IMMUTABLE)
 
 
 def _list_runs(root: Path) -> list[dict[str, Any]]:
-    hidden = ("path",)  # a page need not know where on the disk they lie
-    told = [{**o.as_json(), "scores": o.scores[-SPARKLINE_POINTS:], "random": o.random} for o in list_overviews(root)]
-    return [{key: value for key, value in one.items() if key not in hidden} for one in told]
+    rows = [{**o.as_json(), "scores": o.scores[-SPARKLINE_POINTS:], "random": o.random} for o in list_overviews(root)]
+    return [{key: value for key, value in row.items() if key != "path"} for row in rows]
 
 
-def _describe_run(stand: WatchedRun) -> dict[str, Any]:
-    """What does not change while one looks."""
-    recipe, task = stand.loaded.recipe, stand.loaded.task
-    if not isinstance(stand, WatchedTownRun):
+def _describe_run(watched: WatchedRun) -> dict[str, Any]:
+    recipe, task = watched.loaded.recipe, watched.loaded.task
+    if not isinstance(watched, WatchedTownRun):
         threshold = recipe.reward_threshold or task.threshold
         return {"kind": "gym", "env": recipe.env, "threshold": threshold, "limit": task.limit, "recordings": []}
-    file = stand.run.worlds / "training.yaml"
+    file = watched.run.worlds / "training.yaml"
     text = file.read_text("utf-8") if file.is_file() else ""
-    return {"kind": "town", "world": world_json(stand.world), "text": text, "recordings": stand.recordings()}
+    return {"kind": "town", "world": world_json(watched.world), "text": text, "recordings": watched.recordings()}
 
 
-def _training_maps(stand: WatchedRun) -> dict[str, Any]:
-    """Of all of training; where there is no town, only how episodes ended."""
-    if not stand.run.metrics_file.exists():
+def _training_maps(watched: WatchedRun) -> dict[str, Any]:
+    """Totals over all of training; Gymnasium runs have only causes."""
+    if not watched.run.metrics_file.exists():
         return {"visits": [], "novelty": None, "transitions": [], "causes": {}}
-    with MetricsReader(stand.run.metrics_file) as store:
+    with MetricsReader(watched.run.metrics_file) as store:
         visits = store.totals("cell_visits", ("cell",))
         last = store.read("cell_visits", ("env_steps",), last=1)["env_steps"]
         newest = (
             store.read("cell_visits", ("cell", "novelty"), since=last[0] - 1) if last else {"cell": [], "novelty": []}
         )
-        ways = store.totals("affordance_transitions", ("from", "to"))
-        deaths = store.read("episode_intervals", ("causes",))["causes"]
-    cells = int(stand.world.tables.next_cell.shape[1]) if isinstance(stand, WatchedTownRun) else 0
+        transitions = store.totals("affordance_transitions", ("from", "to"))
+        causes = store.read("episode_intervals", ("causes",))["causes"]
+    cells = int(watched.world.tables.next_cell.shape[1]) if isinstance(watched, WatchedTownRun) else 0
     novelty = dict(zip(newest["cell"], newest["novelty"], strict=True))
-    known = [value for value in novelty.values() if value is not None]
+    has_novelty = any(value is not None for value in novelty.values())
     return {
         "visits": [visits.get((cell,), 0) for cell in range(cells)],
-        "novelty": [novelty.get(cell) for cell in range(cells)] if known else None,
-        "transitions": [[*way, count] for way, count in ways.items()],
-        "causes": sum((Counter(part) for part in deaths if part), Counter()),
+        "novelty": [novelty.get(cell) for cell in range(cells)] if has_novelty else None,
+        "transitions": [[*pair, count] for pair, count in transitions.items()],
+        "causes": sum((Counter(part) for part in causes if part), Counter()),
     }
 
 
 def recording_csv(world: World, r: Recording) -> str:
-    """A life as a table: the moment, the step that led to it, and every meter."""
+    """A recorded episode as a table: state, the transition that led to it, and all meters."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     outputs, parts = [f"output_{a}" for a in world.actions], [f"reward_{c}" for c in world.rewards]
     table.writerow([*FRAME_FIELDS, "action", "reward", *parts, *outputs, *world.meters])
     for at in range(len(r) + 1):
-        led: list[Any] = [""] * (2 + len(parts) + len(outputs))
+        transition: list[Any] = [""] * (2 + len(parts) + len(outputs))
         if at:
             step = at - 1
-            led = [world.actions[int(r.actions[step])], float(r.reward[step])]
-            led += [*r.components[step].tolist(), *r.outputs[step].tolist()]
-        table.writerow([*(int(getattr(r, name)[at]) for name in FRAME_FIELDS), *led, *r.meters[at].tolist()])
+            transition = [world.actions[int(r.actions[step])], float(r.reward[step])]
+            transition += [*r.components[step].tolist(), *r.outputs[step].tolist()]
+        table.writerow([*(int(getattr(r, name)[at]) for name in FRAME_FIELDS), *transition, *r.meters[at].tolist()])
     return out.getvalue()
 
 
-def _save_world(folder: Path, asked: SaveWorld) -> str:
-    if not WORLD_NAME.fullmatch(asked.name):
-        raise TownletError(f"'{asked.name[:40]}' is no name for a world", "use small letters, digits and dashes")
-    if asked.name in shipped():
-        raise TownletError(f"'{asked.name}' is a shipped world and stays as it is", "choose another name")
-    parse_world(asked.text)  # a world with mistakes is not worth a file
-    path = folder / f"{asked.name}.yaml"
+def _save_world(folder: Path, request: SaveWorld) -> str:
+    if not WORLD_NAME.fullmatch(request.name):
+        what = f"'{request.name[:40]}' is not a valid name for a world"
+        raise TownletError(what, "use lowercase letters, digits and dashes, starting with a letter")
+    if request.name in shipped():
+        raise TownletError(f"'{request.name}' is a shipped world and cannot be overwritten", "choose another name")
+    parse_world(request.text)  # do not save a world with mistakes
+    path = folder / f"{request.name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        disk.write_new(path, asked.text.encode())
+        disk.write_new(path, request.text.encode())
     except FileExistsError:
-        raise TownletError(f"{path.name} is there already", "choose another name") from None
+        raise TownletError(f"{path.name} already exists", "choose another name") from None
     return str(path)
-
-
-EpisodeKey = Annotated[str, PathParam(pattern="^[0-9a-f]{16}$")]
-Index = Annotated[int, PathParam(ge=0, le=10**6)]
-IMMUTABLE: Final = {"Cache-Control": "private, max-age=3600, immutable"}  # the same key is the same episode
-
-
-def episode_router(house: Hub) -> APIRouter:
-    """The routes."""
-    ask = APIRouter(prefix="/api/runs/{name}/episodes")
-
-    def episode(name: str, key: str) -> GymEpisode:
-        return house.studio.find(find_run(house.root, name).name, key)
-
-    @ask.post("")
-    def begin(name: str, wish: RolloutRequest) -> dict[str, str]:
-        """Roll out an episode, or find one that was wished for before."""
-        return {"episode": house.studio.begin(find_run(house.root, name), wish).key}
-
-    @ask.get("/{key}")
-    def part(name: str, key: EpisodeKey, since: Annotated[int, Query(ge=0, le=10**6)] = 0) -> dict[str, Any]:
-        """What is known of it by now, from one moment on; with the first also what never changes."""
-        found = episode(name, key)
-        return {**found.part(since), "about": found.about() if since == 0 else None}
-
-    @ask.get("/{key}/frames/{moment}.jpg")
-    def frame(name: str, key: EpisodeKey, moment: Index) -> Response:
-        """A moment as the environment draws it."""
-        return _image(episode(name, key).frames, moment, "image/jpeg")
-
-    @ask.get("/{key}/seen/{block}/{moment}.png")
-    def seen(name: str, key: EpisodeKey, block: Index, moment: Index) -> Response:
-        """A block of an observation that is a picture, by its place among those."""
-        found = list(episode(name, key).seen.values())
-        return _image(found[block] if block < len(found) else [], moment, "image/png")
-
-    @ask.get("/{key}/steps.csv")
-    def table(name: str, key: EpisodeKey) -> Response:
-        """All that is known by now as a table, one line for each step."""
-        found = episode(name, key)
-        told = f'attachment; filename="{found.title}.csv"'
-        return PlainTextResponse(found.as_csv(), media_type="text/csv", headers={"Content-Disposition": told})
-
-    return ask
-
-
-def _image(among: list[bytes], moment: int, kind: str) -> Response:
-    if moment >= len(among):
-        raise NotFound(f"there is no picture of moment {moment}", "the episode says how many there are")
-    return Response(among[moment], media_type=kind, headers=IMMUTABLE)

@@ -1,4 +1,4 @@
-"""The server: pages, what they ask for once, and the conversation in which everything that moves is told."""
+"""The FastAPI application: static page, HTTP API, and the WebSocket that streams everything that changes."""
 
 from __future__ import annotations
 
@@ -18,51 +18,60 @@ from townlet import __version__
 from townlet.errors import ConfigError, TownletError
 from townlet.live.api import api_router, episode_router
 from townlet.live.hub import Hub
-from townlet.live.protocol import CLIENT_MESSAGE, MAX_MESSAGE_BYTES, EditWorld, Error, Hello, json_schema, protocol_page
+from townlet.live.protocol import (
+    CLIENT_MESSAGE,
+    MAX_MESSAGE_BYTES,
+    EditWorld,
+    Error,
+    Hello,
+    WorldChecked,
+    json_schema,
+    protocol_page,
+)
 from townlet.live.rollout_worker import TooManyRollouts
 from townlet.live.viewer import Viewer
 from townlet.live.watched_run import NotFound
-from townlet.live.world_view import check_world
+from townlet.live.world_view import mistake_json, parse_world
 from townlet.web.limits import WebSocketLimit
 from townlet.web.mailbox import SendTimeout
 from townlet.web.tokens import ANONYMOUS, Identity
 
 STATIC: Final = Path(__file__).parent / "static"
-MAX_VIEWERS: Final = 2000  # pages at once
-MAX_MESSAGE_RATE: Final = 40  # messages a second from one page; more are refused one by one
-TOO_LARGE: Final = 1009  # too large
+MAX_VIEWERS: Final = 2000
+MAX_MESSAGE_RATE: Final = 40  # messages per second of one client; more are refused one by one
+TOO_LARGE: Final = 1009  # WebSocket close code
 
 
-def make_app(house: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS) -> FastAPI:
-    """The whole server for the runs below one folder; worlds that a page saves go into another."""
-    slots = WebSocketLimit(min(viewers, MAX_VIEWERS), "too many pages are open; this one tries again later")
+def make_app(hub: Hub, worlds: Path = Path("worlds"), viewers: int = MAX_VIEWERS) -> FastAPI:
+    """The application for a hub; worlds saved in the page go to the folder `worlds`."""
+    slots = WebSocketLimit(min(viewers, MAX_VIEWERS), "too many pages are open; this page retries automatically")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        conductor = asyncio.create_task(house.run())
+        updates = asyncio.create_task(hub.run())
         yield
-        house.studio.close()
-        conductor.cancel()
+        hub.rollouts.close()
+        updates.cancel()
         with suppress(asyncio.CancelledError):
-            await conductor
+            await updates
 
     app = FastAPI(title="Townlet", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(TownletError, _error_response)
     app.add_exception_handler(ConfigError, _error_response)
-    _add_pages(app, house)
-    app.include_router(api_router(house, worlds))
-    app.include_router(episode_router(house))
+    _add_pages(app, hub)
+    app.include_router(api_router(hub, worlds))
+    app.include_router(episode_router(hub))
 
     @app.websocket("/ws")
-    async def talk(socket: WebSocket) -> None:
-        async with slots.acquire(socket) as taken:
-            if taken:
-                await _serve_viewer(socket, house)
+    async def websocket(socket: WebSocket) -> None:
+        async with slots.acquire(socket) as accepted:
+            if accepted:
+                await _serve_viewer(socket, hub)
 
     return app
 
 
-def _add_pages(app: FastAPI, house: Hub) -> None:
+def _add_pages(app: FastAPI, hub: Hub) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/", include_in_schema=False)
@@ -83,11 +92,11 @@ def _add_pages(app: FastAPI, house: Hub) -> None:
 
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> JSONResponse:
-        return JSONResponse({"viewers": house.present, "tasks": len(asyncio.all_tasks())})
+        return JSONResponse({"viewers": hub.viewer_count, "tasks": len(asyncio.all_tasks())})
 
 
 def _role(request: HTTPConnection) -> str:
-    """The role of the request's token, as found by the guard."""
+    """Role of the request's token, as set by the guard."""
     identity: Identity = request.scope.get("identity", ANONYMOUS)
     return identity.role
 
@@ -99,11 +108,11 @@ async def _error_response(_: Request, error: Exception) -> Response:
     return JSONResponse({"what": first.what, "fix": first.fix}, status)
 
 
-async def _serve_viewer(socket: WebSocket, house: Hub) -> None:
-    """One conversation, until either side has enough."""
+async def _serve_viewer(socket: WebSocket, hub: Hub) -> None:
+    """Serve one connection until either side closes it."""
     await socket.accept()
-    viewer = Viewer(house)
-    viewer.say(Hello(version=__version__, run=house.first, program=house.program, role=_role(socket)))
+    viewer = Viewer(hub)
+    viewer.send(Hello(version=__version__, run=hub.first, program=hub.program, role=_role(socket)))
     parts = (
         viewer.mailbox.deliver(socket.send_text),
         viewer.mailbox.enforce_timeout(),
@@ -124,22 +133,23 @@ async def _serve_viewer(socket: WebSocket, house: Hub) -> None:
 
 
 async def _receive_messages(socket: WebSocket, viewer: Viewer) -> None:
-    """What the page says, one message after the other; what is wrong is answered, and it may go on."""
-    allowance, then = float(MAX_MESSAGE_RATE), asyncio.get_running_loop().time()
+    """Handle messages one after another; invalid ones are answered with an error."""
+    clock = asyncio.get_running_loop().time
+    allowance, last = float(MAX_MESSAGE_RATE), clock()
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return
-        text = message.get("text")
-        now = asyncio.get_running_loop().time()
-        allowance, then = min(MAX_MESSAGE_RATE, allowance + MAX_MESSAGE_RATE * (now - then)), now
+        now = clock()
+        allowance, last = min(MAX_MESSAGE_RATE, allowance + MAX_MESSAGE_RATE * (now - last)), now
         if allowance < 1:
-            viewer.say(Error(what="too many messages at once", fix=f"send at most {MAX_MESSAGE_RATE} a second"))
+            viewer.send(Error(what="too many messages", fix=f"send at most {MAX_MESSAGE_RATE} per second"))
             await asyncio.sleep(0.1)
             continue
         allowance -= 1
+        text = message.get("text")
         if text is None:
-            viewer.say(Error(what="this was binary", fix="send JSON as text"))
+            viewer.send(Error(what="the message was binary", fix="send JSON as text"))
         elif len(text) > MAX_MESSAGE_BYTES:
             await socket.close(TOO_LARGE)
             return
@@ -153,9 +163,12 @@ async def _handle_message(text: str, viewer: Viewer) -> None:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        viewer.say(Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
+        viewer.send(Error(what=f"{where or 'message'}: {first['msg']}", fix="see /docs/protocol"))
         return
-    if isinstance(message, EditWorld):  # takes a while, in which nobody else should wait
-        viewer.edit(message, await asyncio.to_thread(check_world, message.text))
+    if isinstance(message, EditWorld):  # too slow for the event loop
+        try:
+            viewer.edit(message, await asyncio.to_thread(parse_world, message.text))
+        except ConfigError as error:
+            viewer.send(WorldChecked(number=message.number, mistakes=[mistake_json(m) for m in error.diagnostics]))
     else:
         viewer.receive(message)

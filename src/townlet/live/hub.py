@@ -1,7 +1,4 @@
-"""All that a server knows while it runs: the runs below one folder, who watches them, and who plays for them.
-
-One house serves all viewers of a process. It looks at runs that somebody watches, and leaves the others alone.
-"""
+"""Shared state of a server: the runs being watched, their viewers, cached policies and the rollout worker."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from townlet.errors import TownletError
 from townlet.live.policy_cache import PolicyCache
@@ -18,72 +15,77 @@ from townlet.live.protocol import FRAME_RATE, Error, Message
 from townlet.live.rollout_worker import RolloutWorker
 from townlet.live.watched_run import WatchedRun, WatchedTownRun, find_run, open_watched_run
 
-if TYPE_CHECKING:
-    from townlet.live.viewer import Viewer
-
 LOG: Final = logging.getLogger(__name__)
 
 
+class Subscriber(Protocol):
+    """A viewer as the hub sees it."""
+
+    follows_training: bool  # it watches the playback shared by all viewers of a training
+
+    def tick(self, news: Sequence[str], shared: Sequence[tuple[Message, str]]) -> None:
+        """Queue the run's news and advance to now; `shared` holds new messages of the shared playback."""
+
+
 class Hub:
-    """Stands by the name of their run, as long as somebody is there."""
+    """Opens a run for its first viewer, updates it while it is watched, and closes it after its last."""
 
     def __init__(self, root: Path, first: str | None = None, program: str = "townlet") -> None:
         self.root, self.first, self.program = root, first, program
-        self.casting, self.studio = PolicyCache(), RolloutWorker()
-        self._stands: dict[str, WatchedRun] = {}
-        self._viewers: dict[str, set[Viewer]] = {}
-        self._failed: dict[str, str] = {}  # the error of each run's last turn
+        self.policies, self.rollouts = PolicyCache(), RolloutWorker()
+        self._runs: dict[str, WatchedRun] = {}
+        self._viewers: dict[str, set[Subscriber]] = {}
+        self._errors: dict[str, str] = {}  # last error of each run, to log it once
 
     @property
-    def present(self) -> int:
-        """Viewers of all runs."""
+    def viewer_count(self) -> int:
+        """Number of viewers of all runs."""
         return sum(map(len, self._viewers.values()))
 
-    def enter(self, name: str, viewer: Viewer) -> WatchedRun:
-        """Watch a run; its stand is made for the first who comes."""
-        if name not in self._stands:
-            self._stands[name] = open_watched_run(find_run(self.root, name))
+    def join(self, name: str, viewer: Subscriber) -> WatchedRun:
+        """Add a viewer to a run."""
+        if name not in self._runs:
+            self._runs[name] = open_watched_run(find_run(self.root, name))
             self._viewers.setdefault(name, set())
         self._viewers[name].add(viewer)
-        return self._stands[name]
+        return self._runs[name]
 
-    def leave(self, name: str, viewer: Viewer) -> None:
-        """Watch it no more; the last one turns off the light."""
+    def leave(self, name: str, viewer: Subscriber) -> None:
+        """Remove a viewer from a run."""
         self._viewers[name].discard(viewer)
         if not self._viewers[name]:
             del self._viewers[name]
-            if name in self._stands:
-                self._stands.pop(name).close()
+            if name in self._runs:
+                self._runs.pop(name).close()
 
     async def run(self) -> None:
-        """Look at every run that is watched and move every seat, for ever."""
-        then = due = time.monotonic()
+        """Update all watched runs and their viewers at the frame rate, forever."""
+        last = due = time.monotonic()
         while True:
-            due = max(due + 1 / FRAME_RATE, time.monotonic())  # in step, and never in a hurry to make up for lost turns
+            due = max(due + 1 / FRAME_RATE, time.monotonic())  # missed ticks are not made up for
             await asyncio.sleep(due - time.monotonic())
             now = time.monotonic()
-            seconds, then = now - then, now
-            for name, stand in list(self._stands.items()):
+            seconds, last = now - last, now
+            for name, run in list(self._runs.items()):
                 try:
-                    self._tell(stand, self._viewers[name], seconds)
-                    self._failed.pop(name, None)
-                except Exception as error:  # the other runs are not affected
-                    if self._failed.get(name) != repr(error):  # once, not in every turn
+                    self._update(run, self._viewers[name], seconds)
+                    self._errors.pop(name, None)
+                except Exception as error:  # other runs are not affected
+                    if self._errors.get(name) != repr(error):
                         LOG.exception("%s could not be shown", name)
-                    self._failed[name] = repr(error)
+                    self._errors[name] = repr(error)
                 await asyncio.sleep(0)
 
-    def _tell(self, stand: WatchedRun, viewers: set[Viewer], seconds: float) -> None:
-        """One turn of one run: what all see is made into text once."""
+    def _update(self, run: WatchedRun, viewers: set[Subscriber], seconds: float) -> None:
+        """Send one run's news to its viewers; messages for all are serialized once."""
         try:
-            seen = stand.look()
-        except (TownletError, OSError) as error:  # removed or damaged while somebody watches
-            seen = [Error(what=f"{stand.run.name} can no longer be read: {error}", fix="choose another run")]
-            self._stands.pop(stand.run.name, None)
-        news = [message.model_dump_json() for message in seen]
-        shown: Sequence[tuple[Message, str]] = ()
-        if isinstance(stand, WatchedTownRun) and any(viewer.follows for viewer in viewers):
-            shown = [(m, m.model_dump_json()) for m in stand.air.advance(seconds)]
+            news = run.poll()
+        except (TownletError, OSError) as error:  # removed or damaged while watched
+            news = [Error(what=f"{run.run.name} can no longer be read: {error}", fix="choose another run")]
+            self._runs.pop(run.run.name, None)
+        texts = [message.model_dump_json() for message in news]
+        shared: Sequence[tuple[Message, str]] = ()
+        if isinstance(run, WatchedTownRun) and any(viewer.follows_training for viewer in viewers):
+            shared = [(m, m.model_dump_json()) for m in run.playback.advance(seconds)]
         for viewer in viewers:
-            viewer.hear(news)
-            viewer.turn(shown)
+            viewer.tick(texts, shared)

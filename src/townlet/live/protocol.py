@@ -1,6 +1,6 @@
-"""Every message between a page and the server, as models: what is not described here is refused.
+"""WebSocket protocol of the page: one Pydantic model per message; anything else is refused.
 
-A message is one JSON object with a `type`. `VERSION` goes up when an older page would misread a newer server.
+Each message is a JSON object with a `type`. Increase `VERSION` when an older page would misread a newer server.
 """
 
 from __future__ import annotations
@@ -10,98 +10,96 @@ from html import escape
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic.fields import FieldInfo
 
-VERSION: Final = 1
-FRAME_RATE: Final = 5.0  # frames a second
-MAX_MESSAGE_BYTES: Final = 1 << 17  # bytes of one message of a client; a longer one closes the connection (1009)
+VERSION: Final = 2
+FRAME_RATE: Final = 5.0  # frames per second
+MAX_MESSAGE_BYTES: Final = 1 << 17  # of a client's message; a longer one closes the connection with 1009
 
-Run = Annotated[str, Field(min_length=1, max_length=200, description="The name of a run.")]
-Speed = Annotated[float, Field(ge=0.2, le=200, allow_inf_nan=False, description="Steps shown in a second.")]
-Side = Annotated[Literal[0, 1], Field(description="Which of two towns side by side; 0 is the only one or the left.")]
-Checkpoint = Annotated[str, Field(min_length=1, max_length=60, description="latest, best, or the name of one.")]
+RunName = Annotated[str, Field(min_length=1, max_length=200, description="Name of a run.")]
+Speed = Annotated[float, Field(ge=0.2, le=200, allow_inf_nan=False, description="Steps per second.")]
+Side = Annotated[Literal[0, 1], Field(description="Which of two towns side by side; 0 is the left or only one.")]
+CheckpointName = Annotated[str, Field(min_length=1, max_length=60, description="latest, best, or a checkpoint's name.")]
 
 
 class Message(BaseModel):
-    """What all messages have in common: nothing unknown, nothing half right."""
+    """Base of all messages: strict types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-# From the page
+# Client to server
 
 
 class Subscribe(Message):
-    """Show me this, in the run's own world. Whatever was shown before ends."""
+    """Watch a run in its own world. Replaces the previous subscription."""
 
     type: Literal["subscribe"] = "subscribe"
-    run: Run
+    run: RunName
     source: Literal["training", "checkpoint", "recording", "none"] = Field(
-        description="Lives of training as they end; a checkpoint that plays for me; a life that was kept; only "
-        "figures, which is all that there is of a run that is no town."
+        description="Episodes of training as they end, a checkpoint that plays, a recorded episode, or metrics only "
+        "(the only choice for Gymnasium runs)."
     )
-    rows: int = Field(0, ge=0, le=64, description="So many rows of training as a wall of small towns, beside the town.")
+    rows: int = Field(0, ge=0, le=64, description="Number of training rows in the overview of small towns.")
     rate: float = Field(
-        FRAME_RATE,
-        ge=0.2,
-        le=FRAME_RATE,
-        allow_inf_nan=False,
-        description="Frames in a second; of fewer each holds more moments.",
-    )
+        FRAME_RATE, ge=0.2, le=FRAME_RATE, allow_inf_nan=False,
+        description="Frames per second; at lower rates each frame contains more timesteps.",
+    )  # fmt: skip
 
 
 class Play(Message):
-    """Go on."""
+    """Resume playback."""
 
     type: Literal["play"] = "play"
 
 
 class Pause(Message):
-    """Stop where it is; nothing is lost."""
+    """Pause playback."""
 
     type: Literal["pause"] = "pause"
 
 
 class StepBy(Message):
-    """One step further, or back where the life is known."""
+    """Pause, and move by a number of steps."""
 
     type: Literal["step"] = "step"
-    by: int = Field(1, ge=-1000, le=1000, description="Steps.")
+    by: int = Field(1, ge=-1000, le=1000, description="Steps; negative to go back.")
 
 
 class Seek(Message):
-    """Go to this moment of the life that is shown."""
+    """Move to a timestep of the current episode."""
 
     type: Literal["seek"] = "seek"
-    moment: int = Field(ge=0, le=10**7, description="Steps since its first moment.")
+    timestep: int = Field(ge=0, le=10**7, description="Steps since the start of the episode.")
 
 
 class SetSpeed(Message):
-    """Steps shown in a second."""
+    """Set the playback speed."""
 
     type: Literal["set_speed"] = "set_speed"
     speed: Speed
 
 
 class Select(Message):
-    """Another row of training, or another life that was kept."""
+    """Show the latest episode of a training row, or a recorded episode."""
 
     type: Literal["select"] = "select"
-    row: int | None = Field(None, ge=0, le=2**22, description="A row that is watched.")
-    recording: int | None = Field(None, ge=0, description="The number of a recording.")
+    row: int | None = Field(None, ge=0, le=2**22, description="A recorded row of training.")
+    recording: int | None = Field(None, ge=0, description="Number of a recording.")
 
 
 class Reset(Message):
-    """Begin another life."""
+    """Start another episode."""
 
     type: Literal["reset"] = "reset"
-    seed: int | None = Field(None, ge=0, lt=2**63, description="Which one; null: the next.")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the town; null: the next one.")
 
 
 class LoadCheckpoint(Message):
-    """Who plays."""
+    """Choose the checkpoint that plays."""
 
     type: Literal["load_checkpoint"] = "load_checkpoint"
-    checkpoint: Checkpoint
+    checkpoint: CheckpointName
     side: Side = 0
     epsilon: float = Field(
         0.0, ge=0, le=1, allow_inf_nan=False, description="Share of random actions on both sides; 0 is greedy."
@@ -109,18 +107,18 @@ class LoadCheckpoint(Message):
 
 
 class Compare(Message):
-    """Two checkpoints in the same town side by side, or one again."""
+    """Play two checkpoints in the same town side by side, or return to one."""
 
     type: Literal["compare"] = "compare"
-    checkpoint: Checkpoint | None = Field(description="Who plays on the right; null: nobody.")
+    checkpoint: CheckpointName | None = Field(description="Checkpoint on the right; null ends the comparison.")
 
 
 class EditWorld(Message):
-    """The text of a world: checked at once, and with `preview` played by the present agent."""
+    """Check the text of a world; with `preview`, the current agent plays in it."""
 
     type: Literal["edit_world"] = "edit_world"
     text: str = Field(max_length=MAX_MESSAGE_BYTES - 1000)
-    number: int = Field(0, ge=0, description="Comes back with the answer, so that a page knows which text it is about.")
+    number: int = Field(0, ge=0, description="Returned with the answer, to match it to its text.")
     preview: bool = False
 
 
@@ -131,52 +129,52 @@ ClientMessage = Annotated[
 CLIENT_MESSAGE: Final[TypeAdapter[ClientMessage]] = TypeAdapter(ClientMessage)
 
 
-# From the server
+# Server to client
 
 
 class Hello(Message):
-    """The first message."""
+    """First message of a connection."""
 
     type: Literal["hello"] = "hello"
     protocol: int = VERSION
-    version: str = Field(description="Of Townlet.")
+    version: str = Field(description="Version of Townlet.")
     run: str | None = Field(description="The run that the server was started for.")
     program: str = Field(description="What to type for `townlet` where the server was started.")
     role: str = Field("operator", description="Role of the link: operator, or viewer, which cannot save worlds.")
 
 
 class RunStatus(Message):
-    """How a run goes; the first message about it."""
+    """State and progress of a run; the first message about it."""
 
     type: Literal["run_status"] = "run_status"
     run: str
     kind: Literal["town", "gym"] = Field(
-        description="What it trains in. Of a gym, a Gymnasium environment, there are figures; episodes are at /api."
+        description="Environment of the run. Episodes of a gym (a Gymnasium environment) are served under /api."
     )
     state: Literal["running", "finished", "interrupted", "diverged", "published"]
     env_steps: int
-    budget: int = Field(description="In env_steps; 0 where time alone limits it.")
+    budget: int = Field(description="In env_steps; 0 where only time is limited.")
     episodes: int
-    told: list[str] = Field(description="What it came to, in sentences.")
+    summary: list[str] = Field(description="Result of the run, in sentences.")
 
 
 class EpisodeStart(Message):
-    """A life begins; frames of it follow. Cells of a layout that varies come with it."""
+    """An episode starts; its frames follow."""
 
     type: Literal["episode_start"] = "episode_start"
     source: str
     side: Side = 0
-    episode: int = Field(description="Counts up; frames name it.")
+    episode: int = Field(description="Number of the episode, which its frames repeat.")
     row: int
-    env_steps: int = Field(description="How far training was when it ended; of a checkpoint, how far that was.")
-    length: int | None = Field(description="Steps, where the life is over already.")
-    who: str = Field(description="In words: row 2 of training, the best checkpoint, …")
-    cell_of: list[int] = Field(description="Where each place stands.")
-    outputs_are: Literal["values", "probabilities"]
+    env_steps: int = Field(description="Training progress when the episode ended, or of the checkpoint that plays.")
+    length: int | None = Field(description="Steps, if the episode is complete.")
+    label: str = Field(description="What is shown: row 2 of training, best checkpoint, …")
+    cell_of: list[int] = Field(description="Cell of each affordance in this episode.")
+    output_kind: Literal["values", "probabilities"]
 
 
 class Frame(Message):
-    """Moments of one life, as columns of equal length; what led to the first moment of a life is null."""
+    """Timesteps of one episode as columns of equal length; the transition to the first timestep is null."""
 
     type: Literal["frame"] = "frame"
     side: Side = 0
@@ -192,36 +190,36 @@ class Frame(Message):
     mask: list[list[bool] | None]
     reward: list[float | None]
     components: list[list[float] | None]
-    why: list[str | None] = Field(description="One sentence on the action.")
-    sent: float = Field(description="Seconds since 1970, to know how old it is.")
+    why: list[str | None] = Field(description="Explanation of the action.")
+    sent: float = Field(description="Unix time, to measure the delay.")
 
 
 class RowsOverview(Message):
-    """Many rows of training at this moment, as columns."""
+    """Current state of many training rows, as columns."""
 
-    type: Literal["wall"] = "wall"
+    type: Literal["rows_overview"] = "rows_overview"
     env_steps: int
     cell: list[int]
     age: list[int]
-    alive: list[float] = Field(description="The lowest lethal meter of each.")
-    stage: list[int] | None = Field(description="Of the curriculum, where there is one.")
+    alive: list[float] = Field(description="Lowest lethal meter of each row.")
+    stage: list[int] | None = Field(description="Curriculum stage of each row, if there is a curriculum.")
     sent: float
 
 
 class TrainingEpisode(Message):
-    """A life of training has just ended. It is shown when the one on show is over, or at once if it is selected."""
+    """An episode of training has just ended."""
 
-    type: Literal["lived"] = "lived"
+    type: Literal["training_episode"] = "training_episode"
     run: str
     row: int
     env_steps: int
     length: int
     cause: str
-    ended: float = Field(description="Seconds since 1970.")
+    ended: float = Field(description="Unix time.")
 
 
 class EpisodeEnd(Message):
-    """A life that was shown is over."""
+    """The episode on screen has ended."""
 
     type: Literal["episode_end"] = "episode_end"
     side: Side = 0
@@ -229,11 +227,11 @@ class EpisodeEnd(Message):
     length: int
     cause: str = Field(description="The meter that was empty, or time.")
     reward: float
-    certificate: list[str] = Field(description="How it came to that, in sentences.")
+    certificate: list[str] = Field(description="Causes of the end, in sentences.")
 
 
 class MetricsUpdate(Message):
-    """Figures since the last such message."""
+    """Metrics recorded since the last such message."""
 
     type: Literal["metrics"] = "metrics"
     run: str
@@ -242,7 +240,7 @@ class MetricsUpdate(Message):
 
 
 class RowStageChange(Message):
-    """A row of the curriculum went on or back."""
+    """A training row moved to another curriculum stage."""
 
     type: Literal["stage_change"] = "stage_change"
     run: str
@@ -254,7 +252,7 @@ class RowStageChange(Message):
 
 
 class AlertRaised(Message):
-    """Something that a person should look at."""
+    """A monitor raised an alert."""
 
     type: Literal["alert"] = "alert"
     run: str
@@ -265,28 +263,28 @@ class AlertRaised(Message):
 
 
 class CheckpointSaved(Message):
-    """A run was saved."""
+    """A checkpoint of a run; sent for existing ones after subscribing."""
 
     type: Literal["checkpoint"] = "checkpoint"
     run: str
     name: str
     env_steps: int
     score: float | None
-    best: bool = Field(description="The best one now; no other is.")
-    gone: list[str] = Field(description="Checkpoints that are no longer kept.")
+    best: bool = Field(description="Whether it is the best checkpoint so far.")
+    removed: list[str] = Field(description="Checkpoints that were deleted.")
 
 
 class WorldChecked(Message):
-    """What is wrong with the text of a world; nothing, when it can be played."""
+    """Result of checking the text of a world."""
 
-    type: Literal["checked"] = "checked"
+    type: Literal["world_checked"] = "world_checked"
     number: int
-    mistakes: list[dict[str, Any]] = Field(description="Each: line, column, what, fix.")
-    world: dict[str, Any] | None = Field(None, description="What is drawn, of a world that is played from now on.")
+    mistakes: list[dict[str, Any]] = Field(description="Each with line, column, what and fix; empty if valid.")
+    world: dict[str, Any] | None = Field(None, description="The world, if the agent now plays in it.")
 
 
 class Error(Message):
-    """A message was refused, or something failed; the connection stays."""
+    """A message was refused or an operation failed; the connection stays open."""
 
     type: Literal["error"] = "error"
     what: str
@@ -300,77 +298,60 @@ ServerMessage = (
 
 
 def message_models(union: Any) -> list[type[BaseModel]]:
-    """The models of one direction, in the order in which they stand here."""
+    """The models of one direction, in declaration order."""
     return list(get_args(get_args(union)[0] if get_origin(union) is Annotated else union))
 
 
 def json_schema() -> dict[str, Any]:
-    """Both directions as JSON Schema, for programs."""
+    """Both directions as JSON Schema."""
     server: TypeAdapter[Any] = TypeAdapter(Annotated[ServerMessage, Field(discriminator="type")])
     return {
         "version": VERSION,
-        "where": "a WebSocket at /ws; every message is one JSON object with a `type`",
-        "largest": MAX_MESSAGE_BYTES,
-        "from_page": CLIENT_MESSAGE.json_schema(),
-        "from_server": server.json_schema(mode="serialization"),
+        "transport": "a WebSocket at /ws; every message is one JSON object with a `type`",
+        "max_message_bytes": MAX_MESSAGE_BYTES,
+        "client": CLIENT_MESSAGE.json_schema(),
+        "server": server.json_schema(mode="serialization"),
     }
 
 
+LIMITS: Final = {"ge": "at least", "le": "at most", "lt": "below"}
 PAGE_HEAD: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Townlet: the protocol of the live page</title>
+<title>Townlet: live protocol</title>
 <link rel="icon" href="/static/icons/townlet.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/base.css"><link rel="stylesheet" href="/static/manual.css"></head>
-<body><main class="manual">"""
+<link rel="stylesheet" href="/static/base.css"></head>
+<body><main class="reference">"""
 
 
 def protocol_page() -> str:
-    """Every message of both directions, with what its fields are."""
+    """Reference of all messages as an HTML page, generated from the models."""
+    client, server = (map(_message_section, message_models(union)) for union in (ClientMessage, ServerMessage))
     parts = [
         PAGE_HEAD,
-        "<h1>The protocol of the live page</h1>",
-        f"<p>Version {VERSION}. A WebSocket at <code>/ws</code>; every message is one JSON object with a "
-        f"<code>type</code>, at most {MAX_MESSAGE_BYTES:,} bytes from a client. What is not understood is answered with"
-        " <code>error</code>, and the conversation goes on. The same as JSON Schema: "
-        '<a href="/docs/protocol.json">protocol.json</a>.</p>',
-        "<h2>From a page</h2>",
-        *map(_message_section, message_models(ClientMessage)),
-        "<h2>From the server</h2>",
-        *map(_message_section, message_models(ServerMessage)),
+        "<h1>Live protocol</h1>",
+        f"<p>Version {VERSION}. Connect a WebSocket to <code>/ws</code>. Every message is one JSON object with a "
+        f"<code>type</code>, at most {MAX_MESSAGE_BYTES:,} bytes from a client. An invalid message is answered with "
+        '<code>error</code>, and the connection stays open. As JSON Schema: <a href="/docs/protocol.json">'
+        "protocol.json</a>.</p>",
+        *("<h2>Client to server</h2>", *client),
+        *("<h2>Server to client</h2>", *server),
         "</main></body></html>",
     ]
     return "\n".join(parts)
 
 
 def _message_section(model: type[BaseModel]) -> str:
-    schema = model.model_json_schema()
-    fields = {name: about for name, about in schema["properties"].items() if name != "type"}
-    required = set(schema.get("required", ()))
-    rows = "".join(_field_row(name, about, name in required) for name, about in fields.items())
-    table = f"<table><tr><th>field</th><th>type</th><th>what it is</th></tr>{rows}</table>" if rows else ""
-    name = str(schema["properties"]["type"]["const"])
-    return f'<section id="{name}"><h3><code>{name}</code></h3><p>{escape(schema["description"])}</p>{table}</section>'
+    name = model.model_fields["type"].default
+    rows = "".join(_field_row(name, field) for name, field in model.model_fields.items() if name != "type")
+    table = f"<table><tr><th>field</th><th>type</th><th>description</th></tr>{rows}</table>" if rows else ""
+    return f'<section id="{name}"><h3><code>{name}</code></h3><p>{escape(model.__doc__ or "")}</p>{table}</section>'
 
 
-def _field_row(name: str, about: dict[str, Any], required: bool) -> str:
-    said = escape(about.get("description", ""))
-    if not required:
-        said = f"{said} Default: {escape(_value_text(about.get('default')))}.".strip()
-    return f"<tr><td><code>{escape(name)}</code></td><td>{escape(_type_text(about))}</td><td>{said}</td></tr>"
-
-
-def _type_text(about: dict[str, Any]) -> str:
-    """A JSON type in words, with its limits."""
-    if "anyOf" in about:
-        return " or ".join(_type_text(part) for part in about["anyOf"])
-    if "enum" in about:
-        return ", ".join(_value_text(value) for value in about["enum"])
-    kind = str(about.get("type", "anything"))
-    if kind == "array":
-        return f"list of {_type_text(about['items'])}" if "items" in about else "list"
-    limits = [f"{words} {about[key]}" for key, words in (("minimum", "from"), ("maximum", "to")) if key in about]
-    return " ".join([kind, *limits])
-
-
-def _value_text(value: Any) -> str:
-    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+def _field_row(name: str, field: FieldInfo) -> str:
+    kind = str(getattr(field.annotation, "__name__", field.annotation)).replace("typing.", "")
+    limits = [f"{word} {limit}" for part in field.metadata for key, word in LIMITS.items()
+              if (limit := getattr(part, key, None)) is not None]  # fmt: skip
+    default = [] if field.is_required() else [f"Default: {json.dumps(field.default)}."]
+    text = " ".join([field.description or "", *default])
+    cells = (f"<code>{escape(name)}</code>", escape(", ".join([kind, *limits])), escape(text))
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -1,289 +1,251 @@
-"""One viewer: what is shown to it, and what its messages change."""
+"""One viewer: handles the messages of a connection and queues what it is shown."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from townlet.errors import ConfigError, Diagnostic, TownletError
+from townlet.errors import ConfigError, TownletError
+from townlet.live import protocol
+from townlet.live.hub import Hub
 from townlet.live.playback import EpisodeSource, Playback, PlayedEpisode, TownEpisode
-from townlet.live.policy_cache import CheckpointActor
-from townlet.live.protocol import (
-    FRAME_RATE,
-    ClientMessage,
-    Compare,
-    EditWorld,
-    Error,
-    Frame,
-    LoadCheckpoint,
-    Message,
-    Pause,
-    Play,
-    Reset,
-    Seek,
-    Select,
-    SetSpeed,
-    Side,
-    StepBy,
-    Subscribe,
-    WorldChecked,
-)
-from townlet.live.world_view import mistake_json, world_json
+from townlet.live.policy_cache import CheckpointActor, player_label
+from townlet.live.protocol import FRAME_RATE, ClientMessage, Message, Side
+from townlet.live.watched_run import WatchedRun, WatchedTownRun
+from townlet.live.world_view import world_json
 from townlet.runs.checkpoint import Checkpoint
 from townlet.town.world.tables import World
 from townlet.train.policies import TrainedPolicy, require_interface
 from townlet.web.mailbox import Mailbox
 
-if TYPE_CHECKING:
-    from townlet.live.hub import Hub
-    from townlet.live.watched_run import WatchedRun, WatchedTownRun
+DEFAULT_SPEED: Final = 5.0  # steps per second
+FIRST_SEED: Final = 1  # of the towns that checkpoints play in
+NOT_SUBSCRIBED: Final = protocol.Error(what="no run is being watched", fix="subscribe to a run first")
 
-DEFAULT_SPEED: Final = 5.0  # steps a second, until somebody wishes otherwise
-FIRST_SEED: Final = 1  # seed of the first town that a checkpoint plays in
-NOTHING_SHOWN: Final = Error(what="nothing is shown yet", fix="subscribe to a run first")
-
-PolicyChoice = tuple[str, float]  # which checkpoint plays, and the share of random actions
+PolicyChoice = tuple[str, float]  # checkpoint name and share of random actions
 
 
 class Viewer:
-    """The state of one connection. Nothing here waits: answers go into the mailbox."""
+    """State of one connection. No method blocks: all messages go to the mailbox."""
 
-    def __init__(self, house: Hub) -> None:
-        self.house, self.mailbox = house, Mailbox()
-        self.stand: WatchedRun | None = None
-        self.asked: Subscribe | None = None
-        self.follows = False  # sees what all see who look at training as it goes
-        self.seats: list[Playback] = []  # its own: one, or two side by side
-        self._cast: list[PolicyChoice] = [("latest", 0.0)]  # on each side
-        self._world: World | None = None  # that is being edited
+    def __init__(self, hub: Hub) -> None:
+        self.hub, self.mailbox = hub, Mailbox()
+        self.run: WatchedRun | None = None
+        self.subscription: protocol.Subscribe | None = None
+        self.follows_training = False
+        self.playbacks: list[Playback] = []  # one, or two side by side; empty while following training
+        self._policies: list[PolicyChoice] = [("latest", 0.0)]  # of each side
+        self._edited_world: World | None = None
         self._seed = FIRST_SEED
-        self._then = 0.0  # when its last frame was due
-        self._beside = self._seat(lambda: None)  # for what all see, in frames of its own
+        self._last_frame = 0.0  # when the last frame was due
+        self._resampled = self._new_playback(lambda: None)  # the shared playback at this viewer's lower frame rate
 
-    def say(self, *messages: Message) -> None:
-        """Something that happened."""
+    def send(self, *messages: Message) -> None:
+        """Queue messages, in order."""
         self.mailbox.post_event(*(message.model_dump_json() for message in messages))
 
-    def show(self, messages: Sequence[Message]) -> None:
-        """Frames replace those of their side that still wait; all else goes in order."""
+    def _send_playback(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self.pass_on(message, message.model_dump_json())
+            self._queue(message, message.model_dump_json())
 
-    def pass_on(self, message: Message, text: str) -> None:
-        """A message as text that may be shared by many."""
-        if isinstance(message, Frame):
+    def _queue(self, message: Message, text: str) -> None:
+        """Queue a message; a frame replaces the queued frame of its side."""
+        if isinstance(message, protocol.Frame):
             self.mailbox.post_latest(("frame", message.side), text)
         else:
             self.mailbox.post_event(text)
 
-    def _seat(
-        self,
-        source: Callable[[], TownEpisode | None],
-        side: Side = 0,
-        speed: float = DEFAULT_SPEED,
-        playing: bool = True,
+    def _new_playback(
+        self, source: EpisodeSource, side: Side = 0, speed: float = DEFAULT_SPEED, playing: bool = True
     ) -> Playback:
-        """A seat of its own, whose frames hold what the page has not got yet."""
-        return Playback(source, side, speed, playing, taken=lambda: not self.mailbox.is_pending(("frame", side)))
+        return Playback(source, side, speed, playing, delivered=lambda: not self.mailbox.is_pending(("frame", side)))
 
-    def hear(self, news: Sequence[str]) -> None:
-        """What is new about the run."""
+    def tick(self, news: Sequence[str], shared: Sequence[tuple[Message, str]]) -> None:
+        """Send the run's news, and the next frame if it is due at this viewer's rate."""
         self.mailbox.post_event(*news)
-
-    def turn(self, shown: Sequence[tuple[Message, str]]) -> None:
-        """Some time has passed, and this is what all see; whoever asked for fewer frames waits for its turn."""
-        assert self.asked is not None
-        assert self.stand is not None
+        assert self.subscription is not None
+        assert self.run is not None
         now = time.monotonic()
-        waited = now - self._then
-        if waited < 1 / self.asked.rate - 0.5 / FRAME_RATE:
+        elapsed = now - self._last_frame
+        if elapsed < 1 / self.subscription.rate - 0.5 / FRAME_RATE:
             return
-        self._then = now
-        if self.asked.rows and self.stand.wall:
-            self.mailbox.post_latest("wall", self.stand.wall)
-        if not self.follows:
-            self.advance(waited)
-        elif self.asked.rate == FRAME_RATE:
-            for message, text in shown:
-                self.pass_on(message, text)
+        self._last_frame = now
+        if self.subscription.rows and self.run.rows_overview:
+            self.mailbox.post_latest("rows_overview", self.run.rows_overview)
+        if not self.follows_training:
+            self.advance(elapsed)
+        elif self.subscription.rate == FRAME_RATE:
+            for message, text in shared:
+                self._queue(message, text)
         else:
-            self.show(self._beside.follow(self._town.air))
+            self._send_playback(self._resampled.follow(self._town.playback))
 
     @property
     def _town(self) -> WatchedTownRun:
-        """The run that it looks at, which must be a town."""
-        assert self.stand is not None
-        return self.stand.town()
+        """The watched run, which must be a town."""
+        assert self.run is not None
+        return self.run.town()
 
     def leave(self) -> None:
-        """The connection is gone, or looks elsewhere."""
-        if self.stand:
-            self.house.leave(self.stand.run.name, self)
-        self.stand, self.follows, self.seats = None, False, []
+        """Stop watching."""
+        if self.run:
+            self.hub.leave(self.run.run.name, self)
+        self.run, self.follows_training, self.playbacks = None, False, []
 
     def receive(self, message: ClientMessage) -> None:
-        """Do what a message asks for, or say why not."""
-        self._attempt(lambda: self._do(message))
+        """Handle a message; failures are answered with an error."""
+        self._attempt(lambda: self._handle(message))
 
-    def _attempt(self, do: Callable[[], None]) -> bool:
-        """Whether it could be done; if not, the page is told why."""
+    def _attempt(self, action: Callable[[], None]) -> bool:
+        """Whether the action succeeded; otherwise an error is sent."""
         try:
-            do()
+            action()
         except (TownletError, ConfigError) as error:
             first = error.diagnostics[0]
-            self.say(Error(what=first.what, fix=first.fix))
+            self.send(protocol.Error(what=first.what, fix=first.fix))
             return False
         return True
 
-    def _do(self, message: ClientMessage) -> None:
+    def _handle(self, message: ClientMessage) -> None:
         match message:
-            case Subscribe():
+            case protocol.Subscribe():
                 self._subscribe(message)
-            case _ if self.stand is None:
-                self.say(NOTHING_SHOWN)
-            case Play():
-                self._own()
-                for seat in self.seats:
-                    seat.playing = True
-            case Pause():
-                self._own()
-                for seat in self.seats:
-                    seat.playing = False
-            case StepBy():
-                self._own()
-                self._each(lambda seat: seat.step(message.by))
-            case Seek():
-                self._own()
-                self._each(lambda seat: seat.seek(message.moment))
-            case SetSpeed():
-                self._own()
-                for seat in self.seats:
-                    seat.speed = message.speed
-            case Select():
+            case _ if self.run is None:
+                self.send(NOT_SUBSCRIBED)
+            case protocol.Play() | protocol.Pause():
+                for playback in self._own_playbacks():
+                    playback.playing = isinstance(message, protocol.Play)
+            case protocol.StepBy():
+                self._apply(lambda playback: playback.step(message.by))
+            case protocol.Seek():
+                self._apply(lambda playback: playback.seek(message.timestep))
+            case protocol.SetSpeed():
+                for playback in self._own_playbacks():
+                    playback.speed = message.speed
+            case protocol.Select():
                 self._select(message)
-            case Reset():
+            case protocol.Reset():
                 self._seed = self._seed + 1 if message.seed is None else message.seed
-                self._own()
-                self._each(lambda seat: seat.show(seat.source() or seat.life))
-            case LoadCheckpoint():
-                names = [name for name, _ in self._cast]
+                self._apply(lambda playback: playback.show(playback.source() or playback.episode))
+            case protocol.LoadCheckpoint():
+                names = [name for name, _ in self._policies]
                 names[message.side : message.side + 1] = [message.checkpoint]
                 self._play([(name, message.epsilon) for name in names])
-            case Compare():
-                left = self._cast[0]
+            case protocol.Compare():
+                left = self._policies[0]
                 self._play([left] if message.checkpoint is None else [left, (message.checkpoint, left[1])])
 
-    def _each(self, do: Callable[[Playback], list[Message]]) -> None:
-        for seat in self.seats:
-            self.show(do(seat))
+    def _apply(self, action: Callable[[Playback], list[Message]]) -> None:
+        for playback in self._own_playbacks():
+            self._send_playback(action(playback))
+
+    def _own_playbacks(self) -> list[Playback]:
+        """This viewer's playbacks; a viewer who followed training continues from there independently."""
+        if self.follows_training:
+            town, self.follows_training = self._town, False
+            playback = self._new_playback(town.next_episode, speed=town.playback.speed)
+            playback.copy_position(town.playback)
+            self.playbacks = [playback]
+        return self.playbacks
 
     def advance(self, seconds: float) -> None:
-        """So much time has passed for its own seats. Whoever can no longer play leaves the stage."""
-        if not self._attempt(lambda: self._each(lambda seat: seat.advance(seconds))):
-            self.seats = []
+        """Advance this viewer's playbacks; those that fail are dropped."""
+        if not self._attempt(lambda: self._apply(lambda playback: playback.advance(seconds))):
+            self.playbacks = []
 
-    def _subscribe(self, asked: Subscribe) -> None:
-        """Look at a run: all that is known of it first, then what is shown."""
-        stand = self.house.enter(asked.run, self)
-        if self.stand is not stand:
-            told = self._told_first(stand)
-            previous, self.stand = self.stand, stand
-            if previous and previous.run.name != stand.run.name:
-                self.house.leave(previous.run.name, self)
-            self.say(*told)
-            self._cast = [("latest", 0.0)]
-        self._world = None
-        self.asked, self.follows, self.seats = asked, False, []
-        self._beside = self._seat(lambda: None)
-        if asked.source == "training":
-            town, self.follows = self._town, True
-            if asked.rate == FRAME_RATE:
-                self.show(town.air.so_far())
-        elif asked.source == "checkpoint":
-            self._play(self._cast)
-        elif asked.source == "recording":
-            self._select(Select(recording=self._town.newest_recording()))
-        self._then = time.monotonic()  # to find and prepare all this may have taken a while
+    def _subscribe(self, subscription: protocol.Subscribe) -> None:
+        """Watch a run: send its history first, then start playback."""
+        run = self.hub.join(subscription.run, self)
+        if self.run is not run:
+            history = self._history(run)
+            previous, self.run = self.run, run
+            if previous and previous.run.name != run.run.name:
+                self.hub.leave(previous.run.name, self)
+            self.send(*history)
+            self._policies = [("latest", 0.0)]
+        self._edited_world = None
+        self.subscription, self.follows_training, self.playbacks = subscription, False, []
+        self._resampled = self._new_playback(lambda: None)
+        if subscription.source == "training":
+            town, self.follows_training = self._town, True
+            if subscription.rate == FRAME_RATE:
+                self._send_playback(town.playback.so_far())
+        elif subscription.source == "checkpoint":
+            self._play(self._policies)
+        elif subscription.source == "recording":
+            self._select(protocol.Select(recording=self._town.newest_recording()))
+        self._last_frame = time.monotonic()  # preparing it may have taken a while
 
-    def _told_first(self, stand: WatchedRun) -> list[Message]:
-        """All that is known of a run; when it cannot be read, this viewer does not watch it."""
+    def _history(self, run: WatchedRun) -> list[Message]:
+        """Status, metrics and checkpoints of a run; if they cannot be read, this viewer leaves it."""
         try:
-            return [stand.figures.status(), *stand.figures.whole(), *stand.figures.saved()]
+            return [run.metrics.status(), *run.metrics.history(), *run.metrics.checkpoints()]
         except BaseException:
-            if self.stand and self.stand.run.name == stand.run.name:
-                self.stand = None
-            self.house.leave(stand.run.name, self)
+            if self.run and self.run.run.name == run.run.name:
+                self.run = None
+            self.hub.leave(run.run.name, self)
             raise
 
-    def _own(self) -> None:
-        """Whoever touches the controls goes on alone, from where all are."""
-        if self.follows:
-            town, self.follows = self._town, False
-            seat = self._seat(town.next_life, speed=town.air.speed)
-            seat.join(town.air)
-            self.seats = [seat]
-
-    def _select(self, asked: Select) -> None:
-        """A life that was kept, or the latest one of a row of training, and then the next of that row."""
-        stand = self._town
-        life = stand.of_row(asked.row) if asked.recording is None else stand.recorded(asked.recording)
-        if life is None:
-            raise TownletError(f"no life of row {asked.row} was seen yet", "wait for one to end")
+    def _select(self, selection: protocol.Select) -> None:
+        """Show a recorded episode, or the episodes of one training row."""
+        town, row = self._town, selection.row
+        if selection.recording is not None:
+            episode: TownEpisode | None = town.recorded_episode(selection.recording)
+        else:
+            episode = town.episode_of_row(row)
+        if episode is None:
+            raise TownletError(f"no episode of row {row} has ended yet", "wait for one to end")
 
         def newer() -> TownEpisode | None:
-            found = stand.of_row(asked.row) if asked.recording is None else None
-            return None if found is seat.life else found
+            newest = town.episode_of_row(row) if selection.recording is None else None
+            return None if newest is playback.episode else newest
 
-        seat = self._seat(newer)
-        self.follows, self.seats = False, [seat]
-        self.show(seat.show(life))
+        playback = self._new_playback(newer)
+        self.follows_training, self.playbacks = False, [playback]
+        self._send_playback(playback.show(episode))
 
-    def _play(self, cast: list[PolicyChoice], world: World | None = None, told: Sequence[Message] = ()) -> None:
-        """These checkpoints play in the same town, side by side where there are two; who cannot is refused."""
-        world = world or self._world
-        sources = [self._source(part, world) for part in cast]
-        self._cast, self._world = cast, world
-        self.say(*told)
-        self.follows, before = False, self.seats
+    def _play(self, policies: list[PolicyChoice], world: World | None = None, first: Sequence[Message] = ()) -> None:
+        """Let checkpoints play in the same town; `first` is sent once all of them are known to fit the world."""
+        world = world or self._edited_world
+        sources = [self._episode_source(choice, world) for choice in policies]
+        self._policies, self._edited_world = policies, world
+        self.send(*first)
+        self.follows_training, before = False, self.playbacks
         speed, playing = (before[0].speed, before[0].playing) if before else (DEFAULT_SPEED, True)
         sides: tuple[Side, Side] = (0, 1)
-        self.seats = [self._seat(source, sides[k], speed, playing) for k, source in enumerate(sources)]
-        self._each(lambda seat: seat.show(seat.source()))
+        self.playbacks = [self._new_playback(source, sides[k], speed, playing) for k, source in enumerate(sources)]
+        self._apply(lambda playback: playback.show(playback.source()))
 
-    def _source(self, part: PolicyChoice, edited: World | None) -> EpisodeSource:
-        """Lives of a checkpoint in towns that both sides share; `latest` is looked up for each life anew."""
-        (word, epsilon), stand, lived = part, self._town, count()
-        world = edited or stand.world
+    def _episode_source(self, choice: PolicyChoice, edited: World | None) -> EpisodeSource:
+        """Episodes of a checkpoint, with seeds that both sides share; `latest` is resolved for each episode."""
+        (name, epsilon), town, played = choice, self._town, count()
+        world = edited or town.world
 
-        def cast() -> tuple[Checkpoint, TrainedPolicy]:
-            found = self.house.casting.find(stand.run, word)
-            trained = self.house.casting.policy(stand.run, found)
+        def load() -> tuple[Checkpoint, TrainedPolicy]:
+            found = self.hub.policies.find(town.run, name)
+            trained = self.hub.policies.policy(town.run, found)
             require_interface(trained, world)
             return found, trained
 
-        def live() -> TownEpisode:
-            found, trained = cast()
+        def next_episode() -> TownEpisode:
+            found, trained = load()
             actor = CheckpointActor(trained, epsilon, self._seed)
-            named = f"{word} checkpoint" if word in ("latest", "best") else "checkpoint"
-            who = f"{named}, after {found.env_steps:,} steps"
-            who += f", {epsilon:.0%} random" if epsilon else ""
-            who += ", in your changed world" if edited else ""
-            return PlayedEpisode(world, actor, self._seed + 1000 * next(lived), who, found.env_steps, actor.outputs)
+            label = player_label(name, found)
+            label += f", {epsilon:.0%} random" if epsilon else ""
+            label += ", in your edited world" if edited else ""
+            return PlayedEpisode(world, actor, self._seed + 1000 * next(played), label, found.env_steps, actor.outputs)
 
-        cast()  # what cannot play is refused at once
-        return live
+        load()  # refuse a checkpoint that does not fit the world now, not at the first frame
+        return next_episode
 
-    def edit(self, asked: EditWorld, found: World | list[Diagnostic]) -> None:
-        """What came of checking the text of a world; with `preview` the present agent plays in it."""
-        if isinstance(found, list):
-            self.say(WorldChecked(number=asked.number, mistakes=[mistake_json(mistake) for mistake in found]))
-        elif not asked.preview:
-            self.say(WorldChecked(number=asked.number, mistakes=[]))
-        elif self.stand is None:
-            self.say(NOTHING_SHOWN)
+    def edit(self, request: protocol.EditWorld, world: World) -> None:
+        """Accept a valid edited world; with `preview`, the current agent plays in it."""
+        if not request.preview:
+            self.send(protocol.WorldChecked(number=request.number, mistakes=[]))
+        elif self.run is None:
+            self.send(NOT_SUBSCRIBED)
         else:
-            self._attempt(lambda: self._play(self._cast, found, [
-                WorldChecked(number=asked.number, mistakes=[], world=world_json(found))
-            ]))  # fmt: skip
+            accepted = protocol.WorldChecked(number=request.number, mistakes=[], world=world_json(world))
+            self._attempt(lambda: self._play(self._policies, world, [accepted]))

@@ -1,4 +1,4 @@
-"""What a run has measured, for a page: all of it once, then only what is new."""
+"""A run that is being watched: new metrics from its store and, in towns, episodes from the training feed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from townlet.errors import TownletError
-from townlet.live.playback import RecordedEpisode, TownEpisode, TrainingPlayback
-from townlet.live.protocol import (
-    AlertRaised,
-    CheckpointSaved,
-    Message,
-    MetricsUpdate,
-    RowsOverview,
-    RowStageChange,
-    RunStatus,
-    TrainingEpisode,
-)
+from townlet.live import protocol
+from townlet.live.playback import TownEpisode, TrainingPlayback
+from townlet.live.protocol import Message, RunStatus
 from townlet.runs import checkpoint
 from townlet.runs.checkpoint import Checkpoint
 from townlet.runs.feed import EPISODE_ENDED, ROWS_OVERVIEW, Feed
@@ -32,116 +24,120 @@ from townlet.town.world.tables import World
 from townlet.train.reopen import reopen
 
 TABLES: Final = ("updates", "evaluations", "stage_changes", "alerts")
-MAX_POINTS: Final = 400  # of a curve that is sent whole
-MAX_ALERTS: Final = 50  # that are told at once; of more, the last
+MAX_POINTS: Final = 400  # of a complete curve
+MAX_ALERTS: Final = 50  # newest alerts sent at once
+READ_INTERVAL: Final = 1.0  # seconds between reads of the store
+RECENT_EPISODES: Final = 12  # episodes of training kept for new viewers
+RECORDING_COLUMNS: Final = ("number", "env_steps", "kind", "row", "length", "stage", "cause", "return")
 
 
 class MetricsStream:
-    """Reads a run's store as it grows. `news` gives what came since it was last asked."""
+    """Reads a run's metrics as they grow: `history` returns all of them, `news` those since its last call."""
 
     def __init__(self, run: Run, budget: int) -> None:
         self.run, self._budget = run, budget
-        self._since = self._latest()  # by table; whoever comes is told the whole first, so that news begin after it
-        self._checkpoints = {one.name for one in self._surveyed()}
+        self._since = self._newest()  # viewers receive the history first, so news start after it
+        self._checkpoints = {found.name for found in self._list_checkpoints()}
         self._status: RunStatus | None = None
-        self._whole: list[Message] = []  # until there is news: many may come at once
+        self._history: list[Message] = []  # cached until there is news
 
-    def _latest(self) -> dict[str, int]:
-        """The last moment in each table: they are not written at the same time."""
+    def _newest(self) -> dict[str, int]:
+        """The last env_steps of each table; tables are not written at the same time."""
         if not self.run.metrics_file.exists():
             return dict.fromkeys(TABLES, -1)
         with MetricsReader(self.run.metrics_file) as store:
             return {table: max([-1, *store.read(table, ("env_steps",), last=1)["env_steps"]]) for table in TABLES}
 
-    def whole(self) -> list[Message]:
-        """Everything up to now, curves with at most POINTS points; for somebody who has just come."""
-        if self._whole or not self.run.metrics_file.exists():
-            return self._whole
+    def history(self) -> list[Message]:
+        """All metrics so far, with curves thinned to MAX_POINTS points."""
+        if self._history or not self.run.metrics_file.exists():
+            return self._history
+        name = self.run.name
         with MetricsReader(self.run.metrics_file) as store:
-            series = {name: list(zip(*store.series(name, MAX_POINTS), strict=True)) for name in store.names()}
+            series = {metric: list(zip(*store.series(metric, MAX_POINTS), strict=True)) for metric in store.names()}
             evaluations = as_rows(store.read("evaluations"))
+            stages = {change.row: change for change in self._stage_changes(store, -1)}  # the last one of each row
             alerts = self._alerts(store, -1)
-            stages = {change.row: change for change in self._stages(store, -1)}  # where each row is now, and why
-        self._whole = [
-            MetricsUpdate(run=self.run.name, series=series, evaluations=evaluations),
+        self._history = [
+            protocol.MetricsUpdate(run=name, series=series, evaluations=evaluations),
             *stages.values(),
             *alerts,
         ]
-        return self._whole
+        return self._history
 
     def news(self) -> list[Message]:
-        """What is new: status, figures, stages, alerts and checkpoints."""
-        said: list[Message] = []
+        """Changes of status, metrics, stages, alerts and checkpoints."""
+        messages: list[Message] = []
         if (status := self.status()) != self._status:
             self._status = status
-            said.append(status)
-        if figures := self._new_figures():
-            self._whole = []
-        return said + figures + self._new_checkpoints()
+            messages.append(status)
+        if metrics := self._new_metrics():
+            self._history = []
+        return messages + metrics + self._new_checkpoints()
 
-    def _new_figures(self) -> list[Message]:
+    def _new_metrics(self) -> list[Message]:
         if not self.run.metrics_file.exists():
             return []
-        latest = self._latest()
-        since = {table: min(self._since[table], latest[table]) for table in TABLES}  # a resumed run has gone back
-        self._since = latest
-        if since == latest:
+        newest = self._newest()
+        since = {table: min(self._since[table], newest[table]) for table in TABLES}  # a resumed run has gone back
+        self._since = newest
+        if since == newest:
             return []
         with MetricsReader(self.run.metrics_file) as store:
-            found = store.read("updates", ("env_steps", "name", "value"), since=since["updates"])
+            updates = store.read("updates", ("env_steps", "name", "value"), since=since["updates"])
             evaluations = as_rows(store.read("evaluations", since=since["evaluations"]))
-            said: list[Message] = [*self._stages(store, since["stage_changes"]), *self._alerts(store, since["alerts"])]
-        if found["env_steps"] or evaluations:
+            stages = self._stage_changes(store, since["stage_changes"])
+            messages: list[Message] = [*stages, *self._alerts(store, since["alerts"])]
+        if updates["env_steps"] or evaluations:
             series: dict[str, list[tuple[int, float]]] = {}
-            for at, name, value in zip(*found.values(), strict=True):
+            for at, name, value in zip(*updates.values(), strict=True):
                 if value is not None:
                     series.setdefault(name, []).append((at, value))
-            said.append(MetricsUpdate(run=self.run.name, series=series, evaluations=evaluations))
-        return said
+            messages.append(protocol.MetricsUpdate(run=self.run.name, series=series, evaluations=evaluations))
+        return messages
 
-    def _stages(self, store: MetricsReader, since: int) -> list[RowStageChange]:
+    def _stage_changes(self, store: MetricsReader, since: int) -> list[protocol.RowStageChange]:
         columns = ("env_steps", "row", "from_stage", "to_stage", "reason")
         rows = as_rows(store.read("stage_changes", columns, since=since))
-        return [RowStageChange(run=self.run.name, **row) for row in rows]
+        return [protocol.RowStageChange(run=self.run.name, **row) for row in rows]
 
     def _alerts(self, store: MetricsReader, since: int) -> list[Message]:
         rows = as_rows(store.read("alerts", ("env_steps", "name", "message", "tip"), since=since, last=MAX_ALERTS))
-        return [AlertRaised(run=self.run.name, **row) for row in rows]
+        return [protocol.AlertRaised(run=self.run.name, **row) for row in rows]
 
-    def saved(self) -> list[Message]:
-        """All checkpoints that are there."""
-        found = self._surveyed()
-        return [self._told(one, found, []) for one in found]
+    def checkpoints(self) -> list[Message]:
+        """All checkpoints on disk."""
+        found = self._list_checkpoints()
+        return [self._checkpoint_message(c, found, []) for c in found]
 
     def _new_checkpoints(self) -> list[Message]:
-        found = self._surveyed()
-        names = {one.name for one in found}
-        fresh, gone = names - self._checkpoints, self._checkpoints - names
+        found = self._list_checkpoints()
+        names = {c.name for c in found}
+        added, removed = names - self._checkpoints, sorted(self._checkpoints - names)
         self._checkpoints = names
-        return [self._told(one, found, sorted(gone)) for one in found if one.name in fresh]
+        return [self._checkpoint_message(c, found, removed) for c in found if c.name in added]
 
-    def _surveyed(self) -> list[Checkpoint]:
+    def _list_checkpoints(self) -> list[Checkpoint]:
         return checkpoint.scan(self.run.checkpoints)[0]
 
-    def _told(self, one: Checkpoint, among: list[Checkpoint], gone: list[str]) -> Message:
-        return CheckpointSaved(
-            run=self.run.name, name=one.name, env_steps=one.env_steps, score=one.info.get("score"),
-            best=one is checkpoint.best_of(among), gone=gone,
+    def _checkpoint_message(self, c: Checkpoint, among: list[Checkpoint], removed: list[str]) -> Message:
+        return protocol.CheckpointSaved(
+            run=self.run.name, name=c.name, env_steps=c.env_steps, score=c.info.get("score"),
+            best=c is checkpoint.best_of(among), removed=removed,
         )  # fmt: skip
 
     def status(self) -> RunStatus:
-        """How the run stands now."""
+        """Current state and progress."""
         meta = self.run.meta()
-        state = state_of(self.run, meta)
         env_steps, episodes = self._progress()
-        told, kind = meta.get("summary") or [], "gym" if meta.get("gym") else "town"
         return RunStatus.model_validate(
-            {"run": self.run.name, "kind": kind, "state": state, "env_steps": env_steps, "budget": self._budget,
-             "episodes": episodes, "told": told}
+            {"run": self.run.name, "kind": "gym" if meta.get("gym") else "town", "state": state_of(self.run, meta),
+             "env_steps": env_steps, "budget": self._budget, "episodes": episodes,
+             "summary": meta.get("summary") or []}
         )  # fmt: skip
 
     def _progress(self) -> tuple[int, int]:
-        if not self.run.metrics_file.exists():  # one that was published, or has just begun
+        if not self.run.metrics_file.exists():  # a published run, or one that has just started
             newest = checkpoint.latest(self.run.checkpoints)
             return (newest.env_steps if newest else 0), 0
         with MetricsReader(self.run.metrics_file) as store:
@@ -150,149 +146,133 @@ class MetricsStream:
         return (last[0] if last else 0), int(sum(counts))
 
 
-READ_INTERVAL: Final = 1.0  # seconds between two looks at what is on disk
-RECORDING_COLUMNS: Final = (
-    "number",
-    "env_steps",
-    "kind",
-    "row",
-    "length",
-    "stage",
-    "cause",
-    "return",
-)  # of a kept life
-RECENT_EPISODES: Final = 12  # of training that are kept for those who come
-
-
 class NotFound(TownletError):
-    """Something was asked for that is not there."""
+    """A requested run, world, checkpoint or episode does not exist."""
 
 
 def find_run(root: Path, name: str) -> Run:
-    """A run by its whole name and nothing else: no path, no way out of `root`."""
+    """A run by its exact name, never by a path, so that no request can leave `root`."""
     for run in Run.list(root):
         if run.name == name:
             return run
-    raise NotFound(f"there is no run '{name[:80]}'", "the list of runs names all of them")
+    raise NotFound(f"there is no run '{name[:80]}'", "choose one from the list of runs")
 
 
 def open_watched_run(run: Run) -> WatchedRun:
-    """What there is to see of a run: a town, or figures alone."""
+    """Open a run for viewers."""
     loaded = reopen(run)
     return WatchedRun(run, loaded) if loaded.recipe.gym else WatchedTownRun(run, loaded)
 
 
 class WatchedRun:
-    """A run of any kind: its figures as they grow."""
+    """A run of any kind: its metrics as they grow."""
 
-    wall: str | None = None  # the rows of training at this moment, ready to be sent; only towns have one
+    rows_overview: str | None = None  # serialized message with the current rows of training; only in towns
 
     def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
         self.run, self.loaded = run, loaded
-        self.figures = MetricsStream(run, loaded.recipe.budget.env_steps or 0)
-        self._read = 0.0
+        self.metrics = MetricsStream(run, loaded.recipe.budget.env_steps or 0)
+        self._last_read = 0.0
 
-    def look(self) -> list[Message]:
-        """What is new since the last look."""
-        if time.monotonic() - self._read < READ_INTERVAL:
+    def poll(self) -> list[Message]:
+        """Messages about everything new since the last call."""
+        if time.monotonic() - self._last_read < READ_INTERVAL:
             return []
-        self._read = time.monotonic()
-        return self.figures.news()
+        self._last_read = time.monotonic()
+        return self.metrics.news()
 
     def town(self) -> WatchedTownRun:
-        """The same as a town; refused where it is none."""
-        what = f"{self.loaded.recipe.env} is not a town, so nothing lives there"
-        raise TownletError(what, "subscribe with source none, and roll out episodes")
+        """This run as a town; raises for Gymnasium runs."""
+        what = f"{self.loaded.recipe.env} is not a town, so it has no town to show"
+        raise TownletError(what, "subscribe with source none, and request episodes over HTTP")
 
     def close(self) -> None:
-        """Nobody watches any more."""
+        """Release resources after the last viewer has left."""
 
 
 class WatchedTownRun(WatchedRun):
-    """A run in a town: its world, and the latest lives of training."""
+    """A run in a town: its world and the latest episodes of training."""
 
     def __init__(self, run: Run, loaded: LoadedExperiment) -> None:
         super().__init__(run, loaded)
         self.world: World = loaded.worlds.training
-        self.lives: deque[RecordedEpisode] = deque(maxlen=RECENT_EPISODES)
-        self.air = TrainingPlayback(self.next_life)  # what all see who follow training
+        self.episodes: deque[TownEpisode] = deque(maxlen=RECENT_EPISODES)
+        self.playback = TrainingPlayback(self.next_episode)
         self._feed: Feed | None = None
 
     def town(self) -> WatchedTownRun:
         """Itself."""
         return self
 
-    def look(self) -> list[Message]:
-        """What is new since the last look, lives first."""
-        return self._listen() + super().look()
+    def poll(self) -> list[Message]:
+        """Messages about everything new since the last call, episodes first."""
+        return self._poll_feed() + super().poll()
 
-    def _listen(self) -> list[Message]:
-        """Take in what the trainer tells; a feed that was replaced is opened anew."""
-        path = self.run.feed_file
+    def _poll_feed(self) -> list[Message]:
+        """Read new messages of the trainer; a feed that was replaced is reopened."""
         if self._feed is not None and not self._feed.current:
             self._feed.close()
             self._feed = None
-        if self._feed is None and path.exists():
+        if self._feed is None and self.run.feed_file.exists():
             try:
-                self._feed = Feed.open(path)
+                self._feed = Feed.open(self.run.feed_file)
             except TownletError:
                 return []
-        said: list[Message] = []
+        messages: list[Message] = []
         for message in self._feed.look() if self._feed else ():
             if message.kind == EPISODE_ENDED:
-                life, told = _parse_episode(self.world, message.data)
-                self.lives.append(life)
-                said.append(TrainingEpisode(run=self.run.name, **told))
+                episode, info = _parse_episode(self.world, message.data)
+                self.episodes.append(episode)
+                messages.append(protocol.TrainingEpisode(run=self.run.name, **info))
             elif message.kind == ROWS_OVERVIEW:
-                self.wall = RowsOverview(**json.loads(message.data), sent=time.time()).model_dump_json()
-        return said
+                self.rows_overview = protocol.RowsOverview(
+                    **json.loads(message.data), sent=time.time()
+                ).model_dump_json()
+        return messages
 
-    def next_life(self) -> TownEpisode | None:
-        """The newest life of training that was not on show yet."""
-        newest = self.lives[-1] if self.lives else None
-        return newest if newest is not None and newest is not self.air.life else None
+    def next_episode(self) -> TownEpisode | None:
+        """The newest episode of training, unless it is being shown already."""
+        newest = self.episodes[-1] if self.episodes else None
+        return newest if newest is not None and newest is not self.playback.episode else None
 
-    def of_row(self, row: int | None) -> RecordedEpisode | None:
-        """The newest life of one row of training."""
-        return next((one for one in reversed(self.lives) if one.row == row), None)
+    def episode_of_row(self, row: int | None) -> TownEpisode | None:
+        """The newest episode of one training row."""
+        return next((episode for episode in reversed(self.episodes) if episode.row == row), None)
 
-    def recorded(self, number: int) -> RecordedEpisode:
-        """A life that the run has kept, by its place in the store."""
+    def recorded_episode(self, number: int) -> TownEpisode:
+        """A recorded episode by its number in the store."""
         with MetricsReader(self.run.metrics_file) as store:
             rows = as_rows(store.read("recordings", where={"number": number}))
         if not rows:
-            raise NotFound(f"this run has kept no life {number}", "choose one from the list")
-        (found,) = rows
-        who = f"{found['kind']}: row {found['row']} of training"
-        life = Recording.from_bytes(found["data"])
-        return RecordedEpisode(self.world, life, who, found["row"], found["env_steps"], found["outputs"], "recording")
+            raise NotFound(f"this run has no recorded episode {number}", "choose one from the list")
+        (row,) = rows
+        label = f"{row['kind']}: row {row['row']} of training"
+        recording = Recording.from_bytes(row["data"])
+        return TownEpisode(self.world, recording, label, row["row"], row["env_steps"], row["outputs"], "recording")
 
     def recordings(self) -> list[dict[str, Any]]:
-        """The lives that the run has kept, oldest first, without their moments."""
+        """Metadata of the recorded episodes, oldest first."""
         if not self.run.metrics_file.exists():
             return []
         with MetricsReader(self.run.metrics_file) as store:
             return as_rows(store.read("recordings", RECORDING_COLUMNS))
 
     def newest_recording(self) -> int:
-        """The number of the life that was kept last."""
-        kept = self.recordings()
-        if not kept:
-            raise TownletError("this run has kept no life yet", "wait for one to end")
-        return int(kept[-1]["number"])
+        """Number of the last recorded episode."""
+        recordings = self.recordings()
+        if not recordings:
+            raise TownletError("this run has no recorded episodes yet", "wait until an episode of training ends")
+        return int(recordings[-1]["number"])
 
     def close(self) -> None:
-        """Nobody watches any more."""
+        """Close the feed."""
         if self._feed:
             self._feed.close()
 
 
-def _parse_episode(world: World, data: bytes) -> tuple[RecordedEpisode, dict[str, Any]]:
-    """A life from the feed, and what is told of it: there, a line of JSON stands before the recording."""
-    about, _, recording = data.partition(b"\n")
-    told: dict[str, Any] = json.loads(about)
-    who, outputs = f"row {told['row']} of training", told.pop("outputs")
-    life = RecordedEpisode(
-        world, Recording.from_bytes(recording), who, told["row"], told["env_steps"], outputs, "training"
-    )
-    return life, told
+def _parse_episode(world: World, data: bytes) -> tuple[TownEpisode, dict[str, Any]]:
+    """An episode from the feed and its metadata, a line of JSON before the recording."""
+    header, _, body = data.partition(b"\n")
+    info: dict[str, Any] = json.loads(header)
+    label, outputs, recording = f"row {info['row']} of training", info.pop("outputs"), Recording.from_bytes(body)
+    return TownEpisode(world, recording, label, info["row"], info["env_steps"], outputs, "training"), info

@@ -1,8 +1,8 @@
-/** A curve over training, in the colours of the theme. */
+/** A line chart (uPlot) in the colours of the theme. */
 
 import uPlot from './vendor/uplot/uPlot.esm.js';
-import { make, write } from './dom.js';
-import { compact, figure } from './format.js';
+import { el, setText } from './dom.js';
+import { formatCompact, formatNumber } from './format.js';
 
 /**
  * @typedef {{label: string, colour: string, dash?: number[], marks?: boolean, fill?: boolean, width?: number}} Line
@@ -12,18 +12,18 @@ import { compact, figure } from './format.js';
 export class Chart {
   /**
    * @param {string} title @param {Line[]} lines @param {number} height @param {boolean} [fromZero]
-   * @param {(x: number) => string} [spoken] how a place on its x axis is told
+   * @param {(x: number) => string} [spoken] label of an x value
    */
-  constructor(title, lines, height, fromZero = false, spoken = compact) {
+  constructor(title, lines, height, fromZero = false, spoken = formatCompact) {
     this.lines = lines;
     this.height = height;
     this.fromZero = fromZero;
-    this.spoken = spoken;
-    this.value = make('span', { class: 'chart-value' });
-    this.plotBox = make('div', { class: 'chart-plot' });
-    this.title = make('span', { text: title });
-    this.box = make('figure', { class: 'chart' },
-      make('figcaption', {}, this.title, this.value), this.plotBox);
+    this.formatX = spoken;
+    this.value = el('span', { class: 'chart-value' });
+    this.plotBox = el('div', { class: 'chart-plot' });
+    this.title = el('span', { text: title });
+    this.box = el('figure', { class: 'chart' },
+      el('figcaption', {}, this.title, this.value), this.plotBox);
     /** @type {uPlot | null} */
     this.plot = null;
     /** @type {Points[]} */
@@ -36,14 +36,14 @@ export class Chart {
     }).observe(this.plotBox);
   }
 
-  /** What it shows from now on, and whether its axis begins at 0. @param {string} title @param {boolean} fromZero */
-  name(title, fromZero) {
-    write(this.title, title);
+  /** Set the title, and whether the y axis starts at 0. @param {string} title @param {boolean} fromZero */
+  setTitle(title, fromZero) {
+    setText(this.title, title);
     this.fromZero = fromZero;
   }
 
   /** @param {Points[]} points one list for each line */
-  set(points) {
+  setData(points) {
     this.points = points;
     const xs = [...new Set(points.flatMap((line) => line.map(([x]) => x)))].sort((a, b) => a - b);
     const columns = points.map((line) => {
@@ -53,11 +53,11 @@ export class Chart {
     this.data = /** @type {uPlot.AlignedData} */ (/** @type {unknown} */ ([xs, ...columns]));
     if (this.plot) this.plot.setData(this.data);
     else this.draw();
-    this.say(null);
+    this.showValue(null);
   }
 
-  /** The theme changed: colours are read anew. */
-  recolour() {
+  /** Draw again, in the colours of a new theme. */
+  redraw() {
     this.plot?.destroy();
     this.plot = null;
     this.draw();
@@ -80,9 +80,9 @@ export class Chart {
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { time: false }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [
-        { ...axis, size: 20, grid: { show: false }, space: 56, values: (_, splits) => splits.map(this.spoken) },
-        // Five digits are wider than the axis.
-        { ...axis, space: 26, values: (_, splits) => splits.map((v) => (Math.abs(v) >= 1e4 ? compact(v) : figure(v, 2))) },
+        { ...axis, size: 20, grid: { show: false }, space: 56, values: (_, splits) => splits.map(this.formatX) },
+        // five digits are wider than the axis
+        { ...axis, space: 26, values: (_, splits) => splits.map((v) => (Math.abs(v) >= 1e4 ? formatCompact(v) : formatNumber(v, 2))) },
       ],
       series: [{}, ...this.lines.map((line) => ({
         label: line.label,
@@ -94,7 +94,7 @@ export class Chart {
         points: { show: Boolean(line.marks), size: 7, fill: colour('--panel'), width: 2, stroke: colour(line.colour) },
         paths: line.marks ? () => null : undefined,
       }))],
-      hooks: { setCursor: [(u) => this.say(u.cursor.idx ?? null)] },
+      hooks: { setCursor: [(u) => this.showValue(u.cursor.idx ?? null)] },
     }, this.data, this.plotBox);
   }
 
@@ -106,16 +106,16 @@ export class Chart {
     return [this.fromZero && low >= 0 ? 0 : from - room, high + room];
   }
 
-  /** The values under the pointer, or the latest. @param {number | null} at */
-  say(at) {
+  /** Show the values under the pointer, or the latest. @param {number | null} at */
+  showValue(at) {
     const parts = [];
     for (let k = 0; k < this.lines.length; k += 1) {
       if (this.lines[k].dash) continue;
       const column = this.data[k + 1] ?? [];
       const value = at === null || at === undefined ? this.points[k]?.at(-1)?.[1] : column[at];
-      if (value !== null && value !== undefined) parts.push(this.lines.length > 1 ? `${this.lines[k].label} ${figure(value)}` : figure(value));
+      if (value !== null && value !== undefined) parts.push(this.lines.length > 1 ? `${this.lines[k].label} ${formatNumber(value)}` : formatNumber(value));
     }
     const x = at === null ? undefined : this.data[0]?.[at];
-    write(this.value, `${x === undefined ? '' : `at ${this.spoken(x)}: `}${parts.join(', ')}`);
+    setText(this.value, `${x === undefined ? '' : `at ${this.formatX(x)}: `}${parts.join(', ')}`);
   }
 }

@@ -1,8 +1,8 @@
-/** What is decided: where on the map, or which action, of which type, and how sure. */
+/** The "Decisions" panel: actions by location or count, by type, and by confidence. */
 
-import { Bars, Columns } from './decide-bars.js';
-import { byId, make, write } from './dom.js';
-import { count, percent, spaced } from './format.js';
+import { Bars, Columns } from './decide-charts.js';
+import { byId, el, setText } from './dom.js';
+import { formatCount, formatPercent, humanize } from './format.js';
 
 /**
  * @typedef {import('./decide-types.js').Stats} Stats
@@ -12,18 +12,18 @@ import { count, percent, spaced } from './format.js';
 
 const COLOURS = ['second', 'accent', 'third', 'plum'];
 
-/** An action as this domain calls it: on a map by its chunk and type, else by its number. @param {number} action @param {Actions} actions */
+/** Name of an action in this domain: type and chunk on a map, otherwise its label or number. @param {number} action @param {Actions} actions */
 export function actionName(action, actions) {
   if (actions.kind === 'bars') return actions.labels?.[action] ?? `${actions.noun ?? 'action'} ${action}`;
   const chunks = actions.values.length * (actions.values[0]?.length ?? 1);
   const type = Object.keys(actions.types ?? {})[Math.floor(action / chunks)];
-  return `${type ? `${spaced(type)} in ` : ''}chunk ${action % chunks}`;
+  return `${type ? `${humanize(type)} in ` : ''}chunk ${action % chunks}`;
 }
 
 export class ActionsPanel {
   constructor() {
     this.map = new HeatMap();
-    this.columns = new Columns('How often each action', 'action');
+    this.columns = new Columns('Actions', 'action');
     this.types = new Bars('By type');
     this.confidence = new Columns('Confidence', 'confidence');
     byId('actions-body').append(this.map.box, this.columns.box, this.types.box, this.confidence.box);
@@ -36,44 +36,44 @@ export class ActionsPanel {
     this.map.box.hidden = !isMap;
     this.columns.box.hidden = isMap;
     const sent = actions.values.flat().reduce((sum, many) => sum + many, 0);
-    write(byId('actions-note'), sent ? `the last ${count(sent)} that were sent` : 'none was sent yet');
+    setText(byId('actions-note'), sent ? `last ${formatCount(sent)} sent` : 'none sent yet');
     if (actions.kind === 'map') {
       this.map.show(actions, recent.filter((one) => one.send).at(-1)?.action ?? -1);
       this.showTypes(actions);
     } else {
       const { values, labels } = actions;
       const most = values.indexOf(Math.max(...values));
-      this.columns.show(values, labels ?? values.map((_, k) => String(k)), (k) => `${actionName(k, actions)}: ${count(values[k])}`,
-        `How often each of ${values.length} actions was sent lately. The most frequent is ${actionName(most, actions)}.`);
-      write(this.columns.title, `How often each ${actions.noun ?? 'action'} was sent`);
+      this.columns.show(values, labels ?? values.map((_, k) => String(k)), (k) => `${actionName(k, actions)}: ${formatCount(values[k])}`,
+        `Recent counts of ${values.length} actions. The most frequent is ${actionName(most, actions)}.`);
+      setText(this.columns.title, `Count of each ${actions.noun ?? 'action'} sent`);
       this.types.show([]);
     }
     const all = Math.max(1, confidence.reduce((sum, many) => sum + many, 0));
     const sure = confidence.reduce((sum, many, k) => sum + many * (k + 0.5), 0) / all / confidence.length;
-    this.confidence.show(confidence, ['unsure', 'certain'], (k) => `${percent(k / confidence.length)} to ${percent((k + 1) / confidence.length)} sure: ${count(confidence[k])}`,
-      `How sure the policy was of its last decisions: ${percent(sure)} in the mean.`);
+    this.confidence.show(confidence, ['low', 'high'], (k) => `${formatPercent(k / confidence.length)} to ${formatPercent((k + 1) / confidence.length)} confidence: ${formatCount(confidence[k])}`,
+      `Confidence of recent decisions: ${formatPercent(sure)} on average.`);
   }
 
   /** @param {ActionMap} actions */
   showTypes({ types }) {
     const all = Object.values(types ?? {}).reduce((sum, many) => sum + many, 0);
     this.types.show(Object.entries(types ?? {}).map(([name, many], k) => ({
-      name: spaced(name), share: many / Math.max(1, all), text: all ? percent(many / all) : '–', title: count(many), kind: COLOURS[k % COLOURS.length],
+      name: humanize(name), share: many / Math.max(1, all), text: all ? formatPercent(many / all) : '–', title: formatCount(many), kind: COLOURS[k % COLOURS.length],
     })));
   }
 }
 
-/** How often something was sent to each chunk; the darker, the more. The ring is the latest. */
+/** Heat map of decisions per chunk; the outlined chunk is the latest. */
 class HeatMap {
   constructor() {
-    this.canvas = make('canvas', { class: 'heat-map', role: 'img' });
-    this.most = make('span', { text: '0' });
-    this.box = make('figure', { class: 'heat' }, this.canvas,
-      make('p', { class: 'overlay-note heat-note' }, make('span', { text: '0' }), make('i'), this.most, make('span', { class: 'here', text: 'the latest' })));
+    this.canvas = el('canvas', { class: 'heat-map', role: 'img' });
+    this.most = el('span', { text: '0' });
+    this.box = el('figure', { class: 'heat' }, this.canvas,
+      el('p', { class: 'overlay-note heat-note' }, el('span', { text: '0' }), el('i'), this.most, el('span', { class: 'latest', text: 'latest' })));
     /** @type {ActionMap | null} */
     this.actions = null;
     this.latest = -1;
-    this.canvas.addEventListener('pointermove', (event) => this.tell(event));
+    this.canvas.addEventListener('pointermove', (event) => this.showTitle(event));
     new ResizeObserver(() => this.paint()).observe(this.box);
   }
 
@@ -82,18 +82,18 @@ class HeatMap {
     this.actions = actions;
     this.latest = latest;
     const flat = actions.values.flat(), most = Math.max(...flat);
-    write(this.most, `${count(most)} in a chunk`);
+    setText(this.most, `${formatCount(most)} in a chunk`);
     const busy = flat.filter(Boolean).length;
-    this.canvas.setAttribute('aria-label', most ? `Map of decisions: ${busy} of ${flat.length} chunks were chosen lately, most often chunk ${flat.indexOf(most)}.` : 'Map of decisions: none yet.');
+    this.canvas.setAttribute('aria-label', most ? `Map of decisions: ${busy} of ${flat.length} chunks were chosen recently, most often chunk ${flat.indexOf(most)}.` : 'Map of decisions: none yet.');
     this.paint();
   }
 
   /** @param {PointerEvent} event */
-  tell(event) {
+  showTitle(event) {
     const rows = this.actions?.values ?? [], across = rows[0]?.length ?? 1;
     const side = this.canvas.clientWidth / across;
     const x = Math.min(across - 1, Math.floor(event.offsetX / side)), z = Math.min(rows.length - 1, Math.floor(event.offsetY / side));
-    this.canvas.title = `Chunk ${z * across + x} (${x}, ${z}): ${count(rows[z]?.[x] ?? 0)} decisions`;
+    this.canvas.title = `Chunk ${z * across + x} (${x}, ${z}): ${formatCount(rows[z]?.[x] ?? 0)} decisions`;
   }
 
   paint() {
@@ -104,28 +104,28 @@ class HeatMap {
       this.canvas.width = Math.round(width * ratio);
       this.canvas.height = Math.round(side * rows.length * ratio);
     }
-    const pen = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext('2d'));
+    const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext('2d'));
     const style = getComputedStyle(this.canvas), most = Math.max(1, ...rows.flat());
     const gap = Math.max(0.5, side * 0.05), round = side * 0.2;
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, width, side * rows.length);
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.clearRect(0, 0, width, side * rows.length);
     rows.forEach((row, z) => row.forEach((many, x) => {
-      pen.beginPath();
-      pen.roundRect(x * side + gap, z * side + gap, side - 2 * gap, side - 2 * gap, round);
-      pen.fillStyle = style.getPropertyValue('--tile');
-      pen.fill();
+      ctx.beginPath();
+      ctx.roundRect(x * side + gap, z * side + gap, side - 2 * gap, side - 2 * gap, round);
+      ctx.fillStyle = style.getPropertyValue('--tile');
+      ctx.fill();
       if (!many) return;
-      pen.globalAlpha = 0.12 + 0.88 * Math.sqrt(many / most); // the root lets rare chunks be seen beside frequent ones
-      pen.fillStyle = style.getPropertyValue('--heat');
-      pen.fill();
-      pen.globalAlpha = 1;
+      ctx.globalAlpha = 0.12 + 0.88 * Math.sqrt(many / most); // square root keeps rare chunks visible
+      ctx.fillStyle = style.getPropertyValue('--heat');
+      ctx.fill();
+      ctx.globalAlpha = 1;
     }));
     if (this.latest < 0) return;
     const chunk = this.latest % (across * rows.length);
-    pen.strokeStyle = style.getPropertyValue('--ink');
-    pen.lineWidth = 1.8;
-    pen.beginPath();
-    pen.roundRect((chunk % across) * side + gap, Math.floor(chunk / across) * side + gap, side - 2 * gap, side - 2 * gap, round);
-    pen.stroke();
+    ctx.strokeStyle = style.getPropertyValue('--ink');
+    ctx.lineWidth = 1.8;
+    ctx.beginPath();
+    ctx.roundRect((chunk % across) * side + gap, Math.floor(chunk / across) * side + gap, side - 2 * gap, side - 2 * gap, round);
+    ctx.stroke();
   }
 }

@@ -1,6 +1,6 @@
 /**
- * What the decision service tells every second, as types for the checker alone; nothing here runs.
- * The truth about it is figures.py.
+ * Types of the decision service's stats, for the type checker only.
+ * Defined in townlet.decide.
  *
  * @typedef {{name: string, grave: boolean, what: string, fix: string, since: number}} Alarm
  * @typedef {{domain: string, policy: string, now: number, up_seconds: number, version: number, gate_only: boolean,
@@ -19,7 +19,7 @@
  * @typedef {{number: number, territory: string, action: number, send: boolean, reason: string, confidence: number,
  *   expected: number | null, actual: number | null, version: number, at: number}} Decision
  * @typedef {{kind: 'map', values: number[][], types?: Record<string, number>}} ActionMap
- * @typedef {{kind: 'bars', values: number[], labels?: string[], noun?: string}} ActionBars noun: what an action is
+ * @typedef {{kind: 'bars', values: number[], labels?: string[], noun?: string}} ActionBars noun for an action
  * @typedef {ActionMap | ActionBars} Actions how often each was sent lately, as the domain draws it
  * @typedef {{per_second: number, p50_ms: number | null, p99_ms: number | null, waiting: number, overloaded: number,
  *   lately: number, recent: Decision[], actions: Actions, confidence: number[], entropy: number | null,
@@ -28,14 +28,14 @@
  *
  * @typedef {{value: number | null, low: number | null, high: number | null, effective: number, count: number}} Estimate
  * @typedef {{verdict: string, first: number, last: number, times: number, at: number, served: boolean, reason: string,
- *   estimate: Estimate | null}} Chapter what was decided about versions, so many times in a row
- * @typedef {{version: number, parent: number | null, step: number, digest: string, time: number}} Kept
- * @typedef {{serving: number | null, pinned: number | null, before: number | null, versions: Kept[],
+ *   estimate: Estimate | null}} Chapter a run of equal decisions about versions
+ * @typedef {{version: number, parent: number | null, step: number, digest: string, time: number}} StoredVersion
+ * @typedef {{serving: number | null, pinned: number | null, before: number | null, versions: StoredVersion[],
  *   damaged: Record<string, string>, chapters: Chapter[]}} Versions oldest first
  * @typedef {{names: string[], rows: (number | null)[][]}} Curves the last ten minutes; the first column is `at`
  *
  * @typedef {{type: 'stats', alarms: Alarm[], service: Service, training: Training, buffer: Experience, gate: Gate,
  *   decisions: Decisions, versions: Versions, curves: Curves}} Stats
- * @typedef {{show: (stats: Stats) => void, recolour?: () => void}} Panel
+ * @typedef {{show: (stats: Stats) => void, redraw?: () => void}} Panel
  */
 export {};

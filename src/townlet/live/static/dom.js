@@ -1,14 +1,14 @@
-/** Elements in few words. */
+/** DOM helpers. */
 
 /**
- * A new element: `make('p', {class: 'note', text: '…'}, child, …)`.
+ * Create an element: `el('p', {class: 'note', text: '…'}, child, …)`.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
  * @param {Record<string, string | number | boolean | null | undefined>} [attributes] `text` is its content
  * @param {...(Node | string | null)} children
  * @returns {HTMLElementTagNameMap[K]}
  */
-export function make(tag, attributes = {}, ...children) {
+export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
@@ -20,7 +20,7 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 /**
- * The element with this id; the page is broken without it.
+ * The element with this id; throws if it is missing.
  * @param {string} id
  * @returns {HTMLElement}
  */
@@ -45,7 +45,7 @@ export function svg(tag, attributes = {}, ...children) {
   return /** @type {SVGElement} */ (element);
 }
 
-/** Write only what differs: a text that stays costs no layout. @param {Element} element @param {string} text */
-export function write(element, text) {
+/** Set a text only if it differs, to avoid layout. @param {Element} element @param {string} text */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

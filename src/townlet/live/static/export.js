@@ -1,4 +1,4 @@
-/** A shown life as a file: a table of its moments, or a video of the town. */
+/** Exports of the watched episode: CSV and video. */
 
 /** @param {Blob} blob @param {string} name */
 function download(blob, name) {
@@ -10,13 +10,13 @@ function download(blob, name) {
 }
 
 /**
- * All moments that were received, one line each.
+ * Download all received timesteps as CSV.
  * @param {import('./types.js').World} world
  * @param {import('./playback.js').Playback} playback
  * @param {string} run
  */
-export function saveTable(world, playback, run) {
-  const kind = playback.start?.outputs_are === 'probabilities' ? 'probability' : 'value';
+export function downloadCsv(world, playback, run) {
+  const kind = playback.start?.output_kind === 'probabilities' ? 'probability' : 'value';
   const head = ['age', 'cell', 'hour', 'using', 'progress', ...world.meters.map((m) => m.name), 'action', 'reward',
     ...world.rewards.map((name) => `reward ${name}`), ...world.actions.map((name) => `${kind} ${name}`), 'why'];
   const lines = playback.all().map((m) => [
@@ -24,17 +24,17 @@ export function saveTable(world, playback, run) {
     m.action === null ? '' : world.actions[m.action], m.reward ?? '',
     ...world.rewards.map((_, k) => m.components?.[k] ?? ''), ...world.actions.map((_, k) => m.outputs?.[k] ?? ''), m.why ?? '',
   ]);
-  const text = [head, ...lines].map((line) => line.map(quoted).join(',')).join('\r\n');
-  download(new Blob([text, '\r\n'], { type: 'text/csv' }), `${run}-life-${playback.start?.episode ?? 0}.csv`);
+  const text = [head, ...lines].map((line) => line.map(csvField).join(',')).join('\r\n');
+  download(new Blob([text, '\r\n'], { type: 'text/csv' }), `${run}-episode-${playback.start?.episode ?? 0}.csv`);
 }
 
 /** @param {string | number} value */
-function quoted(value) {
+function csvField(value) {
   const text = String(value);
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-export class VideoTape {
+export class VideoRecorder {
   /** @param {() => HTMLCanvasElement} canvas @param {() => void} changed */
   constructor(canvas, changed) {
     this.canvas = canvas;
@@ -47,7 +47,7 @@ export class VideoTape {
     return this.recorder !== null;
   }
 
-  /** Begin, or end and save. @param {string} run */
+  /** Start recording, or stop and download. @param {string} run */
   toggle(run) {
     if (this.recorder) {
       this.recorder.stop();

@@ -1,13 +1,13 @@
-/** Small drawings, each a path on 24 × 24 that is stroked: places of a town, and signs on buttons. */
+/** Icons of affordances, actions and buttons: stroked paths on a 24 × 24 grid. */
 
 import { svg } from './dom.js';
-import { monogram } from './format.js';
+import { initials } from './format.js';
 
-/** Colours by what a place is for. */
+/** Colours by purpose. */
 const HOME = '#4f74bd', FOOD = '#c26a1c', WORK = '#80694c', FUN = '#3b8659', CARE = '#bb4a66', OTHER = '#6c7080';
 
 /** @type {Record<string, {path: string, colour: string}>} */
-const PLACES = {
+const AFFORDANCES = {
   Bed: { colour: HOME, path: 'M3 19V7M3 15.5h18V19M21 15.5V13a3 3 0 0 0-3-3h-7.5v5.5M6.8 9.2a1.8 1.8 0 1 0 .01 0' },
   LuxuryBed: { colour: HOME, path: 'M3 20v-8M3 17.5h18V20M21 17.5V16a2.5 2.5 0 0 0-2.5-2.5H3M8 10l-.8-5 2.6 2L12 3.5 14.2 7l2.6-2L16 10z' },
   Shower: { colour: HOME, path: 'M5 21V7a3.5 3.5 0 0 1 7 0v1M8 12a4 4 0 0 1 8 0zM9 15v1.2M12 15v1.2M15 15v1.2M9 19v1.2M12 19v1.2M15 19v1.2' },
@@ -26,7 +26,7 @@ const PLACES = {
   Hospital: { colour: CARE, path: 'M5 20.5V4h14v16.5M3 20.5h18M12 6.5v6M9 9.5h6M10 20.5V16.5h4v4' },
 };
 
-const SIGNS = {
+const ICONS = {
   play: 'M7 4.5v15l12-7.5z', pause: 'M8 5v14M16 5v14', forward: 'M5 5v14l9-7zM18 5v14', back: 'M19 5v14l-9-7zM6 5v14',
   again: 'M5 12a7 7 0 1 0 2.2-5.1M7.5 3v4.2h4.2', down: 'M6 9l6 6 6-6', sun: 'M12 8a4 4 0 1 0 .01 0M12 2.5V5M12 19v2.5M2.5 12H5M19 12h2.5M5.3 5.3L7 7M17 17l1.7 1.7M18.7 5.3L17 7M7 17l-1.7 1.7',
   moon: 'M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z', save: 'M12 4v11M7.5 11l4.5 4.5 4.5-4.5M5 20h14',
@@ -37,41 +37,41 @@ const SIGNS = {
 };
 
 /** @param {string} name */
-export const colourOf = (name) => PLACES[name]?.colour ?? OTHER;
+export const affordanceColor = (name) => AFFORDANCES[name]?.colour ?? OTHER;
 
 /** @type {Map<string, Path2D>} */
 const paths = new Map();
 
 /**
- * Draw a place's sign in a square; a place that nobody drew gets its initials.
- * @param {CanvasRenderingContext2D} pen
+ * Draw an affordance's icon, or its initials if it has none.
+ * @param {CanvasRenderingContext2D} ctx
  * @param {string} name
  * @param {number} x left @param {number} y top @param {number} side
  */
-export function drawPlace(pen, name, x, y, side) {
-  const found = PLACES[name];
+export function drawAffordanceIcon(ctx, name, x, y, side) {
+  const found = AFFORDANCES[name];
   if (!found) {
-    pen.save();
-    pen.fillStyle = pen.strokeStyle;
-    pen.font = `600 ${side * 0.62}px system-ui, sans-serif`;
-    pen.textAlign = 'center';
-    pen.textBaseline = 'middle';
-    pen.fillText(monogram(name), x + side / 2, y + side * 0.54);
-    pen.restore();
+    ctx.save();
+    ctx.fillStyle = ctx.strokeStyle;
+    ctx.font = `600 ${side * 0.62}px system-ui, sans-serif`;
+    ctx.textAlign = 'center';
+    ctx.textBaseline = 'middle';
+    ctx.fillText(initials(name), x + side / 2, y + side * 0.54);
+    ctx.restore();
     return;
   }
   if (!paths.has(name)) paths.set(name, new Path2D(found.path));
-  pen.save();
-  pen.translate(x, y);
-  pen.scale(side / 24, side / 24);
-  pen.lineWidth = 1.9;
-  pen.lineCap = pen.lineJoin = 'round';
-  pen.stroke(/** @type {Path2D} */ (paths.get(name)));
-  pen.restore();
+  ctx.save();
+  ctx.translate(x, y);
+  ctx.scale(side / 24, side / 24);
+  ctx.lineWidth = 1.9;
+  ctx.lineCap = ctx.lineJoin = 'round';
+  ctx.stroke(/** @type {Path2D} */ (paths.get(name)));
+  ctx.restore();
 }
 
 /** @param {string} path @param {number} side */
-function outline(path, side) {
+function svgIcon(path, side) {
   return svg(
     'svg',
     { viewBox: '0 0 24 24', width: side, height: side, fill: 'none', stroke: 'currentColor', 'stroke-width': 2,
@@ -80,22 +80,22 @@ function outline(path, side) {
   );
 }
 
-/** A place's sign as an element. @param {string} name @param {number} side */
-export function placeSign(name, side = 18) {
-  const found = PLACES[name];
-  if (found) return outline(found.path, side);
+/** Icon of an affordance as an element. @param {string} name @param {number} side */
+export function affordanceIcon(name, side = 18) {
+  const found = AFFORDANCES[name];
+  if (found) return svgIcon(found.path, side);
   const text = svg('text', { x: 12, y: 17, 'text-anchor': 'middle', 'font-size': 14, 'font-weight': 600, fill: 'currentColor' });
-  text.textContent = monogram(name);
+  text.textContent = initials(name);
   return svg('svg', { viewBox: '0 0 24 24', width: side, height: side, 'aria-hidden': 'true' }, text);
 }
 
-/** A sign on a button. @param {string} name @param {number} side */
-export const sign = (name, side = 18) => outline(SIGNS[/** @type {keyof typeof SIGNS} */ (name)] ?? '', side);
+/** Icon of a button. @param {string} name @param {number} side */
+export const icon = (name, side = 18) => svgIcon(ICONS[/** @type {keyof typeof ICONS} */ (name)] ?? '', side);
 
-/** The sign of a move or of waiting. @param {string} action */
-export function actionSign(action) {
+/** Icon of an action. @param {string} action */
+export function actionIcon(action) {
   const names = /** @type {Record<string, string>} */ ({ UP: 'up', DOWN: 'arrowdown', LEFT: 'left', RIGHT: 'right', ABOVE: 'above', BELOW: 'below', WAIT: 'wait' });
-  const found = sign(names[action] ?? 'use', 14);
+  const found = icon(names[action] ?? 'use', 14);
   if (action === 'WAIT') found.setAttribute('stroke-width', '3.5'); // dots
   return found;
 }

@@ -1,23 +1,23 @@
-/** Episodes of runs that are no towns: which one is rolled out, and which of its moments is shown. */
+/** The episode inspector of Gymnasium runs: requests rollouts and plays them. */
 
-import { ask, Refused } from './ask.js';
-import { checkpointOptions } from './checkpoints.js';
-import { byId, make, write } from './dom.js';
-import { Film } from './film.js';
-import { count } from './format.js';
-import { sign } from './icons.js';
-import { kindOf } from './kinds.js';
-import { MomentPanel } from './moment.js';
-import { announce } from './notices.js';
-import { Screen } from './screen.js';
-import { StepTable } from './steps.js';
-import { Transport } from './transport.js';
+import { request, ApiError } from './api.js';
+import { checkpointOptions } from './player-controls.js';
+import { byId, el, setText } from './dom.js';
+import { GymEpisode } from './gym-episode.js';
+import { formatCount } from './format.js';
+import { icon } from './icons.js';
+import { runKind } from './format.js';
+import { StepPanel } from './step-panel.js';
+import { announce } from './notifications.js';
+import { FrameView } from './frame-view.js';
+import { StepTable } from './step-table.js';
+import { PlayerControls } from './player-controls.js';
 
 /** @typedef {import('./state.js').Store} Store */
 
-const POLL = 200; // milliseconds between two questions about an episode that grows
-const SPEED = 20; // steps a second at first
-const AGAIN = 10000; // milliseconds before an episode that the server has forgotten is asked for once more
+const POLL = 200; // milliseconds
+const DEFAULT_SPEED = 20; // steps per second
+const RETRY_AFTER = 10000; // milliseconds before an evicted episode is requested again
 const SEEDS = 2 ** 31;
 
 /** @param {number} time */
@@ -27,130 +27,130 @@ export class Inspector {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    /** @type {Film | null} */
-    this.film = null;
-    this.at = 0; // moments, with a part of the next
-    this.way = 1; // forward or back
+    /** @type {GymEpisode | null} */
+    this.episode = null;
+    this.position = 0; // timestep, with the fraction of the next
+    this.direction = 1; // 1 forward, −1 back
     this.playing = false;
-    this.speed = SPEED;
-    this.asked = 0; // counts wishes, so that answers about another one are dropped
-    this.begun = false; // of this run something was rolled out, or tried
-    this.revived = -AGAIN;
+    this.speed = DEFAULT_SPEED;
+    this.requests = 0; // counts rollouts, to drop late answers
+    this.started = false; // a rollout of this run was requested
+    this.lastRetry = -RETRY_AFTER;
     this.shown = '';
-    this.transport = new Transport('episode', {
-      again: () => this.reset(), toggle: () => this.toggle(), step: (by) => this.step(by), seek: (moment) => this.go(moment),
-      speed: (speed) => { this.speed = speed; this.transport.showSpeed(speed); },
+    this.player = new PlayerControls('episode', {
+      reset: () => this.reset(), toggle: () => this.toggle(), step: (by) => this.step(by), seek: (moment) => this.seek(moment),
+      speed: (speed) => { this.speed = speed; this.player.showSpeed(speed); },
     });
-    this.screen = new Screen();
-    this.screen.image.addEventListener('error', () => this.revive());
-    this.moment = new MomentPanel();
-    this.table = new StepTable((moment) => this.go(moment));
-    this.who = make('select', { 'aria-label': 'Which checkpoint plays' });
-    this.seed = make('input', { type: 'number', id: 'episode-seed', min: 0, max: SEEDS - 1, step: 1, value: 1, class: 'seed', title: 'Another number gives another episode' });
-    this.greedy = make('select', { 'aria-label': 'How it acts' }, make('option', { value: 'greedy', text: 'greedy' }), make('option', { value: 'drawn', text: 'drawn by chance' }));
-    this.start = make('button', { type: 'button', class: 'primary', text: 'Roll out an episode', hidden: true });
-    this.save = make('button', { type: 'button', class: 'round toggle', 'aria-label': 'Save as CSV', title: 'Save all steps as a table (CSV)', disabled: true }, sign('save'));
-    for (const one of [this.who, this.seed, this.greedy]) one.addEventListener('change', () => void this.roll());
-    this.start.addEventListener('click', () => void this.roll());
-    this.save.addEventListener('click', () => this.download());
-    store.on(['about'], () => this.enter());
-    store.on(['checkpoints', 'status'], () => this.offer());
+    this.frameView = new FrameView();
+    this.frameView.image.addEventListener('error', () => this.rollOutAgain());
+    this.stepPanel = new StepPanel();
+    this.stepTable = new StepTable((moment) => this.seek(moment));
+    this.checkpoint = el('select', { 'aria-label': 'Checkpoint to play' });
+    this.seed = el('input', { type: 'number', id: 'episode-seed', min: 0, max: SEEDS - 1, step: 1, value: 1, class: 'seed', title: 'Seed of the environment' });
+    this.selection = el('select', { 'aria-label': 'Action selection' }, el('option', { value: 'greedy', text: 'greedy' }), el('option', { value: 'sampled', text: 'sampled' }));
+    this.startButton = el('button', { type: 'button', class: 'primary', text: 'Roll out an episode', hidden: true });
+    this.saveButton = el('button', { type: 'button', class: 'round-button toggle', 'aria-label': 'Save as CSV', title: 'Save all steps as a table (CSV)', disabled: true }, icon('save'));
+    for (const one of [this.checkpoint, this.seed, this.selection]) one.addEventListener('change', () => void this.rollOut());
+    this.startButton.addEventListener('click', () => void this.rollOut());
+    this.saveButton.addEventListener('click', () => this.download());
+    store.on(['about'], () => this.onRunChange());
+    store.on(['checkpoints', 'status'], () => this.updateChoices());
   }
 
-  /** Another run: what was shown is forgotten, and controls that nobody needs are not in the page. */
-  enter() {
-    const on = kindOf(this.store.known) === 'gym';
-    this.asked += 1;
-    this.film = null;
-    this.begun = this.playing = false;
-    this.who.value = '';
-    this.transport.showPlaying(false);
-    this.transport.showSpeed(this.speed);
-    this.screen.clear('');
-    this.screen.frame.append(this.start);
-    byId('episode-body').replaceChildren(...(on ? [this.screen.frame, this.screen.looks, make('div', { class: 'controls' },
-      this.transport.line(), this.transport.row(this.save),
-      make('div', { class: 'choices', 'data-source': 'checkpoint' }, this.who, this.greedy, make('label', { class: 'seed-label', for: 'episode-seed' }, 'seed', this.seed)))] : []));
-    byId('step-body').replaceChildren(...(on ? [this.moment.box] : []));
-    byId('steps-body').replaceChildren(...(on ? [this.table.box] : []));
+  /** Reset for another run; the controls exist only for Gymnasium runs. */
+  onRunChange() {
+    const on = runKind(this.store.state) === 'gym';
+    this.requests += 1;
+    this.episode = null;
+    this.started = this.playing = false;
+    this.checkpoint.value = '';
+    this.player.showPlaying(false);
+    this.player.showSpeed(this.speed);
+    this.frameView.clear('');
+    this.frameView.frame.append(this.startButton);
+    byId('episode-body').replaceChildren(...(on ? [this.frameView.frame, this.frameView.observationImages, el('div', { class: 'controls' },
+      this.player.scrubRow(), this.player.buttonRow(this.saveButton),
+      el('div', { class: 'source-options', 'data-source': 'checkpoint' }, this.checkpoint, this.selection, el('label', { class: 'seed-label', for: 'episode-seed' }, 'seed', this.seed)))] : []));
+    byId('step-body').replaceChildren(...(on ? [this.stepPanel.box] : []));
+    byId('step-table-body').replaceChildren(...(on ? [this.stepTable.box] : []));
     this.show();
   }
 
-  /** Checkpoints to choose from. Beside a training nobody plays unasked: it would take time from it. */
-  offer() {
-    const { known } = this.store;
-    if (kindOf(known) !== 'gym') return;
+  /** Update the list of checkpoints. During training nothing is rolled out automatically, to spare its CPU time. */
+  updateChoices() {
+    const { state: known } = this.store;
+    if (runKind(known) !== 'gym') return;
     const { checkpoints, status } = known;
-    if (!checkpoints.length && this.begun) return; // the server is back, and tells them anew
-    const chosen = this.who.value || 'best';
-    this.who.replaceChildren(...checkpointOptions(checkpoints));
-    this.who.value = chosen;
-    if (this.who.value !== chosen) this.who.value = 'best';
+    if (!checkpoints.length && this.started) return; // reconnected: the server sends them again
+    const chosen = this.checkpoint.value || 'best';
+    this.checkpoint.replaceChildren(...checkpointOptions(checkpoints));
+    this.checkpoint.value = chosen;
+    if (this.checkpoint.value !== chosen) this.checkpoint.value = 'best';
     const ready = checkpoints.length > 0;
-    if (ready && !this.begun && status && status.state !== 'running') void this.roll();
-    this.start.hidden = this.begun || !ready;
-    if (!this.begun) this.screen.say(ready ? '' : 'No checkpoint was saved yet: an episode can be rolled out from the first one on.');
+    if (ready && !this.started && status && status.state !== 'running') void this.rollOut();
+    this.startButton.hidden = this.started || !ready;
+    if (!this.started) this.frameView.setNote(ready ? '' : 'No checkpoint yet: episodes can be rolled out once the first one is saved.');
   }
 
-  /** Let the chosen checkpoint play. @param {number} [at] the moment to go to */
-  async roll(at = 0) {
-    const { run } = this.store.known;
+  /** Roll out an episode of the chosen checkpoint. @param {number} [at] timestep to show */
+  async rollOut(at = 0) {
+    const { run } = this.store.state;
     if (!run) return;
-    this.asked += 1;
-    const mine = this.asked;
-    this.begun = true;
-    this.start.hidden = true;
-    this.film = null;
-    this.at = at;
+    this.requests += 1;
+    const mine = this.requests;
+    this.started = true;
+    this.startButton.hidden = true;
+    this.episode = null;
+    this.position = at;
     this.playing = at === 0;
-    this.screen.clear('Rolling out an episode …');
+    this.frameView.clear('Rolling out an episode …');
     const seed = Math.min(SEEDS - 1, Math.max(0, Math.round(Number(this.seed.value) || 0)));
     this.seed.value = String(seed);
     try {
-      const { episode } = await ask(`api/runs/${encodeURIComponent(run)}/episodes`, { checkpoint: this.who.value || 'best', seed, greedy: this.greedy.value === 'greedy' });
-      await this.follow(new Film(run, episode), mine);
+      const { episode } = await request(`api/runs/${encodeURIComponent(run)}/episodes`, { checkpoint: this.checkpoint.value || 'best', seed, greedy: this.selection.value === 'greedy' });
+      await this.poll(new GymEpisode(run, episode), mine);
     } catch (error) {
-      if (mine !== this.asked) return;
-      this.film = null;
-      this.screen.clear(error instanceof Error ? `${error.message}${error instanceof Refused && error.fix ? `: ${error.fix}` : ''}.` : String(error));
+      if (mine !== this.requests) return;
+      this.episode = null;
+      this.frameView.clear(error instanceof Error ? `${error.message}${error instanceof ApiError && error.fix ? `: ${error.fix}` : ''}.` : String(error));
     }
     this.show();
   }
 
-  /** Take in what comes of an episode until it is over, or another one is wished for. @param {Film} film @param {number} mine */
-  async follow(film, mine) {
+  /** Poll an episode until it is complete or another one is requested. @param {GymEpisode} film @param {number} mine */
+  async poll(film, mine) {
     while (!film.over) {
-      const part = await ask(`${film.path}?since=${film.since}`);
-      if (mine !== this.asked) return;
-      film.take(part);
-      if (film.known) this.film = film;
+      const part = await request(`${film.path}?since=${film.since}`);
+      if (mine !== this.requests) return;
+      film.append(part);
+      if (film.known) this.episode = film;
       this.show();
       if (!film.over) await wait(POLL);
     }
-    if (film.problem) throw new Error(`It could not be rolled out: ${film.problem}`);
-    announce(`The episode has ${count(film.steps)} steps.`);
+    if (film.error) throw new Error(`The episode could not be rolled out: ${film.error}`);
+    announce(`The episode has ${formatCount(film.steps)} steps.`);
   }
 
-  /** The server has forgotten the episode: it is rolled out again, and shown where it was. */
-  revive() {
-    if (!this.film || performance.now() - this.revived < AGAIN) return;
-    this.revived = performance.now();
-    void this.roll(Math.floor(this.at));
+  /** Roll out an evicted episode again, at the same timestep. */
+  rollOutAgain() {
+    if (!this.episode || performance.now() - this.lastRetry < RETRY_AFTER) return;
+    this.lastRetry = performance.now();
+    void this.rollOut(Math.floor(this.position));
   }
 
-  /** Another episode. */
+  /** Roll out the next seed. */
   reset() {
     this.seed.value = String((Number(this.seed.value) + 1) % SEEDS);
-    void this.roll();
+    void this.rollOut();
   }
 
   get last() {
-    return Math.max(0, (this.film?.known ?? 1) - 1);
+    return Math.max(0, (this.episode?.known ?? 1) - 1);
   }
 
   toggle() {
-    if (!this.film) return;
-    if (!this.playing && this.film.over && this.at >= this.last) this.at = 0;
+    if (!this.episode) return;
+    if (!this.playing && this.episode.over && this.position >= this.last) this.position = 0;
     this.playing = !this.playing;
     this.show();
   }
@@ -158,48 +158,48 @@ export class Inspector {
   /** @param {number} by */
   step(by) {
     this.playing = false;
-    this.go(Math.floor(this.at) + by);
+    this.seek(Math.floor(this.position) + by);
   }
 
   /** @param {number} moment */
-  go(moment) {
+  seek(moment) {
     const to = Math.min(this.last, Math.max(0, Math.round(moment)));
-    this.way = to < this.at ? -1 : 1;
-    this.at = to;
+    this.direction = to < this.position ? -1 : 1;
+    this.position = to;
     this.show();
   }
 
-  /** So many seconds went by. @param {number} seconds */
+  /** Advance by `seconds`. @param {number} seconds */
   tick(seconds) {
-    if (this.film && this.playing && !this.transport.held) {
-      this.way = 1;
-      this.at = Math.min(this.last, this.at + this.speed * seconds);
-      if (this.film.over && this.at >= this.last) this.playing = false;
+    if (this.episode && this.playing && !this.player.scrubbing) {
+      this.direction = 1;
+      this.position = Math.min(this.last, this.position + this.speed * seconds);
+      if (this.episode.over && this.position >= this.last) this.playing = false;
     }
     this.show();
   }
 
   show() {
-    const { film } = this;
-    const at = Math.floor(this.at + 1e-6);
-    this.transport.showPlaying(this.playing);
-    this.save.disabled = !film;
-    write(byId('episode-who'), film?.about ? `${film.about.who}, ${film.about.greedy ? 'greedy' : 'drawn'}, seed ${film.about.seed}` : '');
-    write(byId('steps-note'), !film ? '' : film.over ? film.end : `${count(film.steps)} so far …`);
+    const { episode: film } = this;
+    const at = Math.floor(this.position + 1e-6);
+    this.player.showPlaying(this.playing);
+    this.saveButton.disabled = !film;
+    setText(byId('episode-label'), film?.about ? `${film.about.label}, ${film.about.greedy ? 'greedy' : 'sampled'}, seed ${film.about.seed}` : '');
+    setText(byId('step-table-note'), !film ? '' : film.over ? film.endText : `${formatCount(film.steps)} so far …`);
     if (!film) return;
     const shown = Math.min(at, this.last);
-    this.screen.show(film, shown, this.way);
-    this.transport.showMoment(shown, 0, this.last, (now) => `step ${count(now)}${film.over ? ` of ${count(this.last)}` : ''}`);
+    this.frameView.show(film, shown, this.direction);
+    this.player.showPosition(shown, 0, this.last, (now) => `step ${formatCount(now)}${film.over ? ` of ${formatCount(this.last)}` : ''}`);
     const key = [film.path, shown, film.known, film.over].join();
     if (key === this.shown) return;
     this.shown = key;
-    this.moment.show(film, shown);
-    this.table.show(film, shown);
+    this.stepPanel.show(film, shown);
+    this.stepTable.show(film, shown);
   }
 
   download() {
-    if (!this.film) return;
-    const link = make('a', { href: `${this.film.path}/steps.csv`, download: '' });
+    if (!this.episode) return;
+    const link = el('a', { href: `${this.episode.path}/steps.csv`, download: '' });
     link.click();
   }
 }

@@ -1,157 +1,157 @@
-/** The page, put together: messages go into the store and the playbacks, and panels draw what they listen to. */
+/** Entry point of the live page: connects store, connection, playbacks and panels. */
 
-import { AgentPanel } from './agent.js';
-import { showBlank, showHint } from './blank.js';
-import { Connection } from './connection.js';
-import { Controls } from './controls.js';
-import { byId, write } from './dom.js';
-import { explainPanels, prepareHelp } from './explain.js';
-import { clock } from './format.js';
-import { Hearing } from './hearing.js';
-import { sign } from './icons.js';
+import { AgentPanel } from './agent-panel.js';
+import { showEmptyState, showTownHint } from './empty.js';
+import { Connection } from './api.js';
+import { TownControls } from './town-controls.js';
+import { byId, setText } from './dom.js';
+import { initExplanations, initHelp } from './help.js';
+import { formatHour } from './format.js';
+import { Dispatcher } from './dispatch.js';
+import { icon } from './icons.js';
 import { Inspector } from './inspector.js';
-import { listenToKeys } from './keys.js';
-import { kindOf } from './kinds.js';
-import { LearningPanel } from './learning.js';
-import { showLives } from './lives.js';
-import { announce, toast } from './notices.js';
-import { showOverlay } from './overlay.js';
-import { showPlaces } from './places.js';
+import { bindShortcuts } from './navigation.js';
+import { runKind } from './format.js';
+import { LearningPanel } from './learning-panel.js';
+import { initEpisodesPanel } from './episodes-panel.js';
+import { announce, toast } from './notifications.js';
+import { initOverlayNote } from './overlay.js';
+import { initAffordancesPanel } from './affordances-panel.js';
 import { Playback } from './playback.js';
-import { showRuns } from './runs.js';
+import { initRunList } from './runs-controller.js';
 import { Session } from './session.js';
-import { nothingKnown, Store } from './state.js';
-import { followTheme } from './theme.js';
-import { Town } from './town.js';
-import { showChoices } from './views.js';
-import { Visit } from './visit.js';
-import { showWall } from './wall.js';
-import { showWays } from './waysgraph.js';
-import { WorldPanel } from './world.js';
+import { initialState, Store } from './state.js';
+import { initTheme } from './theme.js';
+import { TownView } from './town-view.js';
+import { initViewButtons } from './navigation.js';
+import { RunsController } from './runs-controller.js';
+import { initRowsOverview } from './rows-overview.js';
+import { initTransitionsPanel } from './transitions.js';
+import { WorldEditor } from './world-editor.js';
 
-const PROTOCOL = 1; // the version that this page speaks
-const PANEL = 70; // milliseconds between two pictures of the agent panel
+const PROTOCOL = 2; // protocol version
+const PANEL_INTERVAL = 70; // milliseconds between panel updates
 
-const store = new Store(nothingKnown());
+const store = new Store(initialState());
 const playbacks = [new Playback(), new Playback()];
-const connection = new Connection((message) => hearing.hear(message), (link, attempt) => {
+const connection = new Connection((message) => dispatcher.dispatch(message), (link, attempt) => {
   store.set({ link });
-  if (link === 'away' && attempt === 1) announce('The server is gone. Trying again.');
+  if (link === 'away' && attempt === 1) announce('Connection lost. Reconnecting.');
 });
 const session = new Session(store, connection);
-session.ended = () => playbacks[0].over;
-const visit = new Visit(store, session, clear);
-const hearing = new Hearing(store, session, visit, playbacks);
-hearing.greeted = welcome;
-hearing.changed = refresh;
-const towns = [new Town(store, playbacks[0], 0), new Town(store, playbacks[1], 1)];
+session.atEnd = () => playbacks[0].over;
+const runs = new RunsController(store, session, clearTowns);
+const dispatcher = new Dispatcher(store, session, runs, playbacks);
+dispatcher.onHello = onHello;
+dispatcher.onChange = invalidatePanels;
+const towns = [new TownView(store, playbacks[0], 0), new TownView(store, playbacks[1], 1)];
 /** @type {AgentPanel | null} */
 let agent = null;
 
 /** @param {import('./types.js').Hello} hello */
-function welcome(hello) {
-  if (hello.protocol !== PROTOCOL) toast('This page is older than the server', 'load it again');
-  visit.given = hello.run;
-  visit.greeted = true;
+function onHello(hello) {
+  if (hello.protocol !== PROTOCOL) toast('This page does not match the server', 'reload it');
+  runs.serverRun = hello.run;
+  runs.connected = true;
   document.body.toggleAttribute('data-viewer', hello.role === 'viewer');
   store.set({ link: 'open', program: hello.program });
   byId('help-button').title = `Help and keyboard (?) · Townlet ${hello.version}`;
-  session.forget();
-  if (store.known.run) {
-    announce('The server is back.');
+  session.resetServerState();
+  if (store.state.run) {
+    announce('Reconnected.');
     session.subscribe();
   }
-  void visit.look();
+  void runs.loadRuns();
 }
 
-/** What was on the canvas must not look like what comes next. */
-function clear() {
+/** Clear both towns. */
+function clearTowns() {
   for (const playback of playbacks) Object.assign(playback, new Playback());
   for (const town of towns) town.dirty = true;
-  refresh();
+  invalidatePanels();
 }
 
-let shown = '';
-let painted = 0;
+let shownKey = '';
+let lastUpdate = 0;
 
-/** The panels beside the canvas show the next picture anew. */
-function refresh() {
-  shown = '';
+/** Force the next update of the panels. */
+function invalidatePanels() {
+  shownKey = '';
 }
 
-/** What changes with the shown moment, a few times in a second. @param {number} now */
-function showMoment(now) {
-  const playback = playbacks[store.known.side];
-  const { side, preview } = store.known;
-  // The first moment of a life comes after its beginning was told: `target` says whether there is one to show.
-  const key = [side, preview, ...playbacks.flatMap((p) => [p.start?.episode, p.target, Math.floor(p.head + 1e-6), p.over])].join();
-  if (key === shown || now - painted < PANEL) return;
-  shown = key;
-  painted = now;
+/** Update the panels for the current timestep. @param {number} now */
+function updatePanels(now) {
+  const playback = playbacks[store.state.side];
+  const { side, preview } = store.state;
+  // The first timestep arrives after the start message: `lastAge` says whether there is one.
+  const key = [side, preview, ...playbacks.flatMap((p) => [p.start?.episode, p.lastAge, Math.floor(p.position + 1e-6), p.over])].join();
+  if (key === shownKey || now - lastUpdate < PANEL_INTERVAL) return;
+  shownKey = key;
+  lastUpdate = now;
   agent?.update(playback);
-  controls.follow();
-  for (const town of towns) town.tell();
+  controls.updatePosition();
+  for (const town of towns) town.updateCaption();
   const main = playbacks[0];
-  const moment = main.moment();
-  const { world } = store.known;
-  write(byId('who'), main.start && store.known.compare === null ? main.start.who : '');
+  const moment = main.current();
+  const { world } = store.state;
+  setText(byId('town-label'), main.start && store.state.compare === null ? main.start.label : '');
   const hour = byId('clock');
   hour.hidden = !(moment && world?.temporal);
   if (moment && world?.temporal && hour.dataset.hour !== `${moment.hour}`) {
     hour.dataset.hour = `${moment.hour}`;
     const day = moment.hour >= world.day / 4 && moment.hour < (world.day * 5) / 6;
-    hour.replaceChildren(sign(day ? 'sun' : 'moon', 15), clock(moment.hour));
+    hour.replaceChildren(icon(day ? 'sun' : 'moon', 15), formatHour(moment.hour));
   }
 }
 
-const controls = new Controls(store, session, playbacks, () => towns[store.known.side].canvas);
-byId('stages').replaceChildren(...towns.map((town) => town.box));
-followTheme(store);
-explainPanels(store);
-const openHelp = prepareHelp();
-showRuns(store, (run) => void visit.choose(run));
+const controls = new TownControls(store, session, playbacks, () => towns[store.state.side].canvas);
+byId('towns').replaceChildren(...towns.map((town) => town.box));
+initTheme(store);
+initExplanations(store);
+const openHelp = initHelp();
+initRunList(store, (run) => void runs.open(run));
 new LearningPanel(store);
-new WorldPanel(store, session);
-showWall(store, session, playbacks[0]);
-showLives(store, session);
-showPlaces(store);
-showWays(store);
-showOverlay(store, byId('overlay-note'));
-showBlank(store, () => connection.hurry());
-showHint(store, session, towns[0]);
+new WorldEditor(store, session);
+initRowsOverview(store, session, playbacks[0]);
+initEpisodesPanel(store, session);
+initAffordancesPanel(store);
+initTransitionsPanel(store);
+initOverlayNote(store, byId('overlay-note'));
+showEmptyState(store, () => connection.reconnectNow());
+showTownHint(store, session, towns[0]);
 const inspector = new Inspector(store);
-listenToKeys(store, () => (kindOf(store.known) === 'gym' ? inspector : session), openHelp);
+bindShortcuts(store, () => (runKind(store.state) === 'gym' ? inspector : session), openHelp);
 
-showChoices(store);
+initViewButtons(store);
 store.on(['compare', 'side'], () => {
-  towns[1].box.hidden = store.known.compare === null;
-  if (store.known.compare === null) Object.assign(playbacks[1], new Playback());
-  refresh();
+  towns[1].box.hidden = store.state.compare === null;
+  if (store.state.compare === null) Object.assign(playbacks[1], new Playback());
+  invalidatePanels();
 });
-let { source, world } = store.known;
+let { source, world } = store.state;
 store.on(['source', 'world'], () => {
-  if (source === store.known.source && world === store.known.world) return;
-  ({ source, world } = store.known);
-  clear();
-  if (source === 'recording') void visit.kept();
+  if (source === store.state.source && world === store.state.world) return;
+  ({ source, world } = store.state);
+  clearTowns();
+  if (source === 'recording') void runs.reloadRecordings();
   if (world) agent = new AgentPanel(world);
 });
-store.tell(['compare', 'view', 'link']);
+store.notify(['compare', 'view', 'link']);
 
-let then = performance.now();
+let lastTime = performance.now();
 /** @param {number} now */
-function picture(now) {
-  const seconds = Math.min(0.25, (now - then) / 1000);
-  then = now;
-  requestAnimationFrame(picture);
-  if (kindOf(store.known) === 'gym') {
+function animate(now) {
+  const seconds = Math.min(0.25, (now - lastTime) / 1000);
+  lastTime = now;
+  requestAnimationFrame(animate);
+  if (runKind(store.state) === 'gym') {
     inspector.tick(seconds);
     return;
   }
   towns[0].tick(seconds);
-  if (store.known.compare !== null) towns[1].tick(seconds);
-  showMoment(now);
+  if (store.state.compare !== null) towns[1].tick(seconds);
+  updatePanels(now);
 }
-requestAnimationFrame(picture);
+requestAnimationFrame(animate);
 connection.open();
-void visit.look();
+void runs.loadRuns();

@@ -1,76 +1,76 @@
-/** What can be laid over the town: visits and ways of the shown life, visits and novelty of all of training. */
+/** Overlays on the town: visits and transitions of the episode, visits and novelty over all of training. */
 
-import { make } from './dom.js';
-import { announce } from './notices.js';
-import { waysOf } from './ways.js';
+import { el } from './dom.js';
+import { announce } from './notifications.js';
+import { episodeTransitions } from './transitions.js';
 
 /**
- * @typedef {'none' | 'visits' | 'ways' | 'trained' | 'novelty'} Overlay
- * @typedef {import('./state.js').Known} Known
- * @typedef {{heat: Map<number, number> | null, colour: string, ways: Map<string, number> | null}} Layers heat: 0 … 1
+ * @typedef {'none' | 'visits' | 'transitions' | 'training' | 'novelty'} Overlay
+ * @typedef {import('./state.js').AppState} AppState
+ * @typedef {{heat: Map<number, number> | null, colour: string, transitions: Map<string, number> | null}} Layers heat: 0 … 1
  */
 
-const WORDS = {
-  none: 'Nothing on the town', visits: 'Visits in this life', ways: 'Ways between places in this life',
-  trained: 'Visits in all of training', novelty: 'How new each tile still is to the agent',
+const LABELS = {
+  none: 'none', visits: 'Visits in this episode', transitions: 'Transitions in this episode',
+  training: 'Visits over all of training', novelty: 'Novelty of each tile to the agent',
 };
-const ENDS = { none: ['', ''], visits: ['once', 'often'], ways: ['once', 'often'], trained: ['seldom', 'often'], novelty: ['well known', 'new'] };
-const COLOUR = { none: '--heat', visits: '--heat', ways: '--third', trained: '--second', novelty: '--third' };
+const SCALE_ENDS = { none: ['', ''], visits: ['once', 'often'], transitions: ['once', 'often'], training: ['rarely', 'often'], novelty: ['familiar', 'novel'] };
+const COLORS = { none: '--heat', visits: '--heat', transitions: '--third', training: '--second', novelty: '--third' };
 
-/** Those that there is something to show for. @param {Known} known @returns {Overlay[]} */
-function offered({ world, maps }) {
-  if (!world?.size.length) return ['none', 'ways'];
-  // Maps of training belong to the run's world: on another map they would lie.
+/** Overlays with data. @param {AppState} known @returns {Overlay[]} */
+function availableOverlays({ world, maps }) {
+  if (!world?.size.length) return ['none', 'transitions'];
+  // Maps of training fit only the run's own world.
   const fits = maps?.visits.length === world.size.reduce((cells, side) => cells * side, 1);
-  const trained = fits && maps.visits.some(Boolean);
-  return ['none', 'visits', 'ways', ...(trained ? /** @type {Overlay[]} */ (['trained']) : []),
+  const training = fits && maps.visits.some(Boolean);
+  return ['none', 'visits', 'transitions', ...(training ? /** @type {Overlay[]} */ (['training']) : []),
     ...(fits && maps.novelty ? /** @type {Overlay[]} */ (['novelty']) : [])];
 }
 
-/** The chosen one, if it is offered now. @param {Known} known @returns {Overlay} */
-export const overlayOf = (known) => (offered(known).includes(known.overlay) ? known.overlay : 'none');
+/** The chosen overlay, if it is available. @param {AppState} known @returns {Overlay} */
+export const activeOverlay = (known) => (availableOverlays(known).includes(known.overlay) ? known.overlay : 'none');
 
-/** In words. @param {Known} known */
-export const overlayInWords = (known) => WORDS[overlayOf(known)];
+/** Label of the active overlay. @param {AppState} known */
+export const overlayLabel = (known) => LABELS[activeOverlay(known)];
 
-/** The next one, and after the last nothing. @param {import('./state.js').Store} store */
+/** Switch to the next overlay. @param {import('./state.js').Store} store */
 export function nextOverlay(store) {
-  const all = offered(store.known);
-  store.set({ overlay: all[(all.indexOf(overlayOf(store.known)) + 1) % all.length] });
-  announce(overlayInWords(store.known));
+  const all = availableOverlays(store.state);
+  store.set({ overlay: all[(all.indexOf(activeOverlay(store.state)) + 1) % all.length] });
+  announce(overlayLabel(store.state));
 }
 
-/** What is drawn. @param {Known} known @param {import('./playback.js').Playback} playback @returns {Layers} */
-export function layersOf(known, playback) {
-  const overlay = overlayOf(known), { maps, world } = known;
-  const layers = { heat: null, colour: COLOUR[overlay], ways: null };
-  if (overlay === 'ways' && world) return { ...layers, ways: waysOf(playback, world) };
-  if (overlay === 'visits') return { ...layers, heat: shares(playback.visits) };
-  if (overlay === 'trained') return { ...layers, heat: shares(new Map(maps?.visits.map((times, cell) => [cell, times]))) };
-  if (overlay === 'novelty') return { ...layers, heat: spread(maps?.novelty ?? []) };
+/** The layers to draw. @param {AppState} known @param {import('./playback.js').Playback} playback @returns {Layers} */
+export function overlayLayers(known, playback) {
+  const overlay = activeOverlay(known), { maps, world } = known;
+  const layers = { heat: null, colour: COLORS[overlay], transitions: null };
+  if (overlay === 'transitions' && world) return { ...layers, transitions: episodeTransitions(playback, world) };
+  if (overlay === 'visits') return { ...layers, heat: normalizeCounts(playback.visits) };
+  if (overlay === 'training') return { ...layers, heat: normalizeCounts(new Map(maps?.visits.map((times, cell) => [cell, times]))) };
+  if (overlay === 'novelty') return { ...layers, heat: normalizeValues(maps?.novelty ?? []) };
   return layers;
 }
 
-/** Counts as shares of the highest; the root keeps seldom ones visible. @param {Map<number, number>} counts */
-function shares(counts) {
+/** Counts relative to the highest; the square root keeps rare ones visible. @param {Map<number, number>} counts */
+function normalizeCounts(counts) {
   const most = Math.max(1, ...counts.values());
   return new Map([...counts].filter(([, times]) => times > 0).map(([cell, times]) => [cell, Math.sqrt(times / most)]));
 }
 
-/** Values between the lowest and the highest. @param {(number | null)[]} values */
-function spread(values) {
+/** Values scaled to 0 … 1. @param {(number | null)[]} values */
+function normalizeValues(values) {
   const known = values.filter((value) => value !== null);
   const low = Math.min(...known), high = Math.max(...known);
   return new Map(values.flatMap((value, cell) => (value === null ? [] : [/** @type {[number, number]} */ ([cell, (value - low) / (high - low || 1)])])));
 }
 
-/** What the colours mean, under the town. @param {import('./state.js').Store} store @param {HTMLElement} note */
-export function showOverlay(store, note) {
+/** Legend below the town. @param {import('./state.js').Store} store @param {HTMLElement} note */
+export function initOverlayNote(store, note) {
   store.on(['overlay', 'maps', 'world'], () => {
-    const overlay = overlayOf(store.known);
+    const overlay = activeOverlay(store.state);
     note.hidden = overlay === 'none';
-    const swatch = make('i', { 'aria-hidden': 'true' });
-    swatch.style.setProperty('--colour', `var(${COLOUR[overlay]})`);
-    note.replaceChildren(make('strong', { text: WORDS[overlay] }), make('span', { text: ENDS[overlay][0] }), swatch, make('span', { text: ENDS[overlay][1] }));
+    const swatch = el('i', { 'aria-hidden': 'true' });
+    swatch.style.setProperty('--colour', `var(${COLORS[overlay]})`);
+    note.replaceChildren(el('strong', { text: LABELS[overlay] }), el('span', { text: SCALE_ENDS[overlay][0] }), swatch, el('span', { text: SCALE_ENDS[overlay][1] }));
   });
 }

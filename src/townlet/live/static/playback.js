@@ -1,9 +1,9 @@
-/** One side's life as it is shown: its moments as they came, and where between two of them the eye is. */
+/** The episode of one side: received timesteps and the animated position between them. */
 
-/** @typedef {import('./types.js').Moment} Moment */
+/** @typedef {import('./types.js').Timestep} Timestep */
 
-const TURN = 0.22; // seconds until what came is shown: a little more than the time between two frames
-const KEPT = 20000; // moments of one life
+const CATCH_UP_SECONDS = 0.22; // slightly longer than the interval between frames
+const MAX_TIMESTEPS = 20000; // per episode
 
 export class Playback {
   constructor() {
@@ -11,14 +11,14 @@ export class Playback {
     this.start = null;
     /** @type {import('./types.js').EpisodeEnd | null} */
     this.end = null;
-    /** @type {Map<number, Moment>} */
-    this.moments = new Map();
+    /** @type {Map<number, Timestep>} */
+    this.timesteps = new Map();
     /** @type {Map<number, number>} */
     this.visits = new Map();
-    this.first = 0; // age of the life's first moment: a long life is kept without its beginning
-    this.head = 0; // age that is shown, with a part of the next
-    this.target = -1; // age that came last
-    this.rate = 0;
+    this.firstAge = 0; // age at the first timestep; recordings of long episodes lack their beginning
+    this.position = 0; // age on screen, with the fraction of the next
+    this.lastAge = -1; // last age received
+    this.catchUpRate = 0;
     this.sent = 0;
   }
 
@@ -26,102 +26,102 @@ export class Playback {
   begin(start) {
     this.start = start;
     this.end = null;
-    this.moments = new Map();
+    this.timesteps = new Map();
     this.visits = new Map();
-    this.first = 0;
-    this.head = 0;
-    this.target = -1;
-    this.rate = 0;
+    this.firstAge = 0;
+    this.position = 0;
+    this.lastAge = -1;
+    this.catchUpRate = 0;
     this.sent = 0;
   }
 
   /** @param {import('./types.js').Frame} frame */
-  take(frame) {
+  addFrame(frame) {
     if (!this.start || frame.episode !== this.start.episode) return;
     frame.age.forEach((age, k) => {
-      if (this.moments.size > KEPT) return;
-      if (!this.moments.has(age)) this.visits.set(frame.cell[k], (this.visits.get(frame.cell[k]) ?? 0) + 1);
-      if (frame.action[k] === null) this.first = age;
-      this.moments.set(age, {
+      if (this.timesteps.size > MAX_TIMESTEPS) return;
+      if (!this.timesteps.has(age)) this.visits.set(frame.cell[k], (this.visits.get(frame.cell[k]) ?? 0) + 1);
+      if (frame.action[k] === null) this.firstAge = age;
+      this.timesteps.set(age, {
         age, cell: frame.cell[k], hour: frame.hour[k], progress: frame.progress[k], using: frame.using[k],
         meters: frame.meters[k], action: frame.action[k], outputs: frame.outputs[k], mask: frame.mask[k],
         reward: frame.reward[k], components: frame.components[k], why: frame.why[k],
       });
     });
-    // A single moment may be overtaken by a longer frame: it is kept, but does not turn the clock back.
+    // Frames may arrive out of order: keep the data, but do not move back.
     if (frame.sent < this.sent) return;
     this.sent = frame.sent;
     const last = frame.age[frame.age.length - 1];
-    const far = last - this.head;
-    this.target = last;
-    if (last < this.head || frame.age.length > 50 || far > 60 || this.moments.size === 1) {
-      this.head = last;
-      this.rate = 0;
+    const far = last - this.position;
+    this.lastAge = last;
+    if (last < this.position || frame.age.length > 50 || far > 60 || this.timesteps.size === 1) {
+      this.position = last;
+      this.catchUpRate = 0;
     } else {
-      this.rate = far / TURN;
+      this.catchUpRate = far / CATCH_UP_SECONDS;
     }
     if (this.end && last < this.end.length) this.end = null;
   }
 
   /** @param {import('./types.js').EpisodeEnd} end */
-  finish(end) {
+  setEnd(end) {
     if (!this.start || end.episode !== this.start.episode) return false;
     this.end = end;
-    if (this.start.length !== null) this.first = Math.max(0, end.length - this.start.length);
+    if (this.start.length !== null) this.firstAge = Math.max(0, end.length - this.start.length);
     return true;
   }
 
-  /** So many seconds went by; whether anything moved. @param {number} seconds */
+  /** Advance by `seconds`; whether anything moved. @param {number} seconds */
   advance(seconds) {
-    if (this.target < 0 || this.head >= this.target) return false;
-    this.head = Math.min(this.target, this.head + this.rate * seconds);
+    if (this.lastAge < 0 || this.position >= this.lastAge) return false;
+    this.position = Math.min(this.lastAge, this.position + this.catchUpRate * seconds);
     return true;
   }
 
-  /** Without movement between moments: for people who asked for none. */
-  jump() {
-    if (this.target >= 0) this.head = this.target;
+  /** Skip animation (reduced motion). */
+  skipAnimation() {
+    if (this.lastAge >= 0) this.position = this.lastAge;
   }
 
-  /** The moment that is shown, or the nearest one before it that came. @returns {Moment | null} */
-  moment() {
-    return this.near(Math.floor(this.head + 1e-6));
+  /** The timestep on screen, or the nearest one received before it. @returns {Timestep | null} */
+  current() {
+    return this.nearest(Math.floor(this.position + 1e-6));
   }
 
-  /** @param {number} age @returns {Moment | null} */
-  near(age) {
+  /** @param {number} age @returns {Timestep | null} */
+  nearest(age) {
     for (let back = 0; back < 70; back += 1) {
-      const found = this.moments.get(age - back);
+      const found = this.timesteps.get(age - back);
       if (found) return found;
     }
-    return this.moments.values().next().value ?? null;
+    return this.timesteps.values().next().value ?? null;
   }
 
-  /** The moment that the movement goes to, and how far it has come. @returns {{next: Moment | null, part: number}} */
-  coming() {
-    const whole = Math.floor(this.head + 1e-6);
-    return { next: this.moments.get(whole + 1) ?? null, part: Math.max(0, this.head - whole) };
+  /** The next timestep and the animated fraction towards it. @returns {{next: Timestep | null, part: number}} */
+  upcoming() {
+    const whole = Math.floor(this.position + 1e-6);
+    return { next: this.timesteps.get(whole + 1) ?? null, part: Math.max(0, this.position - whole) };
   }
 
-  /** The last moments up to the one shown, oldest first. @param {number} many @returns {Moment[]} */
-  lately(many) {
-    const now = Math.floor(this.head + 1e-6);
-    /** @type {Moment[]} */
+  /** The latest timesteps up to the one on screen, oldest first. @param {number} many @returns {Timestep[]} */
+  recent(many) {
+    const now = Math.floor(this.position + 1e-6);
+    /** @type {Timestep[]} */
     const found = [];
     for (let age = now - many + 1; age <= now; age += 1) {
-      const moment = this.moments.get(age);
+      const moment = this.timesteps.get(age);
       if (moment) found.push(moment);
     }
     return found;
   }
 
-  /** Whether its end is what is seen now. */
+  /** Whether the end is on screen. */
   get over() {
-    return this.end !== null && this.head >= this.target;
+    return this.end !== null && this.position >= this.lastAge;
   }
 
-  /** All moments that came, in order. */
+  /** All received timesteps, in order. */
   all() {
-    return [...this.moments.values()].sort((a, b) => a.age - b.age);
+    return [...this.timesteps.values()].sort((a, b) => a.age - b.age);
   }
 }

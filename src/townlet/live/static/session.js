@@ -1,29 +1,29 @@
-/** What a person asks for, as messages: the one place that knows which order the server wants them in. */
+/** User commands as messages to the server. */
 
 /**
  * @typedef {import('./state.js').Store} Store
- * @typedef {import('./connection.js').Connection} Connection
+ * @typedef {import('./api.js').Connection} Connection
  */
 
-const USUAL = 5; // steps a second that the server begins with
-const ROWS = 64;
+const DEFAULT_SPEED = 5; // steps per second; the server's default
+const OVERVIEW_ROWS = 64;
 
-export const WATCHED = 4; // rows of training whose lives are told whole
+export const RECORDED_ROWS = 4; // rows of training whose episodes are recorded
 
 export class Session {
   /** @param {Store} store @param {Connection} connection */
   constructor(store, connection) {
     this.store = store;
     this.connection = connection;
-    /** Whether the shown life is at its end. */
-    this.ended = () => false;
-    /** Who plays on the server's side, to ask only for what differs. */
-    this.cast = { checkpoint: 'latest', epsilon: 0, compare: /** @type {string | null} */ (null) };
+    /** Whether the end of the episode is on screen. */
+    this.atEnd = () => false;
+    /** Policies that the server plays now, to send only changes. */
+    this.serverPolicies = { checkpoint: 'latest', epsilon: 0, compare: /** @type {string | null} */ (null) };
   }
 
-  /** The server knows nothing of us (a new connection, another run), and tells all its checkpoints anew. */
-  forget() {
-    this.cast = { checkpoint: 'latest', epsilon: 0, compare: null };
+  /** A new connection or another run: the server is in its initial state and sends all checkpoints again. */
+  resetServerState() {
+    this.serverPolicies = { checkpoint: 'latest', epsilon: 0, compare: null };
     this.store.set({ checkpoints: [] });
   }
 
@@ -32,119 +32,119 @@ export class Session {
     this.connection.send(message);
   }
 
-  /** Show the chosen run from the chosen source, in the run's own world. */
+  /** Subscribe to the chosen run and source. */
   subscribe() {
-    const { run, source, speed, preview, about, recording } = this.store.known;
+    const { run, source, speed, preview, about, recording } = this.store.state;
     if (!run) return;
     if (preview) this.store.set({ preview: false, world: about?.world ?? null });
-    this.store.set({ playing: true, alone: false, row: null, pace: source === 'training' ? 'live' : 'own' });
-    this.send({ type: 'subscribe', run, source, rows: ROWS });
-    if (source === 'checkpoint') this.recast();
+    this.store.set({ playing: true, detached: false, row: null, pace: source === 'training' ? 'live' : 'own' });
+    this.send({ type: 'subscribe', run, source, rows: OVERVIEW_ROWS });
+    if (source === 'checkpoint') this.syncPolicies();
     if (source === 'recording' && recording !== null) this.send({ type: 'select', recording });
-    if ((source === 'checkpoint' || source === 'recording') && speed !== USUAL) this.send({ type: 'set_speed', speed });
+    if ((source === 'checkpoint' || source === 'recording') && speed !== DEFAULT_SPEED) this.send({ type: 'set_speed', speed });
   }
 
-  /** Bring the players on the server's side to what is chosen here. */
-  recast() {
-    const { checkpoint, epsilon, compare } = this.store.known;
-    if (checkpoint !== this.cast.checkpoint || epsilon !== this.cast.epsilon) {
+  /** Send changed policy choices. */
+  syncPolicies() {
+    const { checkpoint, epsilon, compare } = this.store.state;
+    if (checkpoint !== this.serverPolicies.checkpoint || epsilon !== this.serverPolicies.epsilon) {
       this.send({ type: 'load_checkpoint', checkpoint, epsilon });
     }
-    if (compare !== this.cast.compare) this.send({ type: 'compare', checkpoint: compare });
-    this.cast = { checkpoint, epsilon, compare };
+    if (compare !== this.serverPolicies.compare) this.send({ type: 'compare', checkpoint: compare });
+    this.serverPolicies = { checkpoint, epsilon, compare };
   }
 
   /** @param {import('./types.js').Source} source @param {number | null} [recording] */
-  source(source, recording = null) {
+  setSource(source, recording = null) {
     this.store.set({ source, recording, ...(source === 'checkpoint' ? {} : { compare: null, side: 0 }) });
     this.subscribe();
   }
 
-  /** Whoever touches the controls of training goes on alone, at the pace it had. */
-  touched() {
-    if (this.store.known.source === 'training') this.store.set({ alone: true });
+  /** Using the controls detaches this viewer from the shared playback of training. */
+  detach() {
+    if (this.store.state.source === 'training') this.store.set({ detached: true });
   }
 
   toggle() {
-    const { source, row, playing } = this.store.known;
-    // A life that nothing follows plays again from its beginning.
-    const over = (source === 'recording' || row !== null) && this.ended();
+    const { source, row, playing } = this.store.state;
+    // At the end of a single episode, play it again.
+    const over = (source === 'recording' || row !== null) && this.atEnd();
     if (over) this.seek(0);
-    this.touched();
+    this.detach();
     this.store.set({ playing: over || !playing });
-    this.send({ type: this.store.known.playing ? 'play' : 'pause' });
+    this.send({ type: this.store.state.playing ? 'play' : 'pause' });
   }
 
   /** @param {number} by */
   step(by) {
-    this.touched();
+    this.detach();
     this.store.set({ playing: false });
     this.send({ type: 'step', by });
   }
 
   /** @param {number} moment */
   seek(moment) {
-    this.touched();
-    this.send({ type: 'seek', moment: Math.max(0, Math.round(moment)) });
+    this.detach();
+    this.send({ type: 'seek', timestep: Math.max(0, Math.round(moment)) });
   }
 
   /** @param {number} speed */
-  speed(speed) {
-    this.touched();
+  setSpeed(speed) {
+    this.detach();
     this.store.set({ speed, pace: 'own' });
     this.send({ type: 'set_speed', speed });
   }
 
   reset() {
-    if (this.store.known.source === 'recording') this.seek(0);
+    if (this.store.state.source === 'recording') this.seek(0);
     else {
-      this.touched();
+      this.detach();
       this.send({ type: 'reset' });
     }
-    if (!this.store.known.playing) {
+    if (!this.store.state.playing) {
       this.store.set({ playing: true });
       this.send({ type: 'play' });
     }
   }
 
   /** @param {string} checkpoint */
-  checkpoint(checkpoint) {
+  setCheckpoint(checkpoint) {
     this.store.set({ checkpoint });
-    if (this.store.known.source === 'checkpoint') this.recast();
+    if (this.store.state.source === 'checkpoint') this.syncPolicies();
   }
 
   /** @param {number} epsilon */
-  epsilon(epsilon) {
+  setEpsilon(epsilon) {
     this.store.set({ epsilon });
-    this.recast();
+    this.syncPolicies();
   }
 
   /** @param {string | null} compare */
-  compare(compare) {
+  setCompare(compare) {
     this.store.set({ compare, side: 0 });
-    if (this.store.known.source !== 'checkpoint') this.source('checkpoint');
-    else this.recast();
+    if (this.store.state.source !== 'checkpoint') this.setSource('checkpoint');
+    else this.syncPolicies();
   }
 
-  /** The latest life of a row of training; null: whatever ends next. @param {number | null} row */
-  row(row) {
-    if (row === null || this.store.known.source !== 'training') this.source('training');
+  /** Show the latest episode of a training row; null: follow all rows. @param {number | null} row */
+  selectRow(row) {
+    if (row === null || this.store.state.source !== 'training') this.setSource('training');
     if (row === null) return;
-    this.store.set({ row, alone: true, playing: true, pace: 'own' });
+    this.store.set({ row, detached: true, playing: true, pace: 'own' });
     this.send({ type: 'select', row });
-    if (this.store.known.speed !== USUAL) this.send({ type: 'set_speed', speed: this.store.known.speed });
+    if (this.store.state.speed !== DEFAULT_SPEED) this.send({ type: 'set_speed', speed: this.store.state.speed });
   }
 
   /** @param {string} text @param {number} number @param {boolean} preview */
-  world(text, number, preview) {
+  checkWorld(text, number, preview) {
     this.send({ type: 'edit_world', text, number, preview });
   }
 
-  /** The server has begun to play a world from the editor. @param {import('./types.js').World} world */
-  preview(world) {
-    this.store.set({ source: 'checkpoint', world, preview: true, playing: true, alone: false, row: null, pace: 'own' });
-    this.recast();
-    this.send({ type: 'set_speed', speed: this.store.known.speed });
+  /** The server now plays an edited world. @param {import('./types.js').World} world */
+  showPreview(world) {
+    this.store.set({ source: 'checkpoint', world, preview: true, playing: true, detached: false, row: null, pace: 'own' });
+    this.syncPolicies();
+    this.send({ type: 'set_speed', speed: this.store.state.speed });
     this.send({ type: 'play' });
   }
 }

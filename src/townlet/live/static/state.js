@@ -1,88 +1,88 @@
-/** What the page knows, in one place: panels listen to the keys they draw. */
+/** State of the page: panels subscribe to the keys they draw. */
 
 /**
- * @typedef {object} Known
+ * @typedef {object} AppState
  * @property {'connecting' | 'open' | 'away'} link
- * @property {import('./types.js').RunLine[] | null} runs
+ * @property {import('./types.js').RunSummary[] | null} runs
  * @property {string | null} run
- * @property {import('./types.js').About | null} about
- * @property {import('./types.js').World | null} world that is drawn: the run's own, or one from the editor
- * @property {boolean} preview a world from the editor is on show
+ * @property {import('./types.js').RunInfo | null} about
+ * @property {import('./types.js').World | null}world on screen: the run's, or an edited one
+ * @property {boolean}preview an edited world is on screen
  * @property {import('./types.js').Maps | null} maps of all of training
  * @property {import('./types.js').RunStatus | null} status
  * @property {import('./types.js').Source} source
  * @property {boolean} playing
- * @property {boolean} alone the controls were touched while training was shown, so it goes on for this viewer alone
- * @property {'live' | 'own'} pace training has one of its own until a person touches the speed
- * @property {number} speed that a person chose, in steps a second
- * @property {number | null} row of training that a person chose
- * @property {number | null} recording that a person chose; null: the newest
+ * @property {boolean}detached the controls were used while following training
+ * @property {'live' | 'own'}pace training plays at its own speed until the user sets one
+ * @property {number}speed chosen speed in steps per second
+ * @property {number | null}row chosen row of training
+ * @property {number | null}recording chosen recording; null: the newest
  * @property {string} checkpoint
  * @property {number} epsilon
  * @property {string | null} compare
- * @property {number} side whose agent is shown in the panel
+ * @property {number}side shown in the agent panel
  * @property {import('./types.js').Checkpoint[]} checkpoints
  * @property {Map<string, Map<number, number>>} series
  * @property {Record<string, any>[]} evaluations
  * @property {import('./types.js').Alert[]} alerts
- * @property {Map<number, import('./types.js').StageChange>} stages the last change of each row
- * @property {import('./types.js').Lived[]} lived the last lives of training, as they ended
- * @property {{who: string, end: import('./types.js').EpisodeEnd}[]} ends
- * @property {import('./types.js').Wall | null} wall
- * @property {import('./types.js').Checked | null} checked
- * @property {boolean} trying the agent should play in the editor's world, and there is no answer yet
- * @property {import('./types.js').Refusal | null} refusal of that wish
+ * @property {Map<number, import('./types.js').StageChange>}stages last change of each row
+ * @property {import('./types.js').TrainingEpisode[]}trainingEpisodes latest episodes of training
+ * @property {{who: string, end: import('./types.js').EpisodeEnd}[]} episodeEnds
+ * @property {import('./types.js').RowsOverview | null} rowsOverview
+ * @property {import('./types.js').WorldChecked | null} worldChecked
+ * @property {boolean}previewPending a preview was requested and not answered yet
+ * @property {import('./types.js').ErrorMessage | null}previewError answer to a refused preview
  * @property {'watch' | 'world'} view
  * @property {import('./overlay.js').Overlay} overlay on the town
  * @property {string} theme
- * @property {string} program what to type for `townlet` where the server was started
+ * @property {string}program command that starts townlet
  */
 
-/** @returns {Known} */
-export function nothingKnown() {
+/** @returns {AppState} */
+export function initialState() {
   return {
     link: 'connecting', runs: null, run: null, about: null, world: null, preview: false, maps: null, status: null,
-    source: 'checkpoint', playing: true, alone: false, pace: 'own', speed: 5, row: null, recording: null,
+    source: 'checkpoint', playing: true, detached: false, pace: 'own', speed: 5, row: null, recording: null,
     checkpoint: 'latest', epsilon: 0, compare: null, side: 0, checkpoints: [], series: new Map(), evaluations: [], alerts: [],
-    stages: new Map(), lived: [], ends: [], wall: null, checked: null, trying: false,
-    refusal: null, view: 'watch', overlay: 'none', theme: 'light', program: 'townlet',
+    stages: new Map(), trainingEpisodes: [], episodeEnds: [], rowsOverview: null, worldChecked: null, previewPending: false,
+    previewError: null, view: 'watch', overlay: 'none', theme: 'light', program: 'townlet',
   };
 }
 
-const AIR = 12; // steps a second of training as all see it
-const LONG = 15; // seconds that one such life takes at most
+const TRAINING_SPEED = 12; // steps per second of the shared playback
+const MAX_EPISODE_SECONDS = 15; // of the shared playback; longer episodes are sped up
 
 /**
- * How fast a life goes by.
- * @param {Known} known @param {import('./types.js').EpisodeStart | null} start of that life
+ * Playback speed in steps per second.
+ * @param {AppState} known @param {import('./types.js').EpisodeStart | null}start of the episode
  */
-export function stepsASecond(known, start) {
-  return known.pace === 'own' ? known.speed : Math.max(AIR, (start?.length ?? 0) / LONG);
+export function playbackSpeed(known, start) {
+  return known.pace === 'own' ? known.speed : Math.max(TRAINING_SPEED, (start?.length ?? 0) / MAX_EPISODE_SECONDS);
 }
 
 export class Store {
-  /** @param {Known} known */
+  /** @param {AppState} known */
   constructor(known) {
-    this.known = known;
+    this.state = known;
     /** @type {Map<string, Set<() => void>>} */
     this.listeners = new Map();
   }
 
-  /** Change some keys; whoever listens to one of them is called once. @param {Partial<Known>} change */
+  /** Change keys and notify their listeners once. @param {Partial<AppState>} change */
   set(change) {
-    Object.assign(this.known, change);
-    this.tell(/** @type {(keyof Known)[]} */ (Object.keys(change)));
+    Object.assign(this.state, change);
+    this.notify(/** @type {(keyof AppState)[]} */ (Object.keys(change)));
   }
 
-  /** These keys changed inside. @param {(keyof Known)[]} keys */
-  tell(keys) {
+  /** Notify listeners of keys that were mutated. @param {(keyof AppState)[]} keys */
+  notify(keys) {
     /** @type {Set<() => void>} */
     const called = new Set();
     for (const key of keys) for (const listener of this.listeners.get(key) ?? []) called.add(listener);
     for (const listener of called) listener();
   }
 
-  /** @param {(keyof Known)[]} keys @param {() => void} listener */
+  /** @param {(keyof AppState)[]} keys @param {() => void} listener */
   on(keys, listener) {
     for (const key of keys) {
       if (!this.listeners.has(key)) this.listeners.set(key, new Set());

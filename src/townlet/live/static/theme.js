@@ -1,22 +1,22 @@
-/** Light or dark: as the system says, until a person chooses. */
+/** Light and dark theme: the system's until the user chooses one. */
 
 import { byId } from './dom.js';
-import { sign } from './icons.js';
+import { icon } from './icons.js';
 
 const KEY = 'townlet-theme';
 const ORDER = ['system', 'light', 'dark'];
 
 /** @param {{set: (change: {theme: string}) => void}} store */
-export function followTheme(store) {
+export function initTheme(store) {
   const button = byId('theme-button');
   const system = matchMedia('(prefers-color-scheme: dark)');
-  let choice = kept();
+  let choice = savedTheme();
 
   const apply = () => {
     const theme = choice === 'system' ? (system.matches ? 'dark' : 'light') : choice;
     document.documentElement.dataset.theme = theme;
-    button.replaceChildren(sign(choice === 'system' ? 'auto' : choice === 'dark' ? 'moon' : 'sun'));
-    const words = `Theme: ${choice === 'system' ? 'as the system' : choice}`;
+    button.replaceChildren(icon(choice === 'system' ? 'auto' : choice === 'dark' ? 'moon' : 'sun'));
+    const words = `Theme: ${choice}`;
     button.title = words;
     button.setAttribute('aria-label', `${words}. Change it`);
     store.set({ theme });
@@ -24,15 +24,15 @@ export function followTheme(store) {
   system.addEventListener('change', apply);
   button.addEventListener('click', () => {
     choice = ORDER[(ORDER.indexOf(choice) + 1) % ORDER.length];
-    // The first click should be seen to change something.
+    // the first click must have a visible effect
     if (choice === (system.matches ? 'dark' : 'light')) choice = ORDER[(ORDER.indexOf(choice) + 1) % ORDER.length];
-    try { localStorage.setItem(KEY, choice); } catch { /* a browser that keeps nothing still has themes */ }
+    try { localStorage.setItem(KEY, choice); } catch { /* storage disabled */ }
     apply();
   });
   apply();
 }
 
-function kept() {
+function savedTheme() {
   try {
     const found = localStorage.getItem(KEY) ?? 'system';
     return ORDER.includes(found) ? found : 'system';

@@ -1,0 +1,191 @@
+/** The agent panel: meters, value or probability of each action, and the reward of the step. */
+
+import { byId, el, setText } from './dom.js';
+import { formatNumber, formatMoney, formatPercent, formatSigned, humanize, actionLabel } from './format.js';
+import { actionIcon, affordanceColor, affordanceIcon } from './icons.js';
+
+/**
+ * @typedef {import('./types.js').World} World
+ * @typedef {import('./types.js').Timestep} Timestep
+ * @typedef {import('./playback.js').Playback} Playback
+ */
+
+const CRITICAL = 0.2, LOW = 0.3;
+const GROUPS = ['survival', 'modifiers', 'quality of life'];
+const ACTION_HISTORY = 11; // actions shown
+
+/** @param {number} value */
+export const meterLevel = (value) => (value < CRITICAL ? 'critical' : value < LOW ? 'low' : 'well');
+
+export class AgentPanel {
+  /** @param {World} world */
+  constructor(world) {
+    this.world = world;
+    /** @type {{bar: HTMLElement, row: HTMLElement, text: HTMLElement, change: HTMLElement}[]} */
+    this.meters = [];
+    /** @type {{row: HTMLElement, bar: HTMLElement, text: HTMLElement}[]} */
+    this.actions = [];
+    /** @type {{bar: HTMLElement, text: HTMLElement}[]} */
+    this.rewards = [];
+    this.why = el('p', { class: 'explanation' });
+    this.mode = el('span', { class: 'badge-text', 'data-mode': 'none', hidden: true });
+    this.history = el('div', { class: 'last-actions', role: 'img', 'aria-label': 'Last actions' });
+    this.total = el('span', { class: 'reward-total' });
+    this.historyKey = '';
+    byId('agent-body').replaceChildren(this.buildMeters(), this.buildActions(), this.buildRewards());
+  }
+
+  buildMeters() {
+    const box = el('div', { class: 'meters' });
+    for (const group of GROUPS) {
+      const members = this.world.meters.map((meter, m) => ({ meter, m })).filter((x) => x.meter.group === group);
+      if (!members.length) continue;
+      box.append(el('h3', { text: group }));
+      for (const { meter, m } of members) {
+        const bar = el('i');
+        const text = el('b', { text: '–' });
+        const change = el('small', { 'aria-hidden': 'true' });
+        const row = el('div', { class: 'meter', 'data-level': 'well' }, el('span', { text: humanize(meter.name) }),
+          el('div', { class: 'bar' }, bar), text, change);
+        this.meters[m] = { bar, row, text, change };
+        box.append(row);
+      }
+    }
+    return box;
+  }
+
+  buildActions() {
+    const list = el('div', { class: `actions${this.world.actions.length > 8 ? ' compact' : ''}` });
+    this.actions = this.world.actions.map((action) => {
+      const bar = el('i');
+      const text = el('b');
+      const place = action.startsWith('INTERACT ') ? action.slice(9) : null;
+      const row = el('div', { class: 'action' }, el('span', { class: 'action-symbol' }, place ? affordanceIcon(place, 14) : actionIcon(action)),
+        el('span', { class: 'action-name', text: actionLabel(action) }), el('div', { class: 'bar' }, bar), text);
+      list.append(row);
+      return { row, bar, text };
+    });
+    this.actionsTitle = el('h3', { text: 'Value of each action' });
+    return el('div', { class: 'action-scores' },
+      el('div', { class: 'heading-row' }, this.actionsTitle, this.mode), list,
+      el('h3', { text: 'Why did it do that?' }), this.why,
+      el('h3', { text: 'Last actions' }), this.history);
+  }
+
+  buildRewards() {
+    const list = el('div', { class: 'rewards' });
+    this.rewards = this.world.rewards.map((name) => {
+      const bar = el('i');
+      const text = el('b');
+      list.append(el('div', { class: 'reward' }, el('span', { text: humanize(name) }), el('div', { class: 'bar signed' }, bar), text));
+      return { bar, text };
+    });
+    return el('div', {}, el('div', { class: 'heading-row' }, el('h3', { text: 'Reward of this step' }), this.total), list);
+  }
+
+  /** @param {Playback} playback */
+  update(playback) {
+    const moment = playback.current();
+    if (!moment) return;
+    const before = playback.timesteps.get(moment.age - 1) ?? null;
+    this.updateMeters(moment, before);
+    this.updateActions(moment, playback.start?.output_kind ?? 'values');
+    this.updateRewards(moment);
+    this.updateHistory(playback);
+    setText(this.why, moment.why ? asProse(moment.why) : 'The episode starts. No action was taken yet.');
+  }
+
+  /** @param {Timestep} moment @param {Timestep | null} before */
+  updateMeters(moment, before) {
+    moment.meters.forEach((value, m) => {
+      const shown = this.meters[m];
+      const meter = this.world.meters[m];
+      if (!shown || !meter) return;
+      const isMoney = meter.name === this.world.currency && this.world.dollars > 0;
+      shown.bar.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
+      shown.row.dataset.level = isMoney && value >= CRITICAL ? 'money' : meterLevel(value);
+      setText(shown.text, isMoney ? formatMoney(value * this.world.dollars) : formatPercent(value));
+      const by = before ? value - before.meters[m] : 0;
+      setText(shown.change, Math.abs(by) < 0.0295 ? '' : by > 0 ? '▲' : '▼');
+      shown.change.dataset.way = by > 0 ? 'up' : 'down';
+    });
+  }
+
+  /** @param {Timestep} moment @param {'values' | 'probabilities'} kind */
+  updateActions(moment, kind) {
+    const { outputs, mask, action } = moment;
+    const likely = kind === 'probabilities';
+    setText(/** @type {HTMLElement} */ (this.actionsTitle), likely ? 'Probability of each action' : 'Value of each action');
+    const allowed = outputs?.filter((_, k) => mask?.[k] ?? true) ?? [];
+    const low = Math.min(...allowed), high = Math.max(...allowed);
+    this.actions.forEach(({ row, bar, text }, k) => {
+      const open = mask?.[k] ?? true;
+      const value = outputs?.[k];
+      const share = value === undefined || !open ? 0 : likely ? value : high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
+      bar.style.width = `${share * 100}%`;
+      row.classList.toggle('masked', !open);
+      row.classList.toggle('chosen', k === action);
+      setText(text, value === undefined ? '' : !open ? 'masked' : likely ? formatPercent(value) : high - low < 0.2 && Math.abs(high) < 100 ? value.toFixed(3).replace('-', '−') : formatNumber(value, 3));
+    });
+    let mode = 'none', words = '';
+    if (outputs && action !== null) {
+      const best = outputs[action] >= high - 1e-9;
+      mode = best ? 'exploiting' : 'exploring';
+      words = likely ? (best ? 'most likely' : 'sampled') : best ? 'exploiting' : 'exploring';
+    }
+    this.mode.dataset.mode = mode;
+    setText(this.mode, words);
+    this.mode.hidden = !words;
+  }
+
+  /** @param {Timestep} moment */
+  updateRewards(moment) {
+    const parts = moment.components ?? [];
+    const most = Math.max(0.5, ...parts.map(Math.abs));
+    this.rewards.forEach(({ bar, text }, k) => {
+      const value = parts[k];
+      const share = value === undefined ? 0 : Math.abs(value) / most / 2;
+      bar.style.width = `${share * 100}%`;
+      bar.style.left = `${value < 0 ? 50 - share * 100 : 50}%`;
+      bar.dataset.way = value < 0 ? 'down' : 'up';
+      setText(text, value === undefined ? '' : value === 0 ? '0' : formatSigned(value));
+    });
+    setText(this.total, moment.reward === null ? '' : formatSigned(moment.reward));
+  }
+
+  /** @param {Playback} playback */
+  updateHistory(playback) {
+    const past = playback.recent(ACTION_HISTORY);
+    const key = `${playback.start?.episode}:${past.at(-1)?.age}:${past.length}`;
+    if (key === this.historyKey) return;
+    this.historyKey = key;
+    /** @type {string[]} */
+    const words = [];
+    this.history.replaceChildren(...past.filter((m) => m.action !== null).map((m) => {
+      const action = this.world.actions[m.action ?? 0] ?? '';
+      const before = playback.timesteps.get(m.age - 1);
+      const place = this.usedAffordance(action, before?.cell ?? m.cell, playback.start?.cell_of ?? []);
+      const words_ = place ? `use ${humanize(place).toLowerCase()}` : actionLabel(action);
+      words.push(words_);
+      const glyph = el('span', { class: place ? 'action-icon place' : 'action-icon', title: `step ${m.age}: ${words_}` });
+      glyph.append(place ? affordanceIcon(place, 15) : actionIcon(action));
+      if (place) glyph.style.background = affordanceColor(place);
+      return glyph;
+    }));
+    this.history.setAttribute('aria-label', `Last actions: ${words.slice(-6).join(', ')}`);
+  }
+
+  /** The affordance that an action uses. @param {string} action @param {number} cell @param {number[]} cells */
+  usedAffordance(action, cell, cells) {
+    if (action.startsWith('INTERACT ')) return action.slice(9);
+    if (action !== 'INTERACT') return null;
+    return this.world.affordances[cells.indexOf(cell)]?.name ?? null;
+  }
+}
+
+/** Replace action constants in a sentence of the server by words. @param {string} why */
+function asProse(why) {
+  const said = why.replace(/\b(UP|DOWN|LEFT|RIGHT|ABOVE|BELOW|WAIT|INTERACT)\b( [A-Z]\w+)?/g, (_, verb, place) =>
+    (verb === 'INTERACT' && place ? `use${place}` : verb === 'INTERACT' ? 'use' : verb.toLowerCase() + (place ?? '')));
+  return said.charAt(0).toUpperCase() + said.slice(1);
+}

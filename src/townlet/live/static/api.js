@@ -1,0 +1,108 @@
+/** HTTP requests and the WebSocket connection. */
+
+import { toast } from './notifications.js';
+
+export class ApiError extends Error {
+  /** @param {string} what @param {string} fix */
+  constructor(what, fix) {
+    super(what);
+    this.fix = fix;
+  }
+}
+
+/** @param {string} text @returns {any} */
+function parseJson(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/**
+ * GET a JSON document, or POST `body` and return the JSON answer.
+ * @param {string} path @param {object} [body]
+ * @returns {Promise<any>}
+ */
+export async function request(path, body) {
+  const asked = body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
+  const answer = await fetch(path, asked || undefined);
+  const text = await answer.text();
+  const told = parseJson(text);
+  if (answer.ok) return told;
+  // Errors of the server may be plain text; a proxy may answer with an HTML page.
+  const plain = answer.headers.get('Content-Type')?.startsWith('text/plain') ? text.trim().slice(0, 200) : '';
+  throw new ApiError(told.what ?? told.detail?.[0]?.msg ?? (plain || `the server answered with status ${answer.status}`), told.fix ?? '');
+}
+
+/** @typedef {import('./types.js').ServerMessage} ServerMessage */
+
+const FIRST_RETRY = 400; // milliseconds
+const MAX_RETRY = 8000;
+const TRY_AGAIN_LATER = 1013; // close code of a server without free connections
+
+/** Browsers hide why a WebSocket was refused; an HTTP request reveals a stale token. @param {string} me */
+async function reportStaleToken(me) {
+  const answer = await fetch(me).catch(() => null);
+  if (answer?.status === 401) toast('The token of this page is no longer valid', 'Open the link that the server printed when it started.');
+}
+
+/** @template [Message=ServerMessage] */
+export class Connection {
+  /**
+   * @param {(message: Message) => void} heard
+   * @param {(link: 'open' | 'away', attempt: number) => void} changed
+   * @param {string} [path] of the WebSocket, relative to the page
+   * @param {string} [me] path that returns the role of this page
+   */
+  constructor(heard, changed, path = 'ws', me = 'api/me') {
+    this.onMessage = heard;
+    this.onStateChange = changed;
+    this.path = path;
+    this.identityPath = me;
+    this.attempt = 0;
+    /** @type {WebSocket | null} */
+    this.socket = null;
+    this.timer = 0;
+    // After waking up or returning to the tab, do not wait for the timer.
+    addEventListener('online', () => this.reconnectNow());
+    document.addEventListener('visibilitychange', () => { if (!document.hidden) this.reconnectNow(); });
+  }
+
+  open() {
+    clearTimeout(this.timer);
+    const address = new URL(this.path, location.href);
+    address.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
+    address.hash = address.search = '';
+    const socket = new WebSocket(address);
+    this.socket = socket;
+    let opened = false;
+    socket.onopen = () => {
+      opened = true;
+      this.onStateChange('open', 0);
+    };
+    socket.onmessage = (event) => {
+      this.attempt = 0; // not in onopen: a full server accepts a connection only to close it, and retries must back off
+      this.onMessage(JSON.parse(event.data));
+    };
+    socket.onclose = (event) => {
+      if (this.socket !== socket) return;
+      this.socket = null;
+      if (event.code === TRY_AGAIN_LATER) toast(event.reason || 'the server has no free connections');
+      this.attempt += 1;
+      this.onStateChange('away', this.attempt);
+      if (!opened) reportStaleToken(this.identityPath);
+      const wait = Math.min(MAX_RETRY, FIRST_RETRY * 2 ** (this.attempt - 1));
+      this.timer = setTimeout(() => this.open(), wait * (0.75 + Math.random() / 2));
+    };
+  }
+
+  reconnectNow() {
+    if (!this.socket && this.attempt) this.open();
+  }
+
+  /** Send a message; dropped while disconnected, because everything is requested again on reconnect. @param {object} message */
+  send(message) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
+  }
+}

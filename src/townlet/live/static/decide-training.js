@@ -1,0 +1,132 @@
+/** The "Training", "Gate" and "Experience" panels. */
+
+import { Bars, Tiles } from './decide-charts.js';
+import { formatDuration, RecentChart } from './decide-charts.js';
+import { byId, el, setText } from './dom.js';
+import { formatCount, formatNumber, formatPercent, formatSigned, humanize } from './format.js';
+
+/** @typedef {import('./decide-types.js').Stats} Stats */
+
+/** @param {number | null} value */
+const formatOptional = (value) => (value === null ? '–' : formatNumber(value));
+/** @param {number | null} share */
+const formatOptionalPercent = (share) => (share === null ? '–' : formatPercent(share));
+
+/** @type {Record<string, string>} */
+const VERDICTS = { promote: 'promoted', hold: 'held', refuse: 'refused', keep: 'kept', roll_back: 'rolled back' };
+
+/** Share of promoted versions since the last start. @param {Record<string, number>} verdicts */
+function promotionRate({ promote = 0, hold = 0, refuse = 0 }) {
+  return formatOptionalPercent(promote + hold + refuse ? promote / (promote + hold + refuse) : null);
+}
+
+export class TrainingPanel {
+  constructor() {
+    this.tiles = new Tiles({
+      step: 'total steps', pace: 'steps/s', seconds: 'time per step', batch: 'batch size', learned: 'batch reward', failed: 'failed',
+      newest: 'newest version', judged_by: 'held out', passed: 'promotion rate',
+    });
+    this.loss = new RecentChart('Loss', [{ name: 'loss', label: 'loss', colour: '--third', fill: true }], 184, false);
+    this.entropy = new RecentChart('Entropy', [{ name: 'entropy', label: 'entropy', colour: '--second', fill: true }], 184);
+    this.judged = el('p', { class: 'muted', id: 'verdicts' });
+    byId('training-body').append(this.tiles.box, el('div', { class: 'small-charts' }, this.loss.box, this.entropy.box), this.judged);
+  }
+
+  /** @param {Stats} stats */
+  show({ training, service, curves, versions, buffer }) {
+    const state = byId('training-state');
+    const waits = training.running && training.steps_per_second === 0;
+    setText(state, !training.running ? 'stopped' : waits ? 'waiting for experience' : 'running');
+    state.dataset.state = !training.running ? 'damaged' : waits ? 'none' : 'running';
+    this.tiles.show({
+      step: formatCount(training.step ?? 0), pace: formatNumber(training.steps_per_second, 2), batch: formatOptional(training.batch),
+      seconds: training.steps ? `${formatNumber(1000 * training.step_seconds, 2)} ms` : '–',
+      learned: training.reward === null ? '–' : formatSigned(training.reward), newest: formatCount(versions.versions.at(-1)?.version ?? 0),
+      judged_by: formatCount(buffer.held_out), passed: promotionRate(training.verdicts),
+      failed: training.restarts ? `${formatCount(training.failed)}, ${formatCount(training.restarts)} restarts` : formatCount(training.failed),
+    }, { failed: training.failed + training.restarts > 0 });
+    this.loss.show(curves, service.now);
+    this.entropy.show(curves, service.now);
+    const judged = Object.entries(training.verdicts).map(([name, times]) => `${formatCount(times)} ${VERDICTS[name] ?? name}`);
+    setText(this.judged, judged.length ? `Versions since the last start: ${judged.join(', ')}.`
+      : versions.chapters.length ? 'No version was judged since the last start; earlier ones are listed below.' : 'No version was judged yet.');
+    this.judged.title = training.problem;
+  }
+
+  recolour() {
+    this.loss.redraw();
+    this.entropy.redraw();
+  }
+}
+
+export class GatePanel {
+  constructor() {
+    this.tiles = new Tiles({ passes: 'recent pass rate', ever: 'total pass rate', agrees: 'agreement, last step', agreed: 'total agreement' });
+    this.curve = new RecentChart('Pass rate', [{ name: 'pass_rate', label: 'pass rate', colour: '--well', fill: true }], 104);
+    this.reasons = new Bars('Reasons (total)');
+    this.components = new Bars('Components of the estimate (mean of the last 1,000)', true);
+    byId('gate-body').append(this.tiles.box, this.curve.box, this.reasons.box, this.components.box);
+  }
+
+  /** @param {Stats} stats */
+  show({ gate, training, curves, service }) {
+    setText(byId('gate-note'), `settings ${gate.hash}`);
+    this.tiles.show({
+      passes: formatOptionalPercent(gate.pass_rate), ever: formatOptionalPercent(gate.pass_rate_ever), agrees: formatOptionalPercent(training.agreement), agreed: formatOptionalPercent(training.agreement_ever),
+    });
+    this.curve.show(curves, service.now);
+    const reasons = Object.entries(gate.reasons).sort((a, b) => b[1] - a[1]);
+    const all = reasons.reduce((sum, [, times]) => sum + times, 0);
+    this.reasons.show(reasons.map(([name, times]) => ({ name: humanize(name), share: times / all, text: formatPercent(times / all), title: `${formatCount(times)} decisions` })));
+    const parts = Object.entries(gate.components), most = Math.max(1e-9, ...parts.map(([, mean]) => Math.abs(mean)));
+    this.components.show(all ? parts.map(([name, mean]) => ({ name: humanize(name), share: mean / most, text: formatNumber(mean, 2) })) : []);
+  }
+
+  recolour() {
+    this.curve.redraw();
+  }
+}
+
+/** Status of every decision; the counts always add up to the number of decisions. */
+const STATUSES = /** @type {const} */ (['joined', 'pending', 'expired', 'not_executed']);
+/** @type {Record<string, string>} */
+const STATUS_TITLES = {
+  joined: 'the outcome is known', pending: 'the outcome is awaited', expired: 'no outcome was reported in time',
+  not_executed: 'the gate said wait, or the game could not execute them',
+};
+
+export class BufferPanel {
+  constructor() {
+    this.use = new Bars('Replay buffer');
+    this.parts = STATUSES.map((name) => el('i', { 'data-place': name }));
+    this.sum = el('p', { class: 'sum', id: 'sum-rule' });
+    this.total = el('b');
+    this.terms = STATUSES.map((name) => el('b', { 'data-term': name }));
+    this.sum.append(this.total, ' decisions = ', ...STATUSES.flatMap((name, k) => [
+      el('span', { class: 'term', 'data-place': name, title: STATUS_TITLES[name] }, this.terms[k], ` ${humanize(name)}`), k < STATUSES.length - 1 ? ' + ' : '']));
+    this.ages = new Bars('Age of pending decisions');
+    this.tiles = new Tiles({ completed: 'completed', held_out: 'held out', waited: 'wait', unsent: 'not executed', duplicates: 'duplicate reports', late: 'late or unknown' });
+    byId('buffer-body').append(this.use.box, el('div', {}, el('h3', { text: 'Status of all decisions' }),
+      el('div', { class: 'stack', 'aria-hidden': 'true' }, ...this.parts), this.sum), this.ages.box, this.tiles.box);
+  }
+
+  /** @param {Stats} stats */
+  show({ buffer }) {
+    this.use.show([{ name: 'buffer', share: buffer.use, text: `${formatCount(buffer.size)} of ${formatCount(buffer.capacity)}`, title: `${formatPercent(buffer.use)} of the replay buffer`, kind: 'third' }]);
+    setText(this.total, formatCount(buffer.decisions));
+    STATUSES.forEach((name, k) => {
+      this.parts[k].style.flexGrow = String(buffer[name]);
+      setText(this.terms[k], formatCount(buffer[name]));
+    });
+    const limit = buffer.expire_after;
+    this.ages.show([
+      { name: 'oldest', share: buffer.oldest_pending / limit, text: formatDuration(buffer.oldest_pending), kind: buffer.oldest_pending > 0.8 * limit ? 'low' : 'second', title: `They expire after ${formatDuration(limit)}` },
+      { name: 'mean', share: buffer.mean_pending / limit, text: formatDuration(buffer.mean_pending), kind: 'second' },
+      { name: 'limit', share: 1, text: formatDuration(limit), kind: 'quiet' },
+    ]);
+    this.tiles.show({
+      completed: formatCount(buffer.completed), held_out: formatCount(buffer.held_out), waited: formatCount(buffer.waited), unsent: formatCount(buffer.failed),
+      duplicates: formatCount(buffer.duplicates), late: formatCount(buffer.late + buffer.unknown),
+    });
+  }
+}

@@ -1,0 +1,110 @@
+/** Placeholders: connecting, no runs, server offline, and hints on an empty town. */
+
+import { byId, el, setText } from './dom.js';
+import { affordanceColor, affordanceIcon } from './icons.js';
+
+/**
+ * @typedef {import('./state.js').Store} Store
+ * @typedef {import('./session.js').Session} Session
+ */
+
+const FIRST_COMMAND = 'train town-l0'; // learns within seconds
+
+/** Full-page placeholder and the offline banner. @param {Store} store @param {() => void} hurry */
+export function showEmptyState(store, hurry) {
+  const blank = byId('empty');
+  const banner = byId('banner');
+  let slow = false;
+  setTimeout(() => { slow = true; show(); }, 1200); // avoid a flash on fast connections
+  const show = () => {
+    const { link, runs, about, program } = store.state;
+    const phase = about ? 'ready' : runs && !runs.length && link !== 'away' ? 'empty' : link === 'away' ? 'away' : 'connecting';
+    document.body.dataset.phase = phase;
+    banner.hidden = !(link === 'away' && about);
+    setText(byId('banner-text'), `The server has stopped or does not answer. Start it again with “${program} live”; the page reconnects automatically and shows the last data until then.`);
+    blank.hidden = phase === 'ready' || (phase === 'connecting' && !slow);
+    const key = phase === 'connecting' ? `${phase} ${runs?.length}` : `${phase} ${program}`;
+    if (blank.dataset.key === key) return; // unchanged: do not interrupt readers or screen readers
+    blank.dataset.key = key;
+    if (phase === 'empty') blank.replaceChildren(illustration(), ...noRuns(program));
+    else if (phase === 'away') blank.replaceChildren(illustration(), ...serverOffline(hurry, program));
+    else if (phase === 'connecting') {
+      blank.replaceChildren(illustration(), el('h2', { text: 'Connecting' }), el('p', { text: runs?.length ? 'Opening the run …' : 'Waiting for the server …' }));
+    }
+  };
+  store.on(['link', 'runs', 'about', 'program'], show);
+}
+
+/** The logo between affordance icons. */
+export function illustration() {
+  const [left, right] = [['Park', 'Job', 'Bed'], ['HomeMeal', 'Gym', 'CoffeeShop']].map((places) => places.map((name) => {
+    const badge = el('span', { class: 'badge' }, affordanceIcon(name, 24));
+    badge.style.background = affordanceColor(name);
+    return badge;
+  }));
+  return el('div', { class: 'illustration', 'aria-hidden': 'true' }, ...left, el('img', { src: 'static/icons/townlet.svg', width: 88, height: 88, alt: '' }), ...right);
+}
+
+/** No runs yet. @param {string} program */
+function noRuns(program) {
+  const copy = el('button', { type: 'button', text: 'Copy' });
+  copy.addEventListener('click', async () => {
+    // Without clipboard access the text can still be selected.
+    await navigator.clipboard?.writeText(`${program} ${FIRST_COMMAND}`).then(() => { copy.textContent = 'Copied'; }, () => {});
+  });
+  return [
+    el('h2', { text: 'No runs yet' }),
+    el('p', { text: 'Train an agent in a terminal, in the folder where you started this page:' }),
+    el('div', { class: 'command' }, el('code', { text: `${program} ${FIRST_COMMAND}` }), copy),
+    el('p', { class: 'waiting muted' }, el('span', { class: 'pulse' }), 'Its town opens here automatically when training starts.'),
+  ];
+}
+
+/** @param {() => void} hurry @param {string} program */
+function serverOffline(hurry, program) {
+  const again = el('button', { type: 'button', class: 'primary', text: 'Try now' });
+  again.addEventListener('click', hurry);
+  return [
+    el('h2', { text: 'The server is offline' }),
+    el('p', { text: `Start it again with “${program} live”; this page reconnects automatically.` }),
+    again,
+  ];
+}
+
+/**
+ * Hint on the town that explains why nothing moves.
+ * @param {Store} store @param {Session} session @param {import('./town-view.js').TownView} town
+ */
+export function showTownHint(store, session, town) {
+  const show = () => {
+    const { source, status, about, link } = store.state;
+    const { over } = town.playback;
+    const empty = town.playback.lastAge < 0;
+    let words = '';
+    /** @type {[string, import('./types.js').Source] | null} */
+    let offer = null;
+    if (about && empty && source === 'training' && status) {
+      if (status.state === 'running') words = 'Waiting for an episode of training to end. It is then shown from its first step.';
+      else { words = `This run is ${status.state}: it is not training now.`; offer = ['Play a checkpoint', 'checkpoint']; }
+    } else if (about && over && source === 'training' && status && status.state !== 'running') {
+      words = `Training is ${status.state}. This was its last episode.`;
+      offer = ['Play a checkpoint', 'checkpoint'];
+    } else if (about && empty && link === 'open' && source === 'recording' && !about.recordings.length) {
+      words = 'This run has no recordings yet.';
+      offer = ['Play a checkpoint', 'checkpoint'];
+    }
+    const key = words;
+    if (town.hint.dataset.key === key) return;
+    town.hint.dataset.key = key;
+    town.hint.hidden = !words;
+    town.hint.replaceChildren(el('p', { text: words }));
+    if (offer) {
+      const [text, next] = offer;
+      const button = el('button', { type: 'button', class: 'primary', text });
+      button.addEventListener('click', () => session.setSource(next));
+      town.hint.append(button);
+    }
+  };
+  store.on(['source', 'status', 'about'], () => setTimeout(show, 400));
+  setInterval(show, 500);
+}

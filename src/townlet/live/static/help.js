@@ -1,0 +1,77 @@
+/** Explanations of the panels, and the help dialog with keyboard shortcuts. */
+
+import { byId, el } from './dom.js';
+import { runKind } from './format.js';
+
+/** Title and text by panel; `NAME gym` overrides it for Gymnasium runs. */
+/** @type {Record<string, [string, string]>} */
+const TEXTS = {
+  town: ['Town', 'One agent lives here. In each step it moves to a neighbouring tile, uses the place it stands on, or waits. Crossed-out places are closed at this hour. The line behind the agent is its path; a ring around it fills during an interaction that takes several steps.'],
+  agent: ['Agent', 'Meters fall a little in every step, and places refill them, mostly for money. The agent dies when a survival meter is empty. Modifiers do not kill, but while they are low they drain survival meters. Below are the value or probability of each action before the agent chose, and the rewards of the step. Bars compare the actions with each other, so small differences are visible; the numbers show how small. Rewards drive learning: milestones pay for age and penalise death, the potential pays when needs are filled and costs when they fall.'],
+  learning: ['Learning', 'The curve averages recent training episodes; the round marks are evaluations without exploration on unseen episodes. The dashed line is a random agent: learning starts where the curve leaves it. Loss measures the error of the estimates; ε or entropy measures exploration. With a curriculum, every training row has its own stage and advances when it survives long enough; the reason for each change is listed.'],
+  world: ['World', 'A world is a YAML text: map, meters, places, prices and opening hours. Mistakes are shown with their line while you type. “Try it with this agent” lets the trained agent play in your version, in which it was not trained. Saving writes a new file next to the server and never overwrites an existing one.'],
+  'rows-overview': ['Training rows', 'The agent learns in many towns in parallel. Each square is one of them now; the dot is the agent, coloured by its lowest lethal meter. Training runs much faster than you can watch, so dots jump. The framed row is shown large above; the small number is its curriculum stage, if there is one.'],
+  episodes: ['How episodes ended', 'Each small bar is a training episode that just ended: taller is longer, and green reached the step limit. A button shows the latest episode of a row. Below are the causes over all of training and in the last evaluation, and the episodes you watched: which meter was empty and what drained it.'],
+  transitions: ['Transitions between places', 'An arrow from one place to another means that agents used the second right after the first; wider arrows are more frequent over all of training. Larger places were used more. A successful routine shows as a few wide arrows: sleep, eat, work, repeat.'],
+  'learning gym': ['Learning', 'The curve is the return of recent training episodes; the round marks are evaluations with the current weights on separate episodes. The dashed line is a random agent, the dotted line the return at which the environment counts as solved. Loss measures the error of the estimates; ε or entropy measures exploration.'],
+  'episodes gym': ['How episodes ended', 'Over all of training and in the last evaluation: the share of episodes that the environment terminated, by success or failure, and of those truncated at the step limit.'],
+  episode: ['Episode', 'A checkpoint plays one episode in a separate environment; the run is not affected. Choose the checkpoint and the seed. Greedy takes the most likely action; sampled draws actions as in training. Play it, step through it, or scrub. Image observations are shown below as the network receives them.'],
+  step: ['This step', 'The value or probability of each action before the agent took the framed one, and the result. Value is the expected discounted return from here; advantage is how much better the step was than expected. Bars compare actions with each other; the numbers show how small the differences are.'],
+  'step-table': ['Steps', 'One row per step: observation, action, reward and return. Click a row to show its step. Hover over a column head for its meaning and for how the advantage is computed. The download button below the episode saves the table as CSV.'],
+  affordances: ['Places', 'What one complete visit changes, what it costs, how many steps it takes and when the place is open. There is no best place: what fills one meter often drains another, and money has to be earned.'],
+};
+
+const KEYS = [
+  ['Space', 'play or pause'], ['← →', 'one step back or forward'], ['Shift ← →', 'ten steps'], ['R', 'new episode'],
+  ['V', 'overlay on the town: visits, transitions, novelty'], ['?', 'this help'],
+];
+
+/** @param {import('./state.js').Store} store */
+export function initExplanations(store) {
+  for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll('[data-explain]'))) {
+    const name = button.dataset.explain ?? '';
+    const setNote = makePopover(button, name);
+    const update = () => setNote(...(TEXTS[`${name} ${runKind(store.state)}`] ?? TEXTS[name]));
+    store.on(['about'], update);
+    update();
+  }
+}
+
+/** A popover opened by a button. @param {HTMLButtonElement} button @param {string} name @returns {(title: string, text: string) => void} sets its content */
+export function makePopover(button, name) {
+  const title = el('h3'), text = el('p');
+  const note = el('div', { class: 'note', popover: 'auto', id: `note-${name}` }, title, text);
+  button.title = 'What is this?';
+  button.setAttribute('popovertarget', note.id);
+  button.after(note);
+  note.addEventListener('toggle', (event) => {
+    if (/** @type {ToggleEvent} */ (event).newState !== 'open') return;
+    const at = button.getBoundingClientRect();
+    note.style.left = `${Math.max(8, Math.min(innerWidth - note.offsetWidth - 8, at.right - note.offsetWidth))}px`;
+    note.style.top = `${Math.min(innerHeight - note.offsetHeight - 8, at.bottom + 6)}px`;
+  });
+  return (heading, words) => {
+    [title.textContent, text.textContent] = [heading, words];
+    button.setAttribute('aria-label', `What is this? ${heading}`);
+  };
+}
+
+/** @returns {() => void} opens it */
+export function initHelp() {
+  const dialog = /** @type {HTMLDialogElement} */ (byId('help'));
+  const close = el('button', { type: 'button', class: 'primary', text: 'Close' });
+  dialog.append(
+    el('h2', { id: 'help-title', text: 'About this page' }),
+    el('p', { text: 'An agent starts in a small town without any knowledge. By trial and error it learns what keeps it alive: sleep, food, work and company. A neural network learns from every step what each action is worth. This page shows the agent, its decisions and its learning progress.' }),
+    el('p', { text: 'Gymnasium environments are trained in the same way, for the highest return. For such a run the page rolls out episodes of any checkpoint and shows every step.' }),
+    el('p', { text: 'Below the town, choose what to watch: training, a saved checkpoint, or recordings. Compare two checkpoints side by side to see what was learned between them. Under World you can edit the town and see how the agent copes.' }),
+    el('h3', { text: 'Keyboard' }),
+    el('dl', { class: 'keys' }, ...KEYS.flatMap(([key, what]) => [el('dt', {}, el('kbd', { text: key })), el('dd', { text: what })])),
+    close,
+  );
+  close.addEventListener('click', () => dialog.close());
+  dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
+  const open = () => { if (!dialog.open) dialog.showModal(); };
+  byId('help-button').addEventListener('click', open);
+  return open;
+}

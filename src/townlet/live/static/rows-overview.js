@@ -1,0 +1,138 @@
+/** The rows overview: every training row as a tiny town with a dot. */
+
+import { byId, setText } from './dom.js';
+import { formatCompact } from './format.js';
+import { RECORDED_ROWS } from './session.js';
+
+/**
+ * @typedef {import('./state.js').Store} Store
+ * @typedef {import('./types.js').World} World
+ * @typedef {{left: number, top: number, side: number}} Tile position of one town
+ */
+
+const TOWN_WIDTH = 54; // pixels of one town
+const COLOURS = { well: '#3f9a67', low: '#d99a1f', critical: '#d2453d' };
+
+/**
+ * @param {Store} store
+ * @param {import('./session.js').Session} session
+ * @param {import('./playback.js').Playback} playback the main playback
+ */
+export function initRowsOverview(store, session, playback) {
+  const canvas = /** @type {HTMLCanvasElement} */ (byId('rows-canvas'));
+  const panel = byId('rows-overview');
+  const draw = () => {
+    const { rowsOverview, about, status, source } = store.state;
+    const shown = Boolean(rowsOverview && about?.world && status?.state === 'running');
+    panel.hidden = !shown;
+    if (!shown || !rowsOverview || !about?.world) return;
+    paint(canvas, rowsOverview, about.world, source === 'training' ? playback.start?.row ?? -1 : -1);
+    setText(byId('rows-note'), `${rowsOverview.cell.length} at ${formatCompact(rowsOverview.env_steps)} steps`);
+    byId('rows-stages').hidden = !rowsOverview.stage;
+    const near = rowsOverview.alive.filter((value) => value < 0.2).length;
+    canvas.setAttribute('aria-label', `${rowsOverview.cell.length} training rows; ${near} agents are in critical condition.`);
+  };
+  store.on(['rowsOverview', 'status', 'theme', 'about', 'view'], draw);
+  new ResizeObserver(draw).observe(panel);
+
+  /** The row under the pointer, if its episodes are recorded. @param {MouseEvent} event */
+  const rowAt = (event) => {
+    const across = columnsFor(store.state.rowsOverview?.cell.length ?? 1, canvas.clientWidth);
+    const side = canvas.clientWidth / across;
+    const row = Math.floor(event.offsetY / side) * across + Math.floor(event.offsetX / side);
+    return row < RECORDED_ROWS ? row : null;
+  };
+  canvas.addEventListener('pointermove', (event) => {
+    const row = rowAt(event);
+    canvas.style.cursor = row === null ? '' : 'pointer';
+    canvas.title = row === null ? '' : `Watch the latest episode of row ${row}`;
+  });
+  canvas.addEventListener('click', (event) => {
+    const row = rowAt(event);
+    if (row !== null) session.selectRow(row);
+  });
+}
+
+/** Number of columns that fills the last row and keeps towns near TOWN_WIDTH. @param {number} many @param {number} width */
+function columnsFor(many, width) {
+  let best = Math.max(1, Math.round(width / TOWN_WIDTH)), least = 0.75;
+  for (let across = 1; across <= many; across += 1) {
+    const off = Math.abs(Math.log(width / across / TOWN_WIDTH));
+    if (many % across === 0 && off < least) { best = across; least = off; }
+  }
+  return Math.min(many, best);
+}
+
+/** @param {HTMLCanvasElement} canvas @param {import('./types.js').RowsOverview} wall @param {World} world @param {number} chosen */
+function paint(canvas, wall, world, chosen) {
+  const width = canvas.clientWidth;
+  if (width < 40) return;
+  const many = wall.cell.length;
+  const across = columnsFor(many, width);
+  const side = width / across;
+  const height = Math.ceil(many / across) * side;
+  const ratio = Math.min(2, devicePixelRatio || 1);
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+  }
+  const ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
+  const style = getComputedStyle(canvas);
+  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+  ctx.clearRect(0, 0, width, height);
+  for (let k = 0; k < many; k += 1) {
+    const plot = { left: (k % across) * side + 4, top: Math.floor(k / across) * side + 4, side };
+    paintTown(ctx, plot, world, wall, k, style);
+    if (wall.stage) paintStage(ctx, plot, wall.stage[k], style);
+    if (k === chosen) {
+      ctx.strokeStyle = style.getPropertyValue('--accent');
+      ctx.lineWidth = 2;
+      ctx.beginPath();
+      ctx.roundRect(plot.left - 2, plot.top - 2, side - 4, side - 4, 5);
+      ctx.stroke();
+    }
+  }
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx @param {Tile} plot @param {World} world
+ * @param {import('./types.js').RowsOverview} wall @param {number} k @param {CSSStyleDeclaration} style
+ */
+function paintTown(ctx, { left, top, side }, world, wall, k, style) {
+  const columns = world.size[0] ?? 1, rows = world.size[1] ?? 1;
+  const cell = (side - 8) / Math.max(columns, rows);
+  ctx.fillStyle = style.getPropertyValue('--tile');
+  ctx.beginPath();
+  ctx.roundRect(left - 2, top - 2, side - 4, side - 4, 5);
+  ctx.fill();
+  ctx.fillStyle = style.getPropertyValue('--place-mark');
+  for (const place of world.affordances) {
+    if (place.cell === null || !world.size.length) continue;
+    const inside = place.cell % (columns * rows);
+    ctx.fillRect(left + (inside % columns) * cell + cell * 0.2, top + Math.floor(inside / columns) * cell + cell * 0.2, cell * 0.6, cell * 0.6);
+  }
+  const inside = wall.cell[k] % Math.max(1, columns * rows);
+  const x = world.size.length ? left + ((inside % columns) + 0.5) * cell : left + side / 2 - 4;
+  const y = world.size.length ? top + (Math.floor(inside / columns) + 0.5) * cell : top + side / 2 - 4;
+  const alive = wall.alive[k];
+  ctx.fillStyle = alive < 0.2 ? COLOURS.critical : alive < 0.3 ? COLOURS.low : COLOURS.well;
+  ctx.beginPath();
+  ctx.arc(x, y, Math.max(2.6, cell * 0.62), 0, 2 * Math.PI);
+  ctx.fill();
+  ctx.fillRect(left, top + side - 9.5, Math.max(2, (side - 8) * Math.min(1, wall.age[k] / world.max_steps)), 2);
+}
+
+/** @param {CanvasRenderingContext2D} ctx @param {Tile} plot @param {number} stage @param {CSSStyleDeclaration} style */
+function paintStage(ctx, { left, top, side }, stage, style) {
+  const size = 13;
+  ctx.fillStyle = style.getPropertyValue('--third');
+  ctx.beginPath();
+  ctx.roundRect(left + side - 6 - size, top - 2, size, size, [0, 5, 0, 5]);
+  ctx.fill();
+  ctx.fillStyle = style.getPropertyValue('--on-accent');
+  ctx.font = '600 10px system-ui, sans-serif';
+  ctx.textAlign = 'center';
+  ctx.textBaseline = 'middle';
+  ctx.fillText(String(stage), left + side - 6 - size / 2, top - 1.5 + size / 2);
+}

@@ -1,0 +1,213 @@
+/** Loads and opens runs over HTTP, and draws the run list and run status in the header. */
+
+import { ApiError, request } from './api.js';
+import { byId, el, setText, svg } from './dom.js';
+import { formatCompact, formatCount, formatNumber, labelsFor, stateLabel } from './format.js';
+import { announce, toast } from './notifications.js';
+import { initialState } from './state.js';
+
+/**
+ * @typedef {import('./state.js').Store} Store
+ * @typedef {import('./session.js').Session} Session
+ */
+
+const POLL_RUNS = 15000; // milliseconds
+const POLL_RUNS_EMPTY = 2500; // while no run is open
+const POLL_MAPS = 10000; // while a run is training
+
+export class RunsController {
+  /** @param {Store} store @param {Session} session @param {() => void} cleared called before another run opens */
+  constructor(store, session, cleared) {
+    this.store = store;
+    this.session = session;
+    this.onClear = cleared;
+    this.linkedRun = new URLSearchParams(location.hash.slice(1)).get('run');
+    /** @type {string | null} */
+    this.serverRun = null; // run that the server was started for
+    this.connected = false; // hello received
+    this.requests = 0; // counts openings, to drop late answers
+    setInterval(() => {
+      // Maps of a finished run do not change, but may not have loaded yet.
+      if (!document.hidden && (store.state.status?.state === 'running' || !store.state.maps)) void this.loadMaps();
+    }, POLL_MAPS);
+    this.schedulePoll();
+  }
+
+  /** Poll the list of runs, more often while no run is open. */
+  schedulePoll() {
+    setTimeout(async () => {
+      if (!document.hidden) await this.loadRuns();
+      this.schedulePoll();
+    }, this.store.state.about ? POLL_RUNS : POLL_RUNS_EMPTY);
+  }
+
+  /** Load the list of runs, and open the first one. */
+  async loadRuns() {
+    if (this.store.state.link === 'away') return;
+    const runs = await request('api/runs').catch(() => null);
+    if (!runs) return; // the banner already reports it
+    // The open run was removed, or the server restarted with other runs.
+    const lost = this.store.state.run && !runs.some((/** @type {{name: string}} */ line) => line.name === this.store.state.run);
+    this.store.set(lost ? { runs, run: null, about: null, world: null, status: null } : { runs });
+    if (!this.store.state.run && this.connected) await this.openFirst(runs);
+  }
+
+  /** Open the linked run, a running one, the server's, or the best. @param {import('./types.js').RunSummary[]} runs */
+  async openFirst(runs) {
+    const training = runs.filter((line) => line.state === 'running').map((line) => line.name);
+    const others = bestFirst(runs).filter((line) => line.state !== 'damaged').map((line) => line.name);
+    const wished = [this.linkedRun, ...training, this.serverRun, ...others].filter((name) => runs.some((line) => line.name === name));
+    for (const name of new Set(wished)) {
+      // A run that just started may not be readable yet; the next poll retries.
+      if (name && await this.open(name, true)) return;
+    }
+  }
+
+  /** Open a run if it can be read, and reset all state of the previous one. @param {string} run @param {boolean} [quietly] @returns {Promise<boolean>} */
+  async open(run, quietly = false) {
+    this.requests += 1;
+    const question = this.requests;
+    /** @type {import('./types.js').RunInfo} */
+    let about;
+    try {
+      about = await request(`api/runs/${encodeURIComponent(run)}`);
+    } catch (error) {
+      if (!quietly) toast(`${run} cannot be shown: ${error instanceof Error ? error.message : error}`, error instanceof ApiError ? error.fix : '');
+      return false;
+    }
+    if (question !== this.requests) return true;
+    const { runs, theme, view, overlay, link, speed } = this.store.state;
+    const line = runs?.find((one) => one.name === run);
+    const source = about.kind === 'gym' ? 'none' : line?.state === 'running' ? 'training' : line?.checkpoints ? 'checkpoint' : about.recordings.length ? 'recording' : 'training';
+    this.onClear();
+    this.store.set({ ...initialState(), runs, theme, view: about.kind === 'gym' ? 'watch' : view, overlay, link, speed, run, about, world: about.world ?? null, source });
+    history.replaceState(null, '', `#run=${encodeURIComponent(run)}`);
+    this.session.resetServerState();
+    this.session.subscribe();
+    void this.loadMaps();
+    return true;
+  }
+
+  /** React to a new state of the run. @param {string} words */
+  onStateChange(words) {
+    announce(words);
+    void this.loadRuns();
+    void this.loadMaps();
+    void this.reloadRecordings();
+  }
+
+  /** Load recordings added since. */
+  async reloadRecordings() {
+    const { run, about } = this.store.state;
+    if (!run || !about) return;
+    const found = await request(`api/runs/${encodeURIComponent(run)}`).catch(() => null);
+    if (!found || this.store.state.about !== about) return;
+    about.recordings = found.recordings;
+    this.store.notify(['checkpoints']);
+  }
+
+  /** Load visit maps and causes of death of all training. */
+  async loadMaps() {
+    const { run } = this.store.state;
+    if (!run || this.store.state.link === 'away') return;
+    const maps = await request(`api/runs/${encodeURIComponent(run)}/maps`).catch(() => null);
+    if (maps && run === this.store.state.run) this.store.set({ maps });
+  }
+}
+
+/**
+ * @typedef {import('./types.js').RunSummary} RunSummary
+ */
+
+/** Best score first; unevaluated runs last. @param {RunSummary[]} runs */
+export const bestFirst = (runs) => [...runs].sort((a, b) => (b.best ?? -Infinity) - (a.best ?? -Infinity));
+
+/** Sparkline of scores. @param {number[]} scores */
+function sparkline(scores) {
+  const width = 72, height = 22;
+  const low = Math.min(...scores), high = Math.max(...scores);
+  const at = scores.map((score, k) => {
+    const x = 2 + (k / Math.max(1, scores.length - 1)) * (width - 4);
+    return [x, height - 3 - ((score - low) / (high - low || 1)) * (height - 6)];
+  });
+  const box = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, class: 'spark', 'aria-hidden': 'true' });
+  if (at.length > 1) box.append(svg('polyline', { points: at.map((p) => p.map((v) => v.toFixed(1)).join()).join(' ') }));
+  if (at.length) box.append(svg('circle', { cx: at[at.length - 1][0], cy: at[at.length - 1][1], r: 2.2 }));
+  return box;
+}
+
+/** @param {Store} store @param {(run: string) => void} choose */
+export function initRunList(store, choose) {
+  const button = byId('run-button');
+  const list = byId('run-list');
+
+  /** @param {boolean} open */
+  const show = (open) => {
+    list.hidden = !open;
+    button.setAttribute('aria-expanded', String(open));
+    if (!open) return;
+    /** @type {HTMLElement | null} */ (list.querySelector('[aria-selected=true]') ?? list.querySelector('button'))?.focus();
+  };
+  const fill = () => {
+    // The list is refreshed at any time: keep keyboard focus.
+    const active = /** @type {HTMLElement | null} */ (document.activeElement);
+    const held = active && list.contains(active) ? active.dataset.run : undefined;
+    list.replaceChildren(...bestFirst(store.state.runs ?? []).map((line) => {
+      const chosen = line.name === store.state.run;
+      const option = el('button', { type: 'button', role: 'option', 'aria-selected': String(chosen), class: 'run-option' },
+        el('span', { class: 'run-option-name' },
+          el('strong', { text: line.recipe || line.name }),
+          el('small', { text: line.problem || `${formatCompact(line.env_steps)} steps · ${line.name}` })),
+        sparkline(line.scores ?? []),
+        el('span', { class: 'run-option-score', text: line.best === null ? 'not evaluated' : `best ${formatNumber(line.best)}` }),
+        el('span', { class: 'status', 'data-state': line.state, text: stateLabel(line.state) }));
+      option.dataset.run = line.name;
+      option.addEventListener('click', () => { show(false); button.focus(); choose(line.name); });
+      return option;
+    }));
+    if (held) /** @type {HTMLElement | null} */ (list.querySelector(`[data-run="${CSS.escape(held)}"]`))?.focus();
+  };
+  button.addEventListener('click', () => show(list.hidden === true));
+  document.addEventListener('click', (event) => {
+    const target = /** @type {Node} */ (event.target);
+    if (!list.hidden && !list.contains(target) && !button.contains(target)) show(false);
+  });
+  list.addEventListener('keydown', (event) => {
+    const lines = /** @type {HTMLElement[]} */ ([...list.querySelectorAll('button')]);
+    const at = lines.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    if (event.key === 'Escape') { show(false); button.focus(); }
+    else if (event.key === 'ArrowDown') lines[Math.min(lines.length - 1, at + 1)]?.focus();
+    else if (event.key === 'ArrowUp') lines[Math.max(0, at - 1)]?.focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  store.on(['runs', 'run'], () => {
+    const line = store.state.runs?.find((one) => one.name === store.state.run);
+    setText(byId('run-name'), line?.recipe || store.state.run || 'no run');
+    button.title = store.state.run ?? '';
+    fill();
+  });
+  store.on(['status', 'series', 'link'], () => showStatus(store));
+}
+
+/** @param {Store} store */
+function showStatus(store) {
+  const { status, series, link } = store.state;
+  const state = byId('run-state');
+  setText(state, link === 'away' ? 'offline' : status ? stateLabel(status.state) : 'connecting');
+  state.dataset.state = link === 'away' ? 'away' : status?.state ?? 'none';
+  const box = byId('progress-box');
+  box.hidden = !status;
+  if (!status) return;
+  const share = status.budget ? Math.min(1, status.env_steps / status.budget) : status.state === 'finished' ? 1 : 0;
+  const bar = byId('progress');
+  bar.setAttribute('aria-valuenow', String(Math.round(share * 100)));
+  /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${share * 100}%`;
+  bar.classList.toggle('running', status.state === 'running');
+  const speed = [...(series.get('steps_per_second')?.values() ?? [])].at(-1);
+  const parts = [`${formatCompact(status.env_steps)}${status.budget ? ` of ${formatCompact(status.budget)}` : ''} steps`];
+  if (status.state === 'running' && speed) parts.push(`${formatCompact(speed)}/s`);
+  else if (status.episodes) parts.push(`${formatCount(status.episodes)} ${labelsFor(store.state).episodes}`);
+  setText(byId('progress-text'), parts.join(' · '));
+}

@@ -1,0 +1,88 @@
+/** The "This step" panel: action values or probabilities, reward, value, advantage and observation. */
+
+import { el, setText } from './dom.js';
+import { formatNumber, formatPercent } from './format.js';
+
+/** @typedef {import('./gym-episode.js').GymEpisode} GymEpisode */
+
+const TITLES = { values: 'Value of each action', probabilities: 'Probability of each action', means: 'Action (mean ± standard deviation)' };
+const MANY_ACTIONS = 8;
+
+/** With an explicit sign. @param {number} value */
+const signed = (value) => `${value > 0 ? '+' : ''}${formatNumber(value, 4)}`;
+
+export class StepPanel {
+  constructor() {
+    this.title = el('h3', { text: 'Actions' });
+    this.list = el('div', { class: 'actions' });
+    this.end = el('p', { class: 'explanation', hidden: true });
+    /** @type {Record<string, HTMLElement>} */
+    this.facts = Object.fromEntries(['reward', 'return', 'value', 'advantage'].map((name) => [name, el('b', { text: '–' })]));
+    this.components = el('div', { class: 'components' });
+    this.componentsTitle = el('h3', { text: 'Observation' });
+    this.box = el('div', { class: 'step-details' },
+      el('dl', { class: 'step-metrics' }, ...Object.entries(this.facts).map(([name, value]) => el('div', {}, el('dt', { text: name }), el('dd', {}, value)))),
+      el('div', { class: 'action-scores' }, this.title, this.list, this.end), this.componentsTitle, this.components);
+    /** @type {{row: HTMLElement, bar: HTMLElement, text: HTMLElement}[]} */
+    this.actions = [];
+    /** @type {HTMLElement[]} */
+    this.numbers = [];
+    this.prepared = '';
+  }
+
+  /** @param {GymEpisode} film */
+  prepare(film) {
+    const about = film.about;
+    if (!about || this.prepared === film.path) return;
+    this.prepared = film.path;
+    this.list.classList.toggle('compact', about.actions.length > MANY_ACTIONS);
+    this.actions = about.actions.map((name) => {
+      const bar = el('i'), text = el('b');
+      return { bar, text, row: el('div', { class: 'action' }, el('span', { class: 'action-name', text: name }), el('div', { class: 'bar' }, bar), text) };
+    });
+    this.list.replaceChildren(...this.actions.map(({ row }) => row));
+    this.numbers = about.components.map(() => el('b'));
+    this.componentsTitle.hidden = !about.components.length;
+    this.components.replaceChildren(...about.components.map((name, k) => el('div', {}, el('span', { text: name }), this.numbers[k])),
+      ...(about.omitted ? [el('p', { class: 'muted', text: `${about.omitted} more are in the CSV.` })] : []));
+  }
+
+  /** @param {GymEpisode} film @param {number} at */
+  show(film, at) {
+    this.prepare(film);
+    const { reward, return: won, value, advantage } = this.facts;
+    const last = at >= film.steps;
+    setText(reward, last ? '–' : formatValue(film.rewards[at], signed));
+    setText(won, formatValue(film.returns[Math.min(at, film.steps - 1)]));
+    setText(value, formatValue(film.values[at]));
+    setText(advantage, last ? '–' : formatValue(film.advantages[at], signed));
+    this.end.hidden = !(last && film.over);
+    this.title.hidden = this.list.hidden = last && film.over;
+    setText(this.end, film.endText);
+    this.numbers.forEach((number, k) => setText(number, formatValue(film.obs[at]?.[k])));
+    this.showActions(film, at);
+  }
+
+  /** @param {GymEpisode} film @param {number} at */
+  showActions(film, at) {
+    const [name, beside] = film.outputKinds;
+    setText(this.title, TITLES[/** @type {'values'} */ (name)] ?? 'Actions');
+    const values = film.outputs[name]?.[at] ?? [], deviations = beside ? film.outputs[beside]?.[at] ?? [] : [];
+    const known = values.filter((one) => one !== null);
+    const low = Math.min(...known), high = Math.max(...known);
+    this.actions.forEach(({ row, bar, text }, k) => {
+      const value = values[k], done = film.actions[at];
+      const chosen = film.about?.discrete ? done?.[0] === k : name === 'probabilities' && done?.[k] === 1;
+      row.classList.toggle('chosen', Boolean(chosen));
+      const numbers = name === 'means';
+      const share = typeof value !== 'number' ? 0 : name === 'probabilities' ? value : numbers ? 0 : high > low ? 0.06 + (0.94 * (value - low)) / (high - low) : 1;
+      bar.style.width = `${share * 100}%`;
+      row.classList.toggle('numeric', numbers);
+      const words = numbers ? `${formatValue(done?.[k])} (${formatValue(value)} ± ${formatValue(deviations[k])})` : typeof value === 'number' && name === 'probabilities' ? formatPercent(value) : formatValue(value);
+      setText(text, value === undefined ? '' : words);
+    });
+  }
+}
+
+/** @param {number | null | undefined} value @param {(value: number) => string} [as] */
+const formatValue = (value, as = (one) => formatNumber(one, 4)) => (typeof value === 'number' ? as(value) : '–');

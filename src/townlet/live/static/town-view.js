@@ -1,0 +1,294 @@
+/** One town on a canvas: static layers are cached, the agent is drawn every frame. */
+
+import { el, setText } from './dom.js';
+import { drawAgent } from './agent-sprite.js';
+import { formatCount, formatNumber, formatPercent, humanize } from './format.js';
+import { aspectRatio, floorOf, layoutGrid, agentPosition } from './grid.js';
+import { lightStrength, darkness, drawDaylight } from './town-scene.js';
+import { overlayLayers, activeOverlay } from './overlay.js';
+import { drawBackground, drawAffordances } from './town-scene.js';
+import { playbackSpeed } from './state.js';
+
+/**
+ * @typedef {import('./state.js').Store} Store
+ * @typedef {import('./playback.js').Playback} Playback
+ * @typedef {import('./types.js').Timestep} Timestep
+ */
+
+const TRAIL = 26; // timesteps
+const FLOAT_SECONDS = 1.5; // lifetime of a floating text
+const MIN_CHANGE = 0.04; // of a meter; smaller changes are not shown
+
+export class TownView {
+  /** @param {Store} store @param {Playback} playback @param {0 | 1} side */
+  constructor(store, playback, side) {
+    this.store = store;
+    this.playback = playback;
+    this.side = side;
+    this.canvas = el('canvas', { class: 'town-canvas', role: 'img', 'aria-label': 'The town' });
+    this.caption = el('p', { class: 'town-caption' });
+    this.endCard = el('div', { class: 'end-card', hidden: true });
+    this.hint = el('div', { class: 'town-hint', hidden: true });
+    this.box = el('div', { class: 'town-view', 'data-side': side },
+      el('div', { class: 'town-frame' }, this.canvas, this.endCard, this.hint), this.caption);
+    this.background = document.createElement('canvas'); // tiles
+    this.affordances = document.createElement('canvas'); // places
+    this.layersKey = ''; // cache key of both layers
+    this.dirty = true;
+    this.width = this.height = this.agentY = 0;
+    /** @type {{text: string, good: boolean, x: number, y: number, left: number}[]} */
+    this.floatingTexts = [];
+    this.lastFloatedAge = -1;
+    this.reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
+    new ResizeObserver(() => { this.dirty = true; }).observe(this.box);
+    store.on(['world', 'theme', 'overlay', 'maps', 'compare', 'view'], () => { this.layersKey = ''; this.dirty = true; });
+  }
+
+  get world() {
+    return this.store.state.world;
+  }
+
+  /** Draw if anything changed. @param {number} seconds since the last one */
+  tick(seconds) {
+    if (this.reducedMotion.matches) this.playback.skipAnimation();
+    const moved = this.playback.advance(seconds);
+    const floats = this.floatingTexts.length > 0;
+    for (const one of this.floatingTexts) one.left -= seconds;
+    this.floatingTexts = this.floatingTexts.filter((one) => one.left > 0);
+    if (!(moved || floats || this.dirty) || !this.world) return;
+    this.dirty = false;
+    this.draw();
+  }
+
+  draw() {
+    const world = this.world;
+    if (!world || !this.resize(world.size)) return;
+    const ctx = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext('2d'));
+    const g = layoutGrid(world.size, this.width, this.height);
+    const moment = this.playback.current();
+    const ratio = this.canvas.width / this.width;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    this.refreshLayers(g, moment, ratio);
+    ctx.drawImage(this.background, 0, 0);
+    if (world.temporal && moment) {
+      ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+      const depth = Number(getComputedStyle(this.canvas).getPropertyValue('--night'));
+      drawDaylight(ctx, g, world, this.hour(moment), this.affordanceCells(), this.lightStrength, depth, this.floor(moment));
+      ctx.setTransform(1, 0, 0, 1, 0, 0);
+    }
+    ctx.drawImage(this.affordances, 0, 0);
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    if (!moment) return;
+    const { next, part } = this.playback.upcoming();
+    const here = this.interpolate(g, moment, next, part);
+    this.agentY = here.y;
+    this.drawTrail(ctx, g, here);
+    const using = moment.using < this.affordanceCells().length ? moment : next && next.using < this.affordanceCells().length && part > 0 ? next : null;
+    const ticks = using ? world.affordances[using.using]?.ticks ?? 1 : 1;
+    drawAgent(ctx, here, g.cell, {
+      side: this.side,
+      dead: this.playback.over && this.playback.end?.cause !== 'time',
+      mood: this.lowestMeter(moment),
+      facing: next ? Math.sign(this.interpolate(g, next, null, 0).x - here.x) : 0,
+      bob: next && this.isMoving(moment, next) ? Math.abs(Math.sin(part * Math.PI)) : 0,
+      ring: using && ticks > 1 ? Math.min(1, (using.progress + (using === moment ? part : part - 1)) / ticks) : 0,
+    });
+    this.addFloatingTexts(here, moment);
+    this.drawFloatingTexts(ctx, g);
+    if (this.playback.over && this.playback.end?.cause !== 'time') {
+      ctx.fillStyle = getComputedStyle(this.canvas).getPropertyValue('--veil');
+      ctx.fillRect(0, 0, this.width, this.height);
+    }
+    updateCanvasLabel(this.canvas, moment, world, this.playback);
+  }
+
+  /** Fit the canvas to its box; false while hidden. @param {number[]} size */
+  resize(size) {
+    const frame = /** @type {HTMLElement} */ (this.canvas.parentElement);
+    const width = frame.clientWidth;
+    if (width < 40) return false;
+    const limit = Math.max(260, innerHeight - (innerWidth < 700 ? 330 : 318));
+    const height = Math.min(width * aspectRatio(size), limit);
+    const ratio = Math.min(2, devicePixelRatio || 1);
+    if (width !== this.width || height !== this.height || this.canvas.width !== Math.round(width * ratio)) {
+      this.width = width;
+      this.height = height;
+      this.canvas.width = Math.round(width * ratio);
+      this.canvas.height = Math.round(height * ratio);
+      this.canvas.style.height = `${height}px`;
+      this.layersKey = '';
+    }
+    return true;
+  }
+
+  /** @param {import('./grid.js').Grid} g @param {Timestep | null} moment @param {number} ratio */
+  refreshLayers(g, moment, ratio) {
+    const world = /** @type {import('./types.js').World} */ (this.world);
+    const cells = this.affordanceCells();
+    const hour = moment ? moment.hour : 12;
+    const open = world.affordances.map((a) => (a.open_at[hour % a.open_at.length] ? 1 : 0)).join('');
+    const floor = moment ? this.floor(moment) : 0;
+    const overlay = activeOverlay(this.store.state);
+    const night = world.temporal && moment !== null && darkness(hour, world.day) * this.lightStrength > 0.5;
+    const grown = overlay === 'visits' || overlay === 'transitions' ? `${this.playback.start?.episode} ${this.playback.timesteps.size}` : '';
+    const key = [open, night, floor, cells.join(), overlay, grown].join('|');
+    if (key === this.layersKey && this.background.width === this.canvas.width && this.background.height === this.canvas.height) return;
+    this.layersKey = key;
+    const scene = { cells, hour, floor, ...overlayLayers(this.store.state, this.playback), night, style: getComputedStyle(this.canvas) };
+    const contexts = [this.background, this.affordances].map((layer) => {
+      layer.width = this.canvas.width;
+      layer.height = this.canvas.height;
+      const ctx = /** @type {CanvasRenderingContext2D} */ (layer.getContext('2d'));
+      ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+      return ctx;
+    });
+    drawBackground(contexts[0], g, scene);
+    drawAffordances(contexts[1], g, world, scene);
+  }
+
+  /** Strength of the daylight at the current speed. */
+  get lightStrength() {
+    return lightStrength(playbackSpeed(this.store.state, this.playback.start));
+  }
+
+  /** Cell of each affordance in this episode. @returns {number[]} */
+  affordanceCells() {
+    const given = this.playback.start?.cell_of;
+    return given?.length ? given : (this.world?.affordances ?? []).map((a) => a.cell ?? -1);
+  }
+
+  /** @param {Timestep} moment */
+  floor(moment) {
+    return this.world ? floorOf(layoutGrid(this.world.size, 1, 1), moment.cell) : 0;
+  }
+
+  /** Hour with the animated fraction of the next. @param {Timestep} moment */
+  hour(moment) {
+    return moment.hour + this.playback.upcoming().part;
+  }
+
+  /** @param {Timestep} moment */
+  lowestMeter(moment) {
+    const lethal = moment.meters.filter((_, m) => this.world?.meters[m]?.lethal);
+    return Math.min(1, ...(lethal.length ? lethal : moment.meters));
+  }
+
+  /** @param {Timestep} a @param {Timestep} b */
+  isMoving(a, b) {
+    return this.world?.size.length ? a.cell !== b.cell : a.action !== b.action;
+  }
+
+  /**
+   * @param {import('./grid.js').Grid} g
+   * @param {Timestep} moment @param {Timestep | null} next @param {number} part
+   */
+  interpolate(g, moment, next, part) {
+    const world = /** @type {import('./types.js').World} */ (this.world);
+    const a = agentPosition(g, moment, world.actions, this.affordanceCells().length);
+    if (!next || part <= 0) return a;
+    const b = agentPosition(g, next, world.actions, this.affordanceCells().length);
+    // Do not animate across a wrapped edge or between floors.
+    if (g.hasMap && Math.hypot(a.x - b.x, a.y - b.y) > g.cell * 1.6) return part < 0.5 ? a : b;
+    const eased = part * part * (3 - 2 * part);
+    return { x: a.x + (b.x - a.x) * eased, y: a.y + (b.y - a.y) * eased };
+  }
+
+  /** @param {CanvasRenderingContext2D} ctx @param {import('./grid.js').Grid} g @param {{x: number, y: number}} here */
+  drawTrail(ctx, g, here) {
+    const world = /** @type {import('./types.js').World} */ (this.world);
+    const past = this.playback.recent(TRAIL);
+    const floor = past.length ? floorOf(g, past[past.length - 1].cell) : 0;
+    const points = past.filter((m) => floorOf(g, m.cell) === floor).map((m) => agentPosition(g, m, world.actions, this.affordanceCells().length));
+    points.push(here);
+    ctx.save();
+    ctx.lineCap = 'round';
+    ctx.strokeStyle = getComputedStyle(this.canvas).getPropertyValue(this.side ? '--second' : '--accent');
+    for (let k = 1; k < points.length; k += 1) {
+      const a = points[k - 1], b = points[k];
+      const far = Math.hypot(a.x - b.x, a.y - b.y);
+      if (far < 0.5 || (g.hasMap && far > g.cell * 1.6)) continue;
+      ctx.globalAlpha = 0.7 * (k / points.length) ** 1.5;
+      ctx.lineWidth = g.cell * (0.05 + 0.09 * (k / points.length));
+      ctx.beginPath();
+      ctx.moveTo(a.x, a.y + g.cell * 0.2);
+      ctx.lineTo(b.x, b.y + g.cell * 0.2);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  /** Float the largest meter changes above the agent. @param {{x: number, y: number}} here @param {Timestep} moment */
+  addFloatingTexts(here, moment) {
+    if (moment.age === this.lastFloatedAge || this.reducedMotion.matches || playbackSpeed(this.store.state, this.playback.start) > 15) return;
+    const before = this.playback.timesteps.get(moment.age - 1);
+    this.lastFloatedAge = moment.age;
+    if (!before || !this.world) return;
+    const changes = moment.meters.map((value, m) => ({ by: value - before.meters[m], name: this.world?.meters[m]?.name ?? '' }))
+      .filter((c) => Math.abs(c.by) >= MIN_CHANGE).sort((a, b) => Math.abs(b.by) - Math.abs(a.by)).slice(0, 3);
+    changes.forEach((c, k) => this.floatingTexts.push({
+      text: `${c.by > 0 ? '+' : '−'}${Math.round(Math.abs(c.by) * 100)} ${c.name}`, good: c.by > 0,
+      x: here.x, y: here.y - 15 * k, left: FLOAT_SECONDS,
+    }));
+  }
+
+  /** @param {CanvasRenderingContext2D} ctx @param {import('./grid.js').Grid} g */
+  drawFloatingTexts(ctx, g) {
+    const style = getComputedStyle(this.canvas);
+    ctx.save();
+    ctx.font = '600 12px system-ui, sans-serif';
+    ctx.textAlign = 'center';
+    ctx.lineJoin = 'round';
+    for (const one of this.floatingTexts) {
+      const gone = 1 - one.left / FLOAT_SECONDS;
+      const half = ctx.measureText(one.text).width / 2 + 4;
+      const x = Math.min(this.width - half, Math.max(half, one.x));
+      const y = Math.max(14, one.y - g.cell * 0.5 - 26 * gone);
+      ctx.globalAlpha = Math.min(1, one.left * 2.2);
+      ctx.lineWidth = 4;
+      ctx.strokeStyle = style.getPropertyValue('--panel');
+      ctx.fillStyle = style.getPropertyValue(one.good ? '--good-text' : '--bad-text');
+      ctx.strokeText(one.text, x, y);
+      ctx.fillText(one.text, x, y);
+    }
+    ctx.restore();
+  }
+
+  /** Update the caption and the end card. */
+  updateCaption() {
+    const { start, over, end } = this.playback;
+    const moment = this.playback.current();
+    const compared = this.store.state.compare !== null;
+    if (compared && start && moment) {
+      const low = this.world?.meters.map((m, k) => ({ m, value: moment.meters[k] })).filter((x) => x.m.lethal)
+        .map((x) => `${x.m.name} ${formatPercent(x.value)}`).join(', ');
+      setText(this.caption, `${start.label}. Step ${formatCount(moment.age)}${low ? `; ${low}` : ''}`);
+    }
+    this.caption.hidden = !compared;
+    const shown = over && end ? `${end.episode}` : '';
+    if (this.endCard.dataset.shown === shown) return;
+    this.endCard.dataset.shown = shown;
+    this.endCard.hidden = !shown;
+    this.dirty = true;
+    if (!end || !shown) return;
+    this.endCard.classList.toggle('survived', end.cause === 'time');
+    this.endCard.classList.toggle('high', this.agentY > this.height * 0.5); // do not cover the agent
+    const title = end.cause === 'time' ? `Survived to the limit of ${formatCount(end.length)} steps` : `Died at step ${formatCount(end.length)}: no ${humanize(end.cause)} left`;
+    this.endCard.replaceChildren(
+      el('strong', { text: title }),
+      ...end.certificate.slice(1).map((line) => el('span', { text: line })),
+      el('span', { class: 'muted', text: `Return: ${formatNumber(end.reward)}` }),
+    );
+  }
+}
+
+/**
+ * Describe the canvas to screen readers, every ten steps.
+ * @param {HTMLCanvasElement} canvas @param {Timestep} moment
+ * @param {import('./types.js').World} world @param {Playback} playback
+ */
+function updateCanvasLabel(canvas, moment, world, playback) {
+  if (moment.age % 10) return;
+  const here = (playback.start?.cell_of ?? []).indexOf(moment.cell);
+  const place = here >= 0 && world.size.length ? ` at ${humanize(world.affordances[here]?.name ?? '')}` : '';
+  canvas.setAttribute('aria-label', `The town of ${world.name}: the agent is at step ${moment.age}${place}.`);
+}

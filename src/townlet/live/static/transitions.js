@@ -1,0 +1,220 @@
+/** Transitions between affordances: the panel for all of training, and the overlay for one episode. */
+
+import { byId, el, svg } from './dom.js';
+import { formatCompact, formatCount, formatPercent, humanize } from './format.js';
+import { cellCenter, floorOf, ringPosition } from './grid.js';
+import { affordanceColor, affordanceIcon } from './icons.js';
+
+/**
+ * @typedef {{from: string, to: string, times: number, share: number}} Transition share of all transitions from there
+ * @typedef {{name: string, uses: number, x: number, y: number, r: number, side: number}} GraphNode side of its label, −1 … 1
+ */
+
+const MAX_ARROWS = 22; // the table lists more
+const MAX_TABLE_ROWS = 40;
+const CHAR_WIDTH = 7; // pixels
+
+/** Transitions, most frequent first. @param {[string, string, number][]} transitions @returns {Transition[]} */
+function rankTransitions(transitions) {
+  /** @type {Map<string, number>} */
+  const left = new Map();
+  for (const [from, , times] of transitions) left.set(from, (left.get(from) ?? 0) + times);
+  return transitions.map(([from, to, times]) => ({ from, to, times, share: times / (left.get(from) || 1) })).sort((a, b) => b.times - a.times);
+}
+
+/** Order on the ring that puts frequently connected nodes next to each other. @param {Transition[]} ways */
+function ringOrder(ways) {
+  const names = new Set(ways.flatMap((way) => [way.from, way.to]));
+  /** @type {string[]} */
+  const order = [];
+  /** @param {string} a @param {string} b */
+  const between = (a, b) => ways.filter((way) => (way.from === a && way.to === b) || (way.from === b && way.to === a)).reduce((sum, way) => sum + way.times, 0);
+  let here = ways[0]?.from;
+  while (here) {
+    order.push(here);
+    names.delete(here);
+    const last = here;
+    here = [...names].sort((a, b) => between(last, b) - between(last, a))[0];
+  }
+  return order;
+}
+
+/** @param {Transition[]} ways @param {number} width @param {number} height @returns {Map<string, GraphNode>} */
+function layoutNodes(ways, width, height) {
+  const order = ringOrder(ways);
+  const uses = order.map((name) => ways.filter((way) => way.to === name).reduce((sum, way) => sum + way.times, 0));
+  const most = Math.max(1, ...uses);
+  const radii = uses.map((times) => 10 + 10 * Math.sqrt(times / most));
+  const round = radii.reduce((sum, r) => sum + r, 0); // larger nodes need more of the ring
+  const longest = Math.max(...order.map((name) => name.length));
+  const wide = Math.max(60, width / 2 - 30 - longest * CHAR_WIDTH), high = Math.max(60, height / 2 - 40);
+  let before = -radii[0] / 2;
+  return new Map(order.map((name, k) => {
+    const angle = ((before + radii[k] / 2) / round) * 2 * Math.PI - Math.PI / 2;
+    before += radii[k];
+    return [name, { name, uses: uses[k], side: Math.cos(angle), x: width / 2 + wide * Math.cos(angle), y: height / 2 + high * Math.sin(angle), r: radii[k] }];
+  }));
+}
+
+/** The most frequent transitions, and at least one from each node. @param {Transition[]} walked */
+function visibleTransitions(walked) {
+  const first = new Map([...walked].reverse().map((way) => [way.from, way]));
+  return walked.filter((way, k) => k < MAX_ARROWS || first.get(way.from) === way);
+}
+
+/**
+ * @param {Transition} way @param {GraphNode} a @param {GraphNode} b
+ * @param {number} most @param {{x: number, y: number}} centre
+ */
+function drawArrow(way, a, b, most, centre) {
+  const weight = way.times / most, wide = 1 + 7 * weight;
+  // Curves bend inwards, away from labels, by different amounts for the two directions.
+  const half = { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+  const inwards = (half.x - centre.x) * (b.y - a.y) - (half.y - centre.y) * (b.x - a.x) > 0 ? 1 : -1;
+  const bend = inwards > 0 ? 0.14 : -0.34;
+  const mid = { x: half.x - (b.y - a.y) * bend, y: half.y + (b.x - a.x) * bend };
+  const angle = Math.atan2(b.y - mid.y, b.x - mid.x), head = 5 + wide;
+  // The line ends at the arrow head, and the head at the rim of the node.
+  const tip = { x: b.x - Math.cos(angle) * (b.r + 2), y: b.y - Math.sin(angle) * (b.r + 2) };
+  const end = { x: tip.x - Math.cos(angle) * head, y: tip.y - Math.sin(angle) * head };
+  const wing = [-1, 1].map((side) => `${end.x + Math.sin(angle) * side * head * 0.6},${end.y - Math.cos(angle) * side * head * 0.6}`);
+  const title = svg('title');
+  title.textContent = `${humanize(way.from)} → ${humanize(way.to)}: ${formatCount(way.times)} times, ${formatPercent(way.share)} of all transitions from ${humanize(way.from)}`;
+  return svg('g', { class: 'transition', 'data-from': way.from, 'data-to': way.to, opacity: (0.3 + 0.6 * Math.sqrt(weight)).toFixed(2) }, title,
+    svg('path', { d: `M${a.x},${a.y}Q${mid.x},${mid.y} ${end.x},${end.y}`, 'stroke-width': wide.toFixed(1) }),
+    svg('polygon', { points: `${tip.x},${tip.y} ${wing.join(' ')}` }));
+}
+
+/** @param {GraphNode} spot */
+function drawNode(spot) {
+  const { x, y, r, side, name } = spot;
+  const title = svg('title');
+  title.textContent = `${humanize(name)}: used ${formatCount(spot.uses)} times after another place`;
+  const sign = affordanceIcon(name, r * 1.25);
+  sign.setAttribute('x', String(x - r * 0.625));
+  sign.setAttribute('y', String(y - r * 0.625));
+  const beside = Math.abs(side) > 0.2;
+  const words = svg('text', {
+    x: beside ? x + Math.sign(side) * (r + 6) : x, y: beside ? y + 4 : y + (y < r * 3 ? -r - 7 : r + 15),
+    'text-anchor': beside ? (side > 0 ? 'start' : 'end') : 'middle',
+  });
+  words.textContent = humanize(name);
+  return svg('g', { class: 'node', 'data-name': name }, title, svg('circle', { cx: x, cy: y, r, fill: affordanceColor(name) }), sign, words);
+}
+
+/** @param {Transition[]} ways @param {number} width */
+function drawGraph(ways, width) {
+  const height = Math.round(Math.min(430, Math.max(270, width * 0.56)));
+  const walked = ways.filter((way) => way.from !== way.to);
+  const spots = layoutNodes(walked, width, height);
+  const most = Math.max(1, walked[0]?.times ?? 1);
+  /** @param {string} name */
+  const at = (name) => /** @type {GraphNode} */ (spots.get(name));
+  const lines = visibleTransitions(walked).reverse().map((way) => drawArrow(way, at(way.from), at(way.to), most, { x: width / 2, y: height / 2 }));
+  const told = walked.slice(0, 5).map((way) => `${humanize(way.from)} to ${humanize(way.to)}, ${formatPercent(way.share)}`).join('; ');
+  return svg('svg', { class: 'transitions-graph', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Transitions between places. Most frequent: ${told}. The table below lists them all.` },
+    ...lines, ...[...spots.values()].map(drawNode));
+}
+
+/** @param {Transition[]} ways */
+function makeTable(ways) {
+  const head = el('tr', {}, ...['From', 'To', 'Count', 'Share'].map((text) => el('th', { scope: 'col', text })));
+  return el('table', {}, el('thead', {}, head), el('tbody', {}, ...ways.slice(0, MAX_TABLE_ROWS).map((way) => el('tr', {},
+    el('td', { text: humanize(way.from) }), el('td', { text: way.from === way.to ? 'the same place' : humanize(way.to) }),
+    el('td', { text: formatCompact(way.times) }), el('td', { text: formatPercent(way.share) })))));
+}
+
+/** @param {import('./state.js').Store} store */
+export function initTransitionsPanel(store) {
+  const body = byId('transitions-body');
+  const drawing = el('div', { class: 'transitions-picture' });
+  const none = el('p', { class: 'muted', text: 'No transitions between places yet.' });
+  const listed = el('div', { class: 'scroll-table', tabindex: 0, role: 'region', 'aria-label': 'Transitions between places as a table' });
+  const details = el('details', {}, el('summary', { text: 'Show as table' }), listed);
+  body.replaceChildren(none, drawing, details);
+  let drawn = '';
+  const draw = () => {
+    byId('transitions').hidden = (store.state.about?.world?.affordances.length ?? 0) < 2;
+    const ways = rankTransitions(store.state.maps?.transitions ?? []);
+    const width = body.clientWidth;
+    const key = `${store.state.run} ${width} ${JSON.stringify(ways.map((way) => way.times))}`;
+    if (key === drawn || width < 40) return;
+    drawn = key;
+    const some = ways.some((way) => way.from !== way.to);
+    none.hidden = some;
+    drawing.hidden = details.hidden = !some;
+    drawing.replaceChildren(...(some ? [drawGraph(ways, width)] : []));
+    listed.replaceChildren(makeTable(ways));
+  };
+  drawing.addEventListener('pointerover', (event) => highlight(drawing, /** @type {Element} */ (event.target)));
+  drawing.addEventListener('pointerleave', () => highlight(drawing, null));
+  store.on(['maps', 'about', 'view'], draw);
+  new ResizeObserver(draw).observe(body);
+}
+
+/** Highlight the transitions of the node under the pointer. @param {HTMLElement} drawing @param {Element | null} target */
+function highlight(drawing, target) {
+  const name = target?.closest('.node')?.getAttribute('data-name');
+  for (const way of drawing.querySelectorAll('.transition')) {
+    way.classList.toggle('dim', Boolean(name) && way.getAttribute('data-from') !== name && way.getAttribute('data-to') !== name);
+  }
+}
+
+/**
+ * Transitions in the watched episode, counted by "from to".
+ * @param {import('./playback.js').Playback} playback
+ * @param {import('./types.js').World} world
+ * @returns {Map<string, number>}
+ */
+export function episodeTransitions(playback, world) {
+  const cells = playback.start?.cell_of ?? [];
+  /** @type {Map<string, number>} */
+  const ways = new Map();
+  let last = -1;
+  for (const moment of playback.all()) {
+    const action = moment.action === null ? '' : world.actions[moment.action] ?? '';
+    if (!action.startsWith('INTERACT')) continue;
+    // The agent uses the affordance of its cell and stays there.
+    const place = world.size.length ? cells.indexOf(moment.cell) : moment.action ?? -1;
+    if (place >= 0 && last >= 0 && place !== last) ways.set(`${last} ${place}`, (ways.get(`${last} ${place}`) ?? 0) + 1);
+    if (place >= 0) last = place;
+  }
+  return ways;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} ctx
+ * @param {import('./grid.js').Grid} g
+ * @param {import('./town-scene.js').Scene} scene
+ */
+export function drawTransitions(ctx, g, scene) {
+  const ways = scene.transitions ?? new Map();
+  const most = Math.max(1, ...ways.values());
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = scene.style.getPropertyValue(scene.colour);
+  ctx.lineCap = 'round';
+  for (const [way, times] of ways) {
+    const [from, to] = way.split(' ').map(Number);
+    if (g.hasMap && (floorOf(g, scene.cells[from]) !== scene.floor || floorOf(g, scene.cells[to]) !== scene.floor)) continue;
+    const a = g.hasMap ? cellCenter(g, scene.cells[from]) : ringPosition(g, from, scene.cells.length);
+    const b = g.hasMap ? cellCenter(g, scene.cells[to]) : ringPosition(g, to, scene.cells.length);
+    const bend = 0.18, far = Math.hypot(b.x - a.x, b.y - a.y) || 1;
+    const mid = { x: (a.x + b.x) / 2 - (b.y - a.y) * bend, y: (a.y + b.y) / 2 + (b.x - a.x) * bend };
+    // End the arc before the icon, so that the arrow head is visible.
+    const stop = Math.min(0.45, (g.cell * 0.4) / far);
+    const end = { x: b.x + (mid.x - b.x) * stop * 2, y: b.y + (mid.y - b.y) * stop * 2 };
+    ctx.globalAlpha = 0.35 + 0.55 * (times / most);
+    ctx.lineWidth = 1.5 + 4 * (times / most);
+    ctx.beginPath();
+    ctx.moveTo(a.x, a.y);
+    ctx.quadraticCurveTo(mid.x, mid.y, end.x, end.y);
+    ctx.stroke();
+    const angle = Math.atan2(b.y - mid.y, b.x - mid.x), size = 5 + ctx.lineWidth;
+    ctx.beginPath();
+    ctx.moveTo(end.x + Math.cos(angle) * size, end.y + Math.sin(angle) * size);
+    ctx.lineTo(end.x + Math.cos(angle + 2.4) * size, end.y + Math.sin(angle + 2.4) * size);
+    ctx.lineTo(end.x + Math.cos(angle - 2.4) * size, end.y + Math.sin(angle - 2.4) * size);
+    ctx.fill();
+  }
+  ctx.restore();
+}
