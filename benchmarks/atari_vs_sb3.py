@@ -33,7 +33,7 @@ def our_subject(o: argparse.Namespace) -> Benchmark:
     keys = {
         "rows": o.rows, "threads": o.threads, "seed": 0, "agent.n_steps": o.n_steps, "agent.batch_size": o.batch,
         "agent.epochs": o.epochs, "agent.lr": LR, "agent.gamma": GAMMA, "agent.gae_lambda": GAE, "agent.clip": CLIP,
-        "agent.entropy": ENTROPY, "agent.value": VALUE, "agent.max_grad_norm": NORM, "agent.shared": True,
+        "agent.entropy_coef": ENTROPY, "agent.value_coef": VALUE, "agent.max_grad_norm": NORM, "agent.shared": True,
         "network.name": "nature", "gym.frame_stack": STACK,
     }  # fmt: skip
     training, ear, steps = build(load_experiment(f"{o.game}:rgb", as_words(keys))), NullListener(), int(o.n_steps)

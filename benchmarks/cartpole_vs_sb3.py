@@ -57,15 +57,15 @@ def overrides(agent: str, seed: int, threads: int) -> list[str]:
     ppo = {
         "network": {"hidden": PPO_HIDDEN, "activation": "tanh"}, "agent.lr": f"lin_{LR}", "agent.gamma": GAMMA,
         "agent.n_steps": STEPS, "agent.epochs": EPOCHS, "agent.batch_size": STEPS * ROWS, "agent.gae_lambda": GAE,
-        "agent.clip": f"lin_{CLIP}", "agent.entropy": 0.0, "agent.value": 0.5, "agent.max_grad_norm": PPO_NORM,
-        "agent.shared": False, "agent.normalize_advantage": "batch",
+        "agent.clip": f"lin_{CLIP}", "agent.entropy_coef": 0.0, "agent.value_coef": 0.5,
+        "agent.max_grad_norm": PPO_NORM, "agent.shared": False, "agent.normalize_advantage": "batch",
     }  # fmt: skip
     dqn = {
         "network": {"hidden": DQN_HIDDEN, "activation": "relu"}, "agent.lr": DQN_LR, "agent.gamma": DQN_GAMMA,
         "agent.batch_size": BATCH, "agent.replay": REPLAY, "agent.warmup": WARMUP, "agent.target_every": UPDATES,
-        "agent.update_every": WAIT, "agent.updates": UPDATES, "agent.n_step": 1, "agent.loss": "huber",
+        "agent.update_every": WAIT, "agent.gradient_steps": UPDATES, "agent.n_step": 1, "agent.loss": "huber",
         "agent.double": False, "agent.dueling": False, "agent.prioritized": None, "agent.max_grad_norm": DQN_NORM,
-        "explore.choose.schedule": EPSILON,
+        "explore.action_selection.schedule": EPSILON,
     }  # fmt: skip
     return as_words(both | (ppo if agent == "ppo" else dqn))
 

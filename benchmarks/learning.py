@@ -48,9 +48,9 @@ FORGETS: Final = Trial("town-foggy:drqn, memory off", "town-foggy:drqn", ("agent
 
 # Of what `town:life` is made, each part alone taken away, then all of them.
 PARTS: Final = {
-    "entropy .01 from the start": ("agent.entropy=0.01",),
-    "entropy fades from the start": ("agent.entropy={start: 0.05, end: 0.01}",),
-    "entropy never fades": ("agent.entropy=0.05",),
+    "entropy .01 from the start": ("agent.entropy_coef=0.01",),
+    "entropy fades from the start": ("agent.entropy_coef={start: 0.05, end: 0.01}",),
+    "entropy never fades": ("agent.entropy_coef=0.05",),
     "no guidance": ("potential=0",),
     "no exploring starts": ("starts=null",),
     "training lives of 500": ("change.max_steps=500",),
@@ -58,7 +58,7 @@ PARTS: Final = {
     "rollouts of 128 steps": ("agent.n_steps=128",),
     "128 rows": ("rows=128", "agent.batch_size=512"),
 }
-PLAIN: Final = ("agent.entropy=0.01", "potential=0", "starts=null", "change.max_steps=500", "agent.gamma=0.99")
+PLAIN: Final = ("agent.entropy_coef=0.01", "potential=0", "starts=null", "change.max_steps=500", "agent.gamma=0.99")
 
 
 def trials(table: str, only: Sequence[str]) -> list[Trial]:

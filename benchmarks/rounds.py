@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from sim import device, machine, short
-from townlet.agents.peers import GPU_RECIPE
+from townlet.agents.sb3_comparison import GPU_RECIPE
 from townlet.bench.rollouts import EPOCHS, ITERATIONS, MINIBATCHES, measure_iterations
 
 

@@ -48,8 +48,8 @@ def _facts(agent: AgentEntry) -> list[str]:
     actions = ", ".join(ACTIONS[kind] for kind in agent.actions)
     recurrent = agent.recurrent if agent.uses_network else "has no network"
     shared = "yes" if agent.shard_axes else "no"
-    if agent.unsharded:
-        shared += f", without {' and '.join(f'`{key}`' for key in agent.unsharded)}"
+    if agent.unshardable:
+        shared += f", without {' and '.join(f'`{key}`' for key in agent.unshardable)}"
     return [f"[`{agent.name}`](#{agent.name})", learns, data, actions, recurrent, str(agent.rows), shared]
 
 

@@ -63,7 +63,7 @@ class Life:
 def success(policy: Policy, env: VecEnv, steps: int = 200, seed: int = 1) -> float:
     """Share of episodes that ended with a reward above 0, acting greedily."""
     seen = env.reset(seed)
-    policy.start(env.rows)
+    policy.reset(env.rows)
     fresh = torch.ones(env.rows, dtype=torch.bool)
     right, ends = 0, 0
     for _ in range(steps):

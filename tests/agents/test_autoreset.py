@@ -17,7 +17,7 @@ from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.errors import TownletError
 from townlet.explore.count_based import CountBonus
-from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.explore.spec import CountsSpec, ExploreSpec, RndSpec, ScheduledWeightSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.layout import ObservationLayout
@@ -27,8 +27,8 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "gamma": 0.9}
-NOVEL = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeightSpec(value=0.5))
-COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.5))
+NOVEL = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=ScheduledWeightSpec(value=0.5))
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.5))
 
 
 class Blink(Toy):
@@ -106,8 +106,8 @@ def test_hidden_states_begin_anew_where_episodes_begin() -> None:
     agent.update_interval = 10**9
     life.go_on(40)
     kept = agent.rollout
-    assert kept.fresh[0].all()
-    assert torch.equal(kept.fresh[1:], kept._storage.columns["autoreset"][:-1])
+    assert kept.episode_start[0].all()
+    assert torch.equal(kept.episode_start[1:], kept._storage.columns["autoreset"][:-1])
 
 
 def test_a_rollout_without_a_single_real_step_is_let_go() -> None:
@@ -171,9 +171,13 @@ def test_nothing_new_is_reached_in_void_steps(make: Any) -> None:
 
 def test_agents_with_a_memory_are_refused() -> None:
     recurrent = MlpSpec(recurrent=RecurrentSpec(size=8))
-    with pytest.raises(TownletError, match="drqn with a recurrent network cannot train where a reset takes a step"):
+    with pytest.raises(
+        TownletError, match="drqn with a recurrent network cannot train on an environment with autoreset"
+    ):
         Drqn(DrqnSettings(), materials(LateChain(2), network=recurrent))
-    with pytest.raises(TownletError, match="ppo with a recurrent network cannot train where a reset takes a step"):
+    with pytest.raises(
+        TownletError, match="ppo with a recurrent network cannot train on an environment with autoreset"
+    ):
         Ppo(PpoSettings(), materials(LateChain(2), network=recurrent))
 
 

@@ -24,11 +24,11 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 3e-3, "gamma": 0.9, "warmup": 100, "update_every": 2, "target_every": 20, "batch_size": 32}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
 def life(seed: int = 1, explore: ExploreSpec | None = None, rows: int = 8, **switches: Any) -> Life:
-    explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
+    explore = explore or ExploreSpec(action_selection=EpsilonSpec(decay=0.95, end=0.05))
     env, counters = Chain(rows), Counters(budget=10_000)
     given = AgentContext(MlpSpec(hidden=(32,)), explore, env, counters, Streams(seed), 20)
     agent = Dqn(DqnSettings(**(QUICK | switches)), given)
@@ -66,7 +66,7 @@ def test_chain_is_learned(switches: dict[str, Any]) -> None:
         (None, {}),
         (None, {"prioritized": PrioritySpec(), "n_step": 3, "polyak": 0.1, "optimizer": "sgd"}),
         (RND, {"prioritized": PrioritySpec(), "lr": Schedule(start=1e-2, end=1e-4), "optimizer": "adamw"}),
-        (ExploreSpec(choose=BoltzmannSpec(temperature=0.2)), {"updates": 3, "loss": "huber"}),
+        (ExploreSpec(action_selection=BoltzmannSpec(temperature=0.2)), {"gradient_steps": 3, "loss": "huber"}),
     ],
     ids=["default", "prioritized", "rnd", "boltzmann"],
 )
@@ -108,7 +108,17 @@ def test_nothing_is_learned_while_warming_up() -> None:
 
 def test_figures_of_a_round() -> None:
     figures = life(explore=RND).go_on(40)[-1]
-    expected = {"loss", "td_error", "mean_q", "grad_norm", "epsilon", "intrinsic_weight", "lr", "rnd_loss", "novelty"}
+    expected = {
+        "loss",
+        "td_error",
+        "mean_q",
+        "grad_norm",
+        "epsilon",
+        "intrinsic_weight",
+        "lr",
+        "rnd_loss",
+        "intrinsic_reward",
+    }
     assert figures.keys() == expected
     assert all(isinstance(value, float) for value in figures.values())
 
@@ -148,7 +158,7 @@ def test_learning_rate_follows_its_schedule() -> None:
 
 
 def test_entropy_falls_with_epsilon() -> None:
-    trained = life(explore=ExploreSpec(choose=EpsilonSpec(start=1.0, end=0.0, decay=0.5)))
+    trained = life(explore=ExploreSpec(action_selection=EpsilonSpec(start=1.0, end=0.0, decay=0.5)))
     several = trained.seen.mask.all(1)
     trained.agent.act(trained.seen)
     blind = trained.agent.entropy()

@@ -17,8 +17,8 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
 from townlet.agents.q_network import QNetwork
 from townlet.buffers.prioritized import PrioritySpec
-from townlet.buffers.replay import Batch
-from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
+from townlet.buffers.replay import TransitionBatch
+from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import MlpSpec
@@ -27,7 +27,7 @@ from townlet.rng import Streams
 torch.set_num_threads(1)
 LR = 0.125
 BACK, ON = 0, 1
-GREEDY = ExploreSpec(choose=EpsilonSpec(start=0.0, end=0.0))
+GREEDY = ExploreSpec(action_selection=EpsilonSpec(start=0.0, end=0.0))
 
 
 def table_agent(explore: ExploreSpec = GREEDY, rows: int = 1, **switches: Any) -> Dqn:
@@ -91,8 +91,10 @@ def live(
     agent.observe(step, FinalObs(rows, at(reached)[rows], mask[rows]))
 
 
-def batch_of(reward: float, reached: int, mask: list[bool], discount: float = 0.5, importance: float = 1.0) -> Batch:
-    return Batch(
+def batch_of(
+    reward: float, reached: int, mask: list[bool], discount: float = 0.5, importance: float = 1.0
+) -> TransitionBatch:
+    return TransitionBatch(
         obs=at(0),
         actions=torch.tensor([ON]),
         reward=torch.tensor([reward]),
@@ -104,7 +106,7 @@ def batch_of(reward: float, reached: int, mask: list[bool], discount: float = 0.
     )
 
 
-def targets(agent: Dqn, batch: Batch) -> list[float]:
+def targets(agent: Dqn, batch: TransitionBatch) -> list[float]:
     found: list[float] = agent.targets(batch, agent.target_q(batch.next_obs)).tolist()
     return found
 
@@ -239,7 +241,9 @@ def test_priorities_weigh_the_loss_and_follow_the_errors() -> None:
 
 @pytest.mark.parametrize("weight", [0.25, 2.0])
 def test_intrinsic_weight_is_applied_once(weight: float) -> None:
-    explore = ExploreSpec(choose=GREEDY.choose, bonus=CountsSpec(), weight=FixedWeightSpec(value=weight))
+    explore = ExploreSpec(
+        action_selection=GREEDY.action_selection, bonus=CountsSpec(), weight=ScheduledWeightSpec(value=weight)
+    )
     agent = table_agent(explore, reward_scale=0.5)
     live(agent, 2, ON, 3.0, 3, end="terminated")
     assert agent.intrinsic.tolist() == [1.0]  # 1 / √1: the first visit

@@ -16,7 +16,7 @@ from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.buffers.sequence_replay import Windows
 from townlet.errors import TownletError
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
-from townlet.explore.spec import AdaptiveWeightSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.explore.spec import AdaptiveWeightSpec, EpsilonSpec, ExploreSpec, RndSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.vec_env import MaskedObs
 from townlet.nets.spec import MlpSpec, RecurrentSpec
@@ -24,13 +24,13 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 LENGTH = 10
-EXPLORE = ExploreSpec(choose=EpsilonSpec(decay=0.97, end=0.05))
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
+EXPLORE = ExploreSpec(action_selection=EpsilonSpec(decay=0.97, end=0.05))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 QUICK = {"lr": 5e-3, "gamma": 0.95, "batch_size": 16, "warmup": 200, "target_every": 20, "replay": 4000}
-WHOLE = {"sequence": LENGTH, "burn_in": 0}  # windows as long as an episode
-SHORT = {"sequence": LENGTH // 2, "burn_in": LENGTH}  # half as long, with all that came before
+WHOLE = {"sequence_length": LENGTH, "burn_in": 0}  # windows as long as an episode
+SHORT = {"sequence_length": LENGTH // 2, "burn_in": LENGTH}  # half as long, with all that came before
 UNEQUAL = (1.0, 0.5)
-LSTM = RecurrentSpec(size=16, after=())
+LSTM = RecurrentSpec(size=16, post_widths=())
 
 
 def life(
@@ -72,7 +72,7 @@ def test_memory_is_lost_without(switch: str) -> None:
 @pytest.mark.parametrize(("burn_in", "low", "high"), [(LENGTH, 0.95, 1.0), (0, 0.4, 0.6)])
 def test_windows_shorter_than_an_episode_need_burn_in(burn_in: int, low: float, high: float) -> None:
     # With unequal pays values tell of the cue all the way, so that short windows can hand the news on.
-    assert low <= score(life(pays=UNEQUAL, sequence=5, burn_in=burn_in)) <= high
+    assert low <= score(life(pays=UNEQUAL, sequence_length=5, burn_in=burn_in)) <= high
 
 
 @pytest.mark.long
@@ -80,7 +80,7 @@ def test_windows_shorter_than_an_episode_need_burn_in(burn_in: int, low: float, 
 def test_memory_and_its_parts_over_seeds(seed: int) -> None:
     assert score(life(seed, **WHOLE), 600) >= 0.95
     assert score(life(seed, pays=UNEQUAL, **SHORT), 600) >= 0.95
-    assert score(life(seed, pays=UNEQUAL, sequence=5, burn_in=0), 600) < 0.6
+    assert score(life(seed, pays=UNEQUAL, sequence_length=5, burn_in=0), 600) < 0.6
     assert score(life(seed, carry=False, **WHOLE), 600) < 0.6
     assert score(life(seed, bptt=False, **WHOLE), 300) < 0.6
 
@@ -91,7 +91,7 @@ def windows_of(trained: Life, batch: int = 12) -> Windows:
 
 @pytest.mark.parametrize(("bptt", "reaches"), [(True, True), (False, False)])
 def test_gradient_goes_back_through_time_and_never_into_burn_in(bptt: bool, reaches: bool) -> None:
-    trained = life(sequence=5, burn_in=4, bptt=bptt)
+    trained = life(sequence_length=5, burn_in=4, bptt=bptt)
     trained.go_on(20)
     windows = windows_of(trained)
     obs = windows.obs.clone().requires_grad_()
@@ -105,10 +105,10 @@ def test_gradient_goes_back_through_time_and_never_into_burn_in(bptt: bool, reac
 
 
 def test_burn_in_reaches_the_values_and_padding_before_it_does_not() -> None:
-    trained = life(sequence=3, burn_in=4)
+    trained = life(sequence_length=3, burn_in=4)
     trained.go_on(40)
     agent, windows = agent_of(trained), windows_of(trained, 64)
-    first = windows.fresh.int().argmax(0)
+    first = windows.window_start.int().argmax(0)
     assert set(first.tolist()) == {0, 1, 2, 3, 4}
     values = agent.unroll(agent.network, windows)
     for position in range(4):
@@ -121,21 +121,21 @@ def test_burn_in_reaches_the_values_and_padding_before_it_does_not() -> None:
 def one_by_one(agent: Drqn, network: Any, windows: Windows, row: int, begin: Tensor | None = None) -> list[Tensor]:
     """Values after burn-in, from the first real step on, step by step."""
     hidden, found = network.initial_hidden(1) if begin is None else begin, []
-    for k in range(int(windows.fresh[:, row].int().argmax()), len(windows.obs)):
+    for k in range(int(windows.window_start[:, row].int().argmax()), len(windows.obs)):
         values, hidden = network(windows.obs[k, row : row + 1], hidden)
         found.append(values[0])
-    return found[-(agent.settings.sequence + 1) :]
+    return found[-(agent.settings.sequence_length + 1) :]
 
 
 @pytest.mark.parametrize("double", [True, False])
 def test_targets_are_those_of_the_target_network_over_the_same_steps(double: bool) -> None:
-    trained = life(sequence=4, burn_in=5, double=double, explore=RND)
+    trained = life(sequence_length=4, burn_in=5, double=double, explore=RND)
     trained.go_on(60)
     agent = agent_of(trained)
     with torch.no_grad():
         for weight in agent.target_network.parameters():  # the two networks disagree
             weight.mul_(-1.5)
-        windows = agent.buffer.sample(32, weight=0.5)
+        windows = agent.buffer.sample(32, intrinsic_weight=0.5)
         found = agent.window_targets(windows, agent.unroll(agent.network, windows))
         for row in range(32):
             online, target = (
@@ -151,10 +151,10 @@ def test_targets_are_those_of_the_target_network_over_the_same_steps(double: boo
 
 
 def test_padding_counts_for_nothing_in_the_loss() -> None:
-    trained = life(sequence=6, burn_in=2, lr=1e-12, batch_size=64)
+    trained = life(sequence_length=6, burn_in=2, lr=1e-12, batch_size=64)
     trained.go_on(60)
     agent = agent_of(trained)
-    twin = agent_of(life(seed=5, sequence=6, burn_in=2, batch_size=64))
+    twin = agent_of(life(seed=5, sequence_length=6, burn_in=2, batch_size=64))
     twin.restore(agent.state())
     windows = twin.buffer.sample(64)
     with torch.no_grad():
@@ -193,12 +193,12 @@ def test_rows_that_end_forget_and_no_others() -> None:
 
 @pytest.mark.parametrize("explore", [EXPLORE, RND], ids=["epsilon", "rnd"])
 def test_train_stop_and_resume_in_mid_episode_gives_the_same_bits(explore: ExploreSpec) -> None:
-    whole = life(explore=explore, sequence=5, burn_in=3, warmup=100)
+    whole = life(explore=explore, sequence_length=5, burn_in=3, warmup=100)
     whole.go_on(43)
     saved = whole.state()
     assert saved["agent"]["hidden"].abs().sum() > 0
     figures = whole.go_on(40)
-    resumed = life(seed=99, explore=explore, sequence=5, burn_in=3, warmup=100)
+    resumed = life(seed=99, explore=explore, sequence_length=5, burn_in=3, warmup=100)
     resumed.go_on(6)
     resumed.restore(saved)
     assert resumed.go_on(40) == figures
@@ -207,8 +207,14 @@ def test_train_stop_and_resume_in_mid_episode_gives_the_same_bits(explore: Explo
 
 
 def test_intrinsic_reward_is_weighted_once() -> None:
-    bonus = RndSpec(hidden=(8,), embed=4, normalize_obs=False)  # all rows see the same, which would be nothing new
-    trained = life(explore=ExploreSpec(choose=EXPLORE.choose, bonus=bonus, weight=FixedWeightSpec(value=0.5)))
+    bonus = RndSpec(
+        hidden=(8,), embedding_size=4, normalize_obs=False
+    )  # all rows see the same, which would be nothing new
+    trained = life(
+        explore=ExploreSpec(
+            action_selection=EXPLORE.action_selection, bonus=bonus, weight=ScheduledWeightSpec(value=0.5)
+        )
+    )
     agent, env = agent_of(trained), trained.env
     twin = make_intrinsic_reward(bonus, env.layout, Streams(1).child("bonus"))
     assert twin is not None
@@ -231,7 +237,7 @@ def test_every_setting_says_what_it_does() -> None:
     described = {name: field.description for name, field in DrqnSettings.model_fields.items() if name != "name"}
     assert all(described.values())
     assert DrqnSettings().lr == 1e-4
-    assert DrqnSettings().sequence == 32
+    assert DrqnSettings().sequence_length == 32
 
 
 def by_hand(windows: Windows, following: Tensor, burn_in: int, n: int, k: int, b: int) -> float:
@@ -249,7 +255,7 @@ def by_hand(windows: Windows, following: Tensor, burn_in: int, n: int, k: int, b
 @pytest.mark.parametrize("n", [1, 3, 20])
 def test_n_step_targets_end_with_the_episode_and_with_the_window(n: int) -> None:
     """57 steps end within an episode: where a window ends at the newest step, the target bootstraps there."""
-    trained = life(sequence=6, burn_in=2, n_step=n, double=False)
+    trained = life(sequence_length=6, burn_in=2, n_step=n, double=False)
     trained.go_on(57)
     agent, windows = agent_of(trained), windows_of(trained, 40)
     short = windows.valid.sum(0) < 6
@@ -264,8 +270,8 @@ def test_n_step_targets_end_with_the_episode_and_with_the_window(n: int) -> None
 
 
 def test_stored_memory_is_what_a_burn_in_of_the_whole_episode_would_bring() -> None:
-    never = {"warmup": 10**9, "sequence": 3}
-    stored, burnt = life(burn_in=0, stored=True, **never), life(burn_in=LENGTH, **never)
+    never = {"warmup": 10**9, "sequence_length": 3}
+    stored, burnt = life(burn_in=0, stored_state=True, **never), life(burn_in=LENGTH, **never)
     values = []
     for trained in (stored, burnt):
         trained.go_on(60)
@@ -280,10 +286,10 @@ def test_stored_memory_is_what_a_burn_in_of_the_whole_episode_would_bring() -> N
 
 def test_stored_memory_is_used_where_the_oldest_step_cuts_the_burn_in_short() -> None:
     """Nine slots are less than an episode: windows begin in its midst, not only at its first step."""
-    trained = life(sequence=3, burn_in=4, stored=True, warmup=10**9, replay=16 * 9)
+    trained = life(sequence_length=3, burn_in=4, stored_state=True, warmup=10**9, replay=16 * 9)
     trained.go_on(57)
     agent, windows = agent_of(trained), windows_of(trained, 64)
-    short = windows.fresh.int().argmax(0) > 0
+    short = windows.window_start.int().argmax(0) > 0
     assert (windows.hidden[short].abs().sum(1) > 0).any()
     with torch.no_grad():
         values = agent.unroll(agent.network, windows)
@@ -295,7 +301,7 @@ def test_stored_memory_is_used_where_the_oldest_step_cuts_the_burn_in_short() ->
 @pytest.mark.parametrize("bptt", [True, False])
 @pytest.mark.parametrize("stored", [True, False])
 def test_without_carry_every_step_is_the_first_lived_or_learned_from(stored: bool, bptt: bool) -> None:
-    trained = life(sequence=5, burn_in=3, carry=False, stored=stored, bptt=bptt)
+    trained = life(sequence_length=5, burn_in=3, carry=False, stored_state=stored, bptt=bptt)
     trained.go_on(40)
     agent, windows = agent_of(trained), windows_of(trained)
     assert not agent.hidden.any()

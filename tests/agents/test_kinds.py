@@ -25,7 +25,7 @@ from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
-QUICK = {"lr": 1e-2, "n_steps": 8, "entropy": 0.0}
+QUICK = {"lr": 1e-2, "n_steps": 8, "entropy_coef": 0.0}
 
 
 def materials(env: Toy, seed: int = 1, recurrent: bool = False) -> AgentContext:
@@ -57,8 +57,8 @@ def test_numbers_are_hit(shared: bool) -> None:
     figures = lived.go_on(8 * 60)
     assert pay(agent.policy(), Target(200)) > -0.02
     assert -0.3 < pay(agent.policy(), Target(200), greedy=False) < pay(agent.policy(), Target(200))
-    assert 0.7 < figures[0]["deviation"] < 1
-    assert figures[-1]["deviation"] < 0.4, "with nothing more to find it is sure of itself"
+    assert 0.7 < figures[0]["action_std"] < 1
+    assert figures[-1]["action_std"] < 0.4, "with nothing more to find it is sure of itself"
     assert "entropy" not in figures[0]
     assert all(math.isfinite(value) for told in figures for value in told.values())
 
@@ -72,7 +72,7 @@ def test_bits_are_matched() -> None:
 
 
 @pytest.mark.parametrize("toy", [Target, Bits])
-@pytest.mark.parametrize("settings", [{}, {"shared": False, "entropy": 0.1}], ids=["shared", "apart"])
+@pytest.mark.parametrize("settings", [{}, {"shared": False, "entropy_coef": 0.1}], ids=["shared", "apart"])
 def test_train_stop_and_resume_gives_the_same_bits(toy: type[Toy], settings: dict[str, Any]) -> None:
     _, whole = life(toy(16), **settings)
     whole.go_on(8 * 2 + 3)
@@ -88,7 +88,7 @@ def test_train_stop_and_resume_gives_the_same_bits(toy: type[Toy], settings: dic
 
 def test_a_bonus_for_entropy_keeps_numbers_open() -> None:
     def left(entropy: float) -> float:
-        return life(Target(64), entropy=entropy)[1].go_on(8 * 20)[-1]["deviation"]
+        return life(Target(64), entropy_coef=entropy)[1].go_on(8 * 20)[-1]["action_std"]
 
     assert left(1.0) > 1.1 > 0.9 > left(0.0)
 
@@ -97,7 +97,7 @@ def test_deviations_begin_where_they_are_told_to_and_means_near_nothing() -> Non
     agent, lived = life(Target(64), log_std=-1.0)
     seen = lived.seen
     shown = agent.policy().outputs(seen.obs)
-    torch.testing.assert_close(shown["deviations"], torch.full((64, 2), math.exp(-1)))
+    torch.testing.assert_close(shown["stds"], torch.full((64, 2), math.exp(-1)))
     assert shown["means"].abs().max() < 0.05
     assert isinstance(agent.network.actor.head, GaussianHead)
     drawn = agent.act(seen)
@@ -121,7 +121,7 @@ def test_what_stood_behind_acts_is_what_the_policy_shows(toy: type[Toy]) -> None
     agent, lived = life(toy(6))
     behind, expected = [], []
     name = "means" if toy is Target else "probabilities"
-    assert agent.outputs_are == name
+    assert agent.output_label == name
     for _ in range(3):
         expected.append(agent.policy().outputs(lived.seen.obs)[name][:4])
         lived.go_on(1)
@@ -134,7 +134,7 @@ def test_what_stood_behind_acts_is_what_the_policy_shows(toy: type[Toy]) -> None
 
 @pytest.mark.parametrize(("toy", "kind"), [(Target, "continuous"), (Bits, "binary")])
 def test_value_agents_refuse_continuous_and_binary_actions(toy: type[Toy], kind: str) -> None:
-    with pytest.raises(TownletError, match=f"dqn needs discrete actions, and this environment.s are {kind}"):
+    with pytest.raises(TownletError, match=f"dqn needs discrete actions, but this environment.s are {kind}"):
         Dqn(DqnSettings(), materials(toy(2)))
-    with pytest.raises(TownletError, match=r"drqn needs discrete actions.*take ppo"):
+    with pytest.raises(TownletError, match=r"drqn needs discrete actions.*use ppo"):
         Drqn(DrqnSettings(), materials(toy(2), recurrent=True))

@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 SMALL = CnnSpec(name="nature", channels=(4, 8, 8), features=32)
 KINDS: dict[str, Any] = {
     "dqn": (Dqn, DqnSettings(lr=2e-3, gamma=0.5, warmup=64, update_every=1, target_every=20, batch_size=32)),
-    "ppo": (Ppo, PpoSettings(lr=5e-3, n_steps=8, entropy=0.0)),
+    "ppo": (Ppo, PpoSettings(lr=5e-3, n_steps=8, entropy_coef=0.0)),
 }
 
 
@@ -50,7 +50,7 @@ class Side(Toy):
 
 def life(name: str, seed: int = 1) -> Life:
     env, counters = Side(8), Counters(budget=10_000)
-    explore = ExploreSpec(choose=EpsilonSpec(decay=0.9, end=0.05))
+    explore = ExploreSpec(action_selection=EpsilonSpec(decay=0.9, end=0.05))
     kind, settings = KINDS[name]
     return Life(kind(settings, AgentContext(SMALL, explore, env, counters, Streams(seed), 1)), env, counters)
 

@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[2]
 TABLE = """
 entropy bonus with the wrong sign (ppo)
 @ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
-- - c.entropy * e.entropy.mean()
-+ + c.entropy * e.entropy.mean()
+- - c.entropy_coef * e.entropy.mean()
++ + c.entropy_coef * e.entropy.mean()
 
 masked actions in the loss (ppo)
 @ agents/test_ppo_losses.py::test_the_loss_of_one_step_by_hand
-- family.of(outputs, batch.mask)  # categorical
-+ family.of(outputs, torch.ones_like(batch.mask))  # categorical
+- family.distribution(outputs, batch.mask)  # categorical
++ family.distribution(outputs, torch.ones_like(batch.mask))  # categorical
 
 ratio not clipped (ppo)
 @ agents/test_ppo_losses.py::test_the_clipped_surrogate
@@ -45,9 +45,9 @@ minimum of the clipped and unclipped value loss (ppo)
 - torch.maximum(error, (clipped
 + torch.minimum(error, (clipped
 
-recurrent state not reset at the start of an episode (ppo)
+hidden state not reset at the start of an episode (ppo)
 @ agents/test_ppo_memory.py::test_seen_again_the_rollout_is_as_it_was_lived
-- self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
+- self._hidden.masked_fill_(self._episode_start.unsqueeze(1), 0.0)
 + pass
 
 truncated episode bootstraps from the observation after the reset (ppo)
@@ -82,13 +82,13 @@ advantages cross a truncation (gae)
 
 λ missing (gae)
 @ buffers/test_rollout.py::test_advantages_are_those_of_the_definition
-- trace.fill_(gamma * gae_lambda)
-+ trace.fill_(gamma)
+- decay.fill_(gamma * gae_lambda)
++ decay.fill_(gamma)
 
 autoreset steps in minibatches (rollout)
 @ agents/test_autoreset.py::test_void_steps_change_nothing_that_ppo_learns
-- real = self._real_index()
-+ real = None
+- trainable = self._sampleable_index()
++ trainable = None
 
 log-density without −log σ (gaussian)
 @ agents/test_distributions.py::test_numbers_are_those_of_torch
@@ -130,7 +130,7 @@ truncated episode bootstraps from the observation after the reset (dqn)
 - self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
 + step.obs
 
-soft update by the wrong share (dqn)
+soft update by the wrong fraction (dqn)
 @ agents/test_dqn_update.py::test_polyak_follows_by_a_share_at_every_update
 - self._target_vector.lerp_(self.optimizer.vector, self.settings.polyak)
 + self._target_vector.lerp_(self.optimizer.vector, 1 - self.settings.polyak)
@@ -186,7 +186,7 @@ padding in the loss (drqn)
 - valid = windows.valid[burn_in:]
 + valid = torch.ones_like(windows.valid[burn_in:])
 
-recurrent state not reset at the end of an episode (drqn)
+hidden state not reset at the end of an episode (drqn)
 @ agents/test_drqn.py::test_rows_that_end_forget_and_no_others
 - self.hidden.index_fill_(0, ended.rows, 0.0)
 + pass
@@ -196,15 +196,15 @@ n-step return crosses the end of an episode (drqn)
 - torch.where(continues, targets[1:], next_value[:-1])
 + targets[1:]
 
-recurrent state not reset within a sequence
+hidden state not reset within a sequence
 @ nets/test_recurrent.py::test_a_beginning_cuts_a_sequence_in_two
 - part.masked_fill(resets[t], 0.0) for part in
 + part for part in
 
 γ and λ swapped (pqn)
 @ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
-- self.last_value, s.gamma, s.trace
-+ self.last_value, s.trace, s.gamma
+- self.last_value, s.gamma, s.q_lambda
++ self.last_value, s.q_lambda, s.gamma
 
 masked actions in the value of a state (pqn)
 @ agents/test_pqn.py::test_what_is_learned_are_lambda_returns
@@ -313,10 +313,10 @@ gradient of the entropy bonus with the wrong sign (accelerated ppo)
 block of minibatches with the target network of its first one (accelerated dqn)
 @ agents/accelerated/test_minibatch_blocks.py::test_gradients
 - s.target_every - agent.counters.updates % s.target_every
-+ s.updates
++ s.gradient_steps
 
 truncated episodes bootstrap from the observation after the rollout (graphed ppo)
-@ train/test_whole.py::test_a_whole_round_writes_and_tells_the_same
+@ train/test_graphed_rollout.py::test_a_whole_round_writes_and_tells_the_same
 - agent.rollout.bootstrap.copy_(forward(truncated_obs)
 + agent.rollout.bootstrap.copy_(forward(next_obs)
 """

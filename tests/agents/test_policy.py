@@ -31,7 +31,7 @@ class Echo(nn.Module):
 ALL = torch.ones(1, 3, dtype=torch.bool)
 
 
-@pytest.mark.parametrize("kind", ["values", "logits"])
+@pytest.mark.parametrize("kind", ["values", "discrete"])
 def test_the_best_valid_action_is_taken_and_of_equals_the_first(kind: str) -> None:
     policy = Policy(Echo(), kind)  # type: ignore[arg-type]
     obs = torch.tensor([[9.0, 1.0, 2.0], [-5.0, -9.0, -7.0], [4.0, 4.0, 4.0]])
@@ -42,7 +42,7 @@ def test_the_best_valid_action_is_taken_and_of_equals_the_first(kind: str) -> No
 
 def test_probabilities_are_of_valid_actions() -> None:
     obs, mask = torch.tensor([[0.0, 50.0, 0.0]]), torch.tensor([[True, False, True]])
-    shown = Policy(Echo(), "logits").outputs(obs, mask)
+    shown = Policy(Echo(), "discrete").outputs(obs, mask)
     torch.testing.assert_close(shown["probabilities"], torch.tensor([[0.5, 0.0, 0.5]]))
     assert torch.equal(shown["logits"], obs)
     shown = Policy(Echo(), "values").outputs(obs, mask)
@@ -53,36 +53,36 @@ def test_probabilities_are_of_valid_actions() -> None:
 def test_not_greedy_it_draws_and_wants_a_stream() -> None:
     obs = torch.zeros(3000, 3)
     mask = torch.tensor([True, False, True]).expand(3000, 3)
-    drawn = Policy(Echo(), "logits", torch.Generator().manual_seed(1)).act(obs, mask, greedy=False)
+    drawn = Policy(Echo(), "discrete", torch.Generator().manual_seed(1)).act(obs, mask, greedy=False)
     counts = drawn.bincount(minlength=3)
     assert counts[1] == 0
     assert 1300 < counts[0] < 1700
     with pytest.raises(TownletError, match="no random generator"):
-        Policy(Echo(), "logits").act(obs, mask, greedy=False)
+        Policy(Echo(), "discrete").act(obs, mask, greedy=False)
 
 
 def test_without_memory_any_batch_will_do() -> None:
     policy = Policy(Echo(), "values")
-    policy.start(2)
+    policy.reset(2)
     for rows in (1, 7, 2):
         assert policy.act(torch.zeros(rows, 3)).shape == (rows,)
 
 
 def test_memory_is_kept_by_row_and_only_fresh_rows_forget() -> None:
     policy = Policy(Echo(memory=True), "values")
-    policy.start(2)
+    policy.reset(2)
     obs = torch.tensor([[1.5, 0.0, 0.0]] * 2)
     assert policy.act(obs).tolist() == [0, 0]
     assert policy.outputs(obs)["values"][:, 2].tolist() == [2, 2]
     assert policy.outputs(obs)["values"][:, 2].tolist() == [2, 2], "a look changes nothing"
-    assert policy.act(obs, fresh=torch.tensor([True, False])).tolist() == [0, 2]
+    assert policy.act(obs, episode_start=torch.tensor([True, False])).tolist() == [0, 2]
     assert policy.act(obs).tolist() == [2, 2]
-    policy.start(2)
+    policy.reset(2)
     assert policy.act(obs).tolist() == [0, 0]
 
 
 def test_with_memory_other_rows_must_be_started() -> None:
     policy = Policy(Echo(memory=True), "values")
     policy.act(torch.zeros(2, 3))
-    with pytest.raises(TownletError, match=r"hidden states of 2 rows, and the observations are of 3; call start\(3\)"):
+    with pytest.raises(TownletError, match=r"hidden states of 2 rows, but the observations have 3; call reset\(3\)"):
         policy.act(torch.zeros(3, 3))

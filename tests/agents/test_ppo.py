@@ -16,7 +16,7 @@ from townlet.agents import ppo
 from townlet.agents.agent import AgentContext
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.errors import TownletError
-from townlet.explore.spec import AdaptiveWeightSpec, CountsSpec, ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.explore.spec import AdaptiveWeightSpec, CountsSpec, ExploreSpec, RndSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Discrete, MaskedObs, VecEnv
@@ -25,7 +25,7 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "gamma": 0.9, "n_steps": 16}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
 class Treadmill(Toy):
@@ -150,7 +150,7 @@ FALLING = {"start": 0.4, "end": 0.0, "to": 512.0}  # 256 env_steps a round: half
 
 @pytest.mark.parametrize(
     ("key", "figure"),
-    [("clip", "clip"), ("value_clip", "value_clip"), ("entropy", "entropy_weight"), ("value", "value_weight")],
+    [("clip", "clip"), ("value_clip", "value_clip"), ("entropy_coef", "entropy_coef"), ("value_coef", "value_coef")],
 )
 def test_what_an_update_aims_at_follows_its_schedule(key: str, figure: str) -> None:
     """The figures tell it, and an update is to the bit one with that very number."""
@@ -227,7 +227,7 @@ def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytes
 
 def test_where_advantages_are_normalized() -> None:
     def learned(way: str, scale: float = 1.0, **more: Any) -> dict[str, Tensor]:
-        plain = {"value": 0.0, "entropy": 0.0, "epochs": 1, "max_grad_norm": None, "optimizer": "sgd"}
+        plain = {"value_coef": 0.0, "entropy_coef": 0.0, "epochs": 1, "max_grad_norm": None, "optimizer": "sgd"}
         agent = filled(life(normalize_advantage=way, reward_scale=scale, **(plain | more)))
         with torch.no_grad():  # advantages are rewards alone, so that their size is that of the rewards
             agent.rollout.value.zero_()
@@ -248,7 +248,7 @@ def test_where_advantages_are_normalized() -> None:
 
 def test_apart_the_value_does_not_touch_the_policy() -> None:
     def actor(shared: bool, value: float) -> dict[str, Tensor]:
-        agent = filled(life(shared=shared, value=value, epochs=1, max_grad_norm=None, optimizer="sgd"))
+        agent = filled(life(shared=shared, value_coef=value, epochs=1, max_grad_norm=None, optimizer="sgd"))
         agent.learn()
         return {name: weight for name, weight in weights(agent).items() if name.startswith("actor")}
 
@@ -272,7 +272,7 @@ def test_the_learning_rate_follows_its_schedule(optimizer: str) -> None:
 
 def test_the_bonus_for_entropy_keeps_the_policy_open() -> None:
     def left(entropy: float) -> float:
-        return life(entropy=entropy, epochs=8).go_on(16 * 8)[-1]["normalized_entropy"]
+        return life(entropy_coef=entropy, epochs=8).go_on(16 * 8)[-1]["normalized_entropy"]
 
     assert left(20.0) > 0.97 > 0.8 > left(0.0)
 
@@ -289,7 +289,7 @@ def test_entropy_is_one_while_all_is_open_and_zero_without_a_choice() -> None:
 
 def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
     def learned(weight: float) -> tuple[Tensor, Tensor, dict[str, float]]:
-        agent = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeightSpec(value=weight)), epochs=1))
+        agent = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=ScheduledWeightSpec(value=weight)), epochs=1))
         stored = agent.rollout.intrinsic.clone()
         assert torch.equal(stored[-1], agent.intrinsic)
         value = agent.rollout.value.clone()
@@ -303,7 +303,7 @@ def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
     assert told["intrinsic_weight"] == 2
     assert told["rnd_loss"] > 0
     # In a step that ends by death the advantage is reward − value, so the weight shows itself undisturbed.
-    dead = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=FixedWeightSpec(value=2.0)))).rollout.terminated
+    dead = filled(life(explore=ExploreSpec(bonus=RND.bonus, weight=ScheduledWeightSpec(value=2.0)))).rollout.terminated
     assert dead.any()
     torch.testing.assert_close((large - small)[dead], 2 * much[dead], atol=1e-5, rtol=1e-5)
     assert not life().agent.intrinsic.any()
@@ -311,7 +311,7 @@ def test_novelty_is_stored_unweighted_and_weighed_once_when_learning() -> None:
 
 def test_novelty_is_that_of_what_was_reached_not_of_the_next_beginning() -> None:
     """The goal is seen only by rows that end there. Reached for the first time it is new, the beginnings are old."""
-    counts = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=1.0))
+    counts = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=1.0))
     kept = filled(life(Chain(1), explore=counts, n_steps=400)).rollout
     first = kept.terminated[:, 0].nonzero()[0]
     assert (kept.intrinsic[: int(first)] < 1).any()
@@ -342,7 +342,7 @@ def test_train_stop_and_resume_gives_the_same_bits(explore: ExploreSpec | None, 
 
 def test_a_foreign_state_is_refused() -> None:
     state = life().state()["agent"]
-    with pytest.raises(TownletError, match="the saved ppo has no 'rollout'"):
+    with pytest.raises(TownletError, match="the saved state of ppo has no 'rollout'"):
         life().agent.restore({name: part for name, part in state.items() if name != "rollout"})
     with pytest.raises(TownletError, match="critic"):
         life(shared=False).agent.restore(state)
@@ -351,7 +351,7 @@ def test_a_foreign_state_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batch_size": 1.5}, {"batch_size": 0}, {"clip": -0.1}, {"value": -0.1}, {"lr": "lin_-1"}]
+    "wrong", [{"batch_size": 1.5}, {"batch_size": 0}, {"clip": -0.1}, {"value_coef": -0.1}, {"lr": "lin_-1"}]
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

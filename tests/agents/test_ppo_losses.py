@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from townlet.agents.actor_critic import ActorCritic
-from townlet.agents.distributions import family
+from townlet.agents.distributions import distribution_family
 from townlet.agents.on_policy import explained_variance
-from townlet.agents.ppo import Coefficients, Evaluated, policy_loss, ppo_loss, ppo_terms, value_loss
+from townlet.agents.ppo import Coefficients, EvaluatedSteps, policy_loss, ppo_loss, ppo_metrics, value_loss
 from townlet.buffers.rollout import Minibatch
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Discrete
@@ -25,11 +25,11 @@ torch.set_num_threads(1)
 def step(
     log_ratio: Tensor, advantage: float = 0.0, value: Tensor | None = None, *, old_value: float = 1.0,
     returns: float = 3.0,
-) -> Evaluated:  # fmt: skip
+) -> EvaluatedSteps:  # fmt: skip
     number = torch.tensor
     value = number(0.0) if value is None else value
     fixed = number(old_value), number(advantage, dtype=log_ratio.dtype), number(returns)
-    return Evaluated(log_ratio, number(0.0), value, *fixed)
+    return EvaluatedSteps(log_ratio, number(0.0), value, *fixed)
 
 
 def clipped(clip: float = 0.2, value_clip: float | None = None) -> Coefficients:
@@ -37,7 +37,7 @@ def clipped(clip: float = 0.2, value_clip: float | None = None) -> Coefficients:
 
 
 def terms(log_ratio: Tensor) -> dict[str, Tensor]:
-    return ppo_terms(step(log_ratio), clipped())
+    return ppo_metrics(step(log_ratio), clipped())
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_the_loss_of_one_step_by_hand() -> None:
         torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([math.log(0.5)]),
         torch.tensor([2.0]), torch.tensor([2.0]), torch.tensor([5.0]), network.initial_hidden(1),
     )  # fmt: skip
-    loss, _ = ppo_loss(network, family(Discrete(("a", "b", "c"))), batch, Coefficients(0.2, None, 0.1, 0.5))
+    loss, _ = ppo_loss(
+        network, distribution_family(Discrete(("a", "b", "c"))), batch, Coefficients(0.2, None, 0.1, 0.5)
+    )
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     assert loss.item() == pytest.approx(-1.2 * 2 + 0.5 * (2 - 5) ** 2 - 0.1 * entropy)
 

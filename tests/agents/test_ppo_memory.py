@@ -14,14 +14,14 @@ from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import Categorical
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.buffers import rollout
-from townlet.explore.spec import ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.explore.spec import ExploreSpec, RndSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 1e-2, "n_steps": 32}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=FixedWeightSpec(value=0.1))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=ScheduledWeightSpec(value=0.1))
 KINDS = ("lstm", "gru")
 
 
@@ -33,7 +33,7 @@ def life(
     toy: type[Corridor | Chain] = Corridor,
     **settings: Any,
 ) -> Life:
-    memory = RecurrentSpec(kind=kind, size=16, after=()) if kind else None  # type: ignore[arg-type]
+    memory = RecurrentSpec(kind=kind, size=16, post_widths=()) if kind else None  # type: ignore[arg-type]
     env, counters = toy(rows), Counters()
     network = MlpSpec(hidden=(32,), recurrent=memory)
     given = AgentContext(network, explore or ExploreSpec(), env, counters, Streams(seed), 8)
@@ -66,12 +66,12 @@ def test_seen_again_the_rollout_is_as_it_was_lived(kind: str, shared: bool) -> N
     """Log-probabilities and values over whole rows equal those of acting, episodes beginning in their midst."""
     agent = filled(life(kind, rows=12, n_steps=21, shared=shared), rounds=4)
     kept = agent.rollout
-    assert kept.fresh[1:].any()
+    assert kept.episode_start[1:].any()
     assert (kept.hidden.abs().sum(1) > 0).all(), "memory is carried from rollout to rollout"
     with torch.no_grad():
-        logits, value, _ = agent.network(seen_in(kept), kept.hidden, kept.fresh)
+        logits, value, _ = agent.network(seen_in(kept), kept.hidden, kept.episode_start)
         log_prob = Categorical(logits, kept.mask).log_prob(kept.actions)
-        afresh, _, _ = agent.network(seen_in(kept), torch.zeros_like(kept.hidden), kept.fresh)
+        afresh, _, _ = agent.network(seen_in(kept), torch.zeros_like(kept.hidden), kept.episode_start)
     torch.testing.assert_close(log_prob, kept.log_prob, atol=1e-5, rtol=0)
     torch.testing.assert_close(value, kept.value, atol=1e-5, rtol=0)
     assert (afresh - logits).abs().max() > 1e-3, "the carried memory counts"
@@ -92,7 +92,7 @@ def test_a_life_cut_by_time_is_valued_by_what_it_remembers(shared: bool) -> None
     last = torch.nn.functional.one_hot((seen.argmax(-1) + 2 * kept.actions - 1).clamp(0, 7), 8).float()
     with torch.no_grad():
         for t in range(45):
-            _, _, hidden = agent.network(seen[t], hidden.masked_fill(kept.fresh[t].unsqueeze(1), 0.0))
+            _, _, hidden = agent.network(seen[t], hidden.masked_fill(kept.episode_start[t].unsqueeze(1), 0.0))
             value, forgetful = (agent.network(last[t], past)[1] for past in (hidden, torch.zeros_like(hidden)))
             cut = kept.truncated[t]
             torch.testing.assert_close(kept.bootstrap[t, cut], value[cut], atol=1e-5, rtol=0)
@@ -106,7 +106,7 @@ def test_the_last_value_knows_the_past() -> None:
     agent = filled(lived, rounds=4)
     kept = agent.rollout
     with torch.no_grad():
-        _, _, after = agent.network(seen_in(kept), kept.hidden, kept.fresh)
+        _, _, after = agent.network(seen_in(kept), kept.hidden, kept.episode_start)
         over = (kept.terminated | kept.truncated)[-1]
         _, value, _ = agent.network(lived.seen.obs, after.masked_fill(over.unsqueeze(1), 0.0))
     torch.testing.assert_close(agent.last_value, value, atol=1e-5, rtol=0)

@@ -22,11 +22,11 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 3e-3, "gamma": 0.9, "n_steps": 8, "batch_size": 0.5}
-RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embed=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
+RND = ExploreSpec(bonus=RndSpec(hidden=(16,), embedding_size=8), weight=AdaptiveWeightSpec(episodes=2, mean=1.0))
 
 
 def life(seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | None = None, **settings: Any) -> Life:
-    explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
+    explore = explore or ExploreSpec(action_selection=EpsilonSpec(decay=0.95, end=0.05))
     env, counters = Chain(8), Counters(budget=10_000)
     network = network or MlpSpec(hidden=(32,), layer_norm=True)
     agent = Pqn(PqnSettings(**(QUICK | settings)), AgentContext(network, explore, env, counters, Streams(seed), 20))
@@ -35,7 +35,7 @@ def life(seed: int = 1, explore: ExploreSpec | None = None, network: MlpSpec | N
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"loss": "mse", "dueling": True, "trace": 0.0}, {"trace": 1.0, "epochs": 1, "batch_size": 1.0}],
+    [{}, {"loss": "mse", "dueling": True, "q_lambda": 0.0}, {"q_lambda": 1.0, "epochs": 1, "batch_size": 1.0}],
     ids=["default", "one step", "whole returns"],
 )
 def test_chain_is_learned(settings: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def test_what_is_learned_are_lambda_returns() -> None:
     assert isinstance(agent, Pqn)
     with torch.no_grad():  # going back looks best, also in place 0, where it is not valid
         agent.network.head.bias[0] += 5.0  # type: ignore[index,operator]
-    rollout, trace, gamma = agent.rollout, agent.settings.trace, agent.settings.gamma
+    rollout, trace, gamma = agent.rollout, agent.settings.q_lambda, agent.settings.gamma
     learn, kept = agent.learn, []
     agent.learn = lambda ask=None: kept.append(1)  # type: ignore[method-assign,assignment]
     trained.go_on(8)
@@ -116,7 +116,7 @@ def test_a_minibatch_in_parts_gives_the_gradient_of_the_whole(monkeypatch: pytes
     [
         (None, {}),
         (RND, {"lr": Schedule(start=1e-2, end=1e-4), "optimizer": "adamw"}),
-        (ExploreSpec(choose=BoltzmannSpec(temperature=0.2)), {"loss": "mse"}),
+        (ExploreSpec(action_selection=BoltzmannSpec(temperature=0.2)), {"loss": "mse"}),
     ],
     ids=["default", "rnd", "boltzmann"],
 )
@@ -137,10 +137,10 @@ def test_figures_of_an_update() -> None:
     figures = life(explore=RND).go_on(40)[-1]
     assert figures.keys() == {
         "loss", "td_error", "mean_q", "grad_norm", "dead_units", "epsilon", "intrinsic_weight", "lr", "rnd_loss",
-        "novelty",
+        "intrinsic_reward",
     }  # fmt: skip
 
 
 def test_a_memory_is_refused() -> None:
-    with pytest.raises(TownletError, match="pqn cannot train a recurrent network; take drqn"):
+    with pytest.raises(TownletError, match="pqn cannot train a recurrent network; use drqn"):
         life(network=MlpSpec(hidden=(8,), recurrent=RecurrentSpec(size=8)))

@@ -14,7 +14,7 @@ from agents.toys import Bits, Chain, Target, Toy
 from townlet.agents.agent import AgentContext
 from townlet.agents.qlearning import QLearning, QLearningSettings
 from townlet.errors import TownletError
-from townlet.explore.spec import BoltzmannSpec, CountsSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec
+from townlet.explore.spec import BoltzmannSpec, CountsSpec, EpsilonSpec, ExploreSpec, ScheduledWeightSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.layout import ObservationLayout
@@ -24,7 +24,7 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 0.3, "gamma": 0.9}
-COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.1))
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.1))
 
 
 class NumberedChain(Chain):
@@ -44,7 +44,7 @@ class LateNumberedChain(NumberedChain):
 
 def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
     env, counters = env or NumberedChain(8), Counters(budget=10_000)
-    explore = explore or ExploreSpec(choose=EpsilonSpec(decay=0.95, end=0.05))
+    explore = explore or ExploreSpec(action_selection=EpsilonSpec(decay=0.95, end=0.05))
     given = AgentContext(MlpSpec(), explore, env, counters, Streams(seed), 20)
     return Life(QLearning(QLearningSettings(**(QUICK | settings)), given), env, counters)
 
@@ -65,8 +65,8 @@ def test_toys_keep_the_contract(toy: type[Toy]) -> None:
         (NumberedChain, None, {}),
         (NumberedChain, None, {"double": True}),
         (LateNumberedChain, None, {}),
-        (NumberedChain, ExploreSpec(choose=EpsilonSpec(start=0.0, end=0.0)), {"start": 2.0}),
-        (NumberedChain, ExploreSpec(choose=BoltzmannSpec(temperature=0.1)), {}),
+        (NumberedChain, ExploreSpec(action_selection=EpsilonSpec(start=0.0, end=0.0)), {"initial_q": 2.0}),
+        (NumberedChain, ExploreSpec(action_selection=BoltzmannSpec(temperature=0.1)), {}),
     ],
     ids=["plain", "double", "late", "optimistic", "boltzmann"],
 )
@@ -160,7 +160,7 @@ def test_double_asks_the_other_table() -> None:
     [
         (NumberedChain, None, {}),
         (NumberedChain, COUNTED, {"double": True, "lr": {"start": 0.5, "end": 0.1}}),
-        (LateNumberedChain, ExploreSpec(choose=BoltzmannSpec(temperature=0.2)), {"start": 1.0}),
+        (LateNumberedChain, ExploreSpec(action_selection=BoltzmannSpec(temperature=0.2)), {"initial_q": 1.0}),
     ],
     ids=["default", "double", "late"],
 )
@@ -181,15 +181,15 @@ def test_train_stop_and_resume_gives_the_same_bits(
 
 def test_figures_of_a_round() -> None:
     figures = life(explore=COUNTED, lr={"start": 0.5, "end": 0.0, "to": 256.0}).go_on(32)
-    assert figures[0].keys() == {"td_error", "mean_q", "epsilon", "intrinsic_weight", "lr", "novelty"}
+    assert figures[0].keys() == {"td_error", "mean_q", "epsilon", "intrinsic_weight", "lr", "intrinsic_reward"}
     assert [told["lr"] for told in figures] == [0.25, 0.0]
     assert figures[0]["td_error"] > 0
 
 
 def test_what_does_not_suit_is_refused() -> None:
     for env, words in (
-        (Chain(2), "needs an observation that is the number of a state, and this one is place; take dqn or ppo"),
-        (Target(2), "qlearning needs discrete actions, and this environment's are continuous"),
+        (Chain(2), "but this one has the blocks place; use dqn or ppo"),
+        (Target(2), "qlearning needs discrete actions, but this environment's are continuous"),
         (Bits(2), "are binary"),
     ):
         with pytest.raises(TownletError, match=words):
@@ -197,7 +197,7 @@ def test_what_does_not_suit_is_refused() -> None:
     with pytest.raises(ValidationError, match="a step size"):
         QLearningSettings(lr=1.5)
     state = life().state()["agent"]
-    with pytest.raises(TownletError, match="the saved qlearning has no 'network'"):
+    with pytest.raises(TownletError, match="the saved state of qlearning has no 'network'"):
         life().agent.restore({name: part for name, part in state.items() if name != "network"})
     with pytest.raises(TownletError, match="table"):
         life(double=True).agent.restore(state)

@@ -15,11 +15,11 @@ from agents.toys import Bits, Chain, LateChain, Target, Toy
 from townlet.agents import reinforce
 from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.agent import AgentContext
-from townlet.agents.distributions import family
+from townlet.agents.distributions import distribution_family
 from townlet.agents.reinforce import Reinforce, ReinforceSettings, reinforce_loss
 from townlet.buffers.episode_buffer import INITIAL_SLOTS, EpisodeSteps
 from townlet.errors import TownletError
-from townlet.explore.spec import CountsSpec, ExploreSpec, FixedWeightSpec
+from townlet.explore.spec import CountsSpec, ExploreSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Discrete
@@ -28,7 +28,7 @@ from townlet.rng import Streams
 
 torch.set_num_threads(1)
 QUICK = {"lr": 2e-2, "gamma": 0.9, "episodes": 16}
-COUNTED = ExploreSpec(bonus=CountsSpec(), weight=FixedWeightSpec(value=0.1))
+COUNTED = ExploreSpec(bonus=CountsSpec(), weight=ScheduledWeightSpec(value=0.1))
 
 
 def life(env: Toy | None = None, seed: int = 1, explore: ExploreSpec | None = None, **settings: Any) -> Life:
@@ -80,7 +80,7 @@ def test_the_loss_of_one_step_by_hand() -> None:
         network.critic.bias.fill_(2.0)
     steps = EpisodeSteps(torch.zeros(1, 1), torch.tensor([[True, True, False]]), torch.tensor([1]), torch.tensor([2.0]))
     loss, _ = reinforce_loss(
-        network, family(Discrete(("a", "b", "c"))), steps, torch.tensor([2.0]), torch.tensor([5.0]),
+        network, distribution_family(Discrete(("a", "b", "c"))), steps, torch.tensor([2.0]), torch.tensor([5.0]),
         entropy_coef=0.1, value_coef=0.5,
     )  # fmt: skip
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
@@ -164,7 +164,7 @@ def test_rows_in_the_middle_of_an_episode_wait(toy: type[Chain]) -> None:
         (Chain, None, {}),
         (Chain, COUNTED, {"baseline": "mean", "optimizer": "sgd", "shared": True}),
         (LateChain, None, {"returns": "episode", "baseline": "none", "lr": {"start": 1e-2, "end": 1e-4}}),
-        (Target, None, {"entropy": 0.01}),
+        (Target, None, {"entropy_coef": 0.01}),
         (Bits, None, {"normalize": False}),
     ],
     ids=["default", "counts", "late", "continuous", "binary"],
@@ -186,7 +186,7 @@ def test_train_stop_and_resume_gives_the_same_bits(
 
 
 def test_parts_give_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, parts = life(optimizer="sgd", entropy=0.1), life(optimizer="sgd", entropy=0.1)
+    whole, parts = life(optimizer="sgd", entropy_coef=0.1), life(optimizer="sgd", entropy_coef=0.1)
     told = whole.go_on(60)
     monkeypatch.setattr(reinforce, "microbatch_size", lambda device: 7)
     assert len(told) > 1
@@ -195,7 +195,7 @@ def test_parts_give_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_moving_average_forgets_by_its_memory() -> None:
-    agent = life(baseline="mean", memory=0.5).agent
+    agent = life(baseline="mean", baseline_decay=0.5).agent
     assert isinstance(agent, Reinforce)
     nothing = torch.zeros(3)
     assert agent._baseline(torch.tensor([1.0, 2.0, 3.0]), nothing) == 2, "the first mean is that of the first returns"
@@ -204,7 +204,7 @@ def test_the_moving_average_forgets_by_its_memory() -> None:
 
 def test_a_bonus_for_entropy_keeps_the_policy_open() -> None:
     def left(entropy: float) -> float:
-        return life(entropy=entropy).go_on(300)[-1]["normalized_entropy"]
+        return life(entropy_coef=entropy).go_on(300)[-1]["normalized_entropy"]
 
     assert left(20.0) > 0.97 > 0.8 > left(0.0)
 
@@ -225,10 +225,10 @@ def test_normalized_the_size_of_rewards_does_not_count() -> None:
 
 def test_what_does_not_suit_is_refused() -> None:
     recurrent = MlpSpec(recurrent=RecurrentSpec(size=8))
-    with pytest.raises(TownletError, match="reinforce cannot train a recurrent network; take ppo"):
+    with pytest.raises(TownletError, match="reinforce cannot train a recurrent network; use ppo"):
         Reinforce(ReinforceSettings(), AgentContext(recurrent, ExploreSpec(), Chain(2), Counters(), Streams(1), 20))
-    with pytest.raises(ValidationError, match="cannot be below 0"):
-        ReinforceSettings(entropy=-1.0)
+    with pytest.raises(ValidationError, match="must not be negative"):
+        ReinforceSettings(entropy_coef=-1.0)
     state = life().state()["agent"]
-    with pytest.raises(TownletError, match="the saved reinforce has no 'episodes'"):
+    with pytest.raises(TownletError, match="the saved state of reinforce has no 'episodes'"):
         life().agent.restore({name: part for name, part in state.items() if name != "episodes"})

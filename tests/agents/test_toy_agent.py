@@ -176,7 +176,7 @@ def test_installed_packages_bring_agents_and_a_broken_one_affects_no_other(
     assert load_experiment(str(tmp_path / "toy.yaml")).recipe.agent.name == "toy"
     with pytest.raises(TownletError, match=r"lost-agents cannot be loaded: ModuleNotFoundError: No module named"):
         load_experiment(str(tmp_path / "toy.yaml"), ["agent=lost"])
-    with pytest.raises(TownletError, match=r"no agent 'odd' is registered; .*json:loads is no AgentEntry"):
+    with pytest.raises(TownletError, match=r"no agent 'odd' is registered; .*json:loads is not an AgentEntry"):
         registry.entry("odd")
     with pytest.raises(TownletError, match="no agent 'pqo' is registered; did you mean 'pqn'"):
         registry.entry("pqo")

@@ -57,7 +57,7 @@ class Toy:
     """Learns from every step when it is made; metrics are reported every 8 steps."""
 
     name, update_interval, interruptible, bonus, graphed = "toy", 8, True, None, None
-    outputs_are: Literal["probabilities"] = "probabilities"
+    output_label: Literal["probabilities"] = "probabilities"
 
     def __init__(self, settings: ToySettings, given: AgentContext) -> None:
         env = given.env

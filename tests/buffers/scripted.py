@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch import Tensor
 
-from townlet.buffers.storage import Transition
+from townlet.buffers.storage import VectorTransition
 
 ACTIONS = 3
 CONTINUES, TERMINATES, TRUNCATES = 0, 1, 2
@@ -53,7 +53,7 @@ class Script:
         """Step and row of an observation's number."""
         return divmod(int(number), self.rows)
 
-    def steps(self, start: int = 0, stop: int | None = None) -> Iterator[Transition]:
+    def steps(self, start: int = 0, stop: int | None = None) -> Iterator[VectorTransition]:
         """The transitions, step by step; tensors are reused, as environments do."""
         n = self.rows
         obs, next_obs = torch.zeros(n, 2), torch.zeros(n, 2)
@@ -62,7 +62,7 @@ class Script:
                 obs[row] = self.number(t, row)
                 next_obs[row] = self.next_number(t, row)
             ends = torch.tensor(self.ends[t])
-            yield Transition(
+            yield VectorTransition(
                 obs=obs,
                 mask=mask_of(obs[:, 0]),
                 actions=torch.tensor([self.action(t, row) for row in range(n)]),

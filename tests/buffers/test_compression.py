@@ -12,7 +12,7 @@ from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
 from townlet.buffers.sequence_replay import SequenceReplay
-from townlet.buffers.storage import Transition
+from townlet.buffers.storage import VectorTransition
 from townlet.interfaces.layout import ObservationLayout
 
 SCREEN = ("screen", (1, 3, 4), 0.0, 1.0, "picture", (), 255)
@@ -65,7 +65,7 @@ def test_a_replay_buffer_of_images_takes_one_byte_per_value() -> None:
     for t in range(30):
         obs, following = seen(MIXED, 2, t), seen(MIXED, 2, t + 1)
         number = torch.full((2,), float(t))
-        step = Transition(obs, yes, number.long() % 3, number, number, following, yes, no, no, torch.zeros(2, 0))
+        step = VectorTransition(obs, yes, number.long() % 3, number, number, following, yes, no, no, torch.zeros(2, 0))
         for each in (compressed, plain):
             each.add(step)
     again.restore(saved_and_loaded(compressed.state()))
@@ -90,5 +90,5 @@ def test_windows_of_compressed_images_equal_uncompressed_ones() -> None:
         number, ended = torch.full((2,), float(t)), torch.tensor([t % 7 == 6, False])
         seen_now = seen(MIXED, 2, t), yes, number.long() % 3, number, number
         for each in (compressed, plain):
-            each.add(Transition(*seen_now, seen(MIXED, 2, t + 1), yes, ended, no, torch.zeros(2, 0)))
+            each.add(VectorTransition(*seen_now, seen(MIXED, 2, t + 1), yes, ended, no, torch.zeros(2, 0)))
     assert same(compressed.sample(64), plain.sample(64))

@@ -124,9 +124,9 @@ def test_a_restored_buffer_continues_identically(steps: int) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"at": torch.tensor([9, 9])}, "write positions beyond its stored steps"),
+        ({"written": torch.tensor([9, 9])}, "write positions beyond its stored steps"),
         ({"columns": {}}, "does not have the columns obs"),
-        ({"at": torch.zeros(3, dtype=torch.int64)}, "'at' was saved as"),
+        ({"written": torch.zeros(3, dtype=torch.int64)}, "'written' was saved as"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(change: dict[str, Any], words: str) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from buffers.scripted import endless, generator
 from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
 from townlet.buffers.replay import ReplayBuffer
-from townlet.buffers.storage import Transition
+from townlet.buffers.storage import VectorTransition
 from townlet.config.schedule import Schedule
 from townlet.interfaces.counters import Counters
 
@@ -95,7 +95,7 @@ def test_a_replay_buffer_samples_by_priority_and_resets_it_when_a_slot_is_overwr
     script = endless(5, 2)
     spec = PrioritySpec(alpha=1.0, epsilon=1e-9)
     buffer = ReplayBuffer(6, 2, 2, 3, n_step=1, gamma=0.5, generator=generator(), priority=spec)
-    steps = [Transition(*(value.clone() for value in step if value is not None)) for step in script.steps()]
+    steps = [VectorTransition(*(value.clone() for value in step if value is not None)) for step in script.steps()]
     for step in steps[:3]:
         buffer.add(step)
     batch = buffer.sample(300)

@@ -24,7 +24,7 @@ from buffers.scripted import (
     scripts,
 )
 from townlet.buffers.prioritized import PrioritySpec
-from townlet.buffers.replay import Batch, ReplayBuffer
+from townlet.buffers.replay import ReplayBuffer, TransitionBatch
 from townlet.distributed.process_group import ProcessGroup
 from townlet.errors import TownletError
 
@@ -168,7 +168,7 @@ def test_a_restored_buffer_samples_the_same_batches(steps: int, priority: Priori
             feed(buffer, script, t, t + 1)
 
 
-def sample_and_update(buffer: ReplayBuffer) -> Batch:
+def sample_and_update(buffer: ReplayBuffer) -> TransitionBatch:
     """Sample a batch and update its priorities."""
     batch = buffer.sample(16, 0.3, 0.7)
     buffer.update_priorities(batch.index, batch.reward)

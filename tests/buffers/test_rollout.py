@@ -43,7 +43,7 @@ def feed(rollout: RolloutBuffer, script: Script, start: int = 0, stop: int | Non
             step.actions,
             log_prob=torch.tensor([-0.5 * script.action(t, row) for row in rows]),
             value=torch.tensor([value(t, row) for row in rows]),
-            fresh=torch.tensor([t == 0 or script.ends[t - 1][row] != CONTINUES for row in rows]),
+            episode_start=torch.tensor([t == 0 or script.ends[t - 1][row] != CONTINUES for row in rows]),
         )
         bootstrap = torch.tensor([final_value(t, row) for row in rows])
         ended = (step.terminated | step.truncated).nonzero().squeeze(1)
@@ -146,11 +146,11 @@ def test_row_batches_are_whole_rows_in_order() -> None:
     assert sorted(torch.cat(parts).tolist()) == list(range(5))
     for rows in parts:
         steps = rollout.gather_rows(rows)
-        assert steps.fresh is not None
+        assert steps.episode_start is not None
         assert torch.equal(steps.obs[:, :, 0], torch.arange(3).unsqueeze(1) * 5.0 + rows)
         assert torch.equal(steps.advantage, advantage[:, rows])
         assert torch.equal(steps.returns, returns[:, rows])
-        assert torch.equal(steps.fresh, rollout.fresh[:, rows])
+        assert torch.equal(steps.episode_start, rollout.episode_start[:, rows])
         assert torch.equal(steps.hidden, torch.arange(20.0).view(5, 4)[rows])
 
 
@@ -160,7 +160,7 @@ def test_a_partly_filled_rollout_can_be_used() -> None:
     last = torch.tensor([1.0, 2.0])
     assert same(whole.advantages(last, 0.9, 0.9), part.advantages(last, 0.9, 0.9))
     assert sorted(torch.cat([some.indices for some in part.shards(4, generator())]).tolist()) == list(range(6))
-    fresh = part.gather_rows(torch.tensor([1])).fresh
+    fresh = part.gather_rows(torch.tensor([1])).episode_start
     assert fresh is not None
     assert fresh.shape == (3, 1)
 

@@ -27,7 +27,7 @@ from townlet.buffers.sequence_replay import SequenceReplay, Windows
 from townlet.errors import TownletError
 
 GAMMA = 0.5
-TIMED = ("actions", "reward", "discount", "valid", "fresh")  # columns [L, B]
+TIMED = ("actions", "reward", "discount", "valid", "window_start")  # columns [L, B]
 
 
 def make(script: Script, slots: int, length: int = 4, burn_in: int = 2, seed: int = 1) -> SequenceReplay:
@@ -74,7 +74,7 @@ def check_window(
     for k in range(len(windows.actions)):
         step = start + k
         assert windows.valid[k, b] == (t <= step <= last)
-        assert windows.fresh[k, b] == (step == first)
+        assert windows.window_start[k, b] == (step == first)
         if first <= step <= last:
             assert windows.obs[k, b, 0] == script.number(step, row)
             assert windows.obs[k + 1, b, 0] == script.next_number(step, row)
@@ -82,7 +82,7 @@ def check_window(
             assert windows.reward[k, b] == script.reward(step, row) + weight * script.intrinsic(step, row)
             assert windows.discount[k, b] == (0.0 if script.ends[step][row] == TERMINATES else GAMMA)
             assert torch.equal(windows.mask[k : k + 2, b], mask_of(windows.obs[k : k + 2, b, 0]))
-    assert not windows.fresh[-1, b]
+    assert not windows.window_start[-1, b]
 
 
 @law
@@ -109,13 +109,13 @@ def test_truncated_and_terminated_episodes_differ_in_the_discount_alone() -> Non
     one, two = (feed(make(s, 6, 3, 2), s).sample(200) for s in (late, dead))
     assert same(one[:4] + one[5:], two[:4] + two[5:]), "windows differ in the discount alone"
     end = shown(one, 2, 2)
-    assert end["fresh"] == [True, False, False, False, False, False]
+    assert end["window_start"] == [True, False, False, False, False, False]
     assert end["valid"] == [False, False, True, False, False]
     assert end["discount"][2] == 0.5, "bootstraps"
     assert one.obs[3, sampled(one, 2).index(2), 0] == -3.0, "from the final observation"
     assert shown(two, 2, 2)["discount"][2] == 0.0
     begin = shown(one, 3, 2)
-    assert begin["fresh"] == [False, False, True, False, False, False], "no step of the episode before"
+    assert begin["window_start"] == [False, False, True, False, False, False], "no step of the episode before"
 
 
 def test_an_endless_episode_is_sampled_uniformly_within_the_capacity() -> None:
@@ -131,10 +131,12 @@ def test_an_endless_episode_is_sampled_uniformly_within_the_capacity() -> None:
     # 20 000 samples of 40 steps; χ² with 39 degrees of freedom lies below 72.1 in 99.9 % of cases
     assert sum((n - 500) ** 2 / 500 for n in counts.values()) < 72.1
     oldest = shown(buffer.sample(1000), 280 * 2, 3)
-    assert oldest["fresh"] == [False] * 3 + [True] + [False] * 4, "the window starts in the middle of the episode"
+    assert oldest["window_start"] == [False] * 3 + [True] + [False] * 4, (
+        "the window starts in the middle of the episode"
+    )
     newest = shown(buffer.sample(1000), 299 * 2, 3)
     assert newest["valid"] == [False] * 3 + [True] + [False] * 3
-    assert newest["fresh"][0], "with all of its burn-in"
+    assert newest["window_start"][0], "with all of its burn-in"
 
 
 def test_a_small_capacity_still_holds_a_whole_window() -> None:
@@ -177,5 +179,5 @@ def test_a_window_has_the_recurrent_state_of_its_first_step(
     for step in script.steps():
         buffer.add(step._replace(hidden=step.obs[:, :1]))
     windows = buffer.sample(32)
-    assert (windows.fresh.sum(0) == 1).all()
-    assert torch.equal(windows.hidden[:, 0], windows.obs[..., 0].T[windows.fresh.T])
+    assert (windows.window_start.sum(0) == 1).all()
+    assert torch.equal(windows.hidden[:, 0], windows.obs[..., 0].T[windows.window_start.T])

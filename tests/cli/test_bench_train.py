@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cli.program import Program
-from townlet.agents.peers import BATCHES, STEPS, TARGET
+from townlet.agents.sb3_comparison import BATCHES, STEPS, TARGET
 from townlet.bench.rollouts import measure_iterations
 from townlet.bench.training import _overrides, sb3_model
 from townlet.tasks.experiment import load_experiment

@@ -47,7 +47,7 @@ def test_safetensors_can_be_rebuilt_from_what_they_say(townlet: Program, runs: P
     actions, agent = json.loads(about["actions"]), json.loads(about["agent"])
     network = (
         Branch(spec, layout, len(actions), POLICY_GAIN)
-        if about["outputs"] == "logits"
+        if about["outputs"] == "discrete"
         else QNetwork(spec, layout, len(actions), agent["dueling"])
     )
     network.load_state_dict(tensors)
@@ -81,7 +81,7 @@ def test_onnx_acts_as_the_run_does(
     session = onnxruntime.InferenceSession(to)
     trained = package.load(name, root=runs)
     for rows in (1, 7):
-        trained.start(rows)
+        trained.reset(rows)
         memory = {"hidden": np.zeros((rows, trained.hidden), np.float32)} if trained.hidden else {}
         for step in range(5):  # what is remembered goes from step to step
             obs, mask = rows_of(trained, rows, seed=step)

@@ -98,7 +98,7 @@ def test_every_key_is_told_with_its_default_and_meaning(townlet: Program) -> Non
         recipe_names
     )
     shown = townlet("recipes", "--keys", "sequence").out
-    assert "agent.sequence" in shown
+    assert "agent.sequence_length" in shown
     assert "agent.lr" not in shown
 
 

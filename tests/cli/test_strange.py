@@ -141,7 +141,10 @@ def test_a_file_that_is_allowed_may_register_an_environment(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["CartPole-v1:ppo", "explore.choose.end=.05", *QUICK], "ppo makes no use of explore.choose"),
+        (
+            ["CartPole-v1:ppo", "explore.action_selection.end=.05", *QUICK],
+            "ppo makes no use of explore.action_selection",
+        ),
         (["FrozenLake-v1:qlearning", "network.hidden=[3]", "--steps", "200"], "qlearning makes no use of network"),
     ],
 )

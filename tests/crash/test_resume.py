@@ -17,13 +17,13 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 
-RND = ("explore.bonus={name: rnd, hidden: [8], embed: 4, batch: 16}",)
+RND = ("explore.bonus={name: rnd, hidden: [8], embedding_size: 4, batch_size: 16}",)
 ADAPTIVE = ("explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}",)
-BY_EPISODE = ("explore.choose={name: epsilon, decay: .9, schedule: null}",)
+BY_EPISODE = ("explore.action_selection={name: epsilon, decay: .9, schedule: null}",)
 QUICK_STAGES = ("curriculum={name: adversarial, episodes: 2, steps: 40, entropy: 1.0}",)
-GRU = ("network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",)
-LSTM = ("network={name: mlp, hidden: [16], recurrent: {kind: lstm, size: 8, after: [8]}}",)
-DRQN = (*DQN, "agent.sequence=6", "agent.burn_in=2")
+GRU = ("network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}",)
+LSTM = ("network={name: mlp, hidden: [16], recurrent: {kind: lstm, size: 8, post_widths: [8]}}",)
+DRQN = (*DQN, "agent.sequence_length=6", "agent.burn_in=2")
 PPO = (*TINY, "agent.n_steps=16", "agent.batch_size=.5")
 
 ALL = {
@@ -34,7 +34,7 @@ ALL = {
     "dqn, other switches": (
         "town:dqn",
         (*DQN, "world=town-l3", "agent.polyak=.01", "agent.double=false", "agent.optimizer=adamw", "agent.n_step=1",
-         "explore={choose: boltzmann, bonus: counts, weight: {name: fixed, value: .1}}"),
+         "explore={action_selection: boltzmann, bonus: counts, weight: {name: scheduled, value: .1}}"),
     ),
     "drqn": ("town-l2:drqn", (*DRQN, *GRU, *RND, *ADAPTIVE, *QUICK_STAGES)),
     "ppo": ("town:ppo", (*PPO, *RND, *ADAPTIVE, *QUICK_STAGES, "change.rewards=[milestone, potential]",

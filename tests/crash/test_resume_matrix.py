@@ -22,7 +22,7 @@ from townlet.runs.folder import Run
 from townlet.runs.metrics_reader import MetricsReader
 
 OWN = Path(__file__).with_name("wrappers.py")
-RND = "explore.bonus={name: rnd, hidden: [8], embed: 4, batch: 16}"
+RND = "explore.bonus={name: rnd, hidden: [8], embedding_size: 4, batch_size: 16}"
 ADAPTIVE = "explore.weight={name: adaptive, start: .5, minimum: .01, episodes: 4, variance: 1e4, mean: 5}"
 # Settings of the agents: replay, rollouts, traces, recurrent states and moving averages are in use when the kill comes.
 AGENTS = {
@@ -30,8 +30,8 @@ AGENTS = {
     "pqn": ("agent={name: pqn, n_steps: 8}", "network={name: mlp, hidden: [16], layer_norm: true}", RND, ADAPTIVE),
     "dqn": ("agent={name: dqn, replay: 400, warmup: 60, batch_size: 8, n_step: 3, prioritized: {}}",),
     "drqn": (
-        "agent={name: drqn, replay: 400, warmup: 60, batch_size: 4, sequence: 6, burn_in: 2}",
-        "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}",
+        "agent={name: drqn, replay: 400, warmup: 60, batch_size: 4, sequence_length: 6, burn_in: 2}",
+        "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}",
     ),
     "reinforce": ("agent={name: reinforce, episodes: 3, baseline: mean}", RND, ADAPTIVE),
     "qlearning": ("agent={name: qlearning, double: true}", "explore.bonus=counts", ADAPTIVE),

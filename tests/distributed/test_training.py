@@ -26,8 +26,8 @@ from train.tiny import tiny
 
 SMALL = ("rows=24", "metrics.every=240", "evaluation.every=1e4")
 SETTINGS = {
-    "town:ppo": ("agent.n_steps=8", "agent.batch_size=48", "agent.entropy=.01", "agent.target_kl=1"),
-    "town:dqn": ("agent.replay=480", "agent.warmup=96", "agent.batch_size=16", "agent.updates=2"),
+    "town:ppo": ("agent.n_steps=8", "agent.batch_size=48", "agent.entropy_coef=.01", "agent.target_kl=1"),
+    "town:dqn": ("agent.replay=480", "agent.warmup=96", "agent.batch_size=16", "agent.gradient_steps=2"),
 }
 STEPS, MIDDLE = 2880, 960
 __all__ = ["launch"]

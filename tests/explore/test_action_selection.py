@@ -15,7 +15,7 @@ from torch import Tensor
 from townlet.config.schedule import Schedule
 from townlet.errors import TownletError
 from townlet.explore.action_selection import ActionSelector, make_action_selector, normalized_entropy
-from townlet.explore.spec import BoltzmannSpec, EpsilonSpec, ExploreSpec, FixedWeightSpec, RndSpec
+from townlet.explore.spec import BoltzmannSpec, EpsilonSpec, ExploreSpec, RndSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.vec_env import Episodes
 from townlet.rng import Streams
@@ -176,8 +176,8 @@ def test_normalized_entropy_is_a_share(weights: list[float]) -> None:
     [
         (lambda: EpsilonSpec(start=0.1, end=0.2), "cannot be above 0.1"),
         (lambda: EpsilonSpec(schedule="lin_2"), "values from 0 to 1"),
-        (lambda: BoltzmannSpec(temperature=-1.0), "cannot be below 0"),
-        (lambda: FixedWeightSpec(value=-0.1), "would penalize novelty"),
+        (lambda: BoltzmannSpec(temperature=-1.0), "must not be negative"),
+        (lambda: ScheduledWeightSpec(value=-0.1), "would penalize novelty"),
         (lambda: ExploreSpec(bonus=RndSpec()), "a bonus without weight has no effect"),
     ],
 )
@@ -187,7 +187,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: Callable[[], object], sa
 
 
 def test_a_recipe_names_the_parts() -> None:
-    parts = {"choose": {"name": "boltzmann", "temperature": "lin_2"}, "bonus": {"name": "counts"}}
+    parts = {"action_selection": {"name": "boltzmann", "temperature": "lin_2"}, "bonus": {"name": "counts"}}
     spec = ExploreSpec.model_validate(parts | {"weight": {"name": "adaptive"}})
-    assert isinstance(spec.choose, BoltzmannSpec)
+    assert isinstance(spec.action_selection, BoltzmannSpec)
     assert ExploreSpec.model_validate(spec.model_dump(by_alias=True)) == spec

@@ -25,7 +25,7 @@ torch.set_num_threads(1)
 
 Spec = RndSpec | CountsSpec
 CELLS = ObservationLayout.of(("position_onehot", (16,), 0.0, 1.0), ("meters", (4,), 0.0, 1.0))
-SMALL = RndSpec(hidden=(32,), embed=16, lr=1e-3)
+SMALL = RndSpec(hidden=(32,), embedding_size=16, lr=1e-3)
 BOTH = pytest.mark.parametrize("spec", [SMALL, CountsSpec()], ids=["rnd", "counts"])
 
 
@@ -85,7 +85,7 @@ def test_novelty_has_no_side_effects(spec: Spec) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [SMALL, SMALL.model_copy(update={"every": 3}), CountsSpec()], ids=["rnd", "seldom", "counts"]
+    "spec", [SMALL, SMALL.model_copy(update={"update_every": 3}), CountsSpec()], ids=["rnd", "seldom", "counts"]
 )
 def test_a_restored_bonus_gives_the_same_rewards(spec: Spec) -> None:
     one, two = bonus(spec), bonus(spec, seed=2)
@@ -108,7 +108,7 @@ def test_the_seed_determines_the_bonus(spec: Spec) -> None:
     before = torch.random.get_rng_state()
     one, same, other = (bonus(spec, seed=seed).state() for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before)  # nothing is drawn from global random state
-    name = "target" if "target" in one else "project"
+    name = "target" if "target" in one else "projections"
     flat = [state[name]["0.weight"] if name == "target" else state[name] for state in (one, same, other)]
     assert torch.equal(flat[0], flat[1])
     assert not torch.equal(flat[0], flat[2])
@@ -116,9 +116,9 @@ def test_the_seed_determines_the_bonus(spec: Spec) -> None:
 
 def test_the_state_of_another_bonus_is_refused() -> None:
     with pytest.raises(TownletError, match=r"explore\.bonus\.target: 0\.weight.*\[64, 20\].*\[32, 20\]"):
-        rnd().restore(rnd(RndSpec(hidden=(64,), embed=16)).state())
+        rnd().restore(rnd(RndSpec(hidden=(64,), embedding_size=16)).state())
     with pytest.raises(TownletError, match=r"explore\.bonus\.target lacks '2\.bias'"):
-        rnd().restore(rnd(RndSpec(hidden=(), embed=32)).state())
+        rnd().restore(rnd(RndSpec(hidden=(), embedding_size=32)).state())
     with pytest.raises(TownletError, match=r"explore\.bonus\.visits"):
         bonus(CountsSpec(bits=8)).restore(bonus(CountsSpec(bits=9)).state())
 
@@ -172,10 +172,10 @@ def test_observations_are_normalised_by_what_was_seen() -> None:
 
 
 def test_learning_only_at_every_nth_call_and_in_steps_of_a_batch() -> None:
-    seldom = rnd(SMALL.model_copy(update={"every": 3}))
+    seldom = rnd(SMALL.model_copy(update={"update_every": 3}))
     obs = torch.cat(walks(4))
     assert [bool(seldom.learn(obs)) for _ in range(6)] == [False, False, True] * 2
-    at_once, parts = rnd(), rnd(SMALL.model_copy(update={"batch": 8}))
+    at_once, parts = rnd(), rnd(SMALL.model_copy(update={"batch_size": 8}))
     at_once.learn(obs)
     parts.learn(obs)
     assert [s.state()["optimizer"]["0.weight"]["step"].item() for s in (seldom, at_once, parts)] == [2, 1, 4]
@@ -248,7 +248,7 @@ def town_map() -> tuple[ObservationLayout, Tensor]:
 
 @pytest.mark.parametrize(
     "spec",
-    [RndSpec(hidden=(64,), embed=32, lr=2e-3), CountsSpec(blocks=("position_onehot",), bits=20)],
+    [RndSpec(hidden=(64,), embedding_size=32, lr=2e-3), CountsSpec(blocks=("position_onehot",), bits=20)],
     ids=["rnd", "counts"],
 )
 def test_the_map_of_a_town_shows_unvisited_cells(spec: Spec) -> None:

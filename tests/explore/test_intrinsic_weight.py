@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from townlet.config.schedule import Schedule
 from townlet.errors import TownletError
 from townlet.explore.intrinsic_weight import IntrinsicWeight, make_intrinsic_weight
-from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
+from townlet.explore.spec import AdaptiveWeightSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.vec_env import Episodes
 
@@ -30,8 +30,8 @@ def adaptive(**settings: float) -> IntrinsicWeight:
 
 def test_a_fixed_weight_is_what_it_says() -> None:
     clock = Counters(budget=100)
-    assert make_intrinsic_weight(FixedWeightSpec(value=0.3), clock, 500).value == 0.3
-    fading = make_intrinsic_weight(FixedWeightSpec(value=Schedule(start=1.0, end=0.5)), clock, 500)
+    assert make_intrinsic_weight(ScheduledWeightSpec(value=0.3), clock, 500).value == 0.3
+    fading = make_intrinsic_weight(ScheduledWeightSpec(value=Schedule(start=1.0, end=0.5)), clock, 500)
     clock.env_steps = 50
     assert fading.value == 0.75
 
@@ -87,7 +87,7 @@ def test_it_never_falls_below_the_minimum() -> None:
 
 def test_the_mean_may_be_a_share_of_the_longest_life() -> None:
     for length, fades in ((200, False), (300, True)):
-        weight = adaptive(episodes=5, mean_share=0.5)
+        weight = adaptive(episodes=5, mean_fraction=0.5)
         weight.on_episodes_end(lived(*[length] * 5))
         assert (weight.value < 1.0) is fades
 

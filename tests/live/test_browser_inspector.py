@@ -168,7 +168,7 @@ def test_states_numbers_and_what_cannot_be_drawn(visit: Visit, inspected: Served
     look.page.locator("#step-table tr[data-step='0']").click()
     told = row(look, 0)
     assert moments[1].led is not None
-    mean, deviation = (float(moments[1].led.outputs[name][0]) for name in ("means", "deviations"))
+    mean, deviation = (float(moments[1].led.outputs[name][0]) for name in ("means", "stds"))
     heads = [head for head in told if head.startswith(("mean", "±"))]
     assert [number(told[head]) for head in heads] == [pytest.approx(mean, rel=1e-2), pytest.approx(deviation, rel=1e-2)]
     expect(look.page.locator("#step .action")).to_contain_text("±")

@@ -41,7 +41,7 @@ def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms:
     assert np.allclose(told["rewards"], [one.reward for one in led], rtol=1e-4)
     done = [np.atleast_1d(one.action).clip(-2, 2 if name == "pendulum" else 9) for one in led]  # the torque's bounds
     assert np.allclose(told["actions"], done, rtol=1e-4)
-    kinds = {"cart": ["probabilities"], "lake": ["values"], "pendulum": ["means", "deviations"]}
+    kinds = {"cart": ["probabilities"], "lake": ["values"], "pendulum": ["means", "stds"]}
     assert told["output_kinds"] == kinds[name]
     for kind in kinds[name]:
         assert np.allclose(told["outputs"][kind], [one.outputs[kind] for one in led], rtol=1e-4, atol=1e-6)

@@ -46,7 +46,9 @@ def networks(
 ) -> tuple[NetworkSpec, ObservationLayout]:
     """A small network and a layout that it can read. `memory`: must it have one; `smooth`: no dead units."""
     layout = draw(layouts())
-    recurrent = st.builds(RecurrentSpec, kind=st.sampled_from(("lstm", "gru")), size=st.just(6), after=st.just((7,)))
+    recurrent = st.builds(
+        RecurrentSpec, kind=st.sampled_from(("lstm", "gru")), size=st.just(6), post_widths=st.just((7,))
+    )
     part = {None: st.none() | recurrent, True: recurrent, False: st.none()}[memory]
     common = {
         "activation": draw(st.sampled_from(("tanh", "silu") if smooth else ("tanh", "silu", "relu"))),
@@ -59,7 +61,7 @@ def networks(
     if any("_typed" in name for name in layout.names):
         fitting.append(KeypointsSpec(hidden=hidden, **common))
     if any(b.kind == "picture" or b.name in ("window", "window_typed", "map_typed") for b in layout):
-        fitting.append(SpatialSpec(hidden=hidden, channels=(3, 4), features=8, parts=5, **common))
+        fitting.append(SpatialSpec(hidden=hidden, channels=(3, 4), features=8, block_features=5, **common))
     if "camera" in layout:
         fitting.append(CnnSpec(name="impala", channels=(3,), features=8, **common))
     return draw(st.sampled_from(fitting)), layout

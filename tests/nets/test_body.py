@@ -23,14 +23,14 @@ Given = tuple[NetworkSpec, ObservationLayout]
 def test_shapes_are_as_promised(given: Given) -> None:
     body, layout = make(*given), given[1]
     start = body.initial_hidden(B)
-    assert start.shape == (B, body.hidden)
+    assert start.shape == (B, body.hidden_size)
     assert not start.any()
     features, hidden = body(observations(layout, B), start)
     assert features.shape == (B, body.features)
-    assert hidden.shape == (B, body.hidden)
+    assert hidden.shape == (B, body.hidden_size)
     features, hidden = body(observations(layout, T, B), start)
     assert features.shape == (T, B, body.features)
-    assert hidden.shape == (B, body.hidden)
+    assert hidden.shape == (B, body.hidden_size)
     assert features.isfinite().all()
 
 
@@ -39,7 +39,7 @@ def test_shapes_are_as_promised(given: Given) -> None:
 def test_every_weight_is_learned(given: Given) -> None:
     body, layout = make(*given), given[1]
     assume(any(True for _ in body.parameters()))
-    features, _ = body(observations(layout, T, B), draws(B, body.hidden))
+    features, _ = body(observations(layout, T, B), draws(B, body.hidden_size))
     (features * draws(T, B, body.features, seed=1)).sum().backward()  # any loss; squares of normed layers are constant
     for name, weights in body.named_parameters():
         assert weights.grad is not None, name
@@ -50,7 +50,7 @@ def test_every_weight_is_learned(given: Given) -> None:
 @given(networks(), st.integers(0, B - 1))
 def test_rows_do_not_meet(given: Given, row: int) -> None:
     body, layout = make(*given), given[1]
-    obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden), draws(T, B) > 0.5
+    obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden_size), draws(T, B) > 0.5
     features, after = body(obs, hidden, fresh)
     other_obs, other_hidden, other_fresh = obs.clone(), hidden.clone(), fresh.clone()
     other_obs[:, row] = observations(layout, T, seed=1)
@@ -66,7 +66,7 @@ def test_rows_do_not_meet(given: Given, row: int) -> None:
 @given(networks(), st.sampled_from((0.0, 0.1, 0.5)))
 def test_a_sequence_is_its_steps_one_by_one(given: Given, chance: float) -> None:
     body, layout = make(*given), given[1]
-    obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden), (draws(T, B, seed=2) + 1) / 2 < chance
+    obs, hidden, fresh = observations(layout, T, B), draws(B, body.hidden_size), (draws(T, B, seed=2) + 1) / 2 < chance
     features, after = body(obs, hidden, fresh)
     for t in range(T):
         step, hidden = body(obs[t], hidden, fresh[t])
@@ -80,7 +80,7 @@ def test_fresh_rows_remember_nothing(given: Given, at: int) -> None:
     body, layout = make(*given), given[1]
     obs, fresh = observations(layout, T, B), torch.zeros(T, B, dtype=torch.bool)
     fresh[at, 1] = True
-    poisoned = draws(B, body.hidden)
+    poisoned = draws(B, body.hidden_size)
     poisoned[1] = 1e3 if at else torch.nan  # even a broken memory ends here
     features, after = body(obs, poisoned, fresh)
     alone, alone_after = body(obs[at:, 1:2], body.initial_hidden(1))
@@ -94,7 +94,7 @@ def test_what_was_seen_earlier_changes_what_is_felt_now(given: Given) -> None:
     body, layout = make(*given), given[1]
     obs = observations(layout, B)
     one, _ = body(obs, body.initial_hidden(B))
-    two, _ = body(obs, draws(B, body.hidden) * 3)
+    two, _ = body(obs, draws(B, body.hidden_size) * 3)
     assert (one != two).any()
 
 
@@ -114,7 +114,7 @@ def test_the_same_stream_gives_the_same_weights(given: Given, seed: int) -> None
 def test_weights_alone_carry_a_body_over(given: Given) -> None:
     one, two = make(*given), build_body(*given)
     two.load_state_dict(one.state_dict())
-    obs, hidden = observations(given[1], B), draws(B, one.hidden)
+    obs, hidden = observations(given[1], B), draws(B, one.hidden_size)
     assert torch.equal(one(obs, hidden)[0], two(obs, hidden)[0])
     assert set(one.state_dict()) == {name for name, _ in one.named_parameters()}
 
@@ -125,15 +125,15 @@ def test_a_plain_network_is_what_it_says() -> None:
     first, second = (m for m in body.modules() if isinstance(m, torch.nn.Linear))
     expected = torch.relu(second(torch.relu(first(obs))))
     torch.testing.assert_close(body(obs, body.initial_hidden(3))[0], expected)
-    assert (first.in_features, body.features, body.hidden) == (88, 128, 0)
+    assert (first.in_features, body.features, body.hidden_size) == (88, 128, 0)
 
 
 def test_memory_stands_between_the_layers_and_those_after_it() -> None:
-    spec = MlpSpec(hidden="tiny", recurrent=RecurrentSpec(kind="gru", size=16, after=(8,)))
+    spec = MlpSpec(hidden="tiny", recurrent=RecurrentSpec(kind="gru", size=16, post_widths=(8,)))
     body = make(spec, load("town").layout)
-    assert (body.features, body.hidden) == (8, 16)
-    both = make(MlpSpec(recurrent=RecurrentSpec(kind="lstm", size=16, after=())), load("town").layout)
-    assert (both.features, both.hidden) == (16, 32)
+    assert (body.features, body.hidden_size) == (8, 16)
+    both = make(MlpSpec(recurrent=RecurrentSpec(kind="lstm", size=16, post_widths=())), load("town").layout)
+    assert (both.features, both.hidden_size) == (16, 32)
 
 
 def test_each_value_of_an_index_has_a_vector_of_its_own() -> None:

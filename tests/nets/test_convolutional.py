@@ -73,7 +73,7 @@ def test_small_pictures_are_not_for_nature() -> None:
 
 
 def test_a_town_is_no_picture() -> None:
-    with pytest.raises(TownletError, match="needs a picture, and the observation has only"):
+    with pytest.raises(TownletError, match="needs an image, but the observation has only"):
         make(CnnSpec(name="nature"), load("town").layout)
 
 

@@ -20,17 +20,17 @@ from townlet.town.world.load import load
 def test_one_step_is_one_graph_for_any_number_of_rows(given: tuple[NetworkSpec, ObservationLayout]) -> None:
     body, layout = make(*given), given[1]
     rows = torch.export.Dim("rows", min=1)
-    example = (observations(layout, 3), draws(3, body.hidden))
+    example = (observations(layout, 3), draws(3, body.hidden_size))
     program = torch.export.export(body, example, dynamic_shapes=({0: rows}, {0: rows})).module()
-    obs, hidden = observations(layout, 5, seed=1), draws(5, body.hidden, seed=1)
+    obs, hidden = observations(layout, 5, seed=1), draws(5, body.hidden_size, seed=1)
     for ours, theirs in zip(body(obs, hidden), program(obs, hidden), strict=True):
         torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
 
 
 def test_onnx_gives_the_same_features_and_memory() -> None:
     layout = load("town-foggy").layout
-    body = make(KeypointsSpec(hidden="tiny", recurrent=RecurrentSpec(size=16, after=(8,))), layout)
-    example = (observations(layout, 3), draws(3, body.hidden))
+    body = make(KeypointsSpec(hidden="tiny", recurrent=RecurrentSpec(size=16, post_widths=(8,))), layout)
+    example = (observations(layout, 3), draws(3, body.hidden_size))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own
         program = torch.onnx.export(body, example, input_names=["obs", "hidden"], dynamo=True, verbose=False)

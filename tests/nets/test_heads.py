@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nets.layouts import draws, law
-from townlet.nets.heads import Dueling, head, initialize
+from townlet.nets.heads import DuelingHead, initialize, make_head
 from townlet.rng import Streams
 
 
 @law
 @given(st.integers(1, 6), st.sampled_from((0.01, 1.0, 2.0)))
 def test_a_head_is_orthogonal_with_its_gain(outputs: int, scale: float) -> None:
-    layer = head(8, outputs, scale)
+    layer = make_head(8, outputs, scale)
     initialize(layer, Streams(1).torch("weights"))
     product = layer.weight @ layer.weight.t()
     torch.testing.assert_close(product, scale**2 * torch.eye(outputs), atol=1e-5, rtol=1e-4)
@@ -24,14 +24,14 @@ def test_a_head_is_orthogonal_with_its_gain(outputs: int, scale: float) -> None:
 
 
 def test_hidden_layers_keep_their_gain_beside_a_small_head() -> None:
-    network = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), head(8, 2, 0.01))
+    network = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), make_head(8, 2, 0.01))
     initialize(network, Streams(1).torch("weights"))
     assert torch.linalg.matrix_norm(network[0].weight, 2).item() == pytest.approx(2**0.5, rel=1e-5)
     assert torch.linalg.matrix_norm(network[2].weight, 2).item() == pytest.approx(0.01, rel=1e-5)
 
 
 def test_dueling_by_hand() -> None:
-    duel = Dueling(2, 3)
+    duel = DuelingHead(2, 3)
     with torch.no_grad():
         duel.streams.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [1.0, 0.0]]))
         duel.streams.bias.copy_(torch.tensor([0.5, 0.0, 0.0, 1.0]))
@@ -42,7 +42,7 @@ def test_dueling_by_hand() -> None:
 
 @pytest.mark.parametrize("actions", [4, 40])
 def test_the_mean_of_dueling_values_is_the_value_of_the_state(actions: int) -> None:
-    duel = Dueling(5, actions)
+    duel = DuelingHead(5, actions)
     initialize(duel, Streams(2).torch("weights"))
     features = draws(7, 3, 5)
     values = duel(features)

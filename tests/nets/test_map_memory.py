@@ -15,9 +15,9 @@ from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.body import build_body
 from townlet.nets.heads import initialize
 from townlet.nets.map_memory import MapEncoder, MapMemory
-from townlet.nets.spec import PlacesSpec
+from townlet.nets.spec import MapMemorySpec
 
-SPEC = PlacesSpec(hidden=(8,))
+SPEC = MapMemorySpec(hidden=(8,))
 KINDS, SIDE, MAP = 3, 5, 9
 LAYOUT = ObservationLayout.of(
     ("window_typed", (SIDE, SIDE, KINDS + 1), 0.0, 1.0),
@@ -56,7 +56,7 @@ def test_a_thing_out_of_sight_is_where_it_was() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
     things = {0: (1, 1), 2: (8, 8)}
-    told, hidden = memory(encoder(look(2, 2, things)), torch.zeros(1, memory.hidden))
+    told, hidden = memory(encoder(look(2, 2, things)), torch.zeros(1, memory.hidden_size))
     assert told_of(told) == bearings({0: (-1, -1)})
     for x in range(3, 8):
         told, hidden = memory(encoder(look(x, 2, things)), hidden)
@@ -68,7 +68,7 @@ def test_a_thing_out_of_sight_is_where_it_was() -> None:
 def test_a_fresh_row_has_an_empty_memory() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
-    _, hidden = memory(encoder(look(2, 2, {0: (1, 1)})), torch.zeros(1, memory.hidden))
+    _, hidden = memory(encoder(look(2, 2, {0: (1, 1)})), torch.zeros(1, memory.hidden_size))
     told, _ = memory(encoder(look(8, 8, {})), hidden, torch.tensor([True]))
     assert told_of(told) == bearings({})
 
@@ -78,7 +78,7 @@ def test_it_knows_on_which_side_it_has_never_looked() -> None:
     encoder = MapEncoder(SPEC, LAYOUT)
     memory = MapMemory(encoder)
     unseen = slice(KINDS * 4, KINDS * 4 + 4)  # left, up, right, down
-    told, hidden = memory(encoder(look(2, 2, {})), torch.zeros(1, memory.hidden))
+    told, hidden = memory(encoder(look(2, 2, {})), torch.zeros(1, memory.hidden_size))
     assert (told[0, unseen] * 81).tolist() == pytest.approx([2 * 4, 2 * 4, 2 * 4 + 4 * 9, 2 * 4 + 4 * 9])
     for x in range(3, 7):
         told, hidden = memory(encoder(look(x, 2, {})), hidden)
@@ -97,7 +97,7 @@ def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float)
             x, y, *cells = torch.randint(0, 9, (2 + 2 * KINDS,), generator=chance).tolist()
             obs[t, row] = look(x, y, {k: (cells[2 * k], cells[2 * k + 1]) for k in range(KINDS)})
     fresh = torch.rand(steps, rows, generator=chance) < share
-    hidden = torch.rand(rows, body.hidden, generator=chance)
+    hidden = torch.rand(rows, body.hidden_size, generator=chance)
     whole, after = body(obs, hidden, fresh)
     for t in range(steps):
         single, hidden = body(obs[t], hidden, fresh[t])
@@ -109,10 +109,10 @@ def test_a_sequence_is_its_steps(seed: int, steps: int, rows: int, share: float)
 
 
 def test_the_foggy_town_suits_a_map_memory_and_the_standard_town_does_not() -> None:
-    assert build_body(PlacesSpec(), load_world("town-foggy").layout).hidden == 15 * 5 + 8 * 8
+    assert build_body(MapMemorySpec(), load_world("town-foggy").layout).hidden_size == 15 * 5 + 8 * 8
     with pytest.raises(TownletError, match="window_typed"):
-        build_body(PlacesSpec(), load_world("town").layout)
+        build_body(MapMemorySpec(), load_world("town").layout)
     with pytest.raises(TownletError, match="as many axes as the map"):
         build_body(
-            PlacesSpec(), ObservationLayout.of(("window_typed", (5, 5, 4), 0.0, 1.0), ("position", (2,), 0.0, 1.0))
+            MapMemorySpec(), ObservationLayout.of(("window_typed", (5, 5, 4), 0.0, 1.0), ("position", (2,), 0.0, 1.0))
         )

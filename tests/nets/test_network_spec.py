@@ -31,7 +31,7 @@ def test_sizes_have_names(size: Any, widths: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_a_spec_is_found_by_its_name_and_survives_a_file(kind: Any) -> None:
-    spec = kind(recurrent=RecurrentSpec(kind="gru", size=32, after=()))
+    spec = kind(recurrent=RecurrentSpec(kind="gru", size=32, post_widths=()))
     assert ADAPTER.validate_python(spec.model_dump()) == spec
     assert ADAPTER.validate_json(spec.model_dump_json()) == spec
 

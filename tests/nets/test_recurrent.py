@@ -29,7 +29,7 @@ def core_of(kind: str, inputs: int = E, size: int = H) -> RecurrentLayer:
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_ways_agree_in_outputs_and_gradients(kind: str) -> None:
     core = core_of(kind)
-    x, hidden, fresh = draws(T, B, E) * 2, draws(B, core.hidden, seed=1), torch.zeros(T, B, dtype=torch.bool)
+    x, hidden, fresh = draws(T, B, E) * 2, draws(B, core.hidden_size, seed=1), torch.zeros(T, B, dtype=torch.bool)
     fresh[7, -1] = True  # one row that begins anew sends all rows the slow way
     found = []
     for begins in (None, fresh):
@@ -47,11 +47,11 @@ def test_both_ways_agree_in_outputs_and_gradients(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_beginning_cuts_a_sequence_in_two(kind: str) -> None:
     core = core_of(kind)
-    x, hidden, fresh = draws(T, B, E), draws(B, core.hidden), torch.zeros(T, B, dtype=torch.bool)
+    x, hidden, fresh = draws(T, B, E), draws(B, core.hidden_size), torch.zeros(T, B, dtype=torch.bool)
     fresh[9] = True
     outputs, after = core(x, hidden, fresh)
     first, _ = core(x[:9], hidden)
-    second, last = core(x[9:], torch.zeros(B, core.hidden))
+    second, last = core(x[9:], torch.zeros(B, core.hidden_size))
     torch.testing.assert_close(outputs, torch.cat([first, second]), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(after, last, atol=1e-5, rtol=1e-5)
 
@@ -61,7 +61,7 @@ def test_no_gradient_flows_over_a_beginning(kind: str) -> None:
     core = core_of(kind)
     x, fresh = draws(T, B, E).requires_grad_(), torch.zeros(T, B, dtype=torch.bool)
     fresh[9, 0] = True
-    outputs, _ = core(x, torch.zeros(B, core.hidden), fresh)
+    outputs, _ = core(x, torch.zeros(B, core.hidden_size), fresh)
     outputs[-1].sum().backward()
     assert x.grad is not None
     reach = x.grad.abs().sum(-1)

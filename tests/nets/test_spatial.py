@@ -29,7 +29,7 @@ def lstm(inputs: int) -> int:
 def test_spatial_recurrent_has_the_sizes_that_are_promised() -> None:
     body = make(SpatialRecurrentSpec(), load("town-l2").layout)
     assert weights(body) == WINDOW + SMALL + lstm(128 + 3 * 32) + AFTER
-    assert (body.features, body.hidden) == (128, 512)
+    assert (body.features, body.hidden_size) == (128, 512)
 
 
 def test_clock_and_progress_share_one_encoder() -> None:
@@ -53,7 +53,7 @@ def test_blocks_nobody_knows_get_an_encoder_of_their_own() -> None:
 
 def test_spatial_without_memory_joins_its_parts() -> None:
     body = make(SpatialSpec(), load("town-l2").layout)
-    assert (body.features, body.hidden) == (128, 0)
+    assert (body.features, body.hidden_size) == (128, 0)
 
 
 def test_a_town_without_window_needs_another_network() -> None:

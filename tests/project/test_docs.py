@@ -183,7 +183,7 @@ def test_the_tables_of_agents_are_those_of_the_registry() -> None:
 
 
 def test_the_fields_of_an_entry_are_all_described() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", section("An agent of your own"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", section("Custom agents"), re.MULTILINE)
     assert rows == list(registry.AgentEntry.__dataclass_fields__)
 
 

@@ -250,8 +250,8 @@ def test_another_agent_on_the_command_line_takes_none_of_the_old_settings() -> N
 
 
 def test_parts_with_a_usual_kind_need_no_name() -> None:
-    recipe = load_experiment("town:ppo", ["explore.choose.end=.2", "network.hidden=tiny"]).recipe
-    assert recipe.explore.choose.model_dump()["end"] == 0.2
+    recipe = load_experiment("town:ppo", ["explore.action_selection.end=.2", "network.hidden=tiny"]).recipe
+    assert recipe.explore.action_selection.model_dump()["end"] == 0.2
     assert recipe.network.model_dump()["hidden"] == "tiny"
 
 

@@ -50,11 +50,13 @@ def test_every_value_says_where_it_came_from(write: Write) -> None:
     text = resolved_text(load_experiment("my.yaml:ppo", ["agent.clip=.3", "agent.lr.end=1e-4"]))
     found = origins(text)
     assert found["rows"] == "my.yaml:2"
-    assert found["agent.entropy.end"] == "my.yaml:5"
+    assert found["agent.entropy_coef.end"] == "my.yaml:5"
     assert found["agent.clip"] == "command line: agent.clip=.3"
     assert found["agent.lr.end"] == "command line: agent.lr.end=1e-4"
     assert re.fullmatch(r"town\.yaml:\d+", found["agent.lr.start"])
-    assert found["agent.gae_lambda"] == found["network.layer_norm"] == found["explore.choose.name"] == "default"
+    assert (
+        found["agent.gae_lambda"] == found["network.layer_norm"] == found["explore.action_selection.name"] == "default"
+    )
     assert found["variant"] == "my.yaml:ppo"
     assert set(leaves(parse(text, "resolved.yaml"))) == set(found)
 

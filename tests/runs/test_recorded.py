@@ -18,12 +18,13 @@ from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
 from train.tiny import DQN, PPO, STAGES
 
-RECURRENT: Final = "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, after: [8]}}"
+RECURRENT: Final = "network={name: mlp, hidden: [16], recurrent: {kind: gru, size: 8, post_widths: [8]}}"
 BOLD: Final = (
-    "explore={choose: {name: boltzmann, temperature: 0.5}, bonus: {name: counts}, weight: {name: fixed, value: 0.1}}"
+    "explore={action_selection: {name: boltzmann, temperature: 0.5}, bonus: {name: counts}, "
+    "weight: {name: scheduled, value: 0.1}}"
 )
 CHANGING: Final = (
-    "agent.clip=lin_0.2", "agent.value_clip=lin_0.2", "agent.value=lin_0.5",
+    "agent.clip=lin_0.2", "agent.value_clip=lin_0.2", "agent.value_coef=lin_0.5",
     "plateau={key: lr, patience: 400, least: 1e6, multiply: .5}",
 )  # fmt: skip
 RECIPES: Final = {

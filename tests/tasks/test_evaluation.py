@@ -31,13 +31,13 @@ RANDOM_LIFE = 112.9  # steps, over many thousand lives
 class Scripted:
     """Goes through the valid actions in turn, from one that depends on what it saw at its first step."""
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         self.age = torch.zeros(rows, dtype=torch.int64)
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         assert mask is not None
-        if fresh is not None:
-            self.age[fresh] = 0
+        if episode_start is not None:
+            self.age[episode_start] = 0
         self.age += 1
         order = (torch.arange(mask.shape[1]) * 7 + 3 * self.age.unsqueeze(1)) % 11
         return torch.where(mask, order, -1).argmax(1)
@@ -50,12 +50,12 @@ class Unequal(Planning):
         super().__init__(world)
         self.others, self.actions = others, list[Tensor]()
 
-    def start(self, rows: int) -> None:
-        self.others.start(rows)
+    def reset(self, rows: int) -> None:
+        self.others.reset(rows)
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
-        actions = self.others.act(obs, mask, fresh, greedy).clone()
-        actions[0] = super().act(obs, mask, fresh, greedy)[0]
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
+        actions = self.others.act(obs, mask, episode_start, greedy).clone()
+        actions[0] = super().act(obs, mask, episode_start, greedy)[0]
         self.actions.append(actions)
         return actions
 
@@ -117,10 +117,10 @@ def test_the_number_of_lives_is_exact() -> None:
 class Looking(Scripted):
     """Keeps what it sees first."""
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
-        if fresh is None:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
+        if episode_start is None:
             self.first = obs.clone()
-        return super().act(obs, mask, fresh, greedy)
+        return super().act(obs, mask, episode_start, greedy)
 
 
 def test_towns_are_many_and_decided_by_the_seed_alone() -> None:

@@ -46,7 +46,11 @@ def test_a_kept_life_is_one_that_was_lived(run: Run) -> None:
 
 @pytest.mark.parametrize("recipe", ["town:dqn", "town:ppo", "town-l2:drqn"])
 def test_whoever_acts_as_was_written_down_lives_the_same_life(recipe: str, tmp_path: Path) -> None:
-    greedy = () if recipe.endswith("ppo") else ("explore.choose={name: epsilon, start: 0, end: 0, schedule: null}",)
+    greedy = (
+        ()
+        if recipe.endswith("ppo")
+        else ("explore.action_selection={name: epsilon, start: 0, end: 0, schedule: null}",)
+    )
     loaded = tiny(recipe, "budget.env_steps=3000", *greedy)
     lives = kept(start(loaded, tmp_path, pause_at=1600).run)
     assert lives

@@ -21,10 +21,10 @@ from train.tiny import tiny
 class Waiting:
     """Waits for the end."""
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         pass
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         assert mask is not None
         return torch.full((len(mask),), mask.shape[1] - 1)
 
@@ -32,12 +32,12 @@ class Waiting:
 class Sleeping(Planning):
     """Plans for as long as the usual limit, then waits for the end."""
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         self._age = 0
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         self._age += 1
-        return (Waiting() if self._age > 500 else super()).act(obs, mask, fresh, greedy)
+        return (Waiting() if self._age > 500 else super()).act(obs, mask, episode_start, greedy)
 
 
 def summary_of(world: World, player: type[Waiting] | type[Planning]) -> tuple[TownSummary, str]:

@@ -20,7 +20,7 @@ from townlet.train.graphed_rollout import WholeRound, fits
 
 WORDS = (
     "engine=torch", "rows=32", "threads=1", "network.hidden=[32, 32]", "change.max_steps=30", "agent.n_steps=24",
-    "agent.shared=true", "agent.batch_size=768", "agent.entropy=0.05",
+    "agent.shared=true", "agent.batch_size=768", "agent.entropy_coef=0.05",
 )  # fmt: skip
 COLUMNS = ("mask", "actions", "log_prob", "value", "reward", "terminated", "truncated")
 
@@ -106,7 +106,7 @@ def test_values_are_clipped_also_where_value_clip_is_set_during_training() -> No
         ((), True),
         (("agent.shared=false",), False),  # values have a network of their own
         (("agent.n_steps=31",), False),  # a life of 30 steps could be cut short twice
-        (("explore={bonus: rnd, weight: {name: fixed, value: 0.1}}",), False),
+        (("explore={bonus: rnd, weight: {name: scheduled, value: 0.1}}",), False),
         (("curriculum=adversarial",), False),
         (("engine=numba",), False),
     ],

@@ -154,9 +154,9 @@ def test_evaluations_are_of_the_current_weights_and_checkpoints_score_as_recorde
 class Uneven:
     """The first two carts fall at once, the others are held as long as it takes."""
 
-    def start(self, rows: int) -> None: ...
+    def reset(self, rows: int) -> None: ...
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         held = (obs[:, 2] + obs[:, 3] > 0).long()
         held[:2] = 0
         return held

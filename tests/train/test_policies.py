@@ -61,8 +61,8 @@ def test_it_acts_as_the_agent_that_was_saved(runs: dict[str, Run], key: str) -> 
     state, _ = checkpoint.load(checkpoint.latest(runs[key].checkpoints).path)  # type: ignore[union-attr]
     training.restore(state["training"])
     agent, trained = training.agent.policy(), load_policy(runs[key], "last")
-    agent.start(16)
-    trained.start(16)
+    agent.reset(16)
+    trained.reset(16)
     seen = set()
     for step in range(6):
         obs, mask = (torch.from_numpy(part) for part in inputs(16, trained.layout.size, trained.actions.n, step))
@@ -118,15 +118,15 @@ def test_memory_goes_from_step_to_step_until_told_otherwise(runs: dict[str, Run]
     trained = load_policy(runs[key])
     size, count = trained.layout.size, trained.actions.n
     first, then = (inputs(3, size, count, seed)[0] for seed in (1, 2))
-    trained.start(3)
+    trained.reset(3)
     alone = trained.outputs(then)[trained.kind]
     trained.act(first)
     after = trained.outputs(then)[trained.kind]
     assert not np.allclose(after, alone)
-    forgotten = trained.outputs(then, fresh=[True, False, True])[trained.kind]
+    forgotten = trained.outputs(then, episode_start=[True, False, True])[trained.kind]
     assert np.allclose(forgotten[[0, 2]], alone[[0, 2]])
     assert np.allclose(forgotten[1], after[1])
-    trained.start(3)
+    trained.reset(3)
     assert np.allclose(trained.outputs(then)[trained.kind], alone)
     with pytest.raises(TownletError, match="hidden states of 3 rows"):
         trained.act(first[:2])

@@ -126,8 +126,8 @@ def test_a_run_of_an_older_release_without_copies_needs_the_file_as_it_was(own: 
 @pytest.mark.parametrize(
     "word",
     ["rows=8", "seed=1", "change.max_steps=41", "agent=ppo", "agent.gamma=.9", "evaluation.seed=3", "potential=1",
-     "evaluation.change={max_steps: 9}", "world=town-l2", "explore.choose.schedule.end=.5", "network.hidden=[8]",
-     "starts={share: 1, meters: [.5, 1]}", "evaluation.metric=return", "init_from=latest"],
+     "evaluation.change={max_steps: 9}", "world=town-l2", "explore.action_selection.schedule.end=.5",
+     "network.hidden=[8]", "starts={share: 1, meters: [.5, 1]}", "evaluation.metric=return", "init_from=latest"],
 )  # fmt: skip
 def test_what_would_make_another_experiment_is_refused_in_one_message(word: str, own: tuple[Path, Run]) -> None:
     run = own[1]

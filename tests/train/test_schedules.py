@@ -23,13 +23,13 @@ LONG = "{{start: {0}, end: {1}, from: 0.25, to: 384, shape: {2}, warmup: 0.125}}
 # recipe → (env_steps between updates, other settings, key of a schedule → its figure)
 AGENTS = {
     "CartPole-v1:ppo": (64, ("agent.n_steps=16", "agent.epochs=1"), {
-        "agent.lr": "lr", "agent.clip": "clip", "agent.value_clip": "value_clip", "agent.entropy": "entropy_weight",
-        "agent.value": "value_weight"}),
+        "agent.lr": "lr", "agent.clip": "clip", "agent.value_clip": "value_clip", "agent.entropy_coef": "entropy_coef",
+        "agent.value_coef": "value_coef"}),
     "CartPole-v1:dqn": (16, ("agent.warmup=16", "agent.batch_size=8", "agent.prioritized={}"), {
-        "agent.lr": "lr", "agent.prioritized.beta": "beta", "explore.choose.schedule": "epsilon"}),
+        "agent.lr": "lr", "agent.prioritized.beta": "beta", "explore.action_selection.schedule": "epsilon"}),
     "CartPole-v1:reinforce": (4, ("agent={name: reinforce, episodes: 1}",), {
-        "agent.lr": "lr", "agent.entropy": "entropy_weight", "agent.value": "value_weight"}),
-    "FrozenLake-v1:qlearning": (64, (), {"agent.lr": "lr", "explore.choose.schedule": "epsilon"}),
+        "agent.lr": "lr", "agent.entropy_coef": "entropy_coef", "agent.value_coef": "value_coef"}),
+    "FrozenLake-v1:qlearning": (64, (), {"agent.lr": "lr", "explore.action_selection.schedule": "epsilon"}),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""One learning algorithm per file, all on the same floor plan: settings, mathematics, act, learn.
+"""One learning algorithm per file, each in the same order: settings, loss functions, agent class, registration.
 
-Agents know the contract, networks, memories and exploration; loops, files and screens are elsewhere.
+Depends on `interfaces`, `nets`, `buffers` and `explore`; training loops, run folders and user interfaces are elsewhere.
 """

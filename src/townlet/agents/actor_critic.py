@@ -7,11 +7,11 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor, nn
 
-from townlet.agents.distributions import family
+from townlet.agents.distributions import distribution_family
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Actions
 from townlet.nets.body import build_body
-from townlet.nets.heads import GaussianHead, head
+from townlet.nets.heads import GaussianHead, make_head
 from townlet.nets.spec import NetworkSpec
 
 POLICY_GAIN: Final = 0.01  # initial policies are nearly uniform (Andrychowicz et al. 2021, §3.2)
@@ -30,24 +30,24 @@ class Branch(nn.Module):
         super().__init__()
         self.body = build_body(spec, layout)
         self.head: nn.Linear | GaussianHead = (
-            head(self.body.features, outputs, gain)
+            make_head(self.body.features, outputs, gain)
             if log_std is None
             else GaussianHead(self.body.features, outputs, gain, log_std)
         )
-        self.hidden = self.body.hidden
+        self.hidden_size = self.body.hidden_size
 
     def initial_hidden(self, rows: int) -> Tensor:
         """Initial hidden state [rows, H]; H is 0 for a feed-forward network."""
         return self.body.initial_hidden(rows)
 
-    def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → outputs [B, K] or [T, B, K], hidden after the last step."""
-        features, hidden = self.body(obs, hidden, fresh)
+        features, hidden = self.body(obs, hidden, episode_start)
         return self.head(features), hidden
 
 
 class ActorCritic(nn.Module):
-    """Logits and value. `actor` is all that acting needs; `critic` is a head on its body, or a branch of its own.
+    """Logits and value. `actor` is all that acting needs; `critic` is a head on its body, or a separate branch.
 
     Continuous actions need `log_std`, their initial log standard deviation.
     """
@@ -58,13 +58,13 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.actor = Branch(spec, layout, actions, POLICY_GAIN, log_std)
         features = self.actor.body.features
-        self.critic = head(features, 1, VALUE_GAIN) if shared else Branch(spec, layout, 1, VALUE_GAIN)
-        self.hidden = self.actor.hidden * (1 if shared else 2)
+        self.critic = make_head(features, 1, VALUE_GAIN) if shared else Branch(spec, layout, 1, VALUE_GAIN)
+        self.hidden_size = self.actor.hidden_size * (1 if shared else 2)
 
     @property
-    def separate_critic(self) -> bool:
+    def separate_feedforward_critic(self) -> bool:
         """Whether the critic is a separate feed-forward network, which acting need not evaluate."""
-        return isinstance(self.critic, Branch) and not self.hidden
+        return isinstance(self.critic, Branch) and not self.hidden_size
 
     def values(self, obs: Tensor) -> Tensor:
         """Values [B] of obs [B, D] from a separate critic."""
@@ -72,26 +72,31 @@ class ActorCritic(nn.Module):
         return value.squeeze(-1)
 
     def initial_hidden(self, rows: int) -> Tensor:
-        """Initial hidden state [rows, H]: that of the actor, then that of a critic of its own."""
+        """Initial hidden state [rows, H]: that of the actor, then that of a separate critic."""
         return self.actor.initial_hidden(rows).repeat(1, 1 if isinstance(self.critic, nn.Linear) else 2)
 
-    def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """obs [B, D] or [T, B, D], hidden [B, H] → outputs [.., B, K], value [.., B], hidden after the last step."""
         if isinstance(self.critic, nn.Linear):
-            features, hidden = self.actor.body(obs, hidden, fresh)
+            features, hidden = self.actor.body(obs, hidden, episode_start)
             if isinstance(self.actor.head, GaussianHead):
                 return self.actor.head(features), self.critic(features).squeeze(-1), hidden
             return *_both_heads(self.actor.head, self.critic, features), hidden
-        if not self.hidden:
+        if not self.hidden_size:
             return self.actor(obs, hidden)[0], self.critic(obs, hidden)[0].squeeze(-1), hidden
         actor_hidden, critic_hidden = hidden.chunk(2, -1)
-        outputs, actor_hidden = self.actor(obs, actor_hidden, fresh)
-        value, critic_hidden = self.critic(obs, critic_hidden, fresh)
+        outputs, actor_hidden = self.actor(obs, actor_hidden, episode_start)
+        value, critic_hidden = self.critic(obs, critic_hidden, episode_start)
         return outputs, value.squeeze(-1), torch.cat((actor_hidden, critic_hidden), -1)
 
 
 def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Both heads in one product, actions first in memory: thin products and sums over few actions are slow."""
+    """Both heads in one matrix product, with the action dimension first in memory.
+
+    Narrow products and sums over few actions are slow.
+    """
     bias = torch.cat((policy.bias, value.bias)).unsqueeze(1)
     flat = features.flatten(0, -2)
     outputs = torch.addmm(bias, torch.cat((policy.weight, value.weight)), flat.t()).t()  # [.., K + 1]
@@ -99,7 +104,7 @@ def _both_heads(policy: nn.Linear, value: nn.Linear, features: Tensor) -> tuple[
     return outputs[..., :-1], outputs[..., -1]
 
 
-class PolicyHeads(Protocol):
+class ActorCriticSettings(Protocol):
     """Settings that shape an actor-critic network."""
 
     @property
@@ -111,9 +116,9 @@ class PolicyHeads(Protocol):
         """Logarithm of the initial standard deviation of continuous actions."""
 
 
-def policy_network(
-    settings: PolicyHeads, spec: NetworkSpec, layout: ObservationLayout, actions: Actions
+def make_actor_critic(
+    settings: ActorCriticSettings, spec: NetworkSpec, layout: ObservationLayout, actions: Actions
 ) -> ActorCritic:
     """The network of an agent that learns a policy; its weights are zero until they are initialized or loaded."""
-    log_std = settings.log_std if family(actions).kind == "continuous" else None
+    log_std = settings.log_std if distribution_family(actions).kind == "continuous" else None
     return ActorCritic(spec, layout, actions.n, settings.shared, log_std)

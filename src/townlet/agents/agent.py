@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 N = TypeVar("N", bound=nn.Module)
 
 
-Interrupt = Callable[[], None]  # called between minibatches; may raise to abandon an update
+Interrupt = Callable[[], None]  # called before every microbatch of an on-policy update; may raise to abandon it
 
 
 def no_interrupt() -> None:
@@ -72,8 +72,8 @@ class GraphedAgent(Protocol):
     def finish_rollout(self, truncated_obs: Tensor, next_obs: Tensor) -> None:
         """Store the values that the rollout bootstraps from: of truncated_obs and next_obs, each [N, D]."""
 
-    def rollout_done(self) -> None:
-        """Note that a rollout is complete, also where it was replayed from a graph."""
+    def mark_rollout_full(self) -> None:
+        """Mark the rollout as full; a replayed CUDA graph may have written it."""
 
 
 class Agent(Protocol):
@@ -81,9 +81,9 @@ class Agent(Protocol):
 
     name: str
     update_interval: int  # vector steps between two calls of `learn`
-    interruptible: bool  # an update and the steps before it can be undone: they take long, and the state is small
+    interruptible: bool  # whether the loop may abandon a rollout and its update and restore the state before them
     bonus: IntrinsicReward | None
-    action_outputs: Tensor  # what the last actions were chosen by, in the layout that `describe_outputs` reads
+    action_outputs: Tensor  # network outputs behind the last actions, in the layout that `describe_outputs` expects
     intrinsic: Tensor  # [N], unweighted intrinsic reward of the last step; zeros without a bonus
 
     @property
@@ -91,7 +91,7 @@ class Agent(Protocol):
         """Its form for CUDA graphs, if it has one."""
 
     @property
-    def outputs_are(self) -> Literal["values", "probabilities", "means"]:
+    def output_label(self) -> Literal["values", "probabilities", "means"]:
         """What `describe_outputs` returns."""
 
     @property

@@ -12,16 +12,16 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
-from townlet.explore.action_selection import normalized_entropy as share_of_uniform
+from townlet.explore.action_selection import normalized_entropy as normalized_categorical_entropy
 from townlet.interfaces.vec_env import Actions, Continuous, Discrete
 
-# What the outputs of a policy network are: logits of one of K actions, logits of binary actions, or means and log
+# Outputs of a policy network: logits of one of K actions, logits of binary actions, or means and log
 # standard deviations of continuous actions.
-Kind = Literal["logits", "binary", "continuous"]
+DistributionKind = Literal["discrete", "binary", "continuous"]
 
 # Added to a logit it makes a probability of exactly 0. Not −inf nor the lowest float: the backward pass multiplies it
 # by the gradient first and by that 0 afterwards.
-INVALID: Final = -1e30
+MASKED_LOGIT: Final = -1e30
 LOG_2PI: Final = math.log(2 * math.pi)
 
 
@@ -31,10 +31,10 @@ class Distribution(Protocol):
     action_outputs: Tensor  # what `describe` needs, in its own memory layout
 
     def sample(self, generator: torch.Generator, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
-        """Random actions; with a group, of its rows here [N, …]."""
+        """Random actions [N, …] of this process's rows."""
 
     def mode(self) -> Tensor:
-        """The most likely actions; the first of equals."""
+        """The most likely actions; ties go to the first."""
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Log-probability [...] of these actions."""
@@ -43,7 +43,11 @@ class Distribution(Protocol):
         """Entropy [...] in nats."""
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] as a share of the largest possible, in [0, 1]; mask [N, K] is the one it was built with."""
+        """Entropy [N] divided by the largest possible, in [0, 1].
+
+        For a `Gaussian`, which has no largest, the geometric mean of its standard deviations, at most 1. `mask` [N, K]
+        is the one it was built with.
+        """
 
     def outputs(self) -> dict[str, Tensor]:
         """Its parameters for each action by name, each [..., A]."""
@@ -63,10 +67,10 @@ class Categorical:
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         self._logits = logits
         if mask is not None:  # a sum: filling by a mask takes twice as long, and again in the backward pass
-            logits = torch.add(logits, mask.logical_not().to(logits.dtype), alpha=INVALID)
+            logits = torch.add(logits, mask.logical_not().to(logits.dtype), alpha=MASKED_LOGIT)
         self.action_outputs = self.log_probs = torch.log_softmax(logits.movedim(-1, 0).contiguous(), 0)  # [K, ...]
         self._probs: Tensor | None = None  # not a cached_property: torch cannot compile its lock
-        self._entropy_known: Tensor | None = None
+        self._cached_entropy: Tensor | None = None
 
     @property
     def probs_by_action(self) -> Tensor:
@@ -77,9 +81,9 @@ class Categorical:
 
     @property
     def _entropy(self) -> Tensor:
-        if self._entropy_known is None:
-            self._entropy_known = -(self.probs_by_action * self.log_probs).sum(0)
-        return self._entropy_known
+        if self._cached_entropy is None:
+            self._cached_entropy = -(self.probs_by_action * self.log_probs).sum(0)
+        return self._cached_entropy
 
     @property
     def probs(self) -> Tensor:
@@ -103,7 +107,7 @@ class Categorical:
         return (sums <= draws * sums[-1]).sum(0)
 
     def mode(self) -> Tensor:
-        """The most likely actions [...] int64; the first of equals."""
+        """The most likely actions [...] int64; ties go to the first."""
         return self.log_probs.argmax(0)
 
     def log_prob(self, actions: Tensor) -> Tensor:
@@ -115,8 +119,8 @@ class Categorical:
         return self._entropy
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] as a share of that of the uniform policy over valid actions."""
-        return share_of_uniform(self.probs, mask)
+        """Entropy [N] divided by that of the uniform policy over valid actions."""
+        return normalized_categorical_entropy(self.probs, mask)
 
     def outputs(self) -> dict[str, Tensor]:
         """`logits` as the network gave them, and `probabilities`, each [..., K]."""
@@ -140,7 +144,7 @@ class Bernoulli:
         return (group.local_rows(draws) < self.logits.sigmoid()).long()
 
     def mode(self) -> Tensor:
-        """The more likely of 0 and 1 for each action [..., A] int64; 0 of equals."""
+        """The more likely of 0 and 1 for each action [..., A] int64; 0 on ties."""
         return (self.logits > 0).long()
 
     def log_prob(self, actions: Tensor) -> Tensor:
@@ -152,7 +156,7 @@ class Bernoulli:
         return (softplus(self.logits) - self.logits.sigmoid() * self.logits).sum(-1)
 
     def normalized_entropy(self, mask: Tensor) -> Tensor:
-        """Entropy [N] as a share of the largest possible, A log 2."""
+        """Entropy [N] divided by the largest possible, A log 2."""
         return (self.entropy() / (self.logits.shape[-1] * math.log(2))).clamp_(0.0, 1.0)
 
     def outputs(self) -> dict[str, Tensor]:
@@ -195,8 +199,8 @@ class Gaussian:
         return self.log_std.mean(-1).exp().clamp_(max=1.0)
 
     def outputs(self) -> dict[str, Tensor]:
-        """`means` and standard `deviations`, each [..., A]."""
-        return {"means": self.mean, "deviations": self.log_std.exp()}
+        """`means` and standard `stds`, each [..., A]."""
+        return {"means": self.mean, "stds": self.log_std.exp()}
 
     @staticmethod
     def describe(action_outputs: Sequence[Tensor], rows: int) -> Tensor:
@@ -204,46 +208,46 @@ class Gaussian:
         return torch.stack([means[:rows] for means in action_outputs])
 
 
-KINDS: Final[dict[Kind, type[Categorical | Bernoulli | Gaussian]]] = {
-    "logits": Categorical,
+KINDS: Final[dict[DistributionKind, type[Categorical | Bernoulli | Gaussian]]] = {
+    "discrete": Categorical,
     "binary": Bernoulli,
     "continuous": Gaussian,
 }
 
 
-def distribution(kind: Kind, outputs: Tensor, mask: Tensor | None) -> Distribution:
+def make_distribution(kind: DistributionKind, outputs: Tensor, mask: Tensor | None) -> Distribution:
     """The distribution with these outputs [..., O] of a network; only discrete actions can be masked."""
-    if kind == "logits":
+    if kind == "discrete":
         return Categorical(outputs, mask)
     return Bernoulli(outputs) if kind == "binary" else Gaussian(outputs)
 
 
 @dataclass(frozen=True)
-class Family:
+class DistributionFamily:
     """The family of distributions over one kind of actions, and how these are stored."""
 
-    kind: Kind
+    kind: DistributionKind
     shape: tuple[int, ...]  # of one row's action
     dtype: torch.dtype
 
     @property
-    def outputs_are(self) -> Literal["probabilities", "means"]:
+    def output_label(self) -> Literal["probabilities", "means"]:
         """What `describe` returns."""
         return "means" if self.kind == "continuous" else "probabilities"
 
-    def of(self, outputs: Tensor, mask: Tensor) -> Distribution:
+    def distribution(self, outputs: Tensor, mask: Tensor) -> Distribution:
         """The distribution with these outputs [..., O] of a network and mask [..., K]."""
-        return distribution(self.kind, outputs, mask)
+        return make_distribution(self.kind, outputs, mask)
 
     def describe(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
         """Probabilities or means [T, rows, A] of the first rows at T steps."""
         return KINDS[self.kind].describe(action_outputs, rows)
 
 
-def family(actions: Actions) -> Family:
+def distribution_family(actions: Actions) -> DistributionFamily:
     """The family of distributions over these actions."""
     if isinstance(actions, Discrete):
-        return Family("logits", (), torch.int64)
+        return DistributionFamily("discrete", (), torch.int64)
     if isinstance(actions, Continuous):
-        return Family("continuous", (actions.n,), torch.float32)
-    return Family("binary", (actions.n,), torch.int64)
+        return DistributionFamily("continuous", (actions.n,), torch.float32)
+    return DistributionFamily("binary", (actions.n,), torch.int64)

@@ -1,4 +1,4 @@
-"""Deep Q-network (DQN, Mnih et al. 2015) with its common extensions, each enabled by a setting of its own.
+"""Deep Q-network (DQN, Mnih et al. 2015) with its common extensions, each enabled by its own setting.
 
 Double Q-learning (van Hasselt et al. 2016), dueling architecture (Wang et al. 2016: Q = V + A − mean A), prioritized
 replay (Schaul et al. 2016) and n-step returns (Sutton & Barto 2018, ch. 7). Invalid actions are masked when acting and
@@ -17,28 +17,28 @@ from torch import Tensor
 from torch.nn.functional import huber_loss, mse_loss
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
-from townlet.agents.q_network import QNetwork, value_network
+from townlet.agents.q_network import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AgentSettings, SettingProblem
 from townlet.agents.update_stats import UpdateStats
 from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritySpec
-from townlet.buffers.replay import Batch, ReplayBuffer
-from townlet.buffers.storage import Transition
+from townlet.buffers.replay import ReplayBuffer, TransitionBatch
+from townlet.buffers.storage import VectorTransition
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.errors import TownletError
-from townlet.explore.spec import not_negative
+from townlet.explore.spec import validate_non_negative
 from townlet.interfaces.state import State, Stateful
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName, flatten_parameters, restore_weights, weights
 from townlet.nets.spec import MlpSpec, NetworkSpec
 
-TERMS: Final = ("loss", "value", "target")  # of every transition
-DEAD_UNITS_EVERY: Final = 100  # gradient steps between two searches for dead units, each of which costs part of one
-# Numbers in the widest layer of a minibatch up to which torch's threads wait for each other longer than they work: on
-# an idle machine of two cores one thread is as fast, on a busy one up to a hundred times faster.
+STEP_VALUES: Final = ("loss", "value", "target")  # of every transition
+DEAD_UNITS_EVERY: Final = 100  # gradient steps between two measurements, each a fraction of a step
+# Largest batch_size × layer width that is trained with one thread: up to it torch's threads spend longer synchronizing
+# than computing. One thread is as fast on an idle two-core machine, and up to a hundred times faster on a busy one.
 SMALL_MINIBATCH: Final = 2**15
 
 LossName = Literal["mse", "huber"]
@@ -52,7 +52,7 @@ class ReplaySettings(AgentSettings):
     update_every: int = Field(
         4, ge=1, description="Vector steps between updates. Higher trains faster but learns less from each step."
     )
-    updates: int = Field(
+    gradient_steps: int = Field(
         1, ge=1, description="Gradient steps per update. Higher learns more from each step but trains more slowly."
     )
     warmup: int = Field(
@@ -75,7 +75,7 @@ class ReplaySettings(AgentSettings):
         1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
     )
 
-    _non_negative = field_validator("lr")(not_negative)
+    _non_negative = field_validator("lr")(validate_non_negative)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         """Yield a problem if the warm-up is longer than the replay buffer."""
@@ -104,7 +104,7 @@ class DqnSettings(ReplaySettings):
     accelerate: bool = Field(True, description="Use faster implementations where available. Results agree to rounding.")
 
     def threads(self, network: NetworkSpec) -> int | None:
-        """The best number of torch threads: 1 for small minibatches, else None, which leaves it to torch."""
+        """The best number of torch threads: 1 for small minibatches, else None: one per core."""
         small = isinstance(network, MlpSpec) and self.batch_size * max(network.widths, default=1) <= SMALL_MINIBATCH
         return 1 if small else None
 
@@ -112,7 +112,7 @@ class DqnSettings(ReplaySettings):
         """Yield a problem if a minibatch is larger than the replay buffer."""
         yield from super().problems(rows)
         if self.batch_size > self.replay:
-            what = f"agent.batch_size is {self.batch_size} and agent.replay holds only {self.replay}"
+            what = f"agent.batch_size is {self.batch_size}, but agent.replay holds only {self.replay}"
             yield SettingProblem("replay", what, "raise agent.replay")
 
 
@@ -122,7 +122,7 @@ def greedy_value(selection: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     return values.gather(-1, best).squeeze(-1)
 
 
-def dqn_target(batch: Batch, next_values: Tensor, selection: Tensor) -> Tensor:
+def dqn_target(batch: TransitionBatch, next_values: Tensor, selection: Tensor) -> Tensor:
     """The target y [B] of Q(s, a) (Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4).
 
     y = R + γᵐ Q⁻(s′, argmax_a′ Q(s′, a′)),  or without double Q-learning  y = R + γᵐ max_a′ Q⁻(s′, a′)
@@ -164,7 +164,7 @@ def td_metrics(terms: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class MinibatchSource(Protocol):
     """A faster equivalent of `Dqn.minibatches`."""
 
-    def minibatches(self) -> Iterator[tuple[Batch, Tensor]]:
+    def minibatches(self) -> Iterator[tuple[TransitionBatch, Tensor]]:
         """The minibatches of one update, each with its targets [B]."""
 
 
@@ -184,26 +184,26 @@ class Dqn(ValueAgent):
         env = context.env
         require_discrete(self.name, env)
         rows, device, actions = env.rows, env.device, env.actions.n
-        network = context.initialized(value_network(settings, context.network, env.layout, env.actions))
-        super().__init__(settings, network, context)  # with `explore.choose`: ε-greedy (default) or softmax
+        network = context.initialized(make_q_network(settings, context.network, env.layout, env.actions))
+        super().__init__(settings, network, context)  # with `explore.action_selection`: ε-greedy (default) or softmax
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.update_every
         self.target_network = deepcopy(self.network).requires_grad_(False)
         self._target_vector = flatten_parameters(self.target_network)  # its parameters, as one vector
-        self._no_hidden = self.network.initial_hidden(0)  # a feed-forward network has no recurrent state
+        self._no_hidden = self.network.initial_hidden(0)  # a feed-forward network has no hidden state
         self.buffer = self._make_replay(context)
         self.obs_size = env.layout.size
         self._obs, self._next_obs = (torch.zeros(rows, env.layout.size, device=device) for _ in range(2))
         self._mask, self._next_mask = (torch.ones(rows, actions, dtype=torch.bool, device=device) for _ in range(2))
         self._reward = torch.zeros(rows, device=device)
         self._actions = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._stored_hidden = torch.zeros(rows, 0, device=device)  # recurrent state before the last step, if stored
+        self._stored_hidden = torch.zeros(rows, 0, device=device)  # hidden state before the last step, if stored
         self._observed = 0  # transitions so far
 
     def _make_replay(self, context: AgentContext) -> Any:
-        """An empty replay buffer of single transitions, which hold no recurrent state to train from."""
+        """An empty replay buffer of single transitions, which hold no hidden state to train from."""
         s, env = self.settings, context.env
-        if self.network.hidden:
+        if self.network.hidden_size:
             fix = "use drqn, or leave `recurrent` out of the network"
             raise TownletError("dqn cannot train a recurrent network", fix)
         return ReplayBuffer(
@@ -235,17 +235,20 @@ class Dqn(ValueAgent):
 
     @torch.no_grad()
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Store the transition. `step.obs` of a row that ended is its next episode's first; `ended` has the final."""
+        """Store the transition.
+
+        For rows that ended, `step.obs` is the first observation of the next episode and `ended.obs` the final one.
+        """
         next_obs, next_mask = step.obs, step.mask
         if ended.rows.shape[0]:
             next_obs = self._next_obs.copy_(step.obs).index_copy_(0, ended.rows, ended.obs)
             next_mask = self._next_mask.copy_(step.mask).index_copy_(0, ended.rows, ended.mask)
         if self.bonus:
-            self._add_bonus(next_obs, step)  # intrinsic reward, stored apart from the reward
+            self._compute_intrinsic(next_obs, step)  # intrinsic reward, stored apart from the reward
         torch.mul(step.reward, self.settings.reward_scale, out=self._reward)
         before = self._obs, self._mask, self._actions, self._reward, self.intrinsic
         after = next_obs, next_mask, step.terminated, step.truncated, self._stored_hidden
-        self.buffer.add(Transition(*before, *after, autoreset=step.autoreset_step))
+        self.buffer.add(VectorTransition(*before, *after, autoreset=step.autoreset_step))
         # Autoreset steps (`autoreset`) are no transitions. Several processes train only where there are none.
         real = self._obs.shape[0] - (0 if step.autoreset_step is None else int(step.autoreset_step.sum()))
         self._observed += real * self.group.size
@@ -255,12 +258,12 @@ class Dqn(ValueAgent):
         self.buffer.truncate_open_episodes()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
-        """After every `update_every` vector steps: `updates` gradient steps; their mean metrics. None in warm-up."""
+        """Make `gradient_steps` gradient steps and return their mean metrics; None during warm-up."""
         s = self.settings
         if self._observed < s.warmup:
             return None
         self.optimizer.lr = self._lr
-        stats = UpdateStats(TERMS, self.group, self.intrinsic.device, td_metrics)
+        stats = UpdateStats(STEP_VALUES, self.group, self.intrinsic.device, td_metrics)
         novelty, before = {}, self.counters.updates
         for minibatch in self.minibatches():
             self.optimizer.zero_grad()
@@ -277,12 +280,12 @@ class Dqn(ValueAgent):
         return metrics | self.metrics()
 
     def minibatches(self) -> Iterator[tuple[Any, ...]]:
-        """Sample the `updates` minibatches of an update, each with its targets [B] by the networks of that moment."""
+        """Sample the minibatches of an update, each with its targets [B], computed with the current networks."""
         s = self.settings
         if self.accelerated:
             yield from self.accelerated.minibatches()
             return
-        for _ in range(s.updates):
+        for _ in range(s.gradient_steps):
             batch = self.buffer.sample(s.batch_size, self.intrinsic_weight.value, self._beta)
             yield batch, self.targets(batch, self.target_q(batch.next_obs))
 
@@ -300,7 +303,7 @@ class Dqn(ValueAgent):
         return terms, batch.next_obs
 
     @torch.no_grad()
-    def targets(self, batch: Batch, next_values: Tensor) -> Tensor:
+    def targets(self, batch: TransitionBatch, next_values: Tensor) -> Tensor:
         """Targets [B] of a minibatch with Q⁻(s′, ·) [B, K]."""
         return dqn_target(batch, next_values, self._q(batch.next_obs) if self.settings.double else next_values)
 
@@ -328,7 +331,7 @@ class Dqn(ValueAgent):
         restore_weights(self.target_network, weights, "target network")
 
     def _parts(self) -> dict[str, Stateful]:
-        return {"memory": self.buffer, "optimizer": self.optimizer, **super()._parts()}
+        return {"replay": self.buffer, "optimizer": self.optimizer, **super()._parts()}
 
     def state(self) -> State:
         """Networks, optimizer, replay buffer, exploration and counts."""
@@ -345,7 +348,7 @@ register(
     AgentEntry(
         settings=DqnSettings,
         agent=Dqn,
-        network=value_network,
+        network=make_q_network,
         kind="value",
         on_policy=False,
         rows=64,
@@ -356,8 +359,8 @@ register(
             "batch_size": SearchRange(choices=(32, 64, 128, 256)),
         },
         smoke={"warmup": 64, "batch_size": 8, "replay": 1000, "update_every": 32},
-        shard_axes={"chooser/epsilon": 0, "memory/storage/columns": 1},
-        unsharded=("prioritized",),
+        shard_axes={"action_selection/epsilon": 0, "replay/storage/columns": 1},
+        unshardable=("prioritized",),
         exported=("dueling", "double"),
     )
 )

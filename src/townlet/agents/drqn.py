@@ -1,6 +1,6 @@
 """Deep recurrent Q-network (DRQN, Hausknecht & Stone 2015), trained on windows of episodes with burn-in.
 
-Burn-in (R2D2, Kapturowski et al. 2019, §3): the first steps of a window only restore the recurrent state; they
+Burn-in (R2D2, Kapturowski et al. 2019, §3): the first steps of a window only restore the hidden state; they
 contribute neither to the loss nor to the gradient.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, ReplaySettings, greedy_value, td_loss
 from townlet.agents.learning_agent import refuse_autoreset_steps
-from townlet.agents.q_network import QNetwork, value_network
+from townlet.agents.q_network import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import SettingProblem
 from townlet.buffers.compression import ImageCompression
@@ -33,27 +33,36 @@ class DrqnSettings(ReplaySettings):
     name: Literal["drqn"] = "drqn"
     lr: FloatOrSchedule = Field(1e-4, description=ReplaySettings.model_fields["lr"].description)
     batch_size: int = Field(64, ge=1, description="Windows in a minibatch. Higher: steadier gradients, more cost.")
-    sequence: int = Field(32, ge=1, description="Steps of a window that are trained on. Higher: longer dependencies.")
+    sequence_length: int = Field(
+        32, ge=1, description="Steps of a window that are trained on. Higher: longer dependencies."
+    )
     burn_in: int = Field(
-        8, ge=0, description="Steps before the window that only restore the recurrent state; 0 disables it."
+        8,
+        ge=0,
+        description="First steps of a window, which only restore the hidden state and are not trained on; "
+        "0 disables burn-in.",
     )
     n_step: int = Field(
         1, ge=1, description="Rewards summed before bootstrapping. Higher propagates rewards faster, with more noise."
     )
-    stored: bool = Field(
+    stored_state: bool = Field(
         False,
-        description="Windows start from the recurrent state that was stored with them; off, from zeros. Stored states "
+        description="Windows start from the hidden state that was stored with them; off, from zeros. Stored states "
         "come from older weights, but need less burn_in.",
     )
-    bptt: bool = Field(True, description="Backpropagation through time; off, every step is trained by itself.")
-    carry: bool = Field(True, description="Carry the recurrent state from step to step; off, it is always zero.")
+    bptt: bool = Field(
+        True,
+        description="Backpropagation through time; off, the hidden state is carried between steps but gradients "
+        "are not.",
+    )
+    carry: bool = Field(True, description="Carry the hidden state from step to step; off, it is always zero.")
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         """Yield a problem if the replay buffer cannot hold one window of every row."""
         yield from super().problems(rows)
-        if rows is not None and self.replay < (least := rows * (self.sequence + self.burn_in)):
-            what = f"agent.replay is {self.replay}, and one window of every row needs {least}"
-            yield SettingProblem("replay", what, "raise agent.replay, or lower rows or agent.sequence")
+        if rows is not None and self.replay < (least := rows * (self.sequence_length + self.burn_in)):
+            what = f"agent.replay is {self.replay}, but one window of every row needs {least}"
+            yield SettingProblem("replay", what, "raise agent.replay, or lower rows or agent.sequence_length")
 
 
 class Drqn(Dqn):
@@ -65,7 +74,7 @@ class Drqn(Dqn):
 
     def __init__(self, settings: DrqnSettings, context: AgentContext) -> None:
         refuse_autoreset_steps("drqn", context.env)
-        self._stores = settings.stored and settings.carry
+        self._stores_hidden = settings.stored_state and settings.carry
         super().__init__(settings, context)
         self.hidden = self.network.initial_hidden(context.env.rows)  # [N, H] of the live rows
 
@@ -73,27 +82,28 @@ class Drqn(Dqn):
         """An empty replay buffer of episodes, sampled in windows."""
         s, env = self.settings, context.env
         return SequenceReplay(
-            s.replay, env.rows, env.layout.size, env.actions.n, length=s.sequence, burn_in=s.burn_in, gamma=s.gamma,
-            generator=context.streams.torch("memory", env.device), hidden=self.network.hidden if self._stores else 0,
+            s.replay, env.rows, env.layout.size, env.actions.n, length=s.sequence_length, burn_in=s.burn_in,
+            gamma=s.gamma, generator=context.streams.torch("memory", env.device),
+            hidden=self.network.hidden_size if self._stores_hidden else 0,
             compression=ImageCompression(env.layout, env.device), device=env.device,
         )  # fmt: skip
 
     def _q(self, obs: Tensor) -> Tensor:
         values: Tensor
-        if self._stores:
+        if self._stores_hidden:
             self._stored_hidden = self.hidden
         values, self.hidden = self.network(obs, self.hidden)
         return values
 
     def observe(self, step: Step, ended: FinalObs) -> None:
-        """Store the transition; reset the recurrent state of rows whose episode ended."""
+        """Store the transition; reset the hidden state of rows whose episode ended."""
         super().observe(step, ended)
         if ended.rows.shape[0]:
             with torch.inference_mode():  # as in `act`, which made the state
                 self.hidden.index_fill_(0, ended.rows, 0.0)
 
     def on_env_reset(self) -> None:
-        """End unfinished episodes and reset the recurrent state."""
+        """End unfinished episodes and reset the hidden state."""
         super().on_env_reset()
         self.hidden = self.network.initial_hidden(len(self.hidden))
 
@@ -112,17 +122,17 @@ class Drqn(Dqn):
 
     @torch.no_grad()
     def _burn_in(self, network: QNetwork, windows: Windows) -> Tensor:
-        """The recurrent state [B, H] at the first trained step; padding before a window's first step has no effect."""
-        steps, fresh = self.settings.burn_in, windows.fresh.unsqueeze(2)
-        if not self._stores:
+        """The hidden state [B, H] at the first trained step; padding before a window's first step has no effect."""
+        steps, window_start = self.settings.burn_in, windows.window_start.unsqueeze(2)
+        if not self._stores_hidden:
             hidden = network.initial_hidden(windows.obs.shape[1])
             if steps:
-                hidden = network.advance_hidden(windows.obs[:steps], hidden, windows.fresh[:steps])
-            return hidden.masked_fill(fresh[steps], 0.0)
+                hidden = network.advance_hidden(windows.obs[:steps], hidden, windows.window_start[:steps])
+            return hidden.masked_fill(window_start[steps], 0.0)
         hidden = windows.hidden
         for step in range(steps):
-            hidden = network.advance_hidden(windows.obs[step], torch.where(fresh[step], windows.hidden, hidden))
-        return torch.where(fresh[steps], windows.hidden, hidden)
+            hidden = network.advance_hidden(windows.obs[step], torch.where(window_start[step], windows.hidden, hidden))
+        return torch.where(window_start[steps], windows.hidden, hidden)
 
     @torch.no_grad()
     def window_targets(self, windows: Windows, online: Tensor) -> Tensor:
@@ -144,8 +154,8 @@ class Drqn(Dqn):
         return targets
 
     def minibatches(self) -> Iterator[tuple[Windows]]:
-        """Sample the `updates` minibatches of an update."""
-        for _ in range(self.settings.updates):
+        """Sample the `gradient_steps` minibatches of an update."""
+        for _ in range(self.settings.gradient_steps):
             yield (self.buffer.sample(self.settings.batch_size, self.intrinsic_weight.value),)
 
     def _backward(self, *minibatch: Windows) -> tuple[dict[str, Tensor], Tensor]:
@@ -161,7 +171,7 @@ class Drqn(Dqn):
         return terms, windows.obs[burn_in + 1 :][valid] if self.bonus else windows.obs[0]
 
     def state(self) -> State:
-        """The state of `Dqn`, and the recurrent state of the live rows."""
+        """The state of `Dqn`, and the hidden state of the live rows."""
         return super().state() | {"hidden": self.hidden}
 
     def restore(self, state: State) -> None:
@@ -175,7 +185,7 @@ register(
     AgentEntry(
         settings=DrqnSettings,
         agent=Drqn,
-        network=value_network,
+        network=make_q_network,
         kind="value",
         on_policy=False,
         recurrent="required",

@@ -18,7 +18,7 @@ from townlet.interfaces.vec_env import Episodes, Step, VecEnv
 from townlet.nets.activations import dead_unit_fraction
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 
-PROBED: Final = 256  # observations by which dead units are found
+DEAD_UNIT_SAMPLE: Final = 256  # smallest sample of observations used to find dead units; at most twice as many
 
 
 class LearningAgent:
@@ -53,7 +53,7 @@ class LearningAgent:
         """Replace the settings; those that the registry calls tunable take effect at the next update."""
         self.settings = settings
 
-    def _add_bonus(self, reached: Tensor, step: Step) -> None:
+    def _compute_intrinsic(self, reached: Tensor, step: Step) -> None:
         """Compute the intrinsic reward [N] of the observations reached [N, D]; autoreset steps reach none."""
         assert self.bonus is not None
         if step.autoreset_step is None:
@@ -72,8 +72,8 @@ class LearningAgent:
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
-        novelty = {"novelty": float(self.intrinsic.mean())} if self.bonus else {}
-        return {"intrinsic_weight": self.intrinsic_weight.value} | novelty | {"lr": self._lr}
+        intrinsic = {"intrinsic_reward": float(self.intrinsic.mean())} if self.bonus else {}
+        return {"intrinsic_weight": self.intrinsic_weight.value} | intrinsic | {"lr": self._lr}
 
     def _scheduled(self, names: Mapping[str, str]) -> dict[str, float]:
         """Metrics of the settings that follow a schedule; `names` maps settings to metrics."""
@@ -81,8 +81,8 @@ class LearningAgent:
         return {metric: value.at(self.counters) for metric, value in settings.items() if isinstance(value, Schedule)}
 
     def _dead_units(self, obs: Tensor) -> dict[str, float]:
-        """Fraction of relu units that are 0 at all of these observations [B, D], if the network has such units."""
-        sample = obs[:: max(1, len(obs) // PROBED)]
+        """Fraction of relu units that are 0 at every observation of a sample of obs [B, D]; {} without any."""
+        sample = obs[:: max(1, len(obs) // DEAD_UNIT_SAMPLE)]
         fraction = dead_unit_fraction(self.network, sample, cast(Any, self.network).initial_hidden(len(sample)))
         return {} if fraction is None else {"dead_units": fraction}
 
@@ -95,7 +95,7 @@ class LearningAgent:
         restore_weights(self.network, weights)
 
     def _parts(self) -> dict[str, Stateful]:
-        """Components with a state of their own, by name."""
+        """Stateful components by name."""
         parts: dict[str, Stateful] = {"weight": self.intrinsic_weight}
         return parts | ({"bonus": self.bonus} if self.bonus else {})
 
@@ -107,7 +107,7 @@ class LearningAgent:
         """Resume exactly from a state; an incomplete one is refused."""
         needed = {name for name, part in self.state().items() if not isinstance(part, dict) or part}
         if missing := sorted(needed - state.keys()):
-            raise TownletError(f"the saved {self.name} has no '{missing[0]}'", SAME_RECIPE)
+            raise TownletError(f"the saved state of {self.name} has no '{missing[0]}'", SAME_RECIPE)
         restore_weights(self.network, state["network"])
         for name, part in self._parts().items():
             part.restore(state.get(name, {}))  # a part without state may be missing
@@ -123,8 +123,9 @@ def microbatch_size(device: str) -> int:
 
 
 def refuse_autoreset_steps(name: str, env: VecEnv) -> None:
-    """A recurrent state must not include observations of steps that only reset an episode."""
+    """Reject environments with autoreset steps: their observations must not enter the hidden state."""
     if env.autoreset_steps:
-        what = f"{name} with a recurrent network cannot train where a reset takes a step of its own"
-        fix = "write gym.vectorization: sync, or take a network without `recurrent` (with drqn, take dqn)"
+        what = f"{name} with a recurrent network cannot train on an environment with autoreset steps"
+        what += " (resets that take a separate step)"
+        fix = "set gym.vectorization: sync, or use a network without `recurrent` (dqn instead of drqn)"
         raise TownletError(what, fix)

@@ -6,9 +6,9 @@ from typing import Final
 
 import torch
 
-from townlet.agents.accelerated.analytic_mlp import mlp_specs
+from townlet.agents.accelerated.analytic_mlp import mlp_layers
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
-from townlet.agents.accelerated.graphed_ppo import CapturedPpo
+from townlet.agents.accelerated.graphed_ppo import GraphedPpo
 from townlet.agents.accelerated.minibatch_blocks import MinibatchBlocks
 from townlet.agents.agent import Agent, AgentContext
 from townlet.agents.dqn import Dqn
@@ -38,19 +38,19 @@ def accelerate(agent: object) -> None:
 
 
 def _accelerate_ppo(agent: Ppo) -> None:
-    specs = mlp_specs(agent.network)
+    specs = mlp_layers(agent.network)
     if specs is None:
         return
     dtype = DTYPES[agent.settings.precision]
     agent.accelerated = analytic = AnalyticPpo(specs, agent.family, dtype)
     if dtype != torch.float32:
-        del agent.rollout  # first, so that both are never in memory
+        del agent.rollout  # freed first, so that the two buffers are never in memory together
         agent.rollout = agent.make_rollout(dtype)
-    simple = agent.bonus is None and not agent.network.separate_critic and agent.settings.value_clip is None
-    if agent.family.kind == "logits" and simple:
-        agent.graphed = CapturedPpo(agent, analytic, str(agent.intrinsic.device))
+    simple = agent.bonus is None and not agent.network.separate_feedforward_critic and agent.settings.value_clip is None
+    if agent.family.kind == "discrete" and simple:
+        agent.graphed = GraphedPpo(agent, analytic, str(agent.intrinsic.device))
 
 
 def _accelerate_dqn(agent: Dqn) -> None:
-    if agent.settings.updates > 1 and agent.settings.prioritized is None:
+    if agent.settings.gradient_steps > 1 and agent.settings.prioritized is None:
         agent.accelerated = MinibatchBlocks(agent)

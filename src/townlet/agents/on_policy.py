@@ -26,18 +26,18 @@ class OnPolicySettings(AgentSettings):
     )
     batch_size: Annotated[int, Field(ge=2)] | Annotated[float, Field(gt=0, le=1)] = Field(
         0.25,
-        description="Steps in a minibatch: a whole number, or a share of the rollout up to 1. Higher: fewer, steadier "
+        description="Steps in a minibatch: an integer, or a fraction of the rollout up to 1. Higher: fewer, steadier "
         "gradient steps. A recurrent network takes the nearest number of whole rows.",
     )
     optimizer: OptimizerName = Field("adam", description="Optimizer. sgd needs a much higher lr.")
     reward_scale: float = Field(
         1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
     )
-    bonus_share: float = Field(
+    bonus_fraction: float = Field(
         0.25,
         gt=0,
         le=1,
-        description="Share of the rollout that trains the RND predictor. Higher: novelty fades sooner, at a cost.",
+        description="Fraction of the rollout that trains the RND predictor. Higher: novelty fades sooner, at a cost.",
     )
 
     def batch_steps(self, steps: int) -> int:
@@ -45,11 +45,14 @@ class OnPolicySettings(AgentSettings):
 
         Rounded down; a product like .29 × 100 that misses a whole number by its last bits counts as that number.
         """
-        share = self.batch_size
-        return share if isinstance(share, int) else max(1, math.floor(share * steps * (1 + ROUNDING)))
+        size = self.batch_size
+        return size if isinstance(size, int) else max(1, math.floor(size * steps * (1 + ROUNDING)))
 
     def resolved(self, rows: int) -> Self:
-        """The same with the size of a minibatch in steps; 1 stays, as it would be read as the share of all."""
+        """A copy with `batch_size` in steps.
+
+        A size of one step is left as a fraction, because 1 would mean the whole rollout.
+        """
         size = self.batch_steps(rows * self.n_steps)
         return self.model_copy(update={"batch_size": size}) if size > 1 else self
 
@@ -57,8 +60,8 @@ class OnPolicySettings(AgentSettings):
         """Yield a problem if a minibatch is larger than a rollout."""
         if rows is not None and self.batch_size > (most := rows * self.n_steps):
             rollout = f"a rollout has {most} steps ({rows} rows × {self.n_steps})"
-            what = f"agent.batch_size is {self.batch_size} and {rollout}"
-            yield SettingProblem("batch_size", what, "lower it, or write a share in (0, 1]")
+            what = f"agent.batch_size is {self.batch_size}, but {rollout}"
+            yield SettingProblem("batch_size", what, "lower it, or give a fraction in (0, 1]")
 
 
 def explained_variance(error: Tensor, returns: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:

@@ -9,68 +9,73 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from townlet.agents import distributions
-from townlet.agents.distributions import distribution
+from townlet.agents.distributions import make_distribution
 from townlet.errors import TownletError
 
-Kind = Literal["values"] | distributions.Kind
-LOWEST: Final = float("-inf")
+OutputKind = Literal["values"] | distributions.DistributionKind
+NEG_INF: Final = float("-inf")
 
 
 class Policy:
-    """Acts on batches of any size and keeps the hidden state of its rows by itself.
+    """Acts on batches of any size and tracks the hidden state of each row.
 
     The network is a body with a head: `initial_hidden(rows)` → hidden [rows, H], and a call with obs [B, D] and
     hidden [B, H] → outputs [B, K] and the hidden state after them. `kind` says what the outputs are: action
-    `values`, of which the highest is taken, `logits` of discrete actions, logits of `binary` actions, or means and
-    log standard deviations of `continuous` actions. Sampling needs a generator.
+    `values`, of which the highest is taken, logits of `discrete` or `binary` actions, or means
+    and log standard deviations of `continuous` actions. Sampling needs a generator.
     """
 
-    def __init__(self, network: nn.Module, kind: Kind, generator: torch.Generator | None = None) -> None:
+    def __init__(self, network: nn.Module, kind: OutputKind, generator: torch.Generator | None = None) -> None:
         self.network, self.kind = network, kind
         self._network: Any = network  # attributes of a module have no types
         self._generator = generator
         self._hidden: Tensor | None = None
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         """Reset the hidden state for `rows` rows, each at the start of an episode."""
         self._hidden = self._network.initial_hidden(rows)
 
     @torch.inference_mode()
-    def act(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(
+        self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None, greedy: bool = True
+    ) -> Tensor:
         """Actions [N] int64 for obs [N, D]; no mask [N, K] means that all are valid.
 
-        Binary actions are [N, A] int64 and continuous ones [N, A] float32, not clipped to their bounds. Rows that are
-        fresh [N] bool begin an episode. Unless greedy, actions are sampled; a policy of values is always greedy.
+        Binary actions are [N, A] int64 and continuous ones [N, A] float32, not clipped to their bounds. `episode_start`
+        [N] bool marks rows that begin an episode. Unless greedy, actions are sampled; action values
+        are always greedy.
         """
-        outputs, self._hidden = self._network(obs, self._hidden_before(obs, fresh))
+        outputs, self._hidden = self._network(obs, self._hidden_before(obs, episode_start))
         if self.kind == "values":
             return _best(outputs, mask)
-        policy = distribution(self.kind, outputs, mask)
+        policy = make_distribution(self.kind, outputs, mask)
         return policy.mode() if greedy else policy.sample(self._require_generator())
 
     @torch.inference_mode()
-    def outputs(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None) -> dict[str, Tensor]:
-        """What the next action follows from: `values` or `logits`, and `probabilities`, each [N, K].
+    def outputs(
+        self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Network outputs for the next action: `values` or `logits`, and `probabilities`, each [N, K].
 
-        Probabilities of binary actions are those of 1; continuous actions have `means` and `deviations`.
+        Probabilities of binary actions are those of 1; continuous actions have `means` and `stds`.
         The hidden state does not change.
         """
-        outputs, _ = self._network(obs, self._hidden_before(obs, fresh))
+        outputs, _ = self._network(obs, self._hidden_before(obs, episode_start))
         if self.kind == "values":
             return {"values": outputs, "probabilities": one_hot(_best(outputs, mask), outputs.shape[-1]).float()}
-        return distribution(self.kind, outputs, mask).outputs()
+        return make_distribution(self.kind, outputs, mask).outputs()
 
-    def _hidden_before(self, obs: Tensor, fresh: Tensor | None) -> Tensor:
+    def _hidden_before(self, obs: Tensor, episode_start: Tensor | None) -> Tensor:
         """Hidden state [N, H] before this step."""
         rows, hidden = obs.shape[0], self._hidden
         if hidden is None or (hidden.shape[0] != rows and not hidden.shape[1]):
             hidden = self._network.initial_hidden(rows)
         if hidden.shape[0] != rows:
             raise TownletError(
-                f"the policy has hidden states of {hidden.shape[0]} rows, and the observations are of {rows}",
-                f"call start({rows}) at the start of their episodes",
+                f"the policy has hidden states of {hidden.shape[0]} rows, but the observations have {rows}",
+                f"call reset({rows}) at the start of their episodes",
             )
-        return hidden if fresh is None else hidden.masked_fill(fresh.unsqueeze(1), 0.0)
+        return hidden if episode_start is None else hidden.masked_fill(episode_start.unsqueeze(1), 0.0)
 
     def _require_generator(self) -> torch.Generator:
         if self._generator is None:
@@ -82,5 +87,5 @@ class Policy:
 
 
 def _best(values: Tensor, mask: Tensor | None) -> Tensor:
-    """The valid action of highest value [N]; the first of equals."""
-    return (values if mask is None else values.masked_fill(mask.logical_not(), LOWEST)).argmax(-1)
+    """The valid action of highest value [N]; ties go to the first."""
+    return (values if mask is None else values.masked_fill(mask.logical_not(), NEG_INF)).argmax(-1)

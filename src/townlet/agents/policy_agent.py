@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic, policy_network
+from townlet.agents.actor_critic import ActorCritic, make_actor_critic
 from townlet.agents.agent import AgentContext
-from townlet.agents.distributions import Distribution, family
+from townlet.agents.distributions import Distribution, distribution_family
 from townlet.agents.learning_agent import LearningAgent
 from townlet.agents.policy import Policy
 from townlet.interfaces.state import Stateful
@@ -19,7 +19,7 @@ from townlet.nets.heads import GaussianHead
 
 
 class PolicyAgent(LearningAgent):
-    """Acts by sampling from a policy over discrete, binary or continuous actions. Subclasses say how it learns."""
+    """Acts by sampling from a policy over discrete, binary or continuous actions. Subclasses implement learning."""
 
     network: ActorCritic
     action_outputs: Tensor
@@ -28,16 +28,16 @@ class PolicyAgent(LearningAgent):
 
     def __init__(self, settings: Any, context: AgentContext) -> None:
         env, self._streams = context.env, context.streams
-        self.family = family(env.actions)
-        self.outputs_are = self.family.outputs_are
-        network = context.initialized(policy_network(settings, context.network, env.layout, env.actions))
+        self.family = distribution_family(env.actions)
+        self.output_label = self.family.output_label
+        network = context.initialized(make_actor_critic(settings, context.network, env.layout, env.actions))
         super().__init__(settings, network, context)
         self.optimizer = self._make_optimizer()
         self.generator = self._streams.torch("choice", env.device)
 
     def _sample(self, outputs: Tensor, mask: Tensor) -> Tensor:
         """Sample actions [N, …] from the network's outputs [N, O] and mask [N, K]."""
-        self._distribution = self.family.of(outputs, mask)
+        self._distribution = self.family.distribution(outputs, mask)
         self.action_outputs = self._distribution.action_outputs
         return self._distribution.sample(self.generator, self.group)
 
@@ -52,12 +52,12 @@ class PolicyAgent(LearningAgent):
         return self._distribution.normalized_entropy(self._mask)
 
     def _entropy_metrics(self, entropy: float, mask: Tensor) -> dict[str, float]:
-        """The mean entropy of the policy, also as a share of the uniform policy's over valid actions [..., K].
+        """Mean entropy, also divided by that of the uniform policy over valid actions [..., K].
 
-        The differential entropy of continuous actions has no zero: their standard deviation says more.
+        Differential entropy has no natural zero, so continuous actions report their standard deviation instead.
         """
         if isinstance(self.network.actor.head, GaussianHead):
-            return {"deviation": float(self.network.actor.head.log_std.detach().exp().mean())}
+            return {"action_std": float(self.network.actor.head.log_std.detach().exp().mean())}
         if self.family.kind == "binary":
             uniform = math.prod(self.family.shape) * math.log(2)
         else:
@@ -65,7 +65,7 @@ class PolicyAgent(LearningAgent):
         return {"entropy": entropy, "normalized_entropy": entropy / uniform if uniform else 0.0}
 
     def policy(self) -> Policy:
-        """The policy for inference; it samples from a random stream of its own."""
+        """The policy for inference; it samples from a separate random stream."""
         return Policy(self.network.actor, self.family.kind, self._streams.torch("policy", str(self.intrinsic.device)))
 
     def _parts(self) -> dict[str, Stateful]:

@@ -2,9 +2,10 @@
 
 Every `n_steps` steps of all N parallel environments (*rows*) form a rollout. One *update* makes several epochs of
 minibatch gradient steps on it, which maximize a clipped surrogate objective. Actions are discrete (categorical policy;
-invalid actions are masked, with probability 0, when sampling and in the loss), binary (Bernoulli) or continuous
-(Gaussian, with a learned standard deviation that does not depend on the state; the environment clips actions to their
-bounds). The action space determines the distribution. The network may be recurrent; the optimizer is Adam by default.
+invalid actions are masked, which makes their probability exactly 0, when sampling and in the loss), binary (Bernoulli)
+or continuous (Gaussian, with a learned standard deviation that does not depend on the state; the environment clips
+actions to their bounds). The action space determines the distribution. The network may be recurrent; the optimizer is
+Adam by default.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic, policy_network
+from townlet.agents.actor_critic import ActorCritic, make_actor_critic
 from townlet.agents.agent import AgentContext, GraphedAgent, Interrupt, no_interrupt
-from townlet.agents.distributions import Family
-from townlet.agents.learning_agent import PROBED, microbatch_size, refuse_autoreset_steps
+from townlet.agents.distributions import DistributionFamily
+from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, microbatch_size, refuse_autoreset_steps
 from townlet.agents.on_policy import OnPolicySettings, explained_variance
 from townlet.agents.policy_agent import PolicyAgent
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
@@ -29,13 +30,18 @@ from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import EPSILON, Microbatch, Minibatch, RolloutBuffer
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, value_at
-from townlet.explore.spec import not_negative
+from townlet.explore.spec import validate_non_negative
 from townlet.interfaces.state import State, Stateful, copy_into, restore_generator
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 
-TERMS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 # Coefficients that may be scheduled, and the metrics that report their current values.
-COEFFICIENTS: Final = {"clip": "clip", "value_clip": "value_clip", "entropy": "entropy_weight", "value": "value_weight"}
+COEFFICIENT_METRICS: Final = {
+    "clip": "clip",
+    "value_clip": "value_clip",
+    "entropy_coef": "entropy_coef",
+    "value_coef": "value_coef",
+}
 
 
 class PpoSettings(OnPolicySettings):
@@ -50,8 +56,8 @@ class PpoSettings(OnPolicySettings):
     value_clip: FloatOrSchedule | None = Field(
         None, description="Clip range of value changes in an update. Lower is slower and steadier; null: unclipped."
     )
-    entropy: FloatOrSchedule = Field(0.01, description="Entropy coefficient. Higher explores more and longer.")
-    value: FloatOrSchedule = Field(
+    entropy_coef: FloatOrSchedule = Field(0.01, description="Entropy coefficient. Higher explores more and longer.")
+    value_coef: FloatOrSchedule = Field(
         0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
     )
     normalize_advantage: Literal["batch", "rollout", "none"] = Field(
@@ -76,7 +82,7 @@ class PpoSettings(OnPolicySettings):
         description="Use faster implementations where available. Results agree to rounding, except that CUDA graphs "
         "take minibatches of whole rows.",
     )
-    _non_negative = field_validator("lr", *COEFFICIENTS)(not_negative)
+    _non_negative = field_validator("lr", *COEFFICIENT_METRICS)(validate_non_negative)
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
         """Yield a problem if a minibatch is larger than a rollout, or too small for its advantages to be normalized."""
@@ -87,9 +93,9 @@ class PpoSettings(OnPolicySettings):
             fix = "raise it: the normalized advantage of a single step is always 0"
             yield SettingProblem("batch_size", what, fix)
 
-    def advantage(self) -> AdvantageEstimate:
+    def advantage_estimate(self) -> AdvantageEstimate:
         """GAE(λ), as in the update."""
-        text = f"Generalized advantage estimation (GAE) with λ = {self.gae_lambda:g}, from the values beside it."
+        text = f"Generalized advantage estimation (GAE) with λ = {self.gae_lambda:g}, from the values shown next to it."
         return self._estimate(self.gae_lambda, text)
 
 
@@ -98,12 +104,15 @@ class Coefficients(NamedTuple):
 
     clip: float
     value_clip: float | None
-    entropy: float
-    value: float
+    entropy_coef: float
+    value_coef: float
 
 
-class Evaluated(NamedTuple):
-    """Outputs of the current network for the steps of a minibatch, and values stored in the rollout; [B] or [T, B]."""
+class EvaluatedSteps(NamedTuple):
+    """Outputs of the current network for the steps of a minibatch, with the values stored in the rollout.
+
+    Each is [B] or [T, B].
+    """
 
     log_ratio: Tensor  # log ρ = log π(a|s) − log π_old(a|s)
     entropy: Tensor
@@ -113,29 +122,31 @@ class Evaluated(NamedTuple):
     returns: Tensor
 
 
-def ppo_loss(network: ActorCritic, family: Family, batch: Minibatch, c: Coefficients) -> tuple[Tensor, Evaluated]:
+def ppo_loss(
+    network: ActorCritic, family: DistributionFamily, batch: Minibatch, c: Coefficients
+) -> tuple[Tensor, EvaluatedSteps]:
     """The loss to minimize (Schulman et al. 2017, eq. 9, negated), and what it was computed from.
 
     L = E[ −min(ρA, clip(ρ, 1−ε, 1+ε)A) ] + c_v E[(V − R)²] − c_e E[H(π)],   ρ = π(a|s) / π_old(a|s)
 
     A recurrent network gets whole rows [T, B, …]: hidden states are recomputed from the one at the start of the
-    rollout, with gradients through all T steps, and reset where an episode begins (`fresh`).
+    rollout, with gradients through all T steps, and reset where an episode begins (`episode_start`).
     """
-    outputs, value, _ = network(batch.obs, batch.hidden, batch.fresh)
-    policy = family.of(outputs, batch.mask)  # categorical, Bernoulli or Gaussian; masked actions have probability 0
+    outputs, value, _ = network(batch.obs, batch.hidden, batch.episode_start)
+    policy = family.distribution(outputs, batch.mask)  # categorical, Bernoulli or Gaussian; masked: probability 0
     log_ratio = policy.log_prob(batch.actions) - batch.log_prob
-    e = Evaluated(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
-    loss = policy_loss(e, c).mean() + c.value * value_loss(e, c).mean() - c.entropy * e.entropy.mean()
+    e = EvaluatedSteps(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
+    loss = policy_loss(e, c).mean() + c.value_coef * value_loss(e, c).mean() - c.entropy_coef * e.entropy.mean()
     return loss, e._replace(value=value.detach().clone())  # a view would keep all outputs of the network in memory
 
 
-def policy_loss(e: Evaluated, c: Coefficients) -> Tensor:
+def policy_loss(e: EvaluatedSteps, c: Coefficients) -> Tensor:
     """−min(ρA, clip(ρ, 1−ε, 1+ε)A) of every step."""
     ratio = e.log_ratio.exp()
     return -torch.minimum(ratio * e.advantage, ratio.clamp(1 - c.clip, 1 + c.clip) * e.advantage)
 
 
-def value_loss(e: Evaluated, c: Coefficients) -> Tensor:
+def value_loss(e: EvaluatedSteps, c: Coefficients) -> Tensor:
     """(V − R)² of every step, without a factor ½; with ε_v max((V − R)², (V_old + clip(V − V_old, −ε_v, ε_v) − R)²)."""
     error = (e.value - e.returns).square()
     if c.value_clip is None:
@@ -145,26 +156,26 @@ def value_loss(e: Evaluated, c: Coefficients) -> Tensor:
 
 
 @torch.no_grad()
-def ppo_terms(e: Evaluated, c: Coefficients) -> dict[str, Tensor]:
+def ppo_metrics(e: EvaluatedSteps, c: Coefficients) -> dict[str, Tensor]:
     """Metrics of every step: the terms of the loss, and how far the policy has moved from that of the rollout."""
     change = torch.expm1(e.log_ratio)  # ρ − 1
     approx_kl = change - e.log_ratio  # KL(π_old ‖ π), estimator k3 of Schulman (2020)
     clip_fraction = (change.abs() > c.clip).to(change.dtype)
     values = (policy_loss(e, c), value_loss(e, c), e.entropy, approx_kl, clip_fraction)
-    return dict(zip(TERMS, values, strict=True))
+    return dict(zip(STEP_METRICS, values, strict=True))
 
 
 class PpoBackward(Protocol):
     """A faster equivalent of `ppo_loss(…).backward()`."""
 
-    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> Evaluated:
+    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> EvaluatedSteps:
         """Add `scale` times the gradient of the loss to the parameters' `.grad`; what the loss was computed from."""
 
 
 class GraphedPpo(GraphedAgent, Protocol):
     """An equivalent of `Ppo` whose rollouts and epochs are CUDA graphs."""
 
-    has_rollout: bool
+    collects_rollouts: bool
 
     def learn(self) -> dict[str, float]:
         """Metrics of an update on the captured rollout."""
@@ -181,7 +192,7 @@ class Ppo(PolicyAgent):
 
     def __init__(self, settings: PpoSettings, context: AgentContext) -> None:
         super().__init__(settings, context)
-        env, hidden = context.env, self.network.hidden
+        env, hidden = context.env, self.network.hidden_size
         if hidden:
             refuse_autoreset_steps("ppo", env)
         self.update_interval = settings.n_steps
@@ -189,7 +200,7 @@ class Ppo(PolicyAgent):
         self.rollout = self.make_rollout(torch.float32)
         self.last_value = torch.zeros(env.rows, device=env.device)  # V of the observations after the rollout
         self._hidden = self.network.initial_hidden(env.rows)  # [N, H] before the next step
-        self._fresh = torch.ones(env.rows, dtype=torch.bool, device=env.device)  # rows that begin an episode
+        self._episode_start = torch.ones(env.rows, dtype=torch.bool, device=env.device)  # rows that begin an episode
         self._no_value = torch.zeros(env.rows, device=env.device)
 
     def make_rollout(self, dtype: torch.dtype) -> RolloutBuffer:
@@ -197,7 +208,7 @@ class Ppo(PolicyAgent):
         env = self._context.env
         return RolloutBuffer(
             self.settings.n_steps, env.rows, env.layout.size, env.actions.choices,
-            action=(self.family.shape, self.family.dtype), hidden=self.network.hidden,
+            action=(self.family.shape, self.family.dtype), hidden=self.network.hidden_size,
             autoreset_steps=env.autoreset_steps, compression=ImageCompression(env.layout, env.device),
             device=env.device, dtype=dtype, group=self.group,
         )  # fmt: skip
@@ -205,7 +216,7 @@ class Ppo(PolicyAgent):
     @torch.inference_mode()
     def act(self, seen: MaskedObs) -> Tensor:
         """Sample actions from the policy: [N] int64, binary [N, A] int64, or continuous [N, A]."""
-        if self.network.separate_critic:  # feed-forward, and evaluated once per rollout, in large batches
+        if self.network.separate_feedforward_critic:  # feed-forward, and evaluated once per rollout, in large batches
             outputs, value = self.network.actor(seen.obs, self._hidden)[0], self._no_value
         else:
             outputs, value, hidden = self.network(seen.obs, self._hidden)
@@ -213,7 +224,7 @@ class Ppo(PolicyAgent):
         actions = self._sample(outputs, seen.mask)  # also sets `_distribution`
         log_prob = self._distribution.log_prob(actions)
         self._mask = self.rollout.mask[self.rollout.steps]  # a view of what the next line stores, for `entropy`
-        self.rollout.add_action(seen.obs, seen.mask, actions, log_prob, value, self._fresh)
+        self.rollout.add_action(seen.obs, seen.mask, actions, log_prob, value, self._episode_start)
         return actions
 
     @torch.inference_mode()
@@ -222,7 +233,7 @@ class Ppo(PolicyAgent):
 
         A truncated episode bootstraps from V of its final observation, a terminated one from 0, one that continues
         beyond the rollout from V of its next observation. Where an episode ended, `step.obs` is the first observation
-        of the next one and `ended.obs` the final one. A step that only resets is not learned from.
+        of the next one and `ended.obs` the final one. Autoreset steps are not learned from.
         """
 
         def final_value(index: Tensor) -> Tensor:
@@ -232,17 +243,19 @@ class Ppo(PolicyAgent):
             return value
 
         if self.bonus:
-            self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)  # intrinsic reward of what was reached
+            self._compute_intrinsic(
+                step.obs.index_copy(0, ended.rows, ended.obs), step
+            )  # intrinsic reward of what was reached
         scale = self.settings.reward_scale
         self.rollout.add_outcome(step, ended, final_value, intrinsic=self.intrinsic, reward_scale=scale)
-        self._fresh.copy_(step.episode_starts)
-        self._hidden.masked_fill_(self._fresh.unsqueeze(1), 0.0)
+        self._episode_start.copy_(step.episode_starts)
+        self._hidden.masked_fill_(self._episode_start.unsqueeze(1), 0.0)
         if self.rollout.full:
             self.last_value.copy_(self.network(step.obs, self._hidden)[1])  # unused where an episode just ended
 
     def on_env_reset(self) -> None:
         """Every row begins an episode: reset the hidden state."""
-        self._fresh.fill_(True)
+        self._episode_start.fill_(True)
         self._hidden.zero_()
 
     def learn(self, check_interrupt: Interrupt = no_interrupt) -> dict[str, float] | None:
@@ -250,18 +263,20 @@ class Ppo(PolicyAgent):
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
-        if not len(rollout.real(rollout.reward)):  # without autoreset steps; a short rollout may have no other
+        if not len(
+            rollout.without_autoreset_steps(rollout.reward)
+        ):  # without autoreset steps; a short rollout may have no other
             rollout.clear(self._hidden)
             return None
         self.optimizer.lr, coefficients = self._lr, self.coefficients()
-        if self.graphed and self.graphed.has_rollout and coefficients.value_clip is None:  # graphs clip no values
+        if self.graphed and self.graphed.collects_rollouts and coefficients.value_clip is None:  # graphs clip no values
             metrics = self._summary(self.graphed.learn(), coefficients)
             rollout.clear()
             return metrics | self.metrics()
         explained = self._compute_advantages()
         stats = UpdateStats(
-            Evaluated._fields, self.group, self.intrinsic.device,
-            lambda steps: ppo_terms(Evaluated(**steps), coefficients),
+            EvaluatedSteps._fields, self.group, self.intrinsic.device,
+            lambda steps: ppo_metrics(EvaluatedSteps(**steps), coefficients),
         )  # fmt: skip
         for minibatches in self._epochs():
             stats.start_epoch()
@@ -272,8 +287,8 @@ class Ppo(PolicyAgent):
         metrics |= {"epochs_done": float(stats.epochs), "gradient_steps": float(stats.gradient_steps)}
         metrics |= {"explained_variance": float(explained)}
         if self.bonus:
-            metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_share, self.generator))
-        metrics = self._summary(metrics, coefficients) | self._dead_units(rollout.spread_obs(PROBED))
+            metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_fraction, self.generator))
+        metrics = self._summary(metrics, coefficients) | self._dead_units(rollout.evenly_spaced_obs(DEAD_UNIT_SAMPLE))
         rollout.clear(self._hidden)  # the hidden state in which the next rollout begins
         return metrics | self.metrics()
 
@@ -286,18 +301,20 @@ class Ppo(PolicyAgent):
         of the rollout. Normalized advantages have mean 0 and (population) standard deviation 1.
         """
         s, rollout = self.settings, self.rollout
-        if self.network.separate_critic:
+        if self.network.separate_feedforward_critic:
             with torch.inference_mode():
-                rollout.recompute_values(self.network.values, microbatch_size(str(self.intrinsic.device)))
+                rollout.compute_values(self.network.values, microbatch_size(str(self.intrinsic.device)))
         advantage, returns = rollout.advantages(self.last_value, s.gamma, s.gae_lambda, self.intrinsic_weight.value)
-        explained = explained_variance(rollout.real(advantage), rollout.real(returns), self.group)  # A = R − V
+        explained = explained_variance(
+            rollout.without_autoreset_steps(advantage), rollout.without_autoreset_steps(returns), self.group
+        )  # A = R − V
         if s.normalize_advantage == "rollout":
-            ((std, mean),) = self.group.std_mean([rollout.real(advantage)])
+            ((std, mean),) = self.group.std_mean([rollout.without_autoreset_steps(advantage)])
             advantage.sub_(mean).div_(std + EPSILON)  # in place: these are the rollout's own
         return explained
 
     def _epochs(self) -> Iterator[Iterable[Iterable[Microbatch]]]:
-        """The minibatches of every epoch: single steps, or whole rows of a recurrent network, shuffled anew.
+        """The minibatches of every epoch: single steps, or whole rows of a recurrent network, reshuffled.
 
         All have nearly the same size, at most `batch_size` steps (or that fraction of the rollout). A minibatch that is
         the whole rollout is the same in every epoch and gathered only once.
@@ -311,7 +328,7 @@ class Ppo(PolicyAgent):
                     size, self.generator, microbatch_size=most,
                     normalize=s.normalize_advantage == "batch",  # by mean and deviation of the whole minibatch
                 )  # fmt: skip
-                if size >= steps and steps <= most and not self.network.hidden:
+                if size >= steps and steps <= most and not self.network.hidden_size:
                     gathered = [list(minibatch) for minibatch in epoch]
             yield epoch if gathered is None else gathered
 
@@ -331,7 +348,7 @@ class Ppo(PolicyAgent):
             stats.add_grad_norm(self.optimizer.step(self.settings.max_grad_norm))  # clips the global norm first
             self.counters.updates += 1  # gradient steps so far
 
-    def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> Evaluated:
+    def _backward(self, batch: Minibatch, coefficients: Coefficients, scale: float) -> EvaluatedSteps:
         if self.accelerated:
             return self.accelerated.backward(batch, coefficients, scale)
         loss, evaluated = ppo_loss(self.network, self.family, batch, coefficients)
@@ -342,23 +359,29 @@ class Ppo(PolicyAgent):
         """The scheduled settings at this moment."""
         s, now = self.settings, self.counters
         value_clip = None if s.value_clip is None else value_at(s.value_clip, now)
-        return Coefficients(value_at(s.clip, now), value_clip, value_at(s.entropy, now), value_at(s.value, now))
+        return Coefficients(
+            value_at(s.clip, now), value_clip, value_at(s.entropy_coef, now), value_at(s.value_coef, now)
+        )
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
-        return self._scheduled(COEFFICIENTS) | super().metrics()
+        return self._scheduled(COEFFICIENT_METRICS) | super().metrics()
 
     def _summary(self, metrics: dict[str, float], c: Coefficients) -> dict[str, float]:
         """Add the total loss and the normalized entropy to the metrics of an update."""
         entropy = metrics.pop("entropy")
-        loss = metrics["policy_loss"] + c.value * metrics["value_loss"] - c.entropy * entropy
-        return metrics | {"loss": loss} | self._entropy_metrics(entropy, self.rollout.real(self.rollout.mask))
+        loss = metrics["policy_loss"] + c.value_coef * metrics["value_loss"] - c.entropy_coef * entropy
+        return (
+            metrics
+            | {"loss": loss}
+            | self._entropy_metrics(entropy, self.rollout.without_autoreset_steps(self.rollout.mask))
+        )
 
     def _parts(self) -> dict[str, Stateful]:
         return {"rollout": self.rollout, **super()._parts()}
 
     def _rows(self) -> State:
-        return {"hidden": self._hidden, "fresh": self._fresh, "last_value": self.last_value}
+        return {"hidden": self._hidden, "episode_start": self._episode_start, "last_value": self.last_value}
 
     def state(self) -> State:
         """Network, optimizer, exploration, the rollout so far, hidden states of the rows and the random stream."""
@@ -375,7 +398,7 @@ register(
     AgentEntry(
         settings=PpoSettings,
         agent=Ppo,
-        network=policy_network,
+        network=make_actor_critic,
         kind="policy",
         on_policy=True,
         recurrent="optional",
@@ -385,12 +408,12 @@ register(
             "lr": LR_RANGE,
             "gamma": GAMMA_CHOICES,
             "gae_lambda": SearchRange(choices=(0.8, 0.9, 0.95, 0.98)),
-            "entropy": SearchRange(low=1e-5, high=0.1),
+            "entropy_coef": SearchRange(low=1e-5, high=0.1),
             "epochs": SearchRange(choices=(2, 4, 10, 20)),
             "clip": SearchRange(choices=(0.1, 0.2, 0.3)),
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
-        tunable=("lr", "clip", "value_clip", "entropy", "value", "epochs"),
+        tunable=("lr", "clip", "value_clip", "entropy_coef", "value_coef", "epochs"),
         shard_axes={"rows": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
     )
 )

@@ -13,10 +13,10 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
-from townlet.agents.dqn import TERMS, LossName, greedy_value, q_loss, td_metrics
-from townlet.agents.learning_agent import PROBED, microbatch_size
+from townlet.agents.dqn import STEP_VALUES, LossName, greedy_value, q_loss, td_metrics
+from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, microbatch_size
 from townlet.agents.on_policy import OnPolicySettings
-from townlet.agents.q_network import QNetwork, value_network
+from townlet.agents.q_network import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate
 from townlet.agents.update_stats import UpdateStats
@@ -26,7 +26,7 @@ from townlet.buffers.rollout import Minibatch, RolloutBuffer
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError
-from townlet.explore.spec import not_negative
+from townlet.explore.spec import validate_non_negative
 from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
@@ -39,7 +39,9 @@ class PqnSettings(OnPolicySettings):
 
     name: Literal["pqn"] = "pqn"
     lr: FloatOrSchedule = Field(5e-4, description="Learning rate. Higher learns faster until values diverge.")
-    trace: float = Field(0.65, ge=0, le=1, description="λ of the λ-return. Higher means less bias and more variance.")
+    q_lambda: float = Field(
+        0.65, ge=0, le=1, description="λ of the λ-return. Higher means less bias and more variance."
+    )
     n_steps: int = Field(32, ge=1, description=INHERITED["n_steps"].description)
     epochs: int = Field(2, ge=1, description=INHERITED["epochs"].description)
     dueling: bool = Field(False, description="Separate streams for state value and advantages (dueling architecture).")
@@ -48,17 +50,17 @@ class PqnSettings(OnPolicySettings):
         10.0, gt=0, description="Maximum gradient norm. Lower is more stable but slower; null disables clipping."
     )
 
-    _non_negative = field_validator("lr")(not_negative)
+    _non_negative = field_validator("lr")(validate_non_negative)
 
     def hints(self, network: NetworkSpec) -> Iterator[str]:
         """Yield a note if layer normalization is off: it replaces the target network (Gallici et al. 2024, §3)."""
         if not network.layer_norm:
             yield "pqn relies on layer normalization for stability, but network.layer_norm is false."
 
-    def advantage(self) -> AdvantageEstimate:
+    def advantage_estimate(self) -> AdvantageEstimate:
         """The λ-return less the value, as in the update."""
-        text = f"λ-return (λ = {self.trace:g}) minus the value."
-        return self._estimate(self.trace, text)
+        text = f"λ-return (λ = {self.q_lambda:g}) minus the value."
+        return self._estimate(self.q_lambda, text)
 
 
 class Pqn(ValueAgent):
@@ -72,9 +74,11 @@ class Pqn(ValueAgent):
     def __init__(self, settings: PqnSettings, context: AgentContext) -> None:
         env, streams = context.env, context.streams
         require_discrete(self.name, env)
-        network = context.initialized(value_network(settings, context.network, env.layout, env.actions))
-        if network.hidden:
-            raise TownletError("pqn cannot train a recurrent network", "take drqn, or leave `recurrent` out of it")
+        network = context.initialized(make_q_network(settings, context.network, env.layout, env.actions))
+        if network.hidden_size:
+            raise TownletError(
+                "pqn cannot train a recurrent network", "use drqn, or leave `recurrent` out of the network"
+            )
         super().__init__(settings, network, context)
         self.optimizer = self._make_optimizer()
         self.update_interval = settings.n_steps
@@ -85,7 +89,7 @@ class Pqn(ValueAgent):
         self.last_value = torch.zeros(env.rows, device=env.device)  # max Q of the observations after the rollout
         self._generator = streams.torch("minibatches", env.device)
         self._hidden = network.initial_hidden(0)
-        self._unused = torch.zeros(env.rows, device=env.device)  # the rollout's log_prob and fresh
+        self._unused = torch.zeros(env.rows, device=env.device)  # the rollout's log_prob and episode_start
         self._never = torch.zeros(env.rows, dtype=torch.bool, device=env.device)
 
     def _q(self, obs: Tensor) -> Tensor:
@@ -115,7 +119,7 @@ class Pqn(ValueAgent):
             return self._max_q(ended.obs.index_select(0, index), ended.mask.index_select(0, index))
 
         if self.bonus:
-            self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)
+            self._compute_intrinsic(step.obs.index_copy(0, ended.rows, ended.obs), step)
         scale = self.settings.reward_scale
         self.rollout.add_outcome(step, ended, final_value, intrinsic=self.intrinsic, reward_scale=scale)
         if self.rollout.full:
@@ -126,13 +130,13 @@ class Pqn(ValueAgent):
         s, rollout = self.settings, self.rollout
         if not rollout.full:
             return None
-        if not len(rollout.real(rollout.reward)):  # a short rollout may consist of autoreset steps
+        if not len(rollout.without_autoreset_steps(rollout.reward)):  # a short rollout may consist of autoreset steps
             rollout.clear()
             return None
         self.optimizer.lr = self._lr
         # Peng's Q(λ): R_t = r_t + γ [λ R_{t+1} + (1 − λ) max Q(s_{t+1}, ·)], which is GAE with V = max Q, plus V.
-        rollout.advantages(self.last_value, s.gamma, s.trace, self.intrinsic_weight.value)
-        stats = UpdateStats(TERMS, self.group, self.intrinsic.device, td_metrics)
+        rollout.advantages(self.last_value, s.gamma, s.q_lambda, self.intrinsic_weight.value)
+        stats = UpdateStats(STEP_VALUES, self.group, self.intrinsic.device, td_metrics)
         size = s.batch_steps(len(rollout) * self.group.size)
         for _ in range(s.epochs):
             for minibatch in rollout.minibatches(
@@ -146,8 +150,8 @@ class Pqn(ValueAgent):
                 self.counters.updates += 1  # gradient steps so far
         metrics = stats.means()
         if self.bonus:
-            metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_share, self._generator))
-        metrics |= self._dead_units(rollout.spread_obs(PROBED))
+            metrics |= self.bonus.learn(rollout.sample_obs(s.bonus_fraction, self._generator))
+        metrics |= self._dead_units(rollout.evenly_spaced_obs(DEAD_UNIT_SAMPLE))
         rollout.clear()
         return metrics | self.metrics()
 
@@ -176,19 +180,19 @@ register(
     AgentEntry(
         settings=PqnSettings,
         agent=Pqn,
-        network=value_network,
+        network=make_q_network,
         kind="value",
         on_policy=True,
         rows=128,
         sweep={
             "lr": LR_RANGE,
             "gamma": GAMMA_CHOICES,
-            "trace": SearchRange(choices=(0.3, 0.65, 0.9, 0.95)),
+            "q_lambda": SearchRange(choices=(0.3, 0.65, 0.9, 0.95)),
             "epochs": SearchRange(choices=(1, 2, 4)),
         },
         smoke={"n_steps": 32, "batch_size": 32, "epochs": 1},
         tunable=("lr", "epochs"),
-        shard_axes={"rows": 0, "chooser/epsilon": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
+        shard_axes={"rows": 0, "action_selection/epsilon": 0, "rollout/hidden": 0, "rollout/storage/columns": 1},
         exported=("dueling",),
     )
 )

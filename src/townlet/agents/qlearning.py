@@ -23,7 +23,7 @@ from townlet.interfaces.vec_env import Actions, FinalObs, MaskedObs, Step
 from townlet.nets.spec import NetworkSpec
 
 REPORT_EVERY: Final = 16  # vector steps; the table is updated at every one
-LARGEST: Final = 1 << 27  # numbers in a table: half a gibibyte
+MAX_TABLE_VALUES: Final = 1 << 27  # numbers in a table: half a gibibyte
 
 
 class QLearningSettings(AgentSettings):
@@ -31,7 +31,7 @@ class QLearningSettings(AgentSettings):
 
     name: Literal["qlearning"] = "qlearning"
     lr: FloatOrSchedule = Field(0.1, description="Step size α. Higher learns faster and forgets rare outcomes sooner.")
-    start: float = Field(
+    initial_q: float = Field(
         0.0,
         ge=-1e6,
         le=1e6,
@@ -41,7 +41,7 @@ class QLearningSettings(AgentSettings):
     reward_scale: float = Field(1.0, gt=0, description="Factor on rewards inside the agent.")
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> QLearningSettings:
+    def _validate(self) -> QLearningSettings:
         if not all(0 <= value <= 1 for value in endpoints(self.lr)):
             raise ValueError("`lr` is a step size; give values from 0 to 1")
         return self
@@ -54,16 +54,16 @@ class QLearningSettings(AgentSettings):
 class QTable(nn.Module):
     """Q-values [C, S, K] of S states in C = 1 or 2 tables. Observations are a single index, see `contract.layout`."""
 
-    hidden = 0
+    hidden_size = 0
     table: Tensor
 
-    def __init__(self, layout: ObservationLayout, actions: int, start: float = 0.0, double: bool = False) -> None:
+    def __init__(self, layout: ObservationLayout, actions: int, initial_q: float = 0.0, double: bool = False) -> None:
         super().__init__()
         self.low, states = _states(layout)
-        if states * actions * (1 + double) > LARGEST:
+        if states * actions * (1 + double) > MAX_TABLE_VALUES:
             what = f"a table of {states} states and {actions} actions would not fit into memory"
-            raise TownletError(what, "take dqn")
-        self.register_buffer("table", torch.full((1 + double, states, actions), start))
+            raise TownletError(what, "use dqn")
+        self.register_buffer("table", torch.full((1 + double, states, actions), initial_q))
 
     def initial_hidden(self, rows: int) -> Tensor:
         """An empty hidden state [rows, 0]."""
@@ -84,13 +84,12 @@ class QTable(nn.Module):
 
 
 def _states(layout: ObservationLayout) -> tuple[int, int]:
-    """The first state's number, and how many there are."""
+    """The first state index, and the number of states."""
     block = layout.blocks[0] if len(layout.blocks) == 1 else None
     if block is None or block.kind != "index" or block.size != 1:
-        what = (
-            f"qlearning needs an observation that is the number of a state, and this one is {', '.join(layout.names)}"
-        )
-        raise TownletError(what, "take dqn or ppo, or an environment with discrete observations")
+        what = "qlearning needs a single discrete observation (a state index), but this one has the blocks "
+        what += ", ".join(layout.names)
+        raise TownletError(what, "use dqn or ppo, or an environment with discrete observations")
     return int(block.low), int(block.high - block.low) + 1
 
 
@@ -105,7 +104,7 @@ class QLearning(ValueAgent):
     def __init__(self, settings: QLearningSettings, context: AgentContext) -> None:
         env = context.env
         require_discrete(self.name, env)
-        table = QTable(env.layout, env.actions.n, settings.start, settings.double).to(env.device)
+        table = QTable(env.layout, env.actions.n, settings.initial_q, settings.double).to(env.device)
         super().__init__(settings, table, context)
         self._generator = context.streams.torch("tables", env.device)
         self._mask = torch.ones(env.rows, env.actions.n, dtype=torch.bool, device=env.device)
@@ -127,7 +126,7 @@ class QLearning(ValueAgent):
         next_obs = step.obs.index_copy(0, ended.rows, ended.obs)
         mask = step.mask.index_copy(0, ended.rows, ended.mask)
         if self.bonus:
-            self._add_bonus(next_obs, step)
+            self._compute_intrinsic(next_obs, step)
         reward = step.reward * self.settings.reward_scale + self.intrinsic_weight.value * self.intrinsic
         transitions = self._state, self._actions, reward, self.network.states(next_obs), mask, step.terminated
         if step.autoreset_step is not None:
@@ -142,7 +141,7 @@ class QLearning(ValueAgent):
         """Q(s, a) ← Q(s, a) + α (y − Q(s, a)),  y = r + γ max Q(s′, ·), or r where the episode terminated.
 
         Of B transitions at once: a pair (s, a) that occurs c times moves 1 − (1 − α)ᶜ of the way to its mean target,
-        as far as c updates in any order would move it.
+        as far as c single updates towards equal targets would move it.
         """
         table = self.network.table
         which = self._choose_tables(len(state))
@@ -202,7 +201,7 @@ register(
         on_policy=False,
         uses_network=False,
         observations="index",
-        bonuses=("counts",),  # the number of a state says nothing about its similarity to others, which rnd relies on
+        bonuses=("counts",),  # a state index says nothing about its similarity to others, which rnd relies on
         rows=16,
         sweep={"lr": SearchRange(low=0.005, high=1.0), "gamma": GAMMA_CHOICES},
         exported=("double",),

@@ -1,4 +1,4 @@
-"""The registry of agents: one entry per algorithm, with every fact that other packages need to know about it.
+"""The registry of agents: one entry per algorithm, with every fact that other packages need.
 
 An agent file ends with `register(AgentEntry(...))`. Agents of users register the same way: from a file that a recipe
 names, or from an installed package whose entry point in the group `townlet.agents` is such an entry.
@@ -14,8 +14,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from townlet.agents.agent import Agent, AgentContext
-from townlet.agents.distributions import family
-from townlet.agents.policy import Kind
+from townlet.agents.distributions import distribution_family
+from townlet.agents.policy import OutputKind
 from townlet.agents.settings import AgentSettings
 from townlet.config.models import SearchRange
 from townlet.errors import TownletError, did_you_mean
@@ -37,7 +37,7 @@ GAMMA_CHOICES: Final = SearchRange(choices=(0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 class AgentEntry:
     """Facts about one agent.
 
-    The network is a module with `hidden` (width of its hidden state, 0 without one) and `initial_hidden(rows)`. Of
+    The network is a module with `hidden_size` (width of its hidden state, 0 without one) and `initial_hidden(rows)`. Of
     kind "value" it maps (obs, hidden) to (action values, hidden). Of kind "policy" it maps them to (outputs, state
     value, hidden), and its part `actor` to (outputs, hidden). The state of the agent holds its weights as "network".
     """
@@ -49,19 +49,19 @@ class AgentEntry:
     ]  # for inference, without trained weights
     kind: Literal["value", "policy"]
     on_policy: bool  # learns only from what its current policy did
-    rows: int  # where a recipe says `auto`: smooth updates on two cores, the same on every machine
+    rows: int  # default for `rows: auto`, the same on every machine
     recurrent: Literal["no", "optional", "required"] = "no"
     uses_network: bool = True  # False where `network` in the recipe changes nothing, as for a table
     actions: tuple[type[Actions], ...] = (Discrete,)
     bonuses: tuple[str, ...] = ("rnd", "counts")  # names of explore.bonus that it learns from
-    observations: Literal["any", "index"] = "any"  # "index": the observation is the number of a state
+    observations: Literal["any", "index"] = "any"  # "index": the observation is a state index
     sweep: Mapping[str, SearchRange] = field(default_factory=dict)  # settings that matter most, with usual ranges
     smoke: Mapping[str, Any] = field(default_factory=dict)  # settings with which 2 rows learn within 256 env_steps
     tunable: tuple[str, ...] = ("lr",)  # settings read at every update, so that they may change during training
     # Axis of the rows in tensors of the agent's state, by path or by the path of a part, such as "rollout/hidden": how
     # the state is split where several processes share one training. Empty: they cannot.
     shard_axes: Mapping[str, int] = field(default_factory=dict)
-    unsharded: tuple[str, ...] = ()  # settings that must be null for that
+    unshardable: tuple[str, ...] = ()  # settings that must be null to train in several processes
     exported: tuple[str, ...] = ()  # settings that shape the network, stated in exported files
 
     @property
@@ -69,19 +69,19 @@ class AgentEntry:
         """The name in recipes."""
         return str(self.settings.model_fields["name"].default)
 
-    def outputs(self, actions: Actions) -> Kind:
+    def output_kind(self, actions: Actions) -> OutputKind:
         """What the acting part of the network returns for these actions."""
-        return "values" if self.kind == "value" else family(actions).kind
+        return "values" if self.kind == "value" else distribution_family(actions).kind
 
 
 _entries: dict[str, AgentEntry] = {}
-_broken: dict[str, str] = {}  # installed agents that could not be loaded, and why
+_load_errors: dict[str, str] = {}  # installed agents that could not be loaded, and why
 _discovered = False
-_lock = RLock()  # a server may ask for agents from several threads before any was loaded
+_lock = RLock()  # a server may look up agents from several threads before any was loaded
 
 
 def register(entry: AgentEntry) -> AgentEntry:
-    """Add an agent. A name of your own may be registered again, for the next version of a file; a built-in may not."""
+    """Add an agent. Custom names may be registered again, e.g. by an edited file; built-in names may not."""
     name = entry.name
     if not name.isidentifier():
         fix = 'give the settings a field name: Literal["my_agent"] = "my_agent"'
@@ -93,7 +93,7 @@ def register(entry: AgentEntry) -> AgentEntry:
     if not isinstance(axes, Mapping):
         fix = 'write shard_axes={"path/in/state": axis} in its AgentEntry'
         raise TownletError(f"shard_axes of the agent '{name}' does not map paths to axes", fix)
-    named = (*entry.sweep, *entry.smoke, *entry.tunable, *entry.unsharded, *entry.exported)
+    named = (*entry.sweep, *entry.smoke, *entry.tunable, *entry.unshardable, *entry.exported)
     unknown = [key for key in named if key not in entry.settings.model_fields]
     if unknown:
         raise TownletError(f"the agent '{name}' has no setting '{unknown[0]}'", "correct its AgentEntry")
@@ -105,7 +105,7 @@ def entry(name: str) -> AgentEntry:
     """The agent of that name."""
     known = {one.name: one for one in entries()}
     if name not in known:
-        raise TownletError(f"no agent '{name[:60]}' is registered", broken(name) or did_you_mean(name, [*known]))
+        raise TownletError(f"no agent '{name[:60]}' is registered", load_error(name) or did_you_mean(name, [*known]))
     return known[name]
 
 
@@ -126,21 +126,21 @@ def settings_models() -> tuple[type[AgentSettings], ...]:
     return tuple(one.settings for one in entries())
 
 
-def broken(name: str) -> str:
+def load_error(name: str) -> str:
     """Why an installed agent of that name could not be loaded; empty where there is no such problem."""
     entries()
-    return _broken.get(name, "")
+    return _load_errors.get(name, "")
 
 
 def _load_installed() -> None:
-    """Register the agents of installed packages. A broken one must not stop those who do not use it."""
+    """Register the agents of installed packages. A broken one must not affect runs that do not use it."""
     for point in entry_points(group=GROUP):
         package = point.dist.name if point.dist else point.value
         try:
             found = point.load()
             if not isinstance(found, AgentEntry):
-                raise TypeError(f"{point.value} is no AgentEntry")
+                raise TypeError(f"{point.value} is not an AgentEntry")
             register(found)
         except Exception as error:
             why = f"the installed package {package} cannot be loaded: {type(error).__name__}: {error}"
-            _broken[point.name] = why.replace("\n", " ")[:300]
+            _load_errors[point.name] = why.replace("\n", " ")[:300]

@@ -1,8 +1,8 @@
 """REINFORCE (Williams 1992): Monte-Carlo policy gradient over whole episodes, with a choice of baselines.
 
-A baseline lowers the variance of the gradient and leaves its expectation (Sutton & Barto 2018, §13.4). One gradient
-step is made on each batch of episodes. An episode that was under way at the last step was begun by an older policy;
-it is used all the same.
+A baseline lowers the variance of the gradient and leaves its expectation unchanged (Sutton & Barto 2018, §13.4). One
+gradient step is made on each batch of episodes. An episode in progress at a gradient step began under an older policy;
+it is still used in full.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic, policy_network
+from townlet.agents.actor_critic import ActorCritic, make_actor_critic
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
-from townlet.agents.distributions import Family
+from townlet.agents.distributions import DistributionFamily
 from townlet.agents.learning_agent import microbatch_size
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.policy_agent import PolicyAgent
@@ -26,15 +26,15 @@ from townlet.buffers.episode_buffer import EpisodeBuffer, EpisodeSteps
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule, value_at
 from townlet.errors import TownletError
-from townlet.explore.spec import not_negative
+from townlet.explore.spec import validate_non_negative
 from townlet.interfaces.state import State, Stateful, copy_tensor, restore_generator
 from townlet.interfaces.vec_env import FinalObs, MaskedObs, Step
 from townlet.nets.optimizers import OptimizerName
 
 EPSILON: Final = 1e-8
-TERMS: Final = ("policy_loss", "value_loss", "entropy")
+STEP_METRICS: Final = ("policy_loss", "value_loss", "entropy")
 # Coefficients that may be scheduled, and the metrics that report their current values.
-COEFFICIENTS: Final = {"entropy": "entropy_weight", "value": "value_weight"}
+COEFFICIENT_METRICS: Final = {"entropy_coef": "entropy_coef", "value_coef": "value_coef"}
 
 
 class ReinforceSettings(AgentSettings):
@@ -50,12 +50,12 @@ class ReinforceSettings(AgentSettings):
         "value",
         description="none, a moving average of returns (mean), or a learned value. Better ones lower the variance.",
     )
-    memory: float = Field(
+    baseline_decay: float = Field(
         0.9, ge=0, lt=1, description="Decay of the moving average per update. Higher adapts more slowly."
     )
     normalize: bool = Field(True, description="Normalize advantages. Off, lr must suit the scale of rewards.")
-    entropy: FloatOrSchedule = Field(0.0, description="Entropy coefficient. Higher explores more and longer.")
-    value: FloatOrSchedule = Field(
+    entropy_coef: FloatOrSchedule = Field(0.0, description="Entropy coefficient. Higher explores more and longer.")
+    value_coef: FloatOrSchedule = Field(
         0.5, description="Value coefficient. Higher fits a shared body to values more than to the policy."
     )
     max_grad_norm: float | None = Field(
@@ -72,9 +72,9 @@ class ReinforceSettings(AgentSettings):
         1.0, gt=0, description="Factor on rewards inside the agent. Lower shrinks values and their gradients."
     )
 
-    _non_negative = field_validator("lr", *COEFFICIENTS)(not_negative)
+    _non_negative = field_validator("lr", *COEFFICIENT_METRICS)(validate_non_negative)
 
-    def advantage(self) -> AdvantageEstimate:
+    def advantage_estimate(self) -> AdvantageEstimate:
         """The return less the learned value; without one, nothing."""
         if self.baseline != "value":
             return AdvantageEstimate(
@@ -84,7 +84,7 @@ class ReinforceSettings(AgentSettings):
 
 
 def reinforce_loss(
-    network: ActorCritic, family: Family, steps: EpisodeSteps, advantage: Tensor, returns: Tensor, *,
+    network: ActorCritic, family: DistributionFamily, steps: EpisodeSteps, advantage: Tensor, returns: Tensor, *,
     entropy_coef: float, value_coef: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
     """The loss to minimize (policy gradient theorem, Sutton & Barto 2018, eq. 13.8), and its terms for every step.
@@ -92,7 +92,7 @@ def reinforce_loss(
     L = −E[(G − b) log π(a|s)] + c_v E[(V − G)²] − c_e E[H(π)],  with c_v = 0 unless the baseline b is V
     """
     outputs, value, _ = network(steps.obs, network.initial_hidden(len(steps.obs)))
-    policy = family.of(outputs, steps.mask)
+    policy = family.distribution(outputs, steps.mask)
     terms = {
         "policy_loss": -policy.log_prob(steps.actions) * advantage,
         "value_loss": (value - returns).square(),
@@ -113,8 +113,8 @@ class Reinforce(PolicyAgent):
 
     def __init__(self, settings: ReinforceSettings, context: AgentContext) -> None:
         super().__init__(settings, context)
-        if self.network.hidden:
-            fix = "take ppo, or leave `recurrent` out of the network"
+        if self.network.hidden_size:
+            fix = "use ppo, or leave `recurrent` out of the network"
             raise TownletError("reinforce cannot train a recurrent network", fix)
         env = context.env
         action = self.family.shape, self.family.dtype
@@ -141,7 +141,7 @@ class Reinforce(PolicyAgent):
             _, value, _ = self.network(ended.obs.index_select(0, truncated), self._hidden[: len(truncated)])
             self._bootstrap.index_copy_(0, ended.rows.index_select(0, truncated), value)
         if self.bonus:
-            self._add_bonus(step.obs.index_copy(0, ended.rows, ended.obs), step)
+            self._compute_intrinsic(step.obs.index_copy(0, ended.rows, ended.obs), step)
         reward = step.reward * self.settings.reward_scale
         self.episodes.add_outcome(
             reward, self.intrinsic, step.terminated | step.truncated, self._bootstrap, step.autoreset_step
@@ -165,7 +165,7 @@ class Reinforce(PolicyAgent):
         if s.normalize:
             std, mean = torch.std_mean(advantage, correction=0)
             advantage = (advantage - mean) / (std + EPSILON)
-        stats = UpdateStats(TERMS, self.group, index.device)
+        stats = UpdateStats(STEP_METRICS, self.group, index.device)
         self.optimizer.zero_grad()
         for part in torch.split(torch.arange(len(index), device=index.device), microbatch_size(str(index.device))):
             check_interrupt()
@@ -194,14 +194,14 @@ class Reinforce(PolicyAgent):
             return value
         if self.settings.baseline == "none":
             return torch.zeros_like(returns)
-        decay = self.settings.memory
+        decay = self.settings.baseline_decay
         self._average.mul_(decay).add_(torch.stack((returns.mean(), returns.new_ones(()))), alpha=1 - decay)
         return self._average[0] / self._average[1]
 
     def _coefficients(self) -> dict[str, float]:
         s = self.settings
-        value_coef = value_at(s.value, self.counters) if s.baseline == "value" else 0.0
-        return {"entropy_coef": value_at(s.entropy, self.counters), "value_coef": value_coef}
+        value_coef = value_at(s.value_coef, self.counters) if s.baseline == "value" else 0.0
+        return {"entropy_coef": value_at(s.entropy_coef, self.counters), "value_coef": value_coef}
 
     def _summary(self, metrics: dict[str, float], mask: Tensor) -> dict[str, float]:
         """Add the total loss and the normalized entropy; drop the value loss where no value is learned."""
@@ -212,7 +212,7 @@ class Reinforce(PolicyAgent):
 
     def metrics(self) -> dict[str, float]:
         """Current values of everything scheduled or annealed."""
-        return self._scheduled(COEFFICIENTS) | super().metrics()
+        return self._scheduled(COEFFICIENT_METRICS) | super().metrics()
 
     def _parts(self) -> dict[str, Stateful]:
         return {"episodes": self.episodes, **super()._parts()}
@@ -232,7 +232,7 @@ register(
     AgentEntry(
         settings=ReinforceSettings,
         agent=Reinforce,
-        network=policy_network,
+        network=make_actor_critic,
         kind="policy",
         on_policy=True,
         actions=ANY_ACTIONS,
@@ -240,9 +240,9 @@ register(
         sweep={
             "lr": SearchRange(low=1e-4, high=1e-1),
             "gamma": GAMMA_CHOICES,
-            "entropy": SearchRange(low=1e-5, high=0.1),
+            "entropy_coef": SearchRange(low=1e-5, high=0.1),
         },
         smoke={"episodes": 1},
-        tunable=("lr", "entropy", "value"),
+        tunable=("lr", "entropy_coef", "value_coef"),
     )
 )

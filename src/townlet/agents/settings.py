@@ -20,7 +20,7 @@ class SettingProblem(NamedTuple):
 
 
 class AdvantageEstimate(NamedTuple):
-    """How the page estimates advantages: GAE(`lam`) over the agent's values; `lam` is None without values."""
+    """How the live page estimates advantages: GAE(`lam`) over the agent's values; `lam` is None without values."""
 
     gamma: float
     lam: float | None
@@ -35,18 +35,18 @@ class AgentSettings(StrictModel):
     file: str | None = Field(
         None,
         exclude_if=lambda file: file is None,
-        description="The .py file that registers an agent of your own, relative to the recipe; runs with --allow-code.",
+        description="The .py file that registers a custom agent, relative to the recipe; runs with --allow-code.",
     )
     gamma: float = Field(
         0.99, ge=0, le=1, description="Discount factor. Higher looks further ahead but learns more slowly."
     )
 
     def resolved(self, rows: int) -> Self:
-        """The same settings with numbers in place of shares, for a run of this many rows."""
+        """The same settings with numbers in place of fractions, for a run of this many rows."""
         return self
 
     def threads(self, network: NetworkSpec) -> int | None:
-        """Threads of torch that serve this agent best; None stands for one per core."""
+        """Best number of torch threads for this agent; None: one per core."""
         return None
 
     def problems(self, rows: int | None) -> Iterator[SettingProblem]:
@@ -57,13 +57,13 @@ class AgentSettings(StrictModel):
         """Yield notes on settings that are valid but rarely wanted."""
         yield from ()
 
-    def advantage(self) -> AdvantageEstimate:
-        """How the page estimates advantages; by default by the one-step temporal difference."""
+    def advantage_estimate(self) -> AdvantageEstimate:
+        """How the live page estimates advantages; by default by the one-step temporal difference."""
         return self._estimate(0.0, "Temporal difference: reward + γ · next value − value.")
 
     def _estimate(self, lam: float, text: str) -> AdvantageEstimate:
         """GAE(λ) with this agent's discount and reward scale, both of which the text states."""
         gamma, scale = float(self.gamma), float(getattr(self, "reward_scale", 1.0))
-        text += f" With γ = {gamma:g}, the discount of the recipe"
-        text += f", and rewards times {scale:g}, as the agent counts them." if scale != 1 else "."
+        text += f" Uses γ = {gamma:g} from the recipe"
+        text += f" and rewards multiplied by {scale:g}, as in training." if scale != 1 else "."
         return AdvantageEstimate(gamma, float(lam), scale, text)

@@ -1,4 +1,4 @@
-"""Metrics of an update: what they need of every step is collected as it arises and evaluated once, at the end."""
+"""Metrics of an update, computed from per-step values that are collected over its minibatches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UpdateStats:
     ) -> None:  # fmt: skip
         self.epochs = 0
         self._names, self._group, self._metrics_of = names, group, metrics_of
-        self._nothing = torch.zeros(0, device=device)  # a process may have no share of any minibatch
+        self._nothing = torch.zeros(0, device=device)  # a process may have no part of any minibatch
         self._values: list[Values] = []
         self._grad_norms: list[Tensor] = []
         self._epoch_start = 0

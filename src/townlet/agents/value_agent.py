@@ -18,16 +18,16 @@ from townlet.interfaces.vec_env import Continuous, Discrete, Episodes, VecEnv
 
 
 class ValueAgent(LearningAgent):
-    """Chooses discrete actions by their values, ε-greedily or by softmax. Subclasses say how values are learned."""
+    """Chooses discrete actions by their values, ε-greedily or by softmax. Subclasses implement learning."""
 
-    outputs_are: Literal["values"] = "values"
+    output_label: Literal["values"] = "values"
     action_outputs: Tensor  # [N, K], the action values at the last step
     _mask: Tensor  # [N, K] of the last step
 
     def __init__(self, settings: Any, network: nn.Module, context: AgentContext) -> None:
         super().__init__(settings, network, context)
         env, generator = context.env, context.streams.torch("choice", context.env.device)
-        spec = context.explore.choose
+        spec = context.explore.action_selection
         self.selector = make_action_selector(spec, env.rows, context.counters, generator, env.device, context.group)
         self.action_outputs = torch.zeros(env.rows, env.actions.n, device=env.device)
 
@@ -54,11 +54,11 @@ class ValueAgent(LearningAgent):
         return Policy(self.network, "values")
 
     def _parts(self) -> dict[str, Stateful]:
-        return {"chooser": self.selector, **super()._parts()}
+        return {"action_selection": self.selector, **super()._parts()}
 
 
 def require_discrete(name: str, env: VecEnv) -> None:
     """Refuse environments whose actions have no values to compare."""
     if not isinstance(env.actions, Discrete):
         kind = "continuous" if isinstance(env.actions, Continuous) else "binary"
-        raise TownletError(f"{name} needs discrete actions, and this environment's are {kind}", "take ppo")
+        raise TownletError(f"{name} needs discrete actions, but this environment's are {kind}", "use ppo")

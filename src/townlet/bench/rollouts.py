@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from townlet.agents.peers import GPU_RECIPE
+from townlet.agents.sb3_comparison import GPU_RECIPE
 from townlet.bench.training import NullListener
 from townlet.tasks.experiment import load_experiment
 from townlet.train.build import build

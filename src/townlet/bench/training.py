@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet import IDS
-from townlet.agents.peers import GAMMA, HIDDEN, LR, PEERS
+from townlet.agents.sb3_comparison import GAMMA, HIDDEN, LR, SB3_COMPARISONS
 from townlet.bench.simulation import Benchmark, BenchmarkResult, available_cores, run_interleaved
 from townlet.curriculum.curriculum import StageChange
 from townlet.errors import TownletError, did_you_mean
@@ -28,7 +28,7 @@ from townlet.train.api import as_words
 from townlet.train.build import build
 from townlet.train.collect import collect
 
-AGENTS: Final = tuple(PEERS)
+AGENTS: Final = tuple(SB3_COMPARISONS)
 TOWNLET, SB3 = "townlet", "stable-baselines3"
 
 
@@ -73,7 +73,7 @@ class PeerComparison:
 def settings() -> dict[str, dict[str, Any]]:
     """What both sides share."""
     both = {"hidden": HIDDEN, "lr": LR, "gamma": GAMMA}
-    return {name: both | dict(peer.told) for name, peer in PEERS.items()}
+    return {name: both | dict(peer.reported) for name, peer in SB3_COMPARISONS.items()}
 
 
 def compare(
@@ -103,7 +103,7 @@ def compare(
 def townlet_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """Our agent, built from a recipe as training does it."""
     training = build(load_experiment(f"town:{agent}", _overrides(world, agent, rows, threads)))
-    ear, passes = NullListener(), PEERS[agent].updates
+    ear, passes = NullListener(), SB3_COMPARISONS[agent].updates
 
     def play() -> int:
         for _ in range(passes):
@@ -120,12 +120,12 @@ def _overrides(world: str, agent: str, rows: int, threads: int) -> list[str]:
         "world": world, "potential": 0, "starts": None, "rows": rows, "threads": threads, "seed": 0,
         "network.hidden": HIDDEN, "agent.lr": LR, "agent.gamma": GAMMA, "agent.reward_scale": 1.0,
     }  # fmt: skip
-    return as_words(both | dict(PEERS[agent].ours))
+    return as_words(both | dict(SB3_COMPARISONS[agent].overrides))
 
 
 def sb3_benchmark(world: str, agent: str, rows: int, threads: int) -> Benchmark:
     """The peer's agent with the peer's own loop, in one process."""
-    model, steps = sb3_model(world, agent, rows), PEERS[agent].steps
+    model, steps = sb3_model(world, agent, rows), SB3_COMPARISONS[agent].steps
 
     def play() -> int:
         with default_kernels():
@@ -155,8 +155,8 @@ def sb3_model(world: str, agent: str, rows: int) -> Any:
     name = next(key for key, value in IDS.items() if value == world)
     towns = make_vec_env(name, n_envs=rows, seed=0)
     both: dict[str, Any] = {"learning_rate": LR, "gamma": GAMMA, "seed": 0, "device": "cpu", "verbose": 0}
-    peer = PEERS[agent]
+    peer = SB3_COMPARISONS[agent]
     shaped = {"net_arch": list(HIDDEN), "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[peer.activation]}
     sized = {key: int(value * rows) for key, value in peer.per_row.items()}
     made = getattr(stable_baselines3, peer.library_class)
-    return made("MlpPolicy", towns, policy_kwargs=shaped, **both, **peer.theirs, **sized)
+    return made("MlpPolicy", towns, policy_kwargs=shaped, **both, **peer.sb3_arguments, **sized)

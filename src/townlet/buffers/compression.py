@@ -1,4 +1,4 @@
-"""Lossless storage of image observations as bytes: uint8 instead of float32."""
+"""Storage of image observations as bytes: uint8 instead of float32, exact for images made of integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from townlet.interfaces.layout import Block, ObservationLayout
 
 ColumnSpec = tuple[tuple[int, ...], torch.dtype]  # shape of one row's value, and its dtype
 ColumnSpecs = Mapping[str, ColumnSpec]
-BYTE: Final = 255
+MAX_BYTE: Final = 255
 
 
 class ImageCompression:
@@ -23,7 +23,7 @@ class ImageCompression:
     """
 
     def __init__(self, layout: ObservationLayout, device: str = "cpu") -> None:
-        images = [block for block in layout if block.kind == "picture" and 0 < block.levels <= BYTE]
+        images = [block for block in layout if block.kind == "picture" and 0 < block.levels <= MAX_BYTE]
         others = [block for block in layout if block not in images]
         self.size, self.active = layout.size, bool(images)
         self._image_index, self._float_index = (_indices(blocks).to(device) for blocks in (images, others))
@@ -45,7 +45,7 @@ class ImageCompression:
         if not self.active:
             return {name: obs}
         image = obs if not len(self._float_index) else obs.index_select(1, self._image_index)
-        values = {f"{name}_bytes": (image - self._low).mul_(self._scale).round_().clamp_(0, BYTE)}
+        values = {f"{name}_bytes": (image - self._low).mul_(self._scale).round_().clamp_(0, MAX_BYTE)}
         return values | ({name: obs.index_select(1, self._float_index)} if len(self._float_index) else {})
 
     def decompress(self, name: str, columns: Mapping[str, Tensor], index: Tensor) -> Tensor:

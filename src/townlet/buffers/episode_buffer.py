@@ -102,18 +102,18 @@ class EpisodeBuffer:
         columns = (self._columns[name].flatten(0, 1) for name in EpisodeSteps._fields)
         return EpisodeSteps(*(column.index_select(0, index) for column in columns))
 
-    def returns(self, gamma: float, weight: float = 0.0, whole: bool = False) -> Tensor:
-        """Discounted returns [T, N] of reward + weight × intrinsic from each step to the end of its episode.
+    def returns(self, gamma: float, intrinsic_weight: float = 0.0, whole_episode: bool = False) -> Tensor:
+        """Discounted returns [T, N] of extrinsic + weighted intrinsic reward, from each step to the end of its episode.
 
-        With `whole` every step has the return of its whole episode. Only the values at `indices` are meaningful.
+        With `whole_episode` every step has the return of its whole episode. Only values at `indices` are meaningful.
         """
         steps = int(self._finished.max())
         ended, bootstrap = self._columns["ended"], self._columns["bootstrap"]
-        returns = self._columns["reward"][:steps].add(self._columns["intrinsic"][:steps], alpha=weight)
+        returns = self._columns["reward"][:steps].add(self._columns["intrinsic"][:steps], alpha=intrinsic_weight)
         following = torch.zeros(self.rows, device=self._device)
         for t in range(steps - 1, -1, -1):
             following = returns[t].add_(torch.where(ended[t], bootstrap[t], following), alpha=gamma)
-        if whole:
+        if whole_episode:
             for t in range(1, steps):
                 torch.where(ended[t - 1], returns[t], returns[t - 1], out=returns[t])
         return returns
@@ -141,11 +141,11 @@ class EpisodeBuffer:
         columns = {name: column[: self._max_written].clone() for name, column in self._columns.items()}
         for column in columns.values():
             column[unwritten] = 0
-        return {"columns": columns, "at": self._written, "done": self._finished, "episodes": self.episodes}
+        return {"columns": columns, "written": self._written, "finished": self._finished, "episodes": self.episodes}
 
     def restore(self, state: State) -> None:
         """Resume exactly from the state of a buffer with as many rows."""
-        names = ("at", "done", "columns", "episodes")
+        names = ("written", "finished", "columns", "episodes")
         written, finished, saved, episodes = (get_part(state, name, "episode buffer") for name in names)
         if not isinstance(saved, Mapping) or set(saved) != set(self._columns):
             raise TownletError(
@@ -156,8 +156,8 @@ class EpisodeBuffer:
             self._resize(slots)
         for name, column in self._columns.items():
             copy_tensor(column[:slots], saved[name], name)
-        copy_tensor(self._written, written, "at")
-        copy_tensor(self._finished, finished, "done")
+        copy_tensor(self._written, written, "written")
+        copy_tensor(self._finished, finished, "finished")
         if not bool(((self._finished >= 0) & (self._finished <= self._written) & (self._written <= slots)).all()):
             raise TownletError("the saved episode buffer has write positions beyond its stored steps", SAME_RECIPE)
         self._max_written, self.episodes = slots, int(episodes)

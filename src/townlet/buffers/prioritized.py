@@ -15,7 +15,7 @@ from townlet.interfaces.state import State, copy_tensor, get_part
 
 # Children of a node. Descending one level takes a dozen tensor operations for a whole batch, and their fixed cost
 # dominates; so a few wide levels are faster than many binary ones: 100,000 leaves need 3 levels instead of 17.
-WIDTH: Final = 64
+FANOUT: Final = 64
 
 
 class PrioritySpec(StrictModel):
@@ -83,12 +83,12 @@ class PrioritizedSampler:
 
     def state(self) -> State:
         """The sum tree and the largest priority."""
-        return {"tree": self._tree.state(), "top": self._max_priority}
+        return {"tree": self._tree.state(), "max_priority": self._max_priority}
 
     def restore(self, state: State) -> None:
         """Restore the priorities of a sampler of the same size."""
         self._tree.restore(get_part(state, "tree", "priorities"))
-        copy_tensor(self._max_priority, get_part(state, "top", "priorities"), "top")
+        copy_tensor(self._max_priority, get_part(state, "max_priority", "priorities"), "max_priority")
 
 
 class SumTree:
@@ -99,12 +99,12 @@ class SumTree:
     """
 
     def __init__(self, size: int, device: str = "cpu") -> None:
-        groups = [-(-size // WIDTH)]
+        groups = [-(-size // FANOUT)]
         while groups[-1] > 1:
-            groups.append(-(-groups[-1] // WIDTH))
-        lengths = [n * WIDTH for n in groups]
+            groups.append(-(-groups[-1] // FANOUT))
+        lengths = [n * FANOUT for n in groups]
         self._nodes = torch.zeros(sum(lengths), dtype=torch.float64, device=device)
-        self._levels = [level.view(-1, WIDTH) for level in torch.split(self._nodes, lengths)]
+        self._levels = [level.view(-1, FANOUT) for level in torch.split(self._nodes, lengths)]
         self._leaves = self._levels[0].view(-1)
         self._above = [(below, above.view(-1)) for below, above in pairwise(self._levels)]
 
@@ -121,14 +121,14 @@ class SumTree:
         """Set the weights [B] float64 at `index` [B]; for a repeated index the largest is kept."""
         self._leaves.scatter_reduce_(0, index, weight, "amax", include_self=False)
         for below, above in self._above:
-            index = index // WIDTH
+            index = index // FANOUT
             above.index_copy_(0, index, below.index_select(0, index).sum(1))
 
     def fill(self, start: int, stop: int, weight: Tensor) -> None:
         """Set the weights at start … stop − 1 to one value [] or to values [stop − start]."""
         self._leaves[start:stop] = weight
         for below, above in self._above:
-            start, stop = start // WIDTH, -(-stop // WIDTH)
+            start, stop = start // FANOUT, -(-stop // FANOUT)
             torch.sum(below[start:stop], 1, out=above[start:stop])
 
     def find(self, prefix: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class SumTree:
             rest = torch.minimum(rest, last.nextafter(torch.zeros_like(last)))
             child = torch.searchsorted(ends, rest, right=True)
             rest = (rest - ends.gather(1, child) + children.gather(1, child)).clamp_(min=0.0)
-            node = node * WIDTH + child.squeeze(1)
+            node = node * FANOUT + child.squeeze(1)
         return node
 
     def state(self) -> State:

@@ -9,18 +9,18 @@ from torch import Tensor
 
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritizedSampler, PrioritySpec
-from townlet.buffers.storage import CircularStorage, Transition, transition_columns
+from townlet.buffers.storage import CircularStorage, VectorTransition, transition_columns
 from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.errors import TownletError
 from townlet.interfaces.state import SAME_RECIPE, State, get_part, restore_generator
 
 
-class Batch(NamedTuple):
+class TransitionBatch(NamedTuple):
     """B sampled transitions over up to n steps: the TD target is reward + discount × value of next_obs."""
 
     obs: Tensor  # [B, D]
     actions: Tensor  # [B] int64
-    reward: Tensor  # [B], n-step return: discounted sum of extrinsic + weight × intrinsic reward
+    reward: Tensor  # [B], n-step return: discounted sum of extrinsic + intrinsic_weight × intrinsic reward
     next_obs: Tensor  # [B, D], after the last of these steps; the final observation where the episode ended
     next_mask: Tensor  # [B, K], valid actions in next_obs
     discount: Tensor  # [B], γ^steps, 0 where terminated
@@ -52,7 +52,9 @@ class ReplayBuffer:
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         if group.size > 1 and (priority or autoreset_steps):
-            raise ValueError("priorities and autoreset steps are known to one process only; train in a single process")
+            raise ValueError(
+                "prioritized replay and autoreset steps need a single process: they are not supported with several"
+            )
         slots = max(capacity // (rows * group.size), n_step + 1)
         self.n_step, self._generator, self._device, self._group = n_step, generator, device, group
         columns = transition_columns(obs_size, actions, autoreset_steps)
@@ -66,7 +68,7 @@ class ReplayBuffer:
         """Number of transitions stored in this process."""
         return len(self._storage)
 
-    def add(self, step: Transition) -> None:
+    def add(self, step: VectorTransition) -> None:
         """Store one step of all rows."""
         storage = self._storage
         storage.add(step)
@@ -78,27 +80,29 @@ class ReplayBuffer:
         """End unfinished episodes at the newest step, because the environment was reset: returns stop there."""
         self._storage.truncate_open_episodes()
 
-    def sample(self, batch_size: int, weight: float = 0.0, beta: float = 1.0) -> Batch:
+    def sample(self, batch_size: int, intrinsic_weight: float = 0.0, beta: float = 1.0) -> TransitionBatch:
         """Sample transitions with replacement, uniformly or by priority.
 
-        `weight` is the current weight of the intrinsic reward, `beta` the exponent of the importance weights.
+        `intrinsic_weight` is the current weight of the intrinsic reward, `beta` the exponent of the importance weights.
         """
         self._require_transitions()
         if self._prioritized:
             index, importance = self._prioritized.sample(batch_size, beta, self._generator)
-            return self._gather(index, weight, importance)
-        return self.sample_many(1, batch_size, weight)[0]
+            return self._gather(index, intrinsic_weight, importance)
+        return self.sample_many(1, batch_size, intrinsic_weight)[0]
 
-    def sample_many(self, count: int, batch_size: int, weight: float = 0.0) -> tuple[Batch, list[int]]:
+    def sample_many(
+        self, count: int, batch_size: int, intrinsic_weight: float = 0.0
+    ) -> tuple[TransitionBatch, list[int]]:
         """Sample `count` batches uniformly and return them concatenated, with the size of each in this process."""
         self._require_transitions()
         # One draw for each batch: the random numbers are those of `count` single samples, also where some are redrawn.
         index = torch.cat([self._uniform_indices(batch_size) for _ in range(count)])
         if self._group.size == 1:
-            return self._gather(index, weight), [batch_size] * count
+            return self._gather(index, intrinsic_weight), [batch_size] * count
         rows = self._storage.rows
         sizes = self._group.is_local(index, rows).view(count, batch_size).sum(1).tolist()
-        return self._gather(self._group.local_indices(index, rows), weight), sizes
+        return self._gather(self._group.local_indices(index, rows), intrinsic_weight), sizes
 
     def _require_transitions(self) -> None:
         if not len(self):
@@ -120,11 +124,11 @@ class ReplayBuffer:
             index.index_copy_(0, rejected, redrawn)
         return index
 
-    def _gather(self, index: Tensor, weight: float, importance: Tensor | None = None) -> Batch:
+    def _gather(self, index: Tensor, intrinsic_weight: float, importance: Tensor | None = None) -> TransitionBatch:
         """The transitions at flat indices [B]."""
         storage = self._storage
-        reward, last, discount = self._n_step_returns(index, weight)
-        return Batch(
+        reward, last, discount = self._n_step_returns(index, intrinsic_weight)
+        return TransitionBatch(
             obs=storage.take("obs", index),
             actions=storage.take("actions", index),
             reward=reward,
@@ -135,28 +139,32 @@ class ReplayBuffer:
             importance=importance,
         )
 
-    def _n_step_returns(self, index: Tensor, weight: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _n_step_returns(self, index: Tensor, intrinsic_weight: float) -> tuple[Tensor, Tensor, Tensor]:
         """n-step returns [B], the indices of their last steps [B], and γ^steps [B] (Sutton & Barto 2018, eq. 7.1).
 
         A return includes fewer than n rewards where the episode ends or the newest step is reached.
         """
         storage = self._storage
         if self.n_step == 1:
-            return self._rewards(index, weight), index, self._discounts[1].expand(len(index)).clone()
+            return self._rewards(index, intrinsic_weight), index, self._discounts[1].expand(len(index)).clone()
         path = (index + self._offsets * storage.rows) % (storage.slots * storage.rows)  # [n, B]
         steps_to_newest = (storage.newest - index // storage.rows) % storage.slots
         last = storage.flat["ended"].take(path) | (self._offsets >= steps_to_newest)
         included = last[:-1].logical_not_().cumprod(0)  # [n − 1, B]: step k + 1 is part of the return
-        reward = self._rewards(path, weight)
+        reward = self._rewards(path, intrinsic_weight)
         reward[1:] *= included * self._later_discounts
         later_steps = included.sum(0)
         last_index = path.gather(0, later_steps.unsqueeze(0)).squeeze(0)
         return reward.sum(0), last_index, self._discounts.take(later_steps + 1)
 
-    def _rewards(self, index: Tensor, weight: float) -> Tensor:
-        """Extrinsic + weight × intrinsic reward; they are stored separately, so the weight may change over time."""
+    def _rewards(self, index: Tensor, intrinsic_weight: float) -> Tensor:
+        """Extrinsic + weighted intrinsic reward; they are stored separately, so the weight may change over time."""
         reward = self._storage.flat["reward"].take(index)
-        return reward.add_(self._storage.flat["intrinsic"].take(index), alpha=weight) if weight else reward
+        return (
+            reward.add_(self._storage.flat["intrinsic"].take(index), alpha=intrinsic_weight)
+            if intrinsic_weight
+            else reward
+        )
 
     def update_priorities(self, index: Tensor, error: Tensor) -> None:
         """Set the priorities of transitions `index` [B] from their TD errors [B]; without priorities a no-op."""

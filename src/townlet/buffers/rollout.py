@@ -14,7 +14,7 @@ from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.interfaces.state import State, copy_tensor, get_part
 from townlet.interfaces.vec_env import FinalObs, Step
 
-EPSILON: Final = 1e-8  # keeps normalised advantages finite where all are equal
+EPSILON: Final = 1e-8  # keeps normalized advantages finite where all are equal
 MIN_ROWS: Final = 64  # rows of a recurrent network in a microbatch; fewer make its matrix products inefficient
 
 
@@ -29,14 +29,14 @@ class Minibatch(NamedTuple):
     advantage: Tensor  # [B]
     returns: Tensor  # [B]
     hidden: Tensor  # [B, H] before the first step
-    fresh: Tensor | None = None  # [T, B] bool, the hidden state is reset before this step
+    episode_start: Tensor | None = None  # [T, B] bool, the hidden state is reset before this step
 
 
 class Microbatch(NamedTuple):
     """A part of a minibatch that passes through the network at once."""
 
     steps: Minibatch
-    weight: float  # its share of the minibatch, over all processes
+    fraction: float  # of the minibatch, over all processes
 
 
 class BatchShard(NamedTuple):
@@ -47,10 +47,12 @@ class BatchShard(NamedTuple):
 
 
 class RolloutBuffer:
-    """T steps of N rows: obs [T, N, D], mask [T, N, K], all others [T, N]; hidden [N, H] before the first step.
+    """T steps of N rows: obs [T, N, D], mask [T, N, K], actions [T, N] or [T, N, A], all others [T, N].
+
+    `hidden` [N, H] is the state before the first step.
 
     A step is written in two halves, `add_action` and `add_outcome`. Images that came from bytes are stored as bytes
-    (`compression`). Autoreset steps are stored and never handed out.
+    (`compression`). Autoreset steps are stored but never returned.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class RolloutBuffer:
                 "mask": ((choices,), torch.bool),
                 "actions": action,
                 **dict.fromkeys(("log_prob", "value", "reward", "intrinsic", "bootstrap"), FLOAT),
-                **dict.fromkeys(("terminated", "truncated", "fresh"), BOOL),
+                **dict.fromkeys(("terminated", "truncated", "episode_start"), BOOL),
                 **({"autoreset": BOOL} if autoreset_steps else {}),
             },
             device,
@@ -87,10 +89,14 @@ class RolloutBuffer:
         self.mask, self.actions = columns["mask"], columns["actions"]
         self.log_prob, self.value = columns["log_prob"], columns["value"]
         self.reward, self.intrinsic, self.bootstrap = columns["reward"], columns["intrinsic"], columns["bootstrap"]
-        self.terminated, self.truncated, self.fresh = columns["terminated"], columns["truncated"], columns["fresh"]
+        self.terminated, self.truncated, self.episode_start = (
+            columns["terminated"],
+            columns["truncated"],
+            columns["episode_start"],
+        )
         self._autoreset = columns.get("autoreset")
         self.hidden = torch.zeros((rows, hidden), device=device)
-        self._advantage, self._returns, self._trace = (torch.zeros_like(self.reward) for _ in range(3))
+        self._advantage, self._returns, self._decay = (torch.zeros_like(self.reward) for _ in range(3))
         self._bootstrap = torch.zeros(rows, device=device)
 
     def __len__(self) -> int:
@@ -116,7 +122,7 @@ class RolloutBuffer:
         """Complete the step in `slot`."""
         self._storage.advance()
 
-    def fill(self) -> None:
+    def mark_full(self) -> None:
         """Mark all steps as complete; a replayed CUDA graph has written them."""
         self._storage.head, self._storage.filled = 0, self._storage.slots
 
@@ -133,12 +139,14 @@ class RolloutBuffer:
             self.hidden.copy_(hidden)
 
     def add_action(
-        self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, value: Tensor, fresh: Tensor
+        self, obs: Tensor, mask: Tensor, actions: Tensor, log_prob: Tensor, value: Tensor, episode_start: Tensor
     ) -> None:
         """Store the first half of a step: observation and action, each [N, …]."""
         if self.full:
             raise IndexError("the rollout is full: clear() it before the next step")
-        self._storage.write(obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, fresh=fresh)
+        self._storage.write(
+            obs=obs, mask=mask, actions=actions, log_prob=log_prob, value=value, episode_start=episode_start
+        )
 
     def add_outcome(
         self, step: Step, ended: FinalObs, value_of: Callable[[Tensor], Tensor], *,
@@ -161,33 +169,35 @@ class RolloutBuffer:
             self._storage.write(autoreset=step.autoreset_step)
         self._storage.advance()
 
-    def recompute_values(self, values: Callable[[Tensor], Tensor], batch_size: int) -> None:
+    def compute_values(self, values: Callable[[Tensor], Tensor], batch_size: int) -> None:
         """Fill in the values of all observations; for critics that acting does not evaluate."""
         flat, index = self._storage.flat["value"][: len(self)], torch.arange(len(self), device=self.value.device)
         for chunk, chunk_index in zip(torch.split(flat, batch_size), torch.split(index, batch_size), strict=True):
             chunk.copy_(values(self._storage.take("obs", chunk_index).float()))
 
-    def real(self, column: Tensor) -> Tensor:
+    def without_autoreset_steps(self, column: Tensor) -> Tensor:
         """A column [T, N, …] without autoreset steps [R, …]; unchanged where there are none."""
-        real_index = self._real_index()
-        return column if real_index is None else column[: self.steps].flatten(0, 1).index_select(0, real_index)
+        sampleable = self._sampleable_index()
+        return column if sampleable is None else column[: self.steps].flatten(0, 1).index_select(0, sampleable)
 
-    def _real_index(self) -> Tensor | None:
-        """Flat indices [R] int64 of the steps that are no autoreset steps; None where all are."""
+    def _sampleable_index(self) -> Tensor | None:
+        """Flat indices [R] int64 of all steps except autoreset steps; None if the environment has none."""
         if self._autoreset is None:
             return None
         return self._autoreset[: self.steps].flatten().logical_not().nonzero().squeeze(1)
 
     def advantages(
-        self, last_value: Tensor, gamma: float, gae_lambda: float, weight: float = 0.0
+        self, last_value: Tensor, gamma: float, gae_lambda: float, intrinsic_weight: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """GAE(λ) (Schulman et al. 2016, eq. 16) of reward + weight × intrinsic: advantage and returns, each [T, N].
+        """Advantage and returns, each [T, N]: GAE(λ) (Schulman et al. 2016, eq. 16) of the total reward.
+
+        The total is reward + intrinsic_weight × intrinsic.
 
         `last_value` [N] is the value of what follows the last step. The tensors are reused by the next call.
         """
         t = self.steps
         value, terminated, truncated = self.value[:t], self.terminated[:t], self.truncated[:t]
-        advantage, returns, trace = self._advantage[:t], self._returns[:t], self._trace[:t]
+        advantage, returns, decay = self._advantage[:t], self._returns[:t], self._decay[:t]
 
         following = returns  # value of the next state; `returns` is free until the end
         following[:-1].copy_(value[1:])
@@ -196,12 +206,12 @@ class RolloutBuffer:
         following.masked_fill_(terminated, 0.0)
 
         torch.add(self.reward[:t], following, alpha=gamma, out=advantage)  # TD errors first
-        if weight:
-            advantage.add_(self.intrinsic[:t], alpha=weight)
+        if intrinsic_weight:
+            advantage.add_(self.intrinsic[:t], alpha=intrinsic_weight)
         advantage.sub_(value)
-        trace.fill_(gamma * gae_lambda).masked_fill_(terminated | truncated, 0.0)
+        decay.fill_(gamma * gae_lambda).masked_fill_(terminated | truncated, 0.0)
         for step in range(t - 2, -1, -1):
-            advantage[step].addcmul_(trace[step], advantage[step + 1])
+            advantage[step].addcmul_(decay[step], advantage[step + 1])
         torch.add(advantage, value, out=returns)
         return advantage, returns
 
@@ -227,11 +237,11 @@ class RolloutBuffer:
         """Shuffled minibatches as indices of steps, or for a recurrent network of rows; no autoreset steps."""
         if self.recurrent:
             return list(self._shuffled(self._storage.rows, max(1, round(size / self._steps_per_row)), generator))
-        real = self._real_index()
-        if real is None:
+        trainable = self._sampleable_index()
+        if trainable is None:
             return list(self._shuffled(len(self), size, generator))
-        parts = self._shuffled(len(real), size, generator)
-        return [BatchShard(real.index_select(0, get_part.indices), get_part.total) for get_part in parts]
+        parts = self._shuffled(len(trainable), size, generator)
+        return [BatchShard(trainable.index_select(0, part.indices), part.total) for part in parts]
 
     @property
     def recurrent(self) -> bool:
@@ -255,32 +265,36 @@ class RolloutBuffer:
     def gather_rows(self, index: Tensor) -> Minibatch:
         """All steps of the rows at `index` [B], with the advantages computed last."""
         columns, t = self._storage.columns, self.steps
-        stored = [columns[name] for name in Minibatch._fields[1:5]] + [self._advantage, self._returns, self.fresh]
-        *steps, fresh = (column[:t].index_select(1, index) for column in stored)
+        stored = [columns[name] for name in Minibatch._fields[1:5]] + [
+            self._advantage,
+            self._returns,
+            self.episode_start,
+        ]
+        *steps, episode_start = (column[:t].index_select(1, index) for column in stored)
         steps_index = torch.arange(t, device=index.device).unsqueeze(1) * self._storage.rows + index
         obs = self._storage.take("obs", steps_index.flatten()).view(*steps_index.shape, -1)
-        return Minibatch._make((obs, *steps, self.hidden.index_select(0, index), fresh))
+        return Minibatch._make((obs, *steps, self.hidden.index_select(0, index), episode_start))
 
-    def sample_obs(self, share: float, generator: torch.Generator) -> Tensor:
-        """Observations [B, D] of a share of the steps, at least one, drawn with replacement."""
-        real_index = self._real_index()
-        count = len(self) if real_index is None else len(real_index)
-        drawn = torch.randint(count, (max(1, round(share * count)),), generator=generator, device=self.reward.device)
-        return self._storage.take("obs", drawn if real_index is None else real_index.index_select(0, drawn)).float()
+    def sample_obs(self, fraction: float, generator: torch.Generator) -> Tensor:
+        """Observations [B, D] of a fraction of the steps, at least one, drawn with replacement."""
+        sampleable = self._sampleable_index()
+        count = len(self) if sampleable is None else len(sampleable)
+        drawn = torch.randint(count, (max(1, round(fraction * count)),), generator=generator, device=self.reward.device)
+        return self._storage.take("obs", drawn if sampleable is None else sampleable.index_select(0, drawn)).float()
 
-    def spread_obs(self, count: int) -> Tensor:
+    def evenly_spaced_obs(self, count: int) -> Tensor:
         """About `count` observations [B, D], evenly spaced over the rollout."""
-        real_index = self._real_index()
-        index = torch.arange(len(self), device=self.reward.device) if real_index is None else real_index
+        sampleable = self._sampleable_index()
+        index = torch.arange(len(self), device=self.reward.device) if sampleable is None else sampleable
         return self._storage.take("obs", index[:: max(1, len(index) // count)]).float()
 
     def _shuffled(self, count: int, size: int, generator: torch.Generator) -> Iterator[BatchShard]:
-        # Nearly equal parts: a last batch of two or three steps would have meaningless normalised advantages.
+        # Nearly equal parts: a last batch of two or three steps would have meaningless normalized advantages.
         total, rows = count * self._group.size, self._storage.rows
         order = torch.randperm(total, generator=generator, device=self.reward.device)
         return (
-            BatchShard(self._group.local_indices(get_part, rows), len(get_part))
-            for get_part in order.tensor_split(-(-total // size))
+            BatchShard(self._group.local_indices(indices, rows), len(indices))
+            for indices in order.tensor_split(-(-total // size))
         )
 
     def state(self) -> State:

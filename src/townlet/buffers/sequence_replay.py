@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from townlet.buffers.compression import ImageCompression
-from townlet.buffers.storage import CircularStorage, Transition, transition_columns
+from townlet.buffers.storage import CircularStorage, VectorTransition, transition_columns
 from townlet.errors import TownletError
 from townlet.interfaces.state import State, get_part, restore_generator
 
@@ -23,11 +23,11 @@ class Windows(NamedTuple):
     obs: Tensor  # [L + 1, B, D]; obs[k + 1] follows step k, and is the final observation where the episode ended
     mask: Tensor  # [L + 1, B, K], valid actions
     actions: Tensor  # [L, B] int64
-    reward: Tensor  # [L, B], extrinsic + weight × intrinsic
+    reward: Tensor  # [L, B], extrinsic + intrinsic_weight × intrinsic
     discount: Tensor  # [L, B], γ, 0 where terminated
     valid: Tensor  # [L, B] bool, steps that count in the loss: neither burn-in nor padding
-    fresh: Tensor  # [L + 1, B] bool, true at the first step of each window, before which there is only padding
-    hidden: Tensor  # [B, H] recurrent state before that first step; H is 0 if it is not stored
+    window_start: Tensor  # [L + 1, B] bool, true at the first step of each window, before which there is only padding
+    hidden: Tensor  # [B, H] hidden state before that first step; H is 0 if it is not stored
 
 
 class SequenceReplay:
@@ -66,7 +66,7 @@ class SequenceReplay:
         """Number of transitions stored."""
         return len(self._storage)
 
-    def add(self, step: Transition) -> None:
+    def add(self, step: VectorTransition) -> None:
         """Store one step of all rows."""
         self._storage.add(step)
 
@@ -74,8 +74,8 @@ class SequenceReplay:
         """End unfinished episodes at the newest step, because the environment was reset: windows stop there."""
         self._storage.truncate_open_episodes()
 
-    def sample(self, batch_size: int, weight: float = 0.0) -> Windows:
-        """Sample windows around uniformly drawn steps; `weight` is the current weight of the intrinsic reward."""
+    def sample(self, batch_size: int, intrinsic_weight: float = 0.0) -> Windows:
+        """Sample windows around uniformly drawn steps."""
         if not len(self):
             raise TownletError("the replay buffer is empty", "collect transitions before sampling from it")
         sampled = torch.randint(len(self), (batch_size,), generator=self._generator, device=self._device)
@@ -86,11 +86,11 @@ class SequenceReplay:
 
         flat = self._storage.flat
         reward = flat["reward"].take(index)
-        if weight:
-            reward.add_(flat["intrinsic"].take(index), alpha=weight)
+        if intrinsic_weight:
+            reward.add_(flat["intrinsic"].take(index), alpha=intrinsic_weight)
         discount = torch.full_like(reward, self.gamma).masked_fill_(flat["terminated"].take(index), 0.0)
-        fresh = torch.zeros((len(index) + 1, batch_size), dtype=torch.bool, device=self._device)
-        fresh.scatter_(0, first.unsqueeze(0), True)
+        window_start = torch.zeros((len(index) + 1, batch_size), dtype=torch.bool, device=self._device)
+        window_start.scatter_(0, first.unsqueeze(0), True)
         return Windows(
             obs=self._with_next("obs", index, first),
             mask=self._with_next("mask", index, first),
@@ -98,7 +98,7 @@ class SequenceReplay:
             reward=reward,
             discount=discount,
             valid=(self._positions >= self.burn_in) & (self._positions < self.burn_in + lengths),
-            fresh=fresh,
+            window_start=window_start,
             hidden=flat["hidden"].index_select(0, index[0]),  # index[0] is the first step, which padding repeats
         )
 

@@ -20,7 +20,7 @@ BOOL: Final = ((), torch.bool)
 OBSERVATIONS: Final = ("obs", "next_obs")  # columns that image compression applies to
 
 
-class Transition(NamedTuple):
+class VectorTransition(NamedTuple):
     """One vector step: a transition of every row, each [N, …]."""
 
     obs: Tensor  # [N, D] float32
@@ -32,7 +32,7 @@ class Transition(NamedTuple):
     next_mask: Tensor  # [N, K], valid actions in next_obs
     terminated: Tensor  # [N] bool
     truncated: Tensor  # [N] bool
-    hidden: Tensor  # [N, H] recurrent state before the step; H is 0 if it is not stored
+    hidden: Tensor  # [N, H] hidden state before the step; H is 0 if it is not stored
     autoreset: Tensor | None = None  # [N] bool, autoreset steps, which are never sampled; None if there are none
 
     @property
@@ -104,7 +104,7 @@ class CircularStorage:
             for column, data in stored.items():
                 self.columns[column][self.head].copy_(data)
 
-    def add(self, step: Transition) -> None:
+    def add(self, step: VectorTransition) -> None:
         """Write the fields of a transition that have a column, and complete the slot."""
         self.write(**{name: getattr(step, name) for name in self._names})
         self.advance()

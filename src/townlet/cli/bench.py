@@ -139,7 +139,7 @@ def _rounds(world: str, agent: list[str] | None, rows: int, device: str, as_json
     """Whole rounds on a device, with one epoch and with several."""
     from rich.table import Table
 
-    from townlet.agents.peers import GPU_RECIPE
+    from townlet.agents.sb3_comparison import GPU_RECIPE
     from townlet.bench.rollouts import EPOCHS, measure_iterations
     from townlet.tasks.experiment import load_experiment
 

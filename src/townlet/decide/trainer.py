@@ -21,7 +21,7 @@ from townlet.decide.settings import LearningSettings, RewardSettings
 from townlet.decide.state import ServiceState
 from townlet.errors import TownletError
 from townlet.interfaces.state import State, get_part
-from townlet.nets.kernels import choose_kernels
+from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
@@ -68,7 +68,7 @@ class Trainer:
 
     def __init__(self, domain: Domain, ledger: ServiceState) -> None:
         self.domain, self.service_state, settings = domain, ledger, ledger.settings
-        choose_kernels(convolves=False)
+        select_matmul_backend(has_convolutions=False)
         torch.set_num_threads(THREADS)  # here, so that whoever learns it again adds up in the same order
         self._kind = domain.policies[settings.policy]
         self._streams = Streams(settings.seed).child("trainer")

@@ -1,4 +1,4 @@
-"""Exploring behaviour policies on top of action values: ε-greedy and Boltzmann (Sutton & Barto 2018, §2.2 and §2.8)."""
+"""Exploring behavior policies on top of action values: ε-greedy and Boltzmann (Sutton & Barto 2018, §2.2 and §2.8)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State, copy_tensor, restore_generator
 from townlet.interfaces.vec_env import Episodes
 
-MIN_TEMPERATURE = 1e-6  # avoids a division by 0; as good as greedy
+MIN_TEMPERATURE = 1e-6  # avoids a division by 0; effectively greedy
 
 
 class ActionSelector(Protocol):
-    """A behaviour policy on top of action values. `epsilon` [N] is the probability of a uniform choice, or zeros."""
+    """A behavior policy on top of action values. `epsilon` [N] is the probability of a uniform choice, or zeros."""
 
     epsilon: Tensor
 
@@ -53,7 +53,7 @@ def normalized_entropy(probabilities: Tensor, mask: Tensor) -> Tensor:
 class EpsilonGreedy:
     """ε-greedy action selection. ε decays in each row with its own episodes, or follows one schedule for all rows.
 
-    Ties are resolved in favour of the first action.
+    Ties are resolved in favor of the first action.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class EpsilonGreedy:
     def restore(self, state: State) -> None:
         """Resume exactly from a state."""
         copy_tensor(self.epsilon, state["epsilon"], "explore.epsilon")
-        restore_generator(self._generator, state["generator"], "explore.choose")
+        restore_generator(self._generator, state["generator"], "explore.action_selection")
 
 
 class Boltzmann:
@@ -148,7 +148,7 @@ class Boltzmann:
 
     def restore(self, state: State) -> None:
         """Resume exactly from a state."""
-        restore_generator(self._generator, state["generator"], "explore.choose")
+        restore_generator(self._generator, state["generator"], "explore.action_selection")
 
 
 def make_action_selector(

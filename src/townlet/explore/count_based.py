@@ -13,15 +13,22 @@ from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.interfaces.state import State, copy_tensor
 from townlet.rng import Streams
 
-SAVED: Final = ("visits", "offset", "project", "named")  # the state's keys, and the attributes behind them
-MAX_RANGE: Final = 1e6  # a wider range says nothing about typical values; they are rounded to multiples of 1 / bins
+SAVED: Final = (
+    "visits",
+    "offset",
+    "projections",
+    "categorical_projections",
+)  # the state's keys, and the attributes behind them
+MAX_RANGE: Final = (
+    1e6  # blocks with a wider range count as unbounded: their values are rounded to multiples of 1 / bins
+)
 
 
 class CountBonus:
     """Intrinsic reward 1 / √visits, with a table of 2^bits counters.
 
     Values are rounded to bins of their block's range and hashed by SimHash: the signs of `bits` fixed random
-    projections are the binary number of the counter, so similar states are likely to share one.
+    projections form the counter's index in binary, so similar states are likely to share one.
     """
 
     def __init__(self, spec: CountsSpec, layout: ObservationLayout, streams: Streams, device: str = "cpu") -> None:
@@ -34,13 +41,13 @@ class CountBonus:
         self._offset = torch.randn(spec.bits, generator=generator).to(device)
         self._numeric = _indices(numeric).to(device)
         self._low, self._step = (tensor.to(device) for tensor in _bins(numeric, spec.bins))
-        self._project = torch.randn((len(self._numeric), spec.bits), generator=generator).to(device)
-        # Index blocks have no order: each of their values has a projection of its own, like a one-hot encoding.
+        self._projections = torch.randn((len(self._numeric), spec.bits), generator=generator).to(device)
+        # Index blocks have no order: each of their values has its own projection, like a one-hot encoding.
         counts = [int(block.high - block.low) + 1 for block in categorical for _ in range(block.size)]
         starts = torch.tensor([0, *counts]).cumsum(0)
         lows = torch.cat([torch.full((b.size,), int(b.low)) for b in categorical]) if categorical else starts[:0]
         self._categorical, self._first = _indices(categorical).to(device), (starts[:-1] - lows).to(device)
-        self._named = torch.randn((int(starts[-1]), spec.bits), generator=generator).to(device)
+        self._categorical_projections = torch.randn((int(starts[-1]), spec.bits), generator=generator).to(device)
         self._powers = (2 ** torch.arange(spec.bits)).to(device)
         self._visits = torch.zeros(2**spec.bits, dtype=torch.int64, device=device)
 
@@ -48,9 +55,11 @@ class CountBonus:
         """Hash codes [B] int64 of observations [B, D]: the indices of their counters."""
         values = obs if self._numeric.shape[0] == obs.shape[1] else obs.index_select(1, self._numeric)
         levels = (values - self._low).div_(self._step).round_().div_(self.spec.bins)
-        projections = torch.addmm(self._offset, levels, self._project)
+        projections = torch.addmm(self._offset, levels, self._projections)
         if self._categorical.shape[0]:
-            projections += self._named[obs.index_select(1, self._categorical).long() + self._first].sum(1)
+            projections += self._categorical_projections[
+                obs.index_select(1, self._categorical).long() + self._first
+            ].sum(1)
         return torch.sum((projections > 0) * self._powers, 1)
 
     @torch.no_grad()

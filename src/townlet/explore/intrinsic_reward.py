@@ -22,7 +22,7 @@ class IntrinsicReward(Protocol):
     """Novelty of observations. Unweighted: agents apply the weight when they compute returns or targets."""
 
     def reward(self, obs: Tensor) -> Tensor:
-        """Intrinsic reward [N] of the observations reached [N, D]; updates counts or normalisation."""
+        """Intrinsic reward [N] of the observations reached [N, D]; updates counts or normalization."""
 
     def novelty(self, obs: Tensor) -> Tensor:
         """Intrinsic reward [B] of any observations [B, D], without side effects."""

@@ -1,4 +1,4 @@
-"""Weight of the intrinsic reward: scheduled, or annealed once episodes are steadily long."""
+"""Weight of the intrinsic reward: scheduled, or annealed while recent episodes are long and of similar length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from townlet.config.schedule import value_at
 from townlet.errors import TownletError
-from townlet.explore.spec import AdaptiveWeightSpec, FixedWeightSpec
+from townlet.explore.spec import AdaptiveWeightSpec, ScheduledWeightSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes
@@ -33,10 +33,10 @@ class IntrinsicWeight(Protocol):
         """Resume exactly from a state."""
 
 
-class FixedWeight:
+class ScheduledWeight:
     """A constant, or a schedule in env_steps."""
 
-    def __init__(self, spec: FixedWeightSpec, counters: Counters) -> None:
+    def __init__(self, spec: ScheduledWeightSpec, counters: Counters) -> None:
         self.spec, self._counters = spec, counters
 
     @property
@@ -60,7 +60,7 @@ class AdaptiveWeight:
 
     def __init__(self, spec: AdaptiveWeightSpec, max_steps: int) -> None:
         self.spec, self.value = spec, spec.start
-        self.min_mean = spec.mean if spec.mean_share is None else spec.mean_share * max_steps
+        self.min_mean = spec.mean if spec.mean_fraction is None else spec.mean_fraction * max_steps
         self._lengths = np.zeros(0, np.int64)  # of the last episodes, oldest first
 
     def on_episodes_end(self, episodes: Episodes) -> None:
@@ -90,10 +90,10 @@ class AdaptiveWeight:
 
 
 def make_intrinsic_weight(
-    spec: FixedWeightSpec | AdaptiveWeightSpec, counters: Counters, max_steps: int
+    spec: ScheduledWeightSpec | AdaptiveWeightSpec, counters: Counters, max_steps: int
 ) -> IntrinsicWeight:
     """The weight of the intrinsic reward; `max_steps` is the maximal length of an episode."""
-    return FixedWeight(spec, counters) if isinstance(spec, FixedWeightSpec) else AdaptiveWeight(spec, max_steps)
+    return ScheduledWeight(spec, counters) if isinstance(spec, ScheduledWeightSpec) else AdaptiveWeight(spec, max_steps)
 
 
 def _window_sums(values: NDArray[np.int64], n: int) -> NDArray[np.int64]:

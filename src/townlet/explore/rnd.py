@@ -1,7 +1,7 @@
 """Random network distillation (RND, Burda et al. 2019): novelty is the error in predicting a fixed random network.
 
-Deviation from the paper: rewards are divided by the root mean square of all novelty so far, not by the standard
-deviation of discounted intrinsic returns, so the scale does not depend on rows, episodes or discounts.
+Deviation from the paper: rewards are divided by the root mean square of all prediction errors so far, not by the
+standard deviation of discounted intrinsic returns, so the scale does not depend on rows, episodes or discounts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from townlet.nets.layers import MLP, uninitialized
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 
-CLIP: Final = 5.0  # of normalised observations (Burda et al. 2019, §2.4)
+CLIP: Final = 5.0  # of normalized observations (Burda et al. 2019, §2.4)
 
 
-def embedding_network(inputs: int, spec: RndSpec, generator: torch.Generator) -> nn.Sequential:
-    """An MLP from observations to `embed` outputs, with weights drawn from the generator."""
+def make_embedding_network(inputs: int, spec: RndSpec, generator: torch.Generator) -> nn.Sequential:
+    """An MLP from observations to `embedding_size` outputs, with weights drawn from the generator."""
     body = MLP(inputs, spec.hidden, "relu", layer_norm=False)
-    network = nn.Sequential(*body, uninitialized(nn.Linear, body.features, spec.embed))
+    network = nn.Sequential(*body, uninitialized(nn.Linear, body.features, spec.embedding_size))
     initialize(network, generator)
     return network
 
@@ -43,10 +43,10 @@ class RunningMoments:
         if (new := len(batch)) == 0:
             return
         variance, mean = torch.var_mean(batch, 0, correction=0)
-        share = new / (self.count + new)
+        fraction = new / (self.count + new)
         delta = mean.double() - self.mean
-        self.mean += delta * share
-        self.variance += (variance.double() - self.variance) * share + delta.square() * (share * (1 - share))
+        self.mean += delta * fraction
+        self.variance += (variance.double() - self.variance) * fraction + delta.square() * (fraction * (1 - fraction))
         self.count += new
 
     def normalize(self, values: Tensor, limit: float, epsilon: float = 1e-8) -> Tensor:
@@ -71,13 +71,13 @@ class RandomNetworkDistillation:
     def __init__(self, spec: RndSpec, layout: ObservationLayout, streams: Streams, device: str = "cpu") -> None:
         self.spec = spec
         target, predictor = (
-            embedding_network(layout.size, spec, streams.torch(f"rnd.{name}")).to(device)
+            make_embedding_network(layout.size, spec, streams.torch(f"rnd.{name}")).to(device)
             for name in ("target", "predictor")
         )
         self.target, self.predictor = target.requires_grad_(False), predictor
         self._optimizer = FlatOptimizer("adam", self.predictor, spec.lr)
         self._obs_moments = RunningMoments(layout.size, device)
-        self._mean_square = torch.zeros((), dtype=torch.float64, device=device)  # of the novelty of all rewards so far
+        self._mean_square = torch.zeros((), dtype=torch.float64, device=device)  # of all prediction errors so far
         self._reward_count = 0
         self._learn_calls = 0
 
@@ -97,7 +97,7 @@ class RandomNetworkDistillation:
     def reward(self, obs: Tensor) -> Tensor:
         """Novelty [N] of obs [N, D], which first update the observation statistics.
 
-        With `normalize_reward` it is divided by the root mean square of the novelty of all rewards so far, these
+        With `normalize_reward` it is divided by the root mean square of all prediction errors so far, these
         included. So its root mean square over the whole run is about 1, and it declines as observations become known.
         """
         if self.spec.normalize_obs:
@@ -105,8 +105,8 @@ class RandomNetworkDistillation:
         error = self._error(self._inputs(obs))
         if len(error):
             self._reward_count += len(error)
-            share = len(error) / self._reward_count
-            self._mean_square += (error.double().square().mean() - self._mean_square) * share
+            fraction = len(error) / self._reward_count
+            self._mean_square += (error.double().square().mean() - self._mean_square) * fraction
         return self._normalized(error)
 
     @torch.no_grad()
@@ -115,12 +115,15 @@ class RandomNetworkDistillation:
         return self._normalized(self._error(self._inputs(obs)))
 
     def learn(self, obs: Tensor) -> dict[str, float]:
-        """Train the predictor on obs [B, D] in minibatches of `batch`; every `every`-th call, otherwise no metrics."""
+        """On every `update_every`-th call, train the predictor on obs [B, D] in minibatches of `batch_size`.
+
+        Other calls do nothing and return no metrics.
+        """
         self._learn_calls += 1
-        if self._learn_calls % self.spec.every or len(obs) == 0:
+        if self._learn_calls % self.spec.update_every or len(obs) == 0:
             return {}
         loss = torch.zeros((), device=obs.device)
-        for minibatch in torch.split(obs, self.spec.batch):
+        for minibatch in torch.split(obs, self.spec.batch_size):
             error = self._error(self._inputs(minibatch)).mean()
             self._optimizer.zero_grad()
             error.backward()
@@ -134,10 +137,10 @@ class RandomNetworkDistillation:
             "target": weights(self.target),
             "predictor": weights(self.predictor),
             "optimizer": self._optimizer.state(),
-            "seen": self._obs_moments.state(),
-            "square": self._mean_square,
-            "rewarded": self._reward_count,
-            "calls": self._learn_calls,
+            "obs_moments": self._obs_moments.state(),
+            "mean_square": self._mean_square,
+            "reward_count": self._reward_count,
+            "learn_calls": self._learn_calls,
         }
 
     def restore(self, state: State) -> None:
@@ -145,6 +148,6 @@ class RandomNetworkDistillation:
         restore_weights(self.target, state["target"], "explore.bonus.target")
         restore_weights(self.predictor, state["predictor"], "explore.bonus.predictor")
         self._optimizer.restore(state["optimizer"])
-        self._obs_moments.restore(state["seen"])
-        copy_tensor(self._mean_square, state["square"], "explore.bonus.square")
-        self._reward_count, self._learn_calls = int(state["rewarded"]), int(state["calls"])
+        self._obs_moments.restore(state["obs_moments"])
+        copy_tensor(self._mean_square, state["mean_square"], "explore.bonus.mean_square")
+        self._reward_count, self._learn_calls = int(state["reward_count"]), int(state["learn_calls"])

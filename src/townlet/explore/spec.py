@@ -15,10 +15,10 @@ def endpoints(value: float | Schedule) -> tuple[float, ...]:
     return (value.start, value.end) if isinstance(value, Schedule) else (value,)
 
 
-def not_negative(value: float | Schedule | None) -> float | Schedule | None:
+def validate_non_negative(value: float | Schedule | None) -> float | Schedule | None:
     """Validate that a setting is never below 0."""
     if value is not None and min(endpoints(value)) < 0:
-        raise ValueError("it cannot be below 0")
+        raise ValueError("it must not be negative")
     return value
 
 
@@ -58,7 +58,7 @@ class BoltzmannSpec(StrictModel):
     @model_validator(mode="after")
     def _validate(self) -> BoltzmannSpec:
         if min(endpoints(self.temperature)) < 0:
-            raise ValueError("a temperature cannot be below 0")
+            raise ValueError("a temperature must not be negative")
         return self
 
 
@@ -69,17 +69,22 @@ class RndSpec(StrictModel):
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (256, 128), description="Widths of the hidden layers. Wider distinguishes finer details, at more cost."
     )
-    embed: int = Field(128, ge=1, description="Outputs to predict. More make novelty smoother, at more cost.")
+    embedding_size: int = Field(128, ge=1, description="Outputs to predict. More make novelty smoother, at more cost.")
     lr: float = Field(1e-4, gt=0, description="Learning rate of the predictor. Higher lets novelty decline faster.")
     normalize_obs: bool = Field(
         True, description="Normalize observations by running statistics. Off, large values dominate small ones."
     )
     normalize_reward: bool = Field(
-        True, description="Divide by the root mean square of all novelty so far. Off, the scale depends on the network."
+        True,
+        description="Divide by the root mean square of all prediction errors. Off, the scale depends on the network.",
     )
-    batch: int = Field(1024, ge=1, description="Observations per gradient step. Lower takes more and noisier steps.")
-    every: int = Field(
-        1, ge=1, description="Calls between updates of the predictor. Higher costs less; novelty declines more slowly."
+    batch_size: int = Field(
+        1024, ge=1, description="Observations per gradient step. Lower takes more and noisier steps."
+    )
+    update_every: int = Field(
+        1,
+        ge=1,
+        description="Train the predictor only on every n-th call. Higher costs less; novelty declines more slowly.",
     )
 
 
@@ -96,14 +101,14 @@ class CountsSpec(StrictModel):
     )
 
 
-class FixedWeightSpec(StrictModel):
+class ScheduledWeightSpec(StrictModel):
     """A constant or scheduled weight."""
 
-    name: Literal["fixed"] = "fixed"
+    name: Literal["scheduled"] = "scheduled"
     value: FloatOrSchedule = Field(0.0, description="Factor on the intrinsic reward. Higher explores more.")
 
     @model_validator(mode="after")
-    def _validate(self) -> FixedWeightSpec:
+    def _validate(self) -> ScheduledWeightSpec:
         if min(endpoints(self.value)) < 0:
             raise ValueError("a weight below 0 would penalize novelty; give 0 or more")
         return self
@@ -123,11 +128,11 @@ class AdaptiveWeightSpec(StrictModel):
         100.0, gt=0, description="Upper bound of the variance of episode lengths. Higher anneals sooner."
     )
     mean: float = Field(50.0, ge=0, description="Lower bound of the mean episode length. Higher anneals later.")
-    mean_share: float | None = Field(
+    mean_fraction: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="The same bound as a share of max_steps; replaces `mean`. Higher anneals later.",
+        description="The same bound as a fraction of max_steps; replaces `mean`. Higher anneals later.",
     )
 
     @model_validator(mode="after")
@@ -137,27 +142,27 @@ class AdaptiveWeightSpec(StrictModel):
         return self
 
 
-ChooseSpec = Annotated[EpsilonSpec | BoltzmannSpec, Field(discriminator="name")]
+ActionSelectionSpec = Annotated[EpsilonSpec | BoltzmannSpec, Field(discriminator="name")]
 BonusSpec = Annotated[RndSpec | CountsSpec, Field(discriminator="name")]
-WeightSpec = Annotated[FixedWeightSpec | AdaptiveWeightSpec, Field(discriminator="name")]
+WeightSpec = Annotated[ScheduledWeightSpec | AdaptiveWeightSpec, Field(discriminator="name")]
 
 
 class ExploreSpec(StrictModel):
     """Settings of exploration. Action selection and intrinsic reward are independent and can be combined freely."""
 
-    choose: ChooseSpec = Field(
+    action_selection: ActionSelectionSpec = Field(
         EpsilonSpec(), description="Action selection of value-based agents; others sample from their policy."
     )
     bonus: BonusSpec | None = Field(None, description="Intrinsic reward for novelty; null: none.")
     weight: WeightSpec = Field(
-        FixedWeightSpec(), description="Weight of the intrinsic reward relative to the environment's reward."
+        ScheduledWeightSpec(), description="Weight of the intrinsic reward relative to the environment's reward."
     )
 
     @model_validator(mode="after")
     def _validate(self) -> ExploreSpec:
-        zero = isinstance(self.weight, FixedWeightSpec) and not any(endpoints(self.weight.value))
+        zero = isinstance(self.weight, ScheduledWeightSpec) and not any(endpoints(self.weight.value))
         if self.bonus is not None and zero:
             raise ValueError(
-                "a bonus without weight has no effect; add weight: {name: fixed, value: 0.1} or {name: adaptive}"
+                "a bonus without weight has no effect; add weight: {name: scheduled, value: 0.1} or {name: adaptive}"
             )
         return self

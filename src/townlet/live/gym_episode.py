@@ -26,7 +26,7 @@ QUALITY: Final = 85  # of JPEG
 RGB: Final = 3  # channels
 MAX_COMPONENTS: Final = 64  # observation components sent to the page; the CSV contains all
 DIGITS: Final = 6
-OUTPUTS: Final = {"values": "q", "means": "mean", "deviations": "deviation", "probabilities": "probability"}
+OUTPUTS: Final = {"values": "q", "means": "mean", "stds": "std", "probabilities": "probability"}
 EndReason = Literal["terminated", "truncated", "stopped"]
 
 
@@ -100,7 +100,7 @@ class GymEpisode:
 
     def prepare(self, layout: ObservationLayout, actions: Actions, recipe: Recipe) -> None:
         """Set the spaces of the environment, before the first timestep."""
-        self._action_space, self._estimate = actions, recipe.agent.advantage()
+        self._action_space, self._estimate = actions, recipe.agent.advantage_estimate()
         self._stacked = recipe.gym.frame_stack if recipe.gym else 1
         self._image_blocks = [block for block in layout if block.kind == "picture"]
         self._number_blocks = [block for block in layout if block.kind != "picture"]

@@ -25,7 +25,7 @@ class CheckpointActor:
 
     def __init__(self, trained: TrainedPolicy, epsilon: float, seed: int) -> None:
         self._policy, self._epsilon = trained.policy(), epsilon
-        self._policy.start(1)
+        self._policy.reset(1)
         self._rng = Streams(seed).numpy("epsilon")
         self.outputs: OutputKind = "values" if trained.kind == "values" else "probabilities"
 

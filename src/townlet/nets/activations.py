@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from townlet.nets.spec import Activation
 
 # Activations whose gradient follows from their output alone, so that the input can be overwritten.
-InPlace = Literal["relu", "tanh"]
+InPlaceActivation = Literal["relu", "tanh"]
 
 ARM: Final = platform.machine().lower() in ("aarch64", "arm64")
 MODULES: Final[dict[str, type[nn.Module]]] = {"tanh": nn.Tanh, "silu": nn.SiLU}
-APPLY: Final[dict[InPlace, Callable[[Tensor], Tensor]]] = {"relu": torch.relu_, "tanh": torch.tanh_}
+IN_PLACE_OPS: Final[dict[InPlaceActivation, Callable[[Tensor], Tensor]]] = {"relu": torch.relu_, "tanh": torch.tanh_}
 # ∂loss/∂input from ∂loss/∂output and the output.
-ACTIVATION_GRAD: Final[dict[InPlace, Callable[[Tensor, Tensor], Tensor]]] = {
+ACTIVATION_GRAD: Final[dict[InPlaceActivation, Callable[[Tensor, Tensor], Tensor]]] = {
     "relu": lambda grad, output: torch.ops.aten.threshold_backward.default(grad, output, 0.0),
     "tanh": torch.ops.aten.tanh_backward.default,
 }
@@ -30,17 +30,17 @@ def activation_module(activation: Activation, inplace: bool = False) -> nn.Modul
     return nn.ReLU(inplace=inplace) if activation == "relu" else MODULES[activation]()
 
 
-def activate_(x: Tensor, activation: InPlace) -> Tensor:
+def activate_(x: Tensor, activation: InPlaceActivation) -> Tensor:
     """Apply an activation in place.
 
-    On ARM the tanh of torch takes 2.5 times as long as that of NumPy, which serves where no gradient is recorded.
+    On ARM the tanh of torch takes 2.5 times as long as that of NumPy, which is used where no gradient is recorded.
     """
     recorded = torch.is_grad_enabled() or torch.compiler.is_compiling()
     if ARM and activation == "tanh" and not recorded and x.device.type == "cpu" and x.dtype != torch.bfloat16:
         array = x.numpy()
         np.tanh(array, out=array)
         return x
-    return APPLY[activation](x)
+    return IN_PLACE_OPS[activation](x)
 
 
 @torch.no_grad()

@@ -11,44 +11,48 @@ from townlet.nets.keypoints import Keypoints
 from townlet.nets.layers import MLP, Concat, Slice, block_encoders, feature_count
 from townlet.nets.map_memory import MapEncoder, MapMemory
 from townlet.nets.recurrent import RecurrentLayer, make_recurrent
-from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, PlacesSpec, Spatial
+from townlet.nets.spec import BaseSpatialSpec, CnnSpec, KeypointsSpec, MapMemorySpec, MlpSpec, NetworkSpec
 
 
 class Body(nn.Module):
-    """Encoder, then optionally a recurrent layer (`core`) and an MLP `after` it.
+    """Encoder, then optionally a recurrent layer (`recurrent`) and an MLP after it (`head_mlp`).
 
-    `features` is the width of the output and `hidden` that of the hidden state, 0 for a feed-forward network. Weights
-    are zero until `initialize` draws them or a state is loaded.
+    `features` is the width of the output, `hidden_size` that of the hidden state (0 for a feed-forward network).
+    Weights are zero until `initialize` draws them or a state is loaded.
     """
 
     def __init__(
-        self, encoder: nn.Module, core: RecurrentLayer | MapMemory | None = None, after: MLP | None = None
+        self, encoder: nn.Module, recurrent: RecurrentLayer | MapMemory | None = None, head_mlp: MLP | None = None
     ) -> None:
         super().__init__()
-        self.encoder, self.core, self.after = encoder, core, after
-        self.features = after.features if after is not None else feature_count(encoder)
-        self.hidden = core.hidden if core is not None else 0
+        self.encoder, self.recurrent, self.head_mlp = encoder, recurrent, head_mlp
+        self.features = head_mlp.features if head_mlp is not None else feature_count(encoder)
+        self.hidden_size = recurrent.hidden_size if recurrent is not None else 0
         self.register_buffer("_empty", torch.empty(0), persistent=False)  # on the device of the weights
 
     def initial_hidden(self, rows: int) -> Tensor:
         """The hidden state before the first step: zeros [rows, H]."""
-        return self.get_buffer("_empty").new_zeros(rows, self.hidden)
+        return self.get_buffer("_empty").new_zeros(rows, self.hidden_size)
 
-    def forward(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step obs [B, D] or a sequence [T, B, D] → features [.., B, F] and hidden [B, H] after the last step.
 
-        hidden [B, H] is the state before the first step. Rows that are fresh ([B] or [T, B] bool) begin an episode at
-        that step, with a hidden state of zeros.
+        hidden [B, H] is the state before the first step. `episode_start` ([B] or [T, B] bool) marks rows
+        that begin an episode at that step, with a hidden state of zeros.
         """
         encoded = _apply_flat(self.encoder, obs)
-        if self.core is None or self.after is None:
+        if self.recurrent is None or self.head_mlp is None:
             return encoded, hidden
-        outputs, hidden = self.core(encoded, hidden, fresh)
-        return _apply_flat(self.after, outputs), hidden
+        outputs, hidden = self.recurrent(encoded, hidden, episode_start)
+        return _apply_flat(self.head_mlp, outputs), hidden
 
-    def advance_hidden(self, obs: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> Tensor:
+    def advance_hidden(self, obs: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> Tensor:
         """The hidden state [B, H] that `forward` returns, without the layers that only the features need."""
-        return hidden if self.core is None else self.core(_apply_flat(self.encoder, obs), hidden, fresh)[1]
+        return (
+            hidden
+            if self.recurrent is None
+            else self.recurrent(_apply_flat(self.encoder, obs), hidden, episode_start)[1]
+        )
 
 
 def _apply_flat(layers: nn.Module, x: Tensor) -> Tensor:
@@ -63,21 +67,21 @@ def _apply_flat(layers: nn.Module, x: Tensor) -> Tensor:
 
 def build_body(spec: NetworkSpec, layout: ObservationLayout) -> Body:
     """The network body of a recipe's `network`, for observations of this layout."""
-    if isinstance(spec, PlacesSpec):
+    if isinstance(spec, MapMemorySpec):
         map_encoder = MapEncoder(spec, layout)
         map_memory = MapMemory(map_encoder)
         return Body(map_encoder, map_memory, MLP(map_memory.features, spec.widths, spec.activation, spec.layer_norm))
     encoder, recurrent = _make_encoder(spec, layout), spec.recurrent
     if recurrent is None:
         return Body(encoder)
-    after = MLP(recurrent.size, recurrent.after, spec.activation, spec.layer_norm)
-    return Body(encoder, make_recurrent(recurrent.kind, feature_count(encoder), recurrent.size), after)
+    head_mlp = MLP(recurrent.size, recurrent.post_widths, spec.activation, spec.layer_norm)
+    return Body(encoder, make_recurrent(recurrent.kind, feature_count(encoder), recurrent.size), head_mlp)
 
 
-def _make_encoder(spec: MlpSpec | KeypointsSpec | Spatial | CnnSpec, layout: ObservationLayout) -> nn.Module:
+def _make_encoder(spec: MlpSpec | KeypointsSpec | BaseSpatialSpec | CnnSpec, layout: ObservationLayout) -> nn.Module:
     if isinstance(spec, CnnSpec):
         return make_cnn(spec, layout)
-    if isinstance(spec, Spatial):
+    if isinstance(spec, BaseSpatialSpec):
         return make_spatial(spec, layout)
     if isinstance(spec, KeypointsSpec):
         keypoints = Keypoints(spec, layout)

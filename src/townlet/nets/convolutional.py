@@ -13,15 +13,17 @@ from townlet.errors import TownletError
 from townlet.interfaces.layout import Block, ObservationLayout
 from townlet.nets.activations import activation_module
 from townlet.nets.layers import MLP, Concat, Image, block_encoders, feature_count, uninitialized
-from townlet.nets.spec import CnnSpec, Network, Spatial
+from townlet.nets.spec import BaseNetworkSpec, BaseSpatialSpec, CnnSpec
 
-NATURE: Final = ((8, 4), (4, 2), (3, 1))  # kernel and stride
+NATURE_KERNELS: Final = ((8, 4), (4, 2), (3, 1))  # kernel and stride
 POOL_STRIDE: Final = 2  # every block of impala halves height and width
 GRIDS: Final = ("window", "window_typed", "map_typed")
 SHARED_ENCODERS: Final = (("clock", "progress"),)  # blocks encoded together: both are about time
 
 
-def conv_layer(before: int, after: int, kernel: int, stride: int, padding: str | int, spec: Network) -> list[nn.Module]:
+def conv_layer(
+    before: int, after: int, kernel: int, stride: int, padding: str | int, spec: BaseNetworkSpec
+) -> list[nn.Module]:
     """A convolution, group normalization over all channels where `layer_norm` is set, and the activation."""
     norm = [nn.GroupNorm(1, after)] if spec.layer_norm else []
     conv = uninitialized(nn.Conv2d, before, after, kernel_size=kernel, stride=stride, padding=padding)
@@ -31,7 +33,7 @@ def conv_layer(before: int, after: int, kernel: int, stride: int, padding: str |
 class ResidualBlock(nn.Module):
     """x + conv(σ(conv(σ(x)))), same shape (He et al. 2016)."""
 
-    def __init__(self, channels: int, spec: Network) -> None:
+    def __init__(self, channels: int, spec: BaseNetworkSpec) -> None:
         super().__init__()
         self.path = nn.Sequential(
             activation_module(spec.activation),  # not in place: the input is added below
@@ -73,7 +75,7 @@ class GridImage(nn.Module):
         return values.permute(0, 1, 4, 2, 3).flatten(1, 2)
 
 
-def grid_encoder(block: Block, channels: Sequence[int], features: int, spec: Network) -> nn.Module:
+def grid_encoder(block: Block, channels: Sequence[int], features: int, spec: BaseNetworkSpec) -> nn.Module:
     """3×3 convolutions with same padding over a window, a map or an image, then a linear layer of `features`."""
     image: GridImage | Image = Image(block) if block.kind == "picture" else GridImage(block)
     inputs = image.channels if isinstance(image, GridImage) else block.shape[0]
@@ -96,34 +98,36 @@ def make_cnn(spec: CnnSpec, layout: ObservationLayout) -> Encoder:
     images = [block for block in layout if block.kind == "picture"]
     if not images:
         raise TownletError(
-            f"network '{spec.name}' needs a picture, and the observation has only {', '.join(layout.names)}",
+            f"network '{spec.name}' needs an image, but the observation has only {', '.join(layout.names)}",
             "use mlp, or for a town spatial or keypoints",
         )
     convolve = _nature if spec.name == "nature" else _impala
     others = block_encoders((block for block in layout if block.kind != "picture"), spec)
     blocks = Concat([*(convolve(block, spec) for block in images), *others])
-    return Encoder(blocks, MLP(blocks.features, (spec.width,), spec.activation, spec.layer_norm))
+    return Encoder(blocks, MLP(blocks.features, (spec.output_width,), spec.activation, spec.layer_norm))
 
 
-def make_spatial(spec: Spatial, layout: ObservationLayout) -> Encoder:
+def make_spatial(spec: BaseSpatialSpec, layout: ObservationLayout) -> Encoder:
     """For towns: convolutions over windows, maps and images, a small encoder for every other block, then an MLP."""
     grids = [block for block in layout if block.kind == "picture" or block.name in GRIDS]
     if not grids:
         raise TownletError(
-            f"network 'spatial' needs a window, a map or a picture; the observation has {', '.join(layout.names)}",
+            f"network 'spatial' needs a window, a map or an image, but the observation has {', '.join(layout.names)}",
             "use mlp, or add the block `window` to the world's observation",
         )
     encoders: list[nn.Module] = [grid_encoder(block, spec.channels, spec.features, spec) for block in grids]
     for group in _groups(block for block in layout if block not in grids):
         found = block_encoders(group, spec)
         blocks = found[0] if len(found) == 1 else Concat(found)
-        encoders.append(Encoder(blocks, MLP(feature_count(blocks), (spec.parts,), spec.activation, spec.layer_norm)))
+        encoders.append(
+            Encoder(blocks, MLP(feature_count(blocks), (spec.block_features,), spec.activation, spec.layer_norm))
+        )
     concat = Concat(encoders)
     return Encoder(concat, MLP(concat.features, spec.widths, spec.activation, spec.layer_norm))
 
 
 def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
-    """Blocks that share an encoder, in the order of the first of each."""
+    """Groups of blocks that share an encoder, ordered by their first block."""
     groups: dict[str, list[Block]] = {}
     for block in blocks:
         names = next((names for names in SHARED_ENCODERS if block.name in names), (block.name,))
@@ -134,11 +138,11 @@ def _groups(blocks: Iterator[Block]) -> Iterator[list[Block]]:
 def _nature(block: Block, spec: CnnSpec) -> ConvEncoder:
     before, *sides = _shape(block)
     layers: list[nn.Module] = []
-    for (kernel, stride), channels in zip(NATURE, spec.widths, strict=True):
+    for (kernel, stride), channels in zip(NATURE_KERNELS, spec.conv_channels, strict=True):
         if min(sides) < kernel:
             height, width = block.shape[1:]
             raise TownletError(
-                f"picture '{block.name}' of {height}×{width} is too small for network 'nature'",
+                f"image '{block.name}' of {height}×{width} is too small for network 'nature'",
                 "use impala, or resize it to at least 36×36",
             )
         layers += conv_layer(before, channels, kernel, stride, 0, spec)
@@ -149,7 +153,7 @@ def _nature(block: Block, spec: CnnSpec) -> ConvEncoder:
 def _impala(block: Block, spec: CnnSpec) -> ConvEncoder:
     before, *sides = _shape(block)
     layers: list[nn.Module] = []
-    for channels in spec.widths:
+    for channels in spec.conv_channels:
         conv = uninitialized(nn.Conv2d, before, channels, kernel_size=3, padding="same")
         pool = nn.MaxPool2d(3, POOL_STRIDE, padding=1)
         layers += [conv, pool, ResidualBlock(channels, spec), ResidualBlock(channels, spec)]
@@ -161,7 +165,5 @@ def _impala(block: Block, spec: CnnSpec) -> ConvEncoder:
 
 def _shape(block: Block) -> tuple[int, ...]:
     if len(block.shape) != 3:
-        raise TownletError(
-            f"picture '{block.name}' has the shape {block.shape}", "a picture is [channels, height, width]"
-        )
+        raise TownletError(f"image '{block.name}' has the shape {block.shape}", "an image is [channels, height, width]")
     return block.shape

@@ -19,12 +19,12 @@ MATRIX_OUTPUTS: Final = 32
 
 
 class Head(nn.Linear):
-    """A linear layer that is initialized with a gain of its own."""
+    """A linear layer that is initialized with its own gain."""
 
     gain = 1.0
 
 
-def head(features: int, outputs: int, gain: float) -> nn.Linear:
+def make_head(features: int, outputs: int, gain: float) -> nn.Linear:
     """A linear output layer: [..., features] → [..., outputs]; orthogonal with this gain, and with zero bias.
 
     A small gain makes the initial policy nearly uniform.
@@ -39,7 +39,7 @@ class GaussianHead(nn.Module):
 
     def __init__(self, features: int, outputs: int, gain: float, log_std: float) -> None:
         super().__init__()
-        self.means = head(features, outputs, gain)
+        self.means = make_head(features, outputs, gain)
         self.log_std = nn.Parameter(torch.zeros(outputs))
         self.initial_log_std = log_std
 
@@ -48,12 +48,12 @@ class GaussianHead(nn.Module):
         return torch.cat((means, self.log_std.expand_as(means)), -1)
 
 
-class Dueling(nn.Module):
+class DuelingHead(nn.Module):
     """Q = V + A − mean A (Wang et al. 2016): features [..., F] → [..., K]."""
 
     def __init__(self, features: int, outputs: int, gain: float = 1.0) -> None:
         super().__init__()
-        self.streams = head(features, 1 + outputs, gain)  # V, then A
+        self.streams = make_head(features, 1 + outputs, gain)  # V, then A
         # For few actions Q is a product of (V, A) with a matrix [K, 1 + K], which replaces four small operations.
         centered = torch.eye(outputs) - 1 / outputs if outputs <= MATRIX_OUTPUTS else None
         matrix = None if centered is None else torch.cat((torch.ones(outputs, 1), centered), 1)

@@ -14,14 +14,14 @@ from torch import Tensor
 BETAS: Final = (0.9, 0.999)
 
 
-def choose_kernels(convolves: bool) -> None:
+def select_matmul_backend(has_convolutions: bool) -> None:
     """Choose the faster kernels for a network with or without convolutions, in the whole process.
 
     On ARM under Linux oneDNN multiplies the matrices of small networks up to eight times as slowly as BLAS; only its
     convolutions are faster. A loaded policy makes the same choice, so that its outputs are bit-identical.
     """
     if (platform.system(), platform.machine()) == ("Linux", "aarch64"):
-        torch.backends.mkldnn.enabled = convolves  # type: ignore[assignment]
+        torch.backends.mkldnn.enabled = has_convolutions  # type: ignore[assignment]
 
 
 def adam_(
@@ -30,8 +30,8 @@ def adam_(
 ) -> None:  # fmt: skip
     """One step of Adam (or with `decoupled` decay AdamW) on a flat vector, in one kernel.
 
-    torch.optim.Adam(fused=True) ends in the same call; what it does before takes four times as long as a step of a
-    small network.
+    torch.optim.Adam(fused=True) ends in the same call; its overhead before that call takes four times as long as a step
+    of a small network.
     """
     kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
     kernel(

@@ -13,11 +13,11 @@ from townlet.allocation import require
 from townlet.errors import TownletError
 from townlet.interfaces.layout import Block
 from townlet.nets.activations import activate_, activation_module
-from townlet.nets.spec import Activation, Network
+from townlet.nets.spec import Activation, BaseNetworkSpec
 
 M = TypeVar("M", bound=nn.Module)
 
-MAX_VALUES: Final = 1 << 20  # of one index, each with a vector of its own
+MAX_VALUES: Final = 1 << 20  # of one index, each with its own vector
 
 
 def require_memory(weights: Iterable[Tensor]) -> None:
@@ -48,16 +48,18 @@ class MLP(nn.Sequential):
         super().__init__(*layers)
         self.features = widths[-1] if widths else inputs
         # Set if there are only linear layers and an activation that works in place.
-        self.inplace = None if layer_norm or activation == "silu" else activation
-        self._last = tuple(layers[-1:])  # in a tuple it is no second child
+        self.inplace_activation = None if layer_norm or activation == "silu" else activation
+        self._last = tuple(layers[-1:])  # in a tuple, so that it is not registered as a second child
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., inputs] → [..., features]. Layers are applied as functions: calling a module costs as much as one."""
-        if self.inplace is None or (self._last and self._last[0]._forward_hooks):  # hooks need calls of modules
+        """x [..., inputs] → [..., features]. Functional calls: calling a module takes as long as the layer itself."""
+        if self.inplace_activation is None or (
+            self._last and self._last[0]._forward_hooks
+        ):  # hooks need calls of modules
             return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self:
             if isinstance(layer, nn.Linear):
-                x = activate_(linear(x, layer.weight, layer.bias), self.inplace)
+                x = activate_(linear(x, layer.weight, layer.bias), self.inplace_activation)
         return x
 
 
@@ -72,7 +74,7 @@ class Slice(nn.Module):
         return obs.narrow(-1, self.start, self.features)
 
 
-class Embed(nn.Module):
+class BlockEmbedding(nn.Module):
     """Learned embeddings of a block of indices: obs [B, D] → [B, indices · width]. Each index has its own table."""
 
     def __init__(self, block: Block, width: int) -> None:
@@ -81,17 +83,17 @@ class Embed(nn.Module):
         if not (1 <= values <= MAX_VALUES) or values % 1 or block.low % 1:
             raise TownletError(
                 f"block '{block.name}' is an index from {block.low:g} to {block.high:g}",
-                f"an index needs whole bounds and at most {MAX_VALUES} values; encode it otherwise",
+                f"an index needs integer bounds and at most {MAX_VALUES} values; use another encoding",
             )
         self.slice = Slice(block.start, block.size)
-        self.vectors = uninitialized(nn.Embedding, block.size * int(values), width)
+        self.embedding = uninitialized(nn.Embedding, block.size * int(values), width)
         first = torch.arange(block.size) * int(values) - int(block.low)
         self.register_buffer("first", first, persistent=False)
         self.features = block.size * width
 
     def forward(self, obs: Tensor) -> Tensor:
         index = self.slice(obs).long() + self.get_buffer("first")
-        return self.vectors(index).flatten(-2)  # type: ignore[no-any-return]
+        return self.embedding(index).flatten(-2)  # type: ignore[no-any-return]
 
 
 class Image(nn.Module):
@@ -100,7 +102,7 @@ class Image(nn.Module):
     def __init__(self, block: Block, flat: bool = False) -> None:
         super().__init__()
         if not block.high > block.low or block.high - block.low == float("inf"):
-            raise TownletError(f"picture '{block.name}' has no range", "give its block a `low` and a `high`")
+            raise TownletError(f"image '{block.name}' has no finite range", "give its block a `low` and a `high`")
         self.slice, self.shape, self.flat = Slice(block.start, block.size), block.shape, flat
         self.low, self.scale = block.low, 1 / (block.high - block.low)
         self.features = block.size
@@ -136,13 +138,13 @@ def feature_count(module: nn.Module) -> int:
     return found
 
 
-def block_encoders(blocks: Iterable[Block], spec: Network) -> list[nn.Module]:
+def block_encoders(blocks: Iterable[Block], spec: BaseNetworkSpec) -> list[nn.Module]:
     """Encoders of blocks: values unchanged (adjacent blocks in one slice), indices embedded, images flat."""
     encoders: list[nn.Module] = []
     for block in blocks:
         last = encoders[-1] if encoders else None
         if block.kind == "index":
-            encoders.append(Embed(block, spec.embedding))
+            encoders.append(BlockEmbedding(block, spec.embedding))
         elif block.kind == "picture":
             encoders.append(Image(block, flat=True))
         elif isinstance(last, Slice) and last.start + last.features == block.start:

@@ -1,4 +1,4 @@
-"""Map memory (network `places`): where each kind of thing was last seen, and which cells have been in view.
+"""Map memory (network `map_memory`): where each kind of thing was last seen, and which cells have been in view.
 
 A gated recurrent layer must learn to store positions, to keep them and to compute with them. Here that is built in,
 and only how to act on it is learned. In the spirit of the Neural Map (Parisotto and Salakhutdinov 2018), with one
@@ -17,7 +17,7 @@ from townlet.errors import TownletError
 from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.keypoints import BlockKeypoints
 from townlet.nets.layers import Slice, block_encoders, feature_count
-from townlet.nets.spec import PlacesSpec
+from townlet.nets.spec import MapMemorySpec
 
 WINDOW: Final = "window_typed"
 POSITION: Final = "position"
@@ -26,11 +26,11 @@ POSITION: Final = "position"
 class MapEncoder(nn.Module):
     """Encodes the current observation [B, D] → [B, features]: keypoints of the window, agent's position, the rest."""
 
-    def __init__(self, spec: PlacesSpec, layout: ObservationLayout) -> None:
+    def __init__(self, spec: MapMemorySpec, layout: ObservationLayout) -> None:
         super().__init__()
         for name in (WINDOW, POSITION):
             if name not in layout:
-                what = f"network 'places' needs a block '{name}'; the observation has {', '.join(layout.names)}"
+                what = f"network 'map_memory' needs a block '{name}'; the observation has {', '.join(layout.names)}"
                 raise TownletError(what, "use mlp, or the observation `foggy`")
         window, position = layout.block(WINDOW), layout.block(POSITION)
         self.points, self.position = BlockKeypoints(window), Slice(position.start, position.size)
@@ -38,16 +38,16 @@ class MapEncoder(nn.Module):
         if not len(window.shape) - 1 == self.axes == len(position.grid):
             what = f"the window has {len(window.shape) - 1} axes, the position {self.axes} in a grid of {position.grid}"
             raise TownletError(
-                f"network 'places' needs a window and a position of as many axes as the map: {what}",
+                f"network 'map_memory' needs a window and a position with as many axes as the map, but {what}",
                 "use keypoints with `recurrent`",
             )
         self.window, self.grid = self.points.sizes, position.grid
         others = (block for block in layout if block.name not in (WINDOW, POSITION))
-        self.readers = nn.ModuleList(block_encoders(others, spec))  # a name in checkpoints
-        self.features = self.points.features + self.axes + sum(feature_count(encoder) for encoder in self.readers)
+        self.encoders = nn.ModuleList(block_encoders(others, spec))
+        self.features = self.points.features + self.axes + sum(feature_count(encoder) for encoder in self.encoders)
 
     def forward(self, obs: Tensor) -> Tensor:
-        return torch.cat([self.points(obs, None), self.position(obs), *(encoder(obs) for encoder in self.readers)], -1)
+        return torch.cat([self.points(obs, None), self.position(obs), *(encoder(obs) for encoder in self.encoders)], -1)
 
 
 class MapMemory(nn.Module):
@@ -63,7 +63,7 @@ class MapMemory(nn.Module):
         self.kinds, self.axes = encoder.kinds, encoder.axes
         self.entry_size, self.cells = 1 + 2 * self.axes, prod(encoder.grid)
         self.entries_size = self.kinds * self.entry_size
-        self.hidden = self.entries_size + self.cells
+        self.hidden_size = self.entries_size + self.cells
         # An encoding is offsets [: flags_at], flags [flags_at : position_at], the agent's position and other features.
         self.flags_at, self.position_at = self.axes * self.kinds, encoder.points.features
         self.features = encoder.features - self.position_at + self.kinds * (self.axes + 2) + 2 * self.axes
@@ -72,18 +72,18 @@ class MapMemory(nn.Module):
         self.register_buffer("last_cell", torch.tensor(encoder.grid) - 1.0, persistent=False)
         self.register_buffer("columns", torch.arange(max(encoder.grid), dtype=torch.float32), persistent=False)
 
-    def forward(self, x: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → features, hidden after the last step.
 
-        Rows that are fresh ([B] or [T, B] bool) begin an episode at that step, with a hidden state of zeros.
+        `episode_start` ([B] or [T, B] bool) marks rows that begin an episode, with a hidden state of zeros.
         """
         sequence = x if x.dim() == 3 else x.unsqueeze(0)
-        if fresh is not None:
-            fresh = fresh.view(sequence.shape[:2])
+        if episode_start is not None:
+            episode_start = episode_start.view(sequence.shape[:2])
         before = torch.unflatten(hidden[:, : self.entries_size], -1, (self.kinds, self.entry_size))
-        entries = self._latest(self._sightings(sequence), self._flags(sequence), before, fresh)
+        entries = self._latest(self._sightings(sequence), self._flags(sequence), before, episode_start)
         distances = self._column_distances(sequence)
-        viewed = self._viewed(distances, hidden[:, self.entries_size :], fresh)
+        viewed = self._viewed(distances, hidden[:, self.entries_size :], episode_start)
         parts = [
             self._bearings(entries, self._position(sequence)),
             self._unseen(distances, viewed),
@@ -106,18 +106,18 @@ class MapMemory(nn.Module):
         here = self._position(x).expand_as(offset)
         return torch.cat([torch.ones_like(offset[..., :1]), offset, here], -1)
 
-    def _latest(self, sightings: Tensor, flags: Tensor, before: Tensor, fresh: Tensor | None) -> Tensor:
+    def _latest(self, sightings: Tensor, flags: Tensor, before: Tensor, episode_start: Tensor | None) -> Tensor:
         """The latest entry of each kind at every step [T, B, kinds, entry]; those `before` the sequence have time 0."""
         if len(flags) == 1:
-            before = before if fresh is None else before.masked_fill(fresh.view(-1, 1, 1), 0.0)
+            before = before if episode_start is None else before.masked_fill(episode_start.view(-1, 1, 1), 0.0)
             return torch.where(flags.unsqueeze(-1), sightings, before)
         time = torch.arange(1, len(flags) + 1, device=sightings.device).view(-1, 1, 1)
         last = (flags * time).cummax(0).values
         index = last.unsqueeze(-1).expand(-1, -1, -1, self.entry_size)
         latest = torch.cat([before.unsqueeze(0), sightings]).gather(0, index)
-        if fresh is None:
+        if episode_start is None:
             return latest
-        begun = (fresh.unsqueeze(-1) * time).cummax(0).values
+        begun = (episode_start.unsqueeze(-1) * time).cummax(0).values
         return latest.masked_fill((last < begun).unsqueeze(-1), 0.0)
 
     def _column_distances(self, x: Tensor) -> list[Tensor]:
@@ -126,7 +126,7 @@ class MapMemory(nn.Module):
         columns = self.get_buffer("columns")
         return [columns[:count] - here[..., axis, None] for axis, count in enumerate(self.grid)]
 
-    def _viewed(self, distances: list[Tensor], before: Tensor, fresh: Tensor | None) -> Tensor:
+    def _viewed(self, distances: list[Tensor], before: Tensor, episode_start: Tensor | None) -> Tensor:
         """1 for the cells that have been in view, at every step [T, B, cells]."""
         in_view = before.new_ones(*distances[0].shape[:-1], 1)
         for distance, radius in zip(reversed(distances), reversed(self.radius), strict=True):  # x runs fastest
@@ -134,7 +134,7 @@ class MapMemory(nn.Module):
             in_view = (in_view.unsqueeze(-1) * column.unsqueeze(-2)).flatten(-2)
         viewed = []
         for step, now in enumerate(in_view.unbind()):  # cummax takes many times as long, and ONNX does not have it
-            before = before if fresh is None else before.masked_fill(fresh[step].unsqueeze(-1), 0.0)
+            before = before if episode_start is None else before.masked_fill(episode_start[step].unsqueeze(-1), 0.0)
             before = torch.maximum(before, now)
             viewed.append(before)
         return torch.stack(viewed)

@@ -16,7 +16,7 @@ OptimizerName = Literal["adam", "adamw", "sgd"]
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 WEIGHT_DECAY: Final = {"adam": 0.0, "adamw": 0.01}
 # Moments of dead units shrink towards 0, and a CPU is many times slower with denormal numbers (below 1e-38): a gradient
-# step of 256-256 took twice its time because of them. Every so many steps they are set to 0.
+# step of 256-256 took twice its time because of them. Every FLUSH_EVERY steps they are set to 0.
 FLUSH_EVERY: Final = 128
 NEGLIGIBLE: Final = {"exp_avg": 1e-25, "exp_avg_sq": 1e-33}
 
@@ -40,7 +40,7 @@ class FlatOptimizer:
     """SGD, Adam or AdamW on one flat vector: a step costs a handful of calls, however many layers there are.
 
     The parameters of the module become views of `vector`, and their `.grad` views of one gradient vector, to which
-    `loss.backward()` adds. Processes that train together add up their gradients before each step.
+    `loss.backward()` adds. With several processes, gradients are summed over all of them before each step.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FlatOptimizer:
         self.gradient.zero_()
 
     def gradients(self) -> State:
-        """The gradient by the names of the parameters, not copied."""
+        """Gradients by parameter name, as views."""
         return dict(zip(self._names, _views(self.gradient, self._parameters), strict=True))
 
     @torch.no_grad()

@@ -16,14 +16,14 @@ Weights = list[nn.Parameter]  # weight_ih, weight_hh, bias_ih and bias_hh of tor
 
 
 class RecurrentLayer(nn.Module):
-    """One recurrent layer. Its hidden state is one tensor [B, hidden]: the parts of `HiddenState`, concatenated."""
+    """One recurrent layer; its hidden state [B, hidden_size] is the parts of `HiddenState`, concatenated."""
 
     n_states = 1  # parts of the hidden state
 
-    def __init__(self, cells: nn.RNNBase) -> None:
+    def __init__(self, rnn: nn.RNNBase) -> None:
         super().__init__()
-        self.cells = cells
-        self.features, self.hidden = cells.hidden_size, cells.hidden_size * self.n_states
+        self.rnn = rnn
+        self.features, self.hidden_size = rnn.hidden_size, rnn.hidden_size * self.n_states
 
     @abstractmethod
     def project(self, x: Tensor, weights: Weights) -> Tensor:
@@ -37,34 +37,34 @@ class RecurrentLayer(nn.Module):
     def fused(self, x: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
         """All steps of x [T, B, E] in one call of torch, without resets in between."""
 
-    def forward(self, x: Tensor, hidden: Tensor, fresh: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, hidden: Tensor, episode_start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """One step x [B, E] or a sequence [T, B, E] from hidden [B, H] → outputs [.., B, size], hidden after it.
 
-        Rows that are fresh ([B] or [T, B] bool) begin an episode at that step, with a hidden state of zeros.
+        `episode_start` ([B] or [T, B] bool) marks rows that begin an episode, with a hidden state of zeros.
         """
         one = x.dim() == 2
-        if fresh is not None:
-            hidden = hidden.masked_fill((fresh if one else fresh[0]).unsqueeze(-1), 0.0)
+        if episode_start is not None:
+            hidden = hidden.masked_fill((episode_start if one else episode_start[0]).unsqueeze(-1), 0.0)
         state: HiddenState = hidden.chunk(self.n_states, -1)
         if one:
-            weights = self.cells.all_weights[0]
+            weights = self.rnn.all_weights[0]
             state = self.step(self.project(x, weights), state, weights)
             return state[0], _concat(state)
         # In most sequences no later step begins an episode; torch's own loop is up to twice as fast there.
-        if fresh is not None and bool(fresh[1:].any()):
-            outputs, state = self._loop(x, state, fresh)
+        if episode_start is not None and bool(episode_start[1:].any()):
+            outputs, state = self._loop(x, state, episode_start)
         else:
             outputs, state = self.fused(x, state)
         return outputs, _concat(state)
 
-    def _loop(self, x: Tensor, state: HiddenState, fresh: Tensor) -> tuple[Tensor, HiddenState]:
+    def _loop(self, x: Tensor, state: HiddenState, episode_start: Tensor) -> tuple[Tensor, HiddenState]:
         """Step by step, with resets; the inputs of all steps are projected in one product.
 
         Steps are separated by `unbind`: the gradient of indexing would be a tensor of zeros as large as the sequence.
         """
-        weights = self.cells.all_weights[0]
-        begins = fresh.any(1).tolist()
-        resets = fresh.unsqueeze(-1).unbind(0)
+        weights = self.rnn.all_weights[0]
+        begins = episode_start.any(1).tolist()
+        resets = episode_start.unsqueeze(-1).unbind(0)
         outputs = []
         for t, projected in enumerate(self.project(x, weights).unbind(0)):
             if t and begins[t]:  # the first step is reset in `forward`
@@ -94,7 +94,7 @@ class Lstm(RecurrentLayer):
 
     def fused(self, x: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
         h, c = state
-        outputs, (h, c) = self.cells(x, (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()))
+        outputs, (h, c) = self.rnn(x, (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()))
         return outputs, (h.squeeze(0), c.squeeze(0))
 
 
@@ -116,7 +116,7 @@ class Gru(RecurrentLayer):
 
     def fused(self, x: Tensor, state: HiddenState) -> tuple[Tensor, HiddenState]:
         (h,) = state
-        outputs, h = self.cells(x, h.unsqueeze(0))
+        outputs, h = self.rnn(x, h.unsqueeze(0))
         return outputs, (h.squeeze(0),)
 
 

@@ -32,12 +32,12 @@ class RecurrentSpec(StrictModel):
     size: Width = Field(
         256, description="Width of the hidden state. Higher remembers more; time grows with its square."
     )
-    after: Widths = Field(
+    post_widths: Widths = Field(
         (128,), description="Widths of the layers after it. More and wider layers can express more, and cost more."
     )
 
 
-class Network(StrictModel):
+class BaseNetworkSpec(StrictModel):
     """Settings that all networks have."""
 
     activation: Activation = Field(
@@ -59,7 +59,7 @@ class Network(StrictModel):
         return self.recurrent is not None
 
 
-class Layered(Network):
+class LayeredSpec(BaseNetworkSpec):
     """Settings of networks that end in an MLP."""
 
     hidden: Size | Widths = Field(
@@ -74,22 +74,22 @@ class Layered(Network):
         return SIZES[self.hidden] if isinstance(self.hidden, str) else self.hidden
 
 
-class MlpSpec(Layered):
+class MlpSpec(LayeredSpec):
     """MLP over the whole observation."""
 
     name: Literal["mlp"] = "mlp"
 
 
-class KeypointsSpec(Layered):
+class KeypointsSpec(LayeredSpec):
     """MLP over positions of things relative to the agent, so that what is learned transfers to other maps."""
 
     name: Literal["keypoints"] = "keypoints"
 
 
-class PlacesSpec(Layered):
+class MapMemorySpec(LayeredSpec):
     """MLP over what is in view and where each kind of thing was last seen: a memory that need not be learned."""
 
-    name: Literal["places"] = "places"
+    name: Literal["map_memory"] = "map_memory"
     recurrent: None = Field(None, description="Always null: the map memory takes its place.")
 
     @property
@@ -98,7 +98,7 @@ class PlacesSpec(Layered):
         return True
 
 
-class Spatial(Layered):
+class BaseSpatialSpec(LayeredSpec):
     """Convolutions over windows and maps, a small encoder for every other block."""
 
     channels: Widths = Field(
@@ -107,10 +107,10 @@ class Spatial(Layered):
         "distinguish more; both cost time.",
     )
     features: Width = Field(128, description="Features of each window or map. Raise it for large windows.")
-    parts: Width = Field(32, description="Features of every other block. Raise it for many meters or kinds.")
+    block_features: Width = Field(32, description="Features of every other block. Raise it for many meters or kinds.")
 
 
-class SpatialSpec(Spatial):
+class SpatialSpec(BaseSpatialSpec):
     """Convolutions over windows and maps, an encoder for every other block, then an MLP over all."""
 
     name: Literal["spatial"] = "spatial"
@@ -119,7 +119,7 @@ class SpatialSpec(Spatial):
     )
 
 
-class SpatialRecurrentSpec(Spatial):
+class SpatialRecurrentSpec(BaseSpatialSpec):
     """The network for partially observable towns: blocks → LSTM of 256 → 128."""
 
     name: Literal["spatial_recurrent"] = "spatial_recurrent"
@@ -131,7 +131,7 @@ class SpatialRecurrentSpec(Spatial):
     )
 
 
-class CnnSpec(Network):
+class CnnSpec(BaseNetworkSpec):
     """Convolutions over images: `nature` (Mnih et al. 2015) or `impala` with residuals (Espeholt et al. 2018)."""
 
     name: Literal["nature", "impala"] = "nature"
@@ -145,22 +145,22 @@ class CnnSpec(Network):
     )
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> CnnSpec:
+    def _validate(self) -> CnnSpec:
         if self.channels is not None and (not self.channels or (self.name == "nature" and len(self.channels) != 3)):
             raise ValueError("`channels` must be three numbers for nature, and at least one for impala")
         return self
 
     @property
-    def widths(self) -> tuple[int, ...]:
+    def conv_channels(self) -> tuple[int, ...]:
         """Channels of the convolutions, with defaults resolved."""
         return self.channels or CNN_CHANNELS[self.name]
 
     @property
-    def width(self) -> int:
+    def output_width(self) -> int:
         """Width of the layer after them, with defaults resolved."""
         return self.features or CNN_FEATURES[self.name]
 
 
 NetworkSpec = Annotated[
-    MlpSpec | KeypointsSpec | PlacesSpec | SpatialSpec | SpatialRecurrentSpec | CnnSpec, Field(discriminator="name")
+    MlpSpec | KeypointsSpec | MapMemorySpec | SpatialSpec | SpatialRecurrentSpec | CnnSpec, Field(discriminator="name")
 ]

@@ -24,8 +24,8 @@ from townlet.recipes.schema import Budget, CheckpointSettings, EvaluationSetting
 from townlet.recipes.validate import check_recipe, usage_hints
 from townlet.town.world.schema import WorldSpec
 
-# Default names of parts, so that `explore.choose.end=.05` need not repeat them.
-DEFAULT_NAMES: Final = {"network": "mlp", "explore.choose": "epsilon", "explore.weight": "fixed"}
+# Default names of parts, so that `explore.action_selection.end=.05` need not repeat them.
+DEFAULT_NAMES: Final = {"network": "mlp", "explore.action_selection": "epsilon", "explore.weight": "scheduled"}
 BUDGET_KEYS: Final = ("env_steps", "minutes")  # overrides that may leave `budget.` out
 PARTS: Final[dict[str, type[BaseModel]]] = {
     "budget": Budget,
@@ -88,7 +88,7 @@ def _register_agent(node: Node) -> None:
             user_code.run(file)
         except TownletError as error:
             raise ConfigError(Diagnostic(d.what, d.fix, where) for d in error.diagnostics) from error
-    if isinstance(name, str) and (fix := registry.broken(name)):
+    if isinstance(name, str) and (fix := registry.load_error(name)):
         raise ConfigError([Diagnostic(f"the agent '{name}' cannot be used", fix, node.location_of("agent", "name"))])
 
 

@@ -38,7 +38,11 @@ def usage_hints(recipe: Recipe, node: Node) -> Iterator[str]:
     """Hints about overrides without effect (no error: they may be meant for several agents) and missing settings."""
     yield from recipe.agent.hints(recipe.network)
     agent, explore = entry(recipe.agent.name), node.child("explore")
-    unused = [] if agent.kind == "value" or explore is None else [("explore.choose", explore.child("choose"))]
+    unused = (
+        []
+        if agent.kind == "value" or explore is None
+        else [("explore.action_selection", explore.child("action_selection"))]
+    )
     if not agent.uses_network:
         unused.append(("network", node.child("network")))
     for path, part in unused:

@@ -33,11 +33,11 @@ _ALL: Final = (
     # Exploration
     Metric("epsilon", "share of random actions, mean over rows", "ε", "share"),
     Metric("intrinsic_weight", "weight of novelty in the reward", "w"),
-    Metric("novelty", "mean novelty of what was reached, unweighted", "mean bonus", "reward"),
+    Metric("intrinsic_reward", "mean intrinsic reward of the last step, unweighted", "mean bonus", "reward"),
     Metric("rnd_loss", "error of the predictor of random features", "mean (f̂(s) − f(s))²"),
     Metric("entropy", "how undecided the policy is", "−Σ p log p", "nats"),
     Metric("normalized_entropy", "the same beside a blind choice", "entropy / log (valid actions)", "share"),
-    Metric("deviation", "standard deviation of continuous actions", "mean σ"),
+    Metric("action_std", "standard deviation of continuous actions", "mean σ"),
     Metric("temperature", "Boltzmann's temperature", "T"),
     # Learning from values
     Metric("loss", "what the optimizer minimizes", "mean loss of the update"),
@@ -55,8 +55,8 @@ _ALL: Final = (
     Metric("explained_variance", "how much of the returns the value explains", "1 − Var(return − V) / Var(return)"),
     Metric("clip", "how far probabilities may move now", "ε"),
     Metric("value_clip", "how far values may move now", "ε of V", "reward"),
-    Metric("entropy_weight", "weight of the bonus for undecided policies now", "c₂"),
-    Metric("value_weight", "weight of the value's loss now", "c₁"),
+    Metric("entropy_coef", "weight of the bonus for undecided policies now", "c₂"),
+    Metric("value_coef", "weight of the value's loss now", "c₁"),
     Metric("epochs_done", "times each step was learned from", "epochs until target_kl stopped them", "epochs"),
     Metric("gradient_steps", "gradient steps of one update", "epochs × batches", "steps"),
     # The machine

@@ -34,13 +34,13 @@ MASKED: Final = torch.finfo(torch.float32).min  # of an invalid action; ONNX run
 # What a network gives beside the action, by what its outputs are.
 OUTPUTS: Final = {
     "values": ("values",),
-    "logits": ("logits",),
+    "discrete": ("logits",),
     "binary": ("logits",),
-    "continuous": ("means", "deviations"),
+    "continuous": ("means", "stds"),
 }
 ACTION_RULE: Final = {
     "values": "one for each of `actions`: take the valid action with the highest.",
-    "logits": "one for each of `actions`: take the valid action with the highest.",
+    "discrete": "one for each of `actions`: take the valid action with the highest.",
     "binary": "logits, one for each of `actions`: an action is 1 where its logit is above 0.",
     "continuous": "means of `actions`, then their log standard deviations: take the means, clipped to `bounds`.",
 }
@@ -55,7 +55,7 @@ the environment gives them{mask}{memory}. Outputs: {action}; {outputs}{after}.""
 MASK_README: Final = "; mask [rows, {count}] bool, true where an action makes sense, all of them when it is left out"
 ACTION_README: Final = {
     "values": "action [rows] int64, a place in `actions`",
-    "logits": "action [rows] int64, a place in `actions`",
+    "discrete": "action [rows] int64, a place in `actions`",
     "binary": "action [rows, {count}] int64, each 0 or 1",
     "continuous": "action [rows, {count}] float32, within `bounds`",
 }
@@ -143,7 +143,7 @@ class GreedyStep(nn.Module):
         obs = scaled(obs, self.scaling)
         before = rest[-1] if self.remembers else obs.new_zeros((obs.shape[0], 0))
         outputs, after = self.network(obs, before)
-        found = self._chosen(outputs, rest[0] if self.kind in ("values", "logits") else None)
+        found = self._chosen(outputs, rest[0] if self.kind in ("values", "discrete") else None)
         return (*found, after) if self.remembers else found
 
     def _chosen(self, outputs: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:

@@ -24,10 +24,10 @@ TIME: Final = "time"
 class Acting(Protocol):
     """What is measured: see `townlet.agents.policy.Policy`."""
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         """Forget the past."""
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Actions of all rows."""
 
 
@@ -37,10 +37,10 @@ class Uniform:
     def __init__(self, actions: Actions, generator: torch.Generator) -> None:
         self._actions, self._generator = actions, generator
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         """There is no past."""
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Each valid action as likely as another."""
         kind = self._actions
         if isinstance(kind, Discrete):
@@ -122,7 +122,7 @@ def play(
     first, done = np.cumsum(owed) - owed, np.zeros(rows, np.int64)
     seen = env.reset(seed)
     sums = watch() if watch else None
-    policy.start(rows)
+    policy.reset(rows)
     length, reward = np.zeros(rows, np.int64), np.zeros(rows)
     out: dict[str, NDArray[Any]] = {}
     obs, mask, fresh = seen.obs, seen.mask, None

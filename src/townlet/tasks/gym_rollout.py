@@ -18,7 +18,9 @@ from townlet.tasks.evaluation import Acting
 class Showing(Acting, Protocol):
     """Who plays and can tell what stood behind it, see `townlet.agents.policy.Policy`."""
 
-    def outputs(self, obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None) -> dict[str, Tensor]:
+    def outputs(
+        self, obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """What stands behind the next act, each [1, A]."""
 
 
@@ -50,7 +52,7 @@ class Rollout:
         self.moments: list[Moment] = []
         self.steps, self.reward = 0, 0.0  # made, and won, so far
         self.terminated = self.truncated = False
-        player.start(1)
+        player.reset(1)
         self._seen = env.reset(Streams(seed).key("env"))
         self._look(self._seen)
 
@@ -90,6 +92,6 @@ class Rollout:
         return moment
 
 
-def _nothing(obs: Tensor, mask: Tensor | None = None, fresh: Tensor | None = None) -> dict[str, Tensor]:
+def _nothing(obs: Tensor, mask: Tensor | None = None, episode_start: Tensor | None = None) -> dict[str, Tensor]:
     """A player that does not tell."""
     return {}

@@ -37,7 +37,7 @@ class Broadcast:
             return
         self._life = now
         about = {
-            "row": row, "env_steps": self._t.counters.env_steps, "outputs": self._t.agent.outputs_are,
+            "row": row, "env_steps": self._t.counters.env_steps, "outputs": self._t.agent.output_label,
             "length": int(life.age[-1]), "cause": cause, "ended": time.time(),
         }  # fmt: skip
         self._feed.tell(EPISODE_ENDED, json.dumps(about).encode() + b"\n" + life.to_bytes())

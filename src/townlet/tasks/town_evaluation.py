@@ -34,10 +34,10 @@ class Planning:
         """Look at this town from now on."""
         self._town = town
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         """There is no past."""
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Actions [N] int64, each the first of the best plan."""
         assert self._town is not None
         return torch.from_numpy(self._player.act(self._town.engine))
@@ -70,13 +70,13 @@ class Afar:
     def __init__(self, policy: Acting, device: str) -> None:
         self._policy, self._device = policy, device
 
-    def start(self, rows: int) -> None:
+    def reset(self, rows: int) -> None:
         """Forget the past."""
-        self._policy.start(rows)
+        self._policy.reset(rows)
 
-    def act(self, obs: Tensor, mask: Tensor | None, fresh: Tensor | None = None, greedy: bool = True) -> Tensor:
+    def act(self, obs: Tensor, mask: Tensor | None, episode_start: Tensor | None = None, greedy: bool = True) -> Tensor:
         """Actions of all rows."""
-        allowed, begin = (None if given is None else given.to(self._device) for given in (mask, fresh))
+        allowed, begin = (None if given is None else given.to(self._device) for given in (mask, episode_start))
         return self._policy.act(obs.to(self._device), allowed, begin, greedy).cpu()
 
 

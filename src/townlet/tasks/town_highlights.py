@@ -94,7 +94,7 @@ class Album:
         now = self._t.counters
         found: dict[str, Any] = {
             "env_steps": now.env_steps, "updates": now.updates, "kind": kind, "row": row, "length": length,
-            "stage": stage, "cause": cause, "return": reward, "outputs": self._t.agent.outputs_are,
+            "stage": stage, "cause": cause, "return": reward, "outputs": self._t.agent.output_label,
             "data": life.to_bytes(),
         }  # fmt: skip
         self._store.add("recordings", [found])

@@ -23,7 +23,7 @@ class TrainedPlayer:
         """One action for each row [N]; a row of age 0 has nothing to remember."""
         if self._rows != engine.rows:
             self._rows = engine.rows
-            self._policy.start(engine.rows)
+            self._policy.reset(engine.rows)
         parts = (to_numpy(engine.obs), to_numpy(engine.mask), engine.peek()["age"] == 0)
         obs, mask, fresh = (torch.from_numpy(part).to(self._device) for part in parts)
         return self._policy.act(obs, mask, fresh, self._greedy).cpu().numpy()

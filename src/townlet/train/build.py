@@ -14,7 +14,7 @@ from townlet.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import ConfigurableVecEnv, Episodes, MaskedObs, VecEnv
-from townlet.nets.kernels import choose_kernels
+from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.spec import CnnSpec
 from townlet.recipes.schema import Recipe
 from townlet.rng import Streams
@@ -85,7 +85,7 @@ def build(loaded: LoadedExperiment, group: ProcessGroup = SINGLE_PROCESS) -> Tra
     """A run at its beginning: the same recipe and seed give the same bits. With a group, the part of this process."""
     recipe, task = loaded.recipe, loaded.task
     threads = set_threads(recipe, group.on_this_machine)
-    choose_kernels(isinstance(recipe.network, CnnSpec))
+    select_matmul_backend(isinstance(recipe.network, CnnSpec))
     streams = Streams(recipe.seed)
     counters = Counters(budget=recipe.budget.env_steps or 0)
     env = task.make(recipe, threads, group)

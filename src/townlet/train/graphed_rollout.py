@@ -55,7 +55,7 @@ class WholeRound:
         if self._play is None:
             self._play = self._recorded() if t.env.device.startswith("cuda") else self._steps
         self._play()
-        self._agent.rollout_done()
+        self._agent.mark_rollout_full()
         t.counters.env_steps += self._length.numel()
         over, extras = self._ended()
         check_reward(over.reward, f"until env_steps {t.counters.env_steps}")

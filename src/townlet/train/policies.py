@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from townlet.agents.policy import Kind, Policy
+from townlet.agents.policy import OutputKind, Policy
 from townlet.agents.registry import entry
 from townlet.errors import SourceLocation, TownletError
 from townlet.gym.wrappers.transforms import Scaling
 from townlet.interfaces.vec_env import Continuous
-from townlet.nets.kernels import choose_kernels
+from townlet.nets.kernels import select_matmul_backend
 from townlet.nets.optimizers import restore_weights
 from townlet.nets.spec import CnnSpec
 from townlet.rng import Streams
@@ -36,7 +36,13 @@ class TrainedPolicy:
     """
 
     def __init__(
-        self, run: Run, found: Checkpoint, loaded: LoadedExperiment, whole: nn.Module, kind: Kind, streams: Streams
+        self,
+        run: Run,
+        found: Checkpoint,
+        loaded: LoadedExperiment,
+        whole: nn.Module,
+        kind: OutputKind,
+        streams: Streams,
     ) -> None:
         self.run, self.found, self.loaded, self.whole, self.kind = run, found, loaded, whole, kind
         self.info = dict(found.info)
@@ -59,7 +65,7 @@ class TrainedPolicy:
     @property
     def hidden(self) -> int:
         """Numbers that it remembers of a row; 0 without memory."""
-        return int(getattr(self.network, "hidden", 0))
+        return int(getattr(self.network, "hidden_size", 0))
 
     def policy(self, seed: int | None = None) -> Policy:
         """The same weights with a memory and a random stream of their own, of another seed where one is given."""
@@ -70,19 +76,19 @@ class TrainedPolicy:
     def _scaling(self) -> list[Tensor] | None:
         return as_tensors(self.loaded.task.raw().scaling)
 
-    def start(self, rows: int = 1) -> None:
+    def reset(self, rows: int = 1) -> None:
         """Forget the past: every one of `rows` is before its first step."""
-        self._policy.start(rows)
+        self._policy.reset(rows)
 
-    def act(self, obs: Any, mask: Any = None, fresh: Any = None, greedy: bool = True) -> Any:
+    def act(self, obs: Any, mask: Any = None, episode_start: Any = None, greedy: bool = True) -> Any:
         """The actions for obs [N, D], or the one for obs [D] as an int; no mask [N, K] means that all are valid.
 
         Observations are as the environment gives them: what was learned of their size is applied here. Takes tensors,
         arrays and lists; tensors give a tensor [N] int64, all else an array. Switches are [N, A] int64,
-        numbers [N, A] float32 within their bounds. Rows that are fresh [N] bool begin an episode. Unless greedy,
-        actions are drawn where the agent learned probabilities.
+        numbers [N, A] float32 within their bounds. `episode_start` [N] bool marks rows that begin an episode. Unless
+        greedy, actions are drawn where the agent learned probabilities.
         """
-        actions = self._policy.act(*self._inputs(obs, mask, fresh), greedy=greedy)
+        actions = self._policy.act(*self._inputs(obs, mask, episode_start), greedy=greedy)
         if isinstance(self.actions, Continuous):
             actions = actions.clamp(torch.tensor(self.actions.low), torch.tensor(self.actions.high))
         given = actions if isinstance(obs, Tensor) else actions.numpy()
@@ -101,18 +107,18 @@ class TrainedPolicy:
         found: Tensor = outputs[1] if self._agent.kind == "policy" else outputs[0].amax(-1)
         return found.flatten()
 
-    def outputs(self, obs: Any, mask: Any = None, fresh: Any = None) -> dict[str, Any]:
+    def outputs(self, obs: Any, mask: Any = None, episode_start: Any = None) -> dict[str, Any]:
         """What stands behind the next act, each [N, K] (or [K]): `values` or `logits`, and `probabilities`."""
-        found = self._policy.outputs(*self._inputs(obs, mask, fresh))
+        found = self._policy.outputs(*self._inputs(obs, mask, episode_start))
         single, tensors = np.ndim(obs) == 1, isinstance(obs, Tensor)
         parts = {name: part[0] if single else part for name, part in found.items()}
         return {name: part if tensors else part.numpy() for name, part in parts.items()}
 
-    def _inputs(self, obs: Any, mask: Any, fresh: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def _inputs(self, obs: Any, mask: Any, episode_start: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         seen = scaled(_rows(obs, torch.float32, self.layout.size, "an observation"), self._scaling)
         allowed = None if mask is None else _rows(mask, torch.bool, self.actions.choices, "a mask")
-        begins = None if fresh is None else _tensor(fresh, torch.bool).reshape(-1)
-        for name, part in (("mask", allowed), ("fresh", begins)):
+        begins = None if episode_start is None else _tensor(episode_start, torch.bool).reshape(-1)
+        for name, part in (("mask", allowed), ("episode_start", begins)):
             if part is not None and len(part) != len(seen):
                 raise TownletError(f"`{name}` has {len(part)} rows and `obs` {len(seen)}", "give as many of each")
         return seen, allowed, begins
@@ -148,9 +154,12 @@ def load_checkpoint(run: Run, found: Checkpoint, seed: int | None = None) -> Tra
         what = f"{task.name} has other actions or another observation than when this run was trained"
         raise TownletError(what, "bring it back to what it was", SourceLocation(str(run.path)))
     task.recall(state["env"])
-    choose_kernels(isinstance(loaded.recipe.network, CnnSpec))
+    select_matmul_backend(isinstance(loaded.recipe.network, CnnSpec))
     recipe, agent = loaded.recipe, entry(loaded.recipe.agent.name)
-    whole, kind = agent.network(recipe.agent, recipe.network, task.layout, task.actions), agent.outputs(task.actions)
+    whole, kind = (
+        agent.network(recipe.agent, recipe.network, task.layout, task.actions),
+        agent.output_kind(task.actions),
+    )
     restore_weights(whole, state["agent"]["network"])
     streams = Streams(loaded.recipe.seed).child("agent") if seed is None else Streams(seed)
     return TrainedPolicy(run, found, loaded, whole.requires_grad_(False).eval(), kind, streams)

@@ -25,7 +25,7 @@ def require_shared(recipe: Recipe, group: ProcessGroup) -> None:
         able = _or([e.name for e in entries() if e.shard_axes])
         raise TownletError(f"{agent.name} cannot be trained by several processes", f"{ALONE}, or train {able}")
     kept = {"curriculum": recipe.curriculum, "explore.bonus": recipe.explore.bonus}
-    kept |= {f"agent.{key}": getattr(recipe.agent, key) for key in agent.unsharded}
+    kept |= {f"agent.{key}": getattr(recipe.agent, key) for key in agent.unshardable}
     for key, asked in kept.items():
         if asked is not None:
             raise TownletError(f"several processes cannot follow one {key}", f"write {key}=null, or {ALONE}")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nets.layouts import law
-from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, mlp_specs
+from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, mlp_layers
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.actor_critic import ActorCritic
-from townlet.agents.distributions import Family, family
+from townlet.agents.distributions import DistributionFamily, distribution_family
 from townlet.agents.ppo import Coefficients, ppo_loss
 from townlet.buffers.rollout import Minibatch
 from townlet.interfaces.layout import ObservationLayout
@@ -66,7 +66,7 @@ def assert_equal(found: Gradients, wanted: Gradients) -> None:
         assert float((gradient - wanted[name]).norm()) <= 1e-6 * max(scale, 1e-9), name
 
 
-def minibatch(kind: Family, rows: int, actions: int, seed: int) -> Minibatch:
+def minibatch(kind: DistributionFamily, rows: int, actions: int, seed: int) -> Minibatch:
     draws = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -95,14 +95,14 @@ def test_ppo(
     value_clip: float | None, entropy: float,
 ) -> None:  # fmt: skip
     names = tuple(map(str, range(actions)))
-    kind = family(Binary(names) if binary else Discrete(names))
+    kind = distribution_family(Binary(names) if binary else Discrete(names))
     network = perturbed(actor_critic(spec, actions, shared), seed)
     batch, coefficients = minibatch(kind, rows, actions, seed), Coefficients(clip, value_clip, entropy, 0.5)
     readable, slow = twin(network)
     loss, wanted = ppo_loss(readable, kind, batch, coefficients)
     (0.7 * loss).backward()
     fast, quick = twin(network)
-    found = mlp_specs(fast)
+    found = mlp_layers(fast)
     assert found is not None
     evaluated = AnalyticPpo(found, kind, torch.float64).backward(batch, coefficients, 0.7)
     assert_equal(quick.gradients(), slow.gradients())
@@ -116,7 +116,7 @@ def test_gradients_add_up_and_tanh_of_numpy_is_that_of_torch(arm: bool, monkeypa
     network = actor_critic(MlpSpec(hidden=(16, 8), activation="tanh"), 3, True)
     readable, slow = twin(network)
     fast, quick = twin(network)
-    found = mlp_specs(fast)
+    found = mlp_layers(fast)
     assert found is not None
     mlp = AnalyticMLP(found)
     for part in torch.randn(40, INPUTS, generator=torch.Generator().manual_seed(1)).chunk(2):
@@ -139,4 +139,4 @@ def test_gradients_add_up_and_tanh_of_numpy_is_that_of_torch(arm: bool, monkeypa
     ],
 )
 def test_networks_with_more_than_plain_layers_have_no_fast_path(network: ActorCritic) -> None:
-    assert mlp_specs(network) is None
+    assert mlp_layers(network) is None

@@ -76,7 +76,7 @@ def test_gradients(
     loss: str, chain: type[Chain],
 ) -> None:  # fmt: skip
     settings = {
-        "updates": updates, "target_every": target_every, "batch_size": batch_size, "n_step": n_step,
+        "gradient_steps": updates, "target_every": target_every, "batch_size": batch_size, "n_step": n_step,
         "double": double, "polyak": polyak, "loss": loss,
     }  # fmt: skip
     readable, fast = (filled(Float64Dqn, chain, **settings) for _ in range(2))  # LateChain has autoreset steps
@@ -91,7 +91,7 @@ def test_gradients(
 
 @pytest.mark.parametrize(
     ("settings", "blocks"),
-    [({"updates": 2}, True), ({}, False), ({"updates": 2, "prioritized": PrioritySpec()}, False)],
+    [({"gradient_steps": 2}, True), ({}, False), ({"gradient_steps": 2, "prioritized": PrioritySpec()}, False)],
 )
 def test_blocks_are_for_several_minibatches_of_uniform_replay(settings: Any, blocks: bool) -> None:
     agent = filled(Dqn, **settings)

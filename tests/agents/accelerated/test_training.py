@@ -23,8 +23,8 @@ UPDATES = 50
 CASES = {
     "ppo": PpoSettings(n_steps=16, epochs=2, gamma=0.9),
     "ppo apart": PpoSettings(n_steps=16, epochs=1, shared=False, value_clip=0.2, target_kl=0.02),
-    "dqn": DqnSettings(warmup=64, update_every=4, updates=2, n_step=2, target_every=7),
-    "dqn, soft target": DqnSettings(warmup=64, update_every=4, updates=3, polyak=0.1),
+    "dqn": DqnSettings(warmup=64, update_every=4, gradient_steps=2, n_step=2, target_every=7),
+    "dqn, soft target": DqnSettings(warmup=64, update_every=4, gradient_steps=3, polyak=0.1),
 }
 
 

@@ -1,4 +1,4 @@
-"""Faster forms of algorithms in `townlet.agents`, each proven equal to the readable one by tests/agents/accelerated.
+"""Faster implementations of algorithms in `townlet.agents`.
 
-`agent.accelerate: false` turns them off. Nothing here is needed to understand an algorithm.
+Each is compared with the plain one by tests/agents/accelerated.
 """

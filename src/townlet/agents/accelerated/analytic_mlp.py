@@ -14,48 +14,48 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from townlet.agents.actor_critic import ActorCritic, Branch
-from townlet.nets.activations import ACTIVATION_GRAD, InPlace, activate_
+from townlet.nets.activations import ACTIVATION_GRAD, InPlaceActivation, activate_
 from townlet.nets.body import Body
 from townlet.nets.kernels import linear_relu
 from townlet.nets.layers import MLP
 
 
 class LinearLayer(NamedTuple):
-    """The parameters of an `nn.Linear`, whose attributes cost a search each time."""
+    """Parameters of an `nn.Linear`, held directly: attribute lookup on a module is slow."""
 
     weight: Tensor
     bias: Tensor
 
 
-class MLPSpec(NamedTuple):
+class MLPLayers(NamedTuple):
     """Linear layers with one activation, and linear heads on the last of them."""
 
-    activation: InPlace
+    activation: InPlaceActivation
     layers: Sequence[LinearLayer]
     heads: Sequence[LinearLayer]
 
 
-def mlp_specs(network: ActorCritic) -> list[MLPSpec] | None:
+def mlp_layers(network: ActorCritic) -> list[MLPLayers] | None:
     """The MLPs that make up a network; None if any part of it is not a plain MLP."""
     if isinstance(network.critic, Branch):
-        found = [_mlp_spec(branch.body, branch.head) for branch in (network.actor, network.critic)]
+        found = [_mlp_layers_of(branch.body, branch.head) for branch in (network.actor, network.critic)]
     else:
-        found = [_mlp_spec(network.actor.body, network.actor.head, network.critic)]
+        found = [_mlp_layers_of(network.actor.body, network.actor.head, network.critic)]
     specs = [spec for spec in found if spec is not None]
     covered = {id(weight) for spec in specs for layer in (*spec.layers, *spec.heads) for weight in layer}
     whole = covered == {id(weight) for weight in network.parameters()}  # a part that is left out has no gradient
     return specs if len(specs) == len(found) and whole else None
 
 
-def _mlp_spec(body: Body, *heads: nn.Module) -> MLPSpec | None:
+def _mlp_layers_of(body: Body, *heads: nn.Module) -> MLPLayers | None:
     stack = body.encoder
-    if body.core is not None or not isinstance(stack, MLP) or stack.inplace is None:
+    if body.recurrent is not None or not isinstance(stack, MLP) or stack.inplace_activation is None:
         return None
     layers, linear_heads = (
         [LinearLayer(layer.weight, layer.bias) for layer in modules if isinstance(layer, nn.Linear)]
         for modules in (stack, heads)
     )
-    return MLPSpec(stack.inplace, layers, linear_heads) if len(linear_heads) == len(heads) else None
+    return MLPLayers(stack.inplace_activation, layers, linear_heads) if len(linear_heads) == len(heads) else None
 
 
 class AnalyticMLP:
@@ -64,7 +64,7 @@ class AnalyticMLP:
     Matrix products are computed in `dtype`; parameters, gradients and outputs stay float32 (or float64).
     """
 
-    def __init__(self, specs: Sequence[MLPSpec], dtype: torch.dtype | None = None) -> None:
+    def __init__(self, specs: Sequence[MLPLayers], dtype: torch.dtype | None = None) -> None:
         self._specs = specs
         self._dtype = dtype or specs[0].heads[0].weight.dtype
         self._inputs: list[list[Tensor]] = []  # of every layer of each MLP, then of its heads
@@ -85,7 +85,7 @@ class AnalyticMLP:
 
     @torch.no_grad()
     def backward(self, grads: Sequence[Tensor]) -> None:
-        """Add the gradient of a loss whose gradients by the outputs of the last `forward` are [B, K] (or [B])."""
+        """Add the gradient of a loss, given its gradients [B, K] (or [B]) with respect to the last outputs."""
         remaining = iter(grads)
         for mlp, inputs in zip(self._specs, self._inputs, strict=True):
             grad = self._backward_heads(mlp, inputs[-1], [next(remaining) for _ in mlp.heads])
@@ -95,8 +95,8 @@ class AnalyticMLP:
                 if index:
                     grad = grad.mm(mlp.layers[index].weight.to(self._dtype))
 
-    def _backward_heads(self, mlp: MLPSpec, features: Tensor, grads: Sequence[Tensor]) -> Tensor:
-        """The gradient [B, F] by the features."""
+    def _backward_heads(self, mlp: MLPLayers, features: Tensor, grads: Sequence[Tensor]) -> Tensor:
+        """The gradient [B, F] with respect to the features."""
         transposed = [(grad.unsqueeze(0) if grad.dim() == 1 else grad.t()).to(self._dtype) for grad in grads]
         for head, grad in zip(mlp.heads, transposed, strict=True):
             self._add_gradient(head, grad, features)
@@ -104,7 +104,7 @@ class AnalyticMLP:
         return (transposed[0] if len(transposed) == 1 else torch.cat(transposed)).t().mm(weight)
 
     def _add_gradient(self, layer: LinearLayer, grad: Tensor, inputs: Tensor) -> None:
-        """∂L/∂W += gᵀx and ∂L/∂b += Σg, for grad [O, B] by the layer's output and its inputs [B, I]."""
+        """∂L/∂W += gᵀx and ∂L/∂b += Σg, for the output gradient g [O, B] and inputs x [B, I] of a layer."""
         weight, bias = layer.weight.grad, layer.bias.grad
         assert weight is not None
         assert bias is not None
@@ -116,14 +116,17 @@ class AnalyticMLP:
             bias += grad.sum(1, dtype=bias.dtype)
 
 
-def _layer(x: Tensor, weight: Tensor, bias: Tensor, activation: InPlace) -> Tensor:
+def _layer(x: Tensor, weight: Tensor, bias: Tensor, activation: InPlaceActivation) -> Tensor:
     if activation == "relu" and x.device.type == "cuda":
         return linear_relu(x, weight, bias)
     return activate_(linear(x, weight, bias), activation)
 
 
-def _heads(mlp: MLPSpec, features: Tensor) -> list[Tensor]:
-    """Outputs [B, K] of each head, actions first in memory: thin products and sums over few actions are slow."""
+def _heads(mlp: MLPLayers, features: Tensor) -> list[Tensor]:
+    """Outputs [B, K] of each head in one matrix product, with the action dimension first in memory.
+
+    Narrow products and sums over few actions are slow.
+    """
     weight, bias = (part.to(features.dtype) for part in _joined(mlp.heads))
     outputs = torch.addmm(bias.unsqueeze(1), weight, features.t()).to(mlp.heads[0].weight.dtype)
     if len(mlp.heads) == 1:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, MLPSpec
-from townlet.agents.distributions import Bernoulli, Categorical, Distribution, Family
-from townlet.agents.ppo import Coefficients, Evaluated
+from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, MLPLayers
+from townlet.agents.distributions import Bernoulli, Categorical, Distribution, DistributionFamily
+from townlet.agents.ppo import Coefficients, EvaluatedSteps
 from townlet.buffers.rollout import Minibatch
 
 Scalar = Any  # a float, or inside a CUDA graph a tensor []
@@ -19,17 +19,17 @@ Scalar = Any  # a float, or inside a CUDA graph a tensor []
 class AnalyticPpo:
     """Computes what `ppo_loss(…).backward()` computes, in two thirds of the time for small networks on a CPU."""
 
-    def __init__(self, specs: Sequence[MLPSpec], family: Family, dtype: torch.dtype) -> None:
+    def __init__(self, specs: Sequence[MLPLayers], family: DistributionFamily, dtype: torch.dtype) -> None:
         self.mlp = AnalyticMLP(specs, dtype)
         self._family = family
 
     @torch.no_grad()
-    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: Any = 1.0) -> Evaluated:
+    def backward(self, batch: Minibatch, coefficients: Coefficients, scale: Any = 1.0) -> EvaluatedSteps:
         """Add `scale` times the gradient of the loss to the parameters' `.grad`; what the loss was computed from."""
         clip, value_clip, entropy_coef, value_coef = coefficients
         outputs, value = self.mlp.forward(batch.obs)
         value = value.view_as(batch.value)
-        policy = self._family.of(outputs, batch.mask)
+        policy = self._family.distribution(outputs, batch.mask)
         log_ratio = policy.log_prob(batch.actions) - batch.log_prob
         each = scale / batch.value.numel()
         log_prob_grad = surrogate_grad(log_ratio, batch.advantage, clip).mul_(each)
@@ -37,7 +37,7 @@ class AnalyticPpo:
         value_grad = value_loss_grad(value, batch.value, batch.returns, value_clip).mul_(value_coef * each)
         self.mlp.backward([outputs_grad, value_grad])
         value = value.clone()  # a view would keep the outputs of all heads in memory
-        return Evaluated(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
+        return EvaluatedSteps(log_ratio, policy.entropy(), value, batch.value, batch.advantage, batch.returns)
 
 
 def surrogate_grad(log_ratio: Tensor, advantage: Tensor, clip: Scalar) -> Tensor:
@@ -58,7 +58,7 @@ def value_loss_grad(value: Tensor, old_value: Tensor, returns: Tensor, clip: Sca
 
 
 def policy_grad(policy: Distribution, actions: Tensor, log_prob_grad: Tensor, entropy_grad: Scalar) -> Tensor:
-    """The gradient [..., O] by the network's outputs of Σ log_prob_grad · log π(a) + entropy_grad · Σ H(π)."""
+    """Gradient [..., O] of Σ log_prob_grad · log π(a) + entropy_grad · Σ H(π) with respect to the outputs."""
     if isinstance(policy, Categorical):
         return _categorical_grad(policy, actions, log_prob_grad, entropy_grad)
     assert isinstance(policy, Bernoulli)  # the head of Gaussian policies is no plain linear layer

@@ -2,8 +2,9 @@
 
 Launching small kernels one by one leaves a GPU idle most of the time, and reading a number from it stalls it. Here
 every step is compiled into a few kernels, a whole rollout and a whole epoch are each replayed as one graph, and
-metrics are summed on the device. The algorithm is that of `ppo`, with two differences: minibatches are ranges of rows
-in a fixed order, and a rollout must be no longer than an episode, so that each row is truncated at most once.
+metrics are summed on the device. The algorithm is that of `ppo`, except that minibatches are ranges of rows in a fixed
+order and `dead_units` is not reported. A rollout must be no longer than an episode, so that each row is truncated at
+most once.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from torch import Tensor
 
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
 from townlet.agents.on_policy import explained_variance
-from townlet.agents.ppo import TERMS, Coefficients, Ppo, ppo_terms
+from townlet.agents.ppo import STEP_METRICS, Coefficients, Ppo, ppo_metrics
 from townlet.buffers.rollout import EPSILON, Minibatch
 from townlet.cuda_graph import CudaGraph, compile_method
 from townlet.interfaces.vec_env import MaskedObs, Step
 
-METRICS: Final = (*TERMS, "grad_norm")
+METRICS: Final = (*STEP_METRICS, "grad_norm")
 KL: Final = METRICS.index("approx_kl")
 
 
-class CapturedPpo:
+class GraphedPpo:
     """CUDA graphs of a `Ppo` agent with discrete actions, a feed-forward network and no intrinsic reward."""
 
     def __init__(self, agent: Ppo, analytic: AnalyticPpo, device: str) -> None:
@@ -40,7 +41,7 @@ class CapturedPpo:
         self._epoch: Callable[[], None] | None = None
         self._advantages: Callable[[], None] | None = None
         self._explained = torch.zeros((), device=device)
-        self.has_rollout = False
+        self.collects_rollouts = False
 
     @property
     def generator(self) -> torch.Generator:
@@ -51,10 +52,10 @@ class CapturedPpo:
         """Begin a rollout."""
         self._agent.rollout.clear()
 
-    def rollout_done(self) -> None:
-        """Note that a rollout is complete, also where it was replayed from a graph."""
-        self._agent.rollout.fill()
-        self.has_rollout = True
+    def mark_rollout_full(self) -> None:
+        """Mark the rollout as full; a replayed CUDA graph may have written it."""
+        self._agent.rollout.mark_full()
+        self.collects_rollouts = True
 
     @torch.no_grad()
     def act(self, seen: MaskedObs) -> Tensor:
@@ -66,7 +67,7 @@ class CapturedPpo:
 
     def _sample_actions(self, obs: Tensor, mask: Tensor, draws: Tensor, slot: Mapping[str, Tensor]) -> None:
         outputs, value = self._analytic.mlp.forward(obs)
-        policy = self._agent.family.of(outputs, mask)
+        policy = self._agent.family.distribution(outputs, mask)
         actions = policy.icdf(draws)  # type: ignore[attr-defined]
         columns = {"obs": obs, "mask": mask, "actions": actions, "log_prob": policy.log_prob(actions), "value": value}
         for name, values in columns.items():
@@ -110,7 +111,9 @@ class CapturedPpo:
                 break
         agent.counters.updates += epochs * self._minibatches
         values = torch.cat((total / epochs, self._sums[KL : KL + 1], self._explained.view(1)))
-        *means, last_kl, explained = values.tolist()  # the only wait for the device
+        *means, last_kl, explained = (
+            values.tolist()
+        )  # the only synchronization with the device, unless `target_kl` is set
         metrics = dict(zip(METRICS, means, strict=True)) | {"approx_kl": last_kl, "explained_variance": explained}
         return metrics | {"epochs_done": float(epochs), "gradient_steps": float(epochs * self._minibatches)}
 
@@ -160,5 +163,5 @@ class CapturedPpo:
             batch = batch._replace(advantage=(batch.advantage - mean) / (std + EPSILON))
         clip, entropy, value_coef = coefficients.unbind()
         now = Coefficients(clip, None, entropy, value_coef)  # type: ignore[arg-type]  # tensors [], read at each replay
-        terms = ppo_terms(self._analytic.backward(batch, now), now)
-        return torch.stack([terms[name].mean() for name in TERMS])
+        terms = ppo_metrics(self._analytic.backward(batch, now), now)
+        return torch.stack([terms[name].mean() for name in STEP_METRICS])

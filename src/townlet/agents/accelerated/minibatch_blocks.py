@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from townlet.agents.dqn import Dqn
-from townlet.buffers.replay import Batch
+from townlet.buffers.replay import TransitionBatch
 
-BLOCK: Final = 2**20  # elements of observations sampled at once, at most: 4 MiB, and as much for the next ones
+BLOCK: Final = 2**20  # maximum number of observation elements sampled at once: 4 MiB, and the same again for next_obs
 
 
 class MinibatchBlocks:
-    """Samples the minibatches that share one target network at once, and evaluates it on all of them at once.
+    """Samples all minibatches up to the next target-network copy in one call.
+
+    That network is evaluated on all of them together.
 
     The random numbers and therefore the minibatches are the same as those of single samples. What changes with every
     gradient step is evaluated for each minibatch: the online network in double Q-learning, and a soft target network.
@@ -26,10 +28,10 @@ class MinibatchBlocks:
     def __init__(self, agent: Dqn) -> None:
         self._agent = agent
 
-    def minibatches(self) -> Iterator[tuple[Batch, Tensor]]:
+    def minibatches(self) -> Iterator[tuple[TransitionBatch, Tensor]]:
         """The minibatches of one update, each with its targets [B]."""
         agent, s = self._agent, self._agent.settings
-        left, most = s.updates, max(1, BLOCK // (s.batch_size * agent.obs_size))
+        left, most = s.gradient_steps, max(1, BLOCK // (s.batch_size * agent.obs_size))
         while left:
             count = min(most, left)
             if s.polyak is None:
@@ -38,7 +40,7 @@ class MinibatchBlocks:
             yield from zip(self._split(block, sizes), self._targets(block, sizes), strict=True)
             left -= count
 
-    def _targets(self, block: Batch, sizes: list[int]) -> Iterator[Tensor]:
+    def _targets(self, block: TransitionBatch, sizes: list[int]) -> Iterator[Tensor]:
         """Targets of each minibatch, evaluated when it is its turn, or all at once where nothing changes in between."""
         agent, s = self._agent, self._agent.settings
         if s.polyak is not None:
@@ -53,6 +55,6 @@ class MinibatchBlocks:
             yield agent.targets(batch, next_values)
 
     @staticmethod
-    def _split(block: Batch, sizes: list[int]) -> Iterator[Batch]:
+    def _split(block: TransitionBatch, sizes: list[int]) -> Iterator[TransitionBatch]:
         columns = (repeat(None, len(sizes)) if column is None else torch.split(column, sizes) for column in block)
-        return map(Batch._make, zip(*columns, strict=True))
+        return map(TransitionBatch._make, zip(*columns, strict=True))

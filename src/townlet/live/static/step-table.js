@@ -7,7 +7,7 @@ import { formatNumber, formatPercent } from './format.js';
 
 const ROW_HEIGHT = 27; // pixels
 const OVERSCAN = 6; // rows above and below the visible ones
-const OUTPUT_HEADS = { values: 'Q', means: 'mean', deviations: '±', probabilities: 'p' };
+const OUTPUT_HEADS = { values: 'Q', means: 'mean', stds: '±', probabilities: 'p' };
 
 /**
  * @typedef {object} Column
@@ -126,7 +126,7 @@ function columnsFor(film) {
 /** @param {string} name @param {string} action @param {number} k @param {boolean} likely @returns {Column} */
 function outputColumn(name, action, k, likely) {
   const head = OUTPUT_HEADS[/** @type {'values'} */ (name)] ?? name;
-  const titles = { values: `Value of ${action}: expected return if it is taken`, means: `Mean of ${action}`, deviations: `Standard deviation of ${action}`, probabilities: `Probability of ${action}` };
+  const titles = { values: `Value of ${action}: expected return if it is taken`, means: `Mean of ${action}`, stds: `Standard deviation of ${action}`, probabilities: `Probability of ${action}` };
   /** @param {GymEpisode} f @param {number} at */
   const value = (f, at) => f.outputs[name]?.[at]?.[k];
   return {

@@ -34,7 +34,7 @@ from townlet.decide.domain import (
     parse_message,
 )
 from townlet.decide.domains.bandit_ads.visitors import ADS, TRAITS, Visitors
-from townlet.nets.heads import head, initialize
+from townlet.nets.heads import initialize, make_head
 from townlet.nets.layers import MLP
 
 NEVER: Final = -1e18
@@ -98,7 +98,7 @@ class Clicks(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = MLP(TRAITS, (32,), "relu", layer_norm=False)
-        self.score = head(32, ADS, NEARLY_ALIKE)
+        self.score = make_head(32, ADS, NEARLY_ALIKE)
 
     def forward(self, traits: Tensor) -> Tensor:
         """traits [B, 8] → logarithms of probabilities [B, 12]."""

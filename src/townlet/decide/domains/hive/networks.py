@@ -17,7 +17,7 @@ from townlet.decide.domains.hive.chances import plain_chances
 from townlet.decide.domains.hive.chunks import CHUNKS, TYPES
 from townlet.decide.domains.hive.features import FEATURES, OF_ACTION, by_action, candidates, summary
 from townlet.jit import jit_if_available
-from townlet.nets.heads import head, initialize
+from townlet.nets.heads import initialize, make_head
 from townlet.nets.layers import MLP
 
 NEARLY_ALIKE: Final = 0.01  # the gain of last layers, so that first policies choose nearly uniformly
@@ -30,8 +30,8 @@ class Plain(nn.Module):
         super().__init__()
         self.body = MLP(FEATURES, (32, 16), "relu", layer_norm=False)
         self.chunk_body = MLP(16, (32,), "relu", layer_norm=False)
-        self.chunk = head(32, CHUNKS, NEARLY_ALIKE)
-        self.combat = head(16, 1, NEARLY_ALIKE)
+        self.chunk = make_head(32, CHUNKS, NEARLY_ALIKE)
+        self.combat = make_head(16, 1, NEARLY_ALIKE)
 
     @cached_property
     def numbers(self) -> tuple[NDArray[np.float32], ...]:
@@ -52,7 +52,7 @@ class Candidates(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = MLP(OF_ACTION, (32, 16), "relu", layer_norm=False)
-        self.score = head(16, 1, NEARLY_ALIKE)
+        self.score = make_head(16, 1, NEARLY_ALIKE)
 
     def forward(self, features: Tensor, candidates: Tensor) -> Tensor:
         """features [B, 800, 15], candidates [B, 800] → logarithms of probabilities [B, 800], −∞ for the others."""

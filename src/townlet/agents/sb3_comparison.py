@@ -12,42 +12,42 @@ LR, GAMMA = 2.5e-4, 0.99
 # PPO: one pass is one rollout and its update.
 STEPS, EPOCHS, BATCHES, GAE, CLIP, ENTROPY, VALUE, PPO_NORM = 128, 4, 4, 0.95, 0.2, 0.01, 0.5, 0.5
 # DQN: one pass is so many steps of all rows, with one gradient step after each.
-PASS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
+DQN_STEPS, BATCH, REPLAY, WARMUP, TARGET, EPSILON, DQN_NORM = 64, 256, 100_000, 1000, 500, 0.1, 10.0
 
 
 @dataclass(frozen=True)
-class Peer:
+class Sb3Comparison:
     """An agent of Stable-Baselines3, and the settings with which ours does the same work."""
 
     library_class: str  # in stable_baselines3
     activation: str
     updates: int  # calls of `learn` in one pass
     steps: int  # vector steps in one pass
-    ours: Mapping[str, Any]  # overrides of a recipe
-    theirs: Mapping[str, Any]  # arguments of the class
+    overrides: Mapping[str, Any]  # overrides of a recipe
+    sb3_arguments: Mapping[str, Any]  # arguments of the class
     per_row: Mapping[str, float]  # further arguments, to be multiplied by the number of rows
-    told: Mapping[str, Any]  # what results state
+    reported: Mapping[str, Any]  # what results state
 
 
-PEERS: Final = {
-    "ppo": Peer(
+SB3_COMPARISONS: Final = {
+    "ppo": Sb3Comparison(
         library_class="PPO",
         activation="tanh",
         updates=1,
         steps=STEPS,
-        ours={
+        overrides={
             "network.activation": "tanh",
             "agent.n_steps": STEPS,
             "agent.epochs": EPOCHS,
             "agent.batch_size": 1 / BATCHES,
             "agent.gae_lambda": GAE,
             "agent.clip": CLIP,
-            "agent.entropy": ENTROPY,
-            "agent.value": VALUE,
+            "agent.entropy_coef": ENTROPY,
+            "agent.value_coef": VALUE,
             "agent.max_grad_norm": PPO_NORM,
             "agent.shared": False,
         },
-        theirs={
+        sb3_arguments={
             "n_steps": STEPS,
             "n_epochs": EPOCHS,
             "gae_lambda": GAE,
@@ -57,29 +57,29 @@ PEERS: Final = {
             "max_grad_norm": PPO_NORM,
         },
         per_row={"batch_size": STEPS / BATCHES},
-        told={"n_steps": STEPS, "epochs": EPOCHS, "minibatches": BATCHES, "activation": "tanh"},
+        reported={"n_steps": STEPS, "epochs": EPOCHS, "minibatches": BATCHES, "activation": "tanh"},
     ),
-    "dqn": Peer(
+    "dqn": Sb3Comparison(
         library_class="DQN",
         activation="relu",
-        updates=PASS,
-        steps=PASS,
-        ours={
+        updates=DQN_STEPS,
+        steps=DQN_STEPS,
+        overrides={
             "agent.batch_size": BATCH,
             "agent.replay": REPLAY,
             "agent.warmup": WARMUP,
             "agent.target_every": TARGET,
             "agent.update_every": 1,
-            "agent.updates": 1,
+            "agent.gradient_steps": 1,
             "agent.n_step": 1,
             "agent.loss": "huber",
             "agent.double": False,
             "agent.dueling": False,
             "agent.prioritized": None,
             "agent.max_grad_norm": DQN_NORM,
-            "explore.choose.schedule": EPSILON,
+            "explore.action_selection.schedule": EPSILON,
         },
-        theirs={
+        sb3_arguments={
             "batch_size": BATCH,
             "buffer_size": REPLAY,
             "learning_starts": WARMUP,
@@ -90,7 +90,7 @@ PEERS: Final = {
             "max_grad_norm": DQN_NORM,
         },
         per_row={"target_update_interval": TARGET},
-        told={
+        reported={
             "batch_size": BATCH,
             "replay": REPLAY,
             "updates_per_vector_step": 1,
