@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from townlet.decide.domain import ObservationBatch
 from townlet.decide.domains import DOMAINS
-from townlet.decide.domains.hive.chunks import CHUNKS
-from townlet.decide.domains.hive.game import EVERY, KILL, Game
-from townlet.decide.domains.hive.play import Choose, by, play
+from townlet.decide.domains.hive.game import KILL_RANGE, OBSERVATION_TICKS, HiveGame
+from townlet.decide.domains.hive.grid import CHUNKS
+from townlet.decide.domains.hive.play import ActionFunction, baseline_actions, play
 from townlet.decide.service import Service
 from townlet.decide.settings import load_settings
 from townlet.decide.state import Experience
@@ -35,7 +35,7 @@ from townlet.train.multi_seed import interval, iqm
 
 DOMAIN: Final = DOMAINS["hive"]
 LEARNERS: Final = tuple(DOMAIN.policies)
-FARTHER: Final = 2 * KILL  # from the middle on
+FARTHER: Final = 2 * KILL_RANGE  # from the middle on
 FIRST_SEED: Final = 100  # the rules of the game were chosen with the seeds from 0 on
 PUBLISH_EVERY: Final = 5  # rounds of learning between two versions
 COLUMNS: Final = 10  # windows of the curve
@@ -59,9 +59,9 @@ class Played(NamedTuple):
     reward: NDArray[np.float64]
 
 
-def games(trial: Trial) -> list[Game]:
+def games(trial: Trial) -> list[HiveGame]:
     """The territories of a seed, the same ones for everybody."""
-    return [Game(trial.seed, f"territory {place}") for place in range(trial.territories)]
+    return [HiveGame(trial.seed, f"territory {place}") for place in range(trial.territories)]
 
 
 def played(trial: Trial) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def played(trial: Trial) -> dict[str, Any]:
     torch.set_num_threads(1)
     begun = time.perf_counter()
     found, more = _learning(trial) if trial.who in LEARNERS else (_unlearned(trial), {})
-    half = trial.observations * EVERY / 2
+    half = trial.observations * OBSERVATION_TICKS / 2
     parts = np.minimum(found.time / (2 * half) * COLUMNS, COLUMNS - 1).astype(int)
     return {
         "who": trial.who, "seed": trial.seed, "curve": [_mean(found.reward[parts == n]) for n in range(COLUMNS)],
@@ -80,13 +80,15 @@ def played(trial: Trial) -> dict[str, Any]:
 
 def _unlearned(trial: Trial) -> Played:
     """Baselines play each territory by itself."""
-    ticks, baseline = trial.observations * EVERY, DOMAIN.baselines[trial.who]
-    choosers = [by(baseline, np.random.default_rng([trial.seed, place])) for place in range(trial.territories)]
+    ticks, baseline = trial.observations * OBSERVATION_TICKS, DOMAIN.baselines[trial.who]
+    choosers = [
+        baseline_actions(baseline, np.random.default_rng([trial.seed, place])) for place in range(trial.territories)
+    ]
     parts = [_territory(game, choose, ticks) for game, choose in zip(games(trial), choosers, strict=True)]
     return Played(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _territory(game: Game, choose: Choose, ticks: int) -> Played:
+def _territory(game: HiveGame, choose: ActionFunction, ticks: int) -> Played:
     actions: list[int] = []
 
     def chosen(scene: ObservationBatch, moment: float) -> int:
@@ -97,7 +99,7 @@ def _territory(game: Game, choose: Choose, ticks: int) -> Played:
 
     reward = play(game, chosen, ticks)
     sent = np.isfinite(reward)
-    return Played(np.arange(0.0, ticks, EVERY)[sent], np.array(actions)[sent], reward[sent])
+    return Played(np.arange(0.0, ticks, OBSERVATION_TICKS)[sent], np.array(actions)[sent], reward[sent])
 
 
 def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
@@ -123,7 +125,7 @@ def _learning(trial: Trial) -> tuple[Played, dict[str, Any]]:
             for game, answer in zip(playing, answers, strict=True):
                 for report in [*game.apply(answer.reply), *game.advance()]:
                     service.report(report)
-            now[0] += EVERY
+            now[0] += OBSERVATION_TICKS
             stepped = [rounds.step() for _ in range(service.settings.learning.steps)]
             if any(stepped) and turn % PUBLISH_EVERY == 0:
                 rounds.publish()

@@ -1,4 +1,4 @@
-"""The rules of the hive once more, slowly, as the description has them; and observations to try them on."""
+"""Slow reference implementation of the rules of the hive, and a strategy for observations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from townlet.decide.domain import ObservationBatch, ObservationRow
 from townlet.decide.domains.hive import DOMAIN
-from townlet.decide.domains.hive.gate import GateSettings
+from townlet.decide.domains.hive.gate import HiveGateSettings
 
 law = settings(deadline=None, derandomize=True, max_examples=15, database=None)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the queen sees, as a person would write it down."""
+class Sample:
+    """An observation in readable form."""
 
     present: tuple[int, ...] = ()
     mining: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class Seen:
     time: float = 0.0
 
     def message(self) -> dict[str, Any]:
-        """The same on the wire."""
+        """The observation as a message."""
         return {
             "type": "observation_data",
             "timestamp": self.time,
@@ -51,20 +51,20 @@ class Seen:
         }
 
     def row(self) -> ObservationRow:
-        """The same as columns, as the service puts them together."""
-        known = DOMAIN.initial_memory()
+        """The observation as columns, as in the service."""
+        memory = DOMAIN.initial_memory()
         for chunk, time in self.spawned:
-            known = DOMAIN.memory_after(known, chunk, time)
-        return DOMAIN.parse_observation(self.message()).row | known
+            memory = DOMAIN.memory_after(memory, chunk, time)
+        return DOMAIN.parse_observation(self.message()).row | memory
 
 
-def scene_of(*seen: Seen) -> ObservationBatch:
-    rows = [one.row() for one in seen]
+def batch_of(*samples: Sample) -> ObservationBatch:
+    rows = [sample.row() for sample in samples]
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def times_of(*seen: Seen) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([one.time for one in seen])
+def times_of(*samples: Sample) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([sample.time for sample in samples])
 
 
 def distance(a: int, b: int) -> float:
@@ -75,9 +75,9 @@ def rate(start: float, end: float) -> float:
     return 0.0 if start == end == 0 else max(-1.0, min(1.0, (end - start) / max(start, end)))
 
 
-def survival(chunk: int, seen: Seen, s: GateSettings) -> float:
+def survival(chunk: int, sample: Sample, s: HiveGateSettings) -> float:
     product = 1.0
-    for protector in seen.protectors:
+    for protector in sample.protectors:
         d = distance(chunk, protector)
         if d < s.kill_range:
             threat = 1.0
@@ -89,44 +89,44 @@ def survival(chunk: int, seen: Seen, s: GateSettings) -> float:
     return product
 
 
-def disruption(chunk: int, kind: str, seen: Seen, s: GateSettings) -> float:
-    workers = set(seen.present) | set(seen.mining)
+def disruption(chunk: int, kind: str, samples: Sample, s: HiveGateSettings) -> float:
+    workers = set(samples.present) | set(samples.mining)
     if kind == "energy":
         if not workers:
             return 0.0
         near = sum(distance(chunk, w) < s.worker_reach for w in workers)
-        guarded = sum(distance(chunk, p) < s.protector_reach for p in seen.protectors)
+        guarded = sum(distance(chunk, p) < s.protector_reach for p in samples.protectors)
         return max(-1.0, min(1.0, (near - guarded) / len(workers)))
-    everybody = [*workers, *seen.protectors]
-    if not everybody:
+    units = [*workers, *samples.protectors]
+    if not units:
         return 0.0
-    return sum(distance(chunk, one) < s.combat_reach for one in everybody) / len(everybody)
+    return sum(distance(chunk, unit) < s.combat_reach for unit in units) / len(units)
 
 
-def location(chunk: int, seen: Seen, s: GateSettings) -> float:
+def location(chunk: int, sample: Sample, s: HiveGateSettings) -> float:
     if not 0 <= chunk <= 399:
         return -1.0
-    workers = set(seen.present) | set(seen.mining)
+    workers = set(sample.present) | set(sample.mining)
     if not workers:
-        return -s.hive_weight * min(distance(chunk, seen.hive) / s.far, 1)
+        return -s.hive_weight * min(distance(chunk, sample.hive) / s.far, 1)
     return -s.nearest_weight * min(min(distance(chunk, w) for w in workers) / s.far, 1)
 
 
-def exploration(chunk: int, seen: Seen, s: GateSettings) -> float:
-    last = dict(seen.spawned).get(chunk)
-    since = math.inf if last is None else seen.time - last
+def exploration(chunk: int, sample: Sample, s: HiveGateSettings) -> float:
+    last = dict(sample.spawned).get(chunk)
+    since = math.inf if last is None else sample.time - last
     return s.exploration * min(1.0, since / s.exploration_seconds)
 
 
-def judged(chunk: int, kind: str, seen: Seen, s: GateSettings) -> tuple[str, float | None, tuple[float, ...]]:
-    """The reason, the estimate and its parts."""
-    if seen.queen < (s.energy_cost if kind == "energy" else s.combat_cost):
+def rated(chunk: int, kind: str, sample: Sample, s: HiveGateSettings) -> tuple[str, float | None, tuple[float, ...]]:
+    """Reason, estimate and its components."""
+    if sample.queen < (s.energy_cost if kind == "energy" else s.combat_cost):
         return "insufficient_energy", None, ()
     parts = (
-        survival(chunk, seen, s),
-        disruption(chunk, kind, seen, s),
-        location(chunk, seen, s),
-        exploration(chunk, seen, s),
+        survival(chunk, sample, s),
+        disruption(chunk, kind, sample, s),
+        location(chunk, sample, s),
+        exploration(chunk, sample, s),
     )
     p, d, l, x = parts  # noqa: E741
     reward = s.survival_weight * p + s.disruption_weight * d + s.location_weight * l + x
@@ -135,23 +135,23 @@ def judged(chunk: int, kind: str, seen: Seen, s: GateSettings) -> tuple[str, flo
     return "positive_reward" if reward > s.threshold + s.margin else "negative_reward", reward, parts
 
 
-def features(seen: Seen) -> list[float]:
-    workers = Counter([*seen.present, *seen.mining])
+def features(samples: Sample) -> list[float]:
+    workers = Counter([*samples.present, *samples.mining])
     out: list[float] = []
     for chunk in sorted(workers, key=lambda c: (-workers[c], c))[:5]:
         out += [chunk / 399, workers[chunk] / workers.total()]
-        out.append(seen.protectors.count(chunk) / len(seen.protectors) if seen.protectors else 0.0)
-        out += [rate(seen.start.count((chunk, t)), seen.end.count((chunk, t))) for t in ("energy", "combat")]
+        out.append(samples.protectors.count(chunk) / len(samples.protectors) if samples.protectors else 0.0)
+        out += [rate(samples.start.count((chunk, t)), samples.end.count((chunk, t))) for t in ("energy", "combat")]
     out += [0.0] * (25 - len(out))
     return [
         *out,
-        min(1.0, math.floor(seen.queen / 15) / 6),
-        min(1.0, math.floor(seen.queen / 25) / 4),
-        rate(*seen.energy),
+        min(1.0, math.floor(samples.queen / 15) / 6),
+        min(1.0, math.floor(samples.queen / 25) / 4),
+        rate(*samples.energy),
     ]
 
 
-def outcome(before: Seen, after: Seen) -> float:
+def outcome(before: Sample, after: Sample) -> float:
     rates = (
         rate(len(before.mining), len(after.mining)),
         rate(len(before.protectors), len(after.protectors)),
@@ -165,7 +165,7 @@ def outcome(before: Seen, after: Seen) -> float:
     return max(-1.0, min(1.0, reward))
 
 
-# Most stand near each other, where ranges matter; some anywhere.
+# Mostly near each other, where ranges matter; some anywhere.
 chunk = st.one_of(st.builds(lambda x, z: 20 * z + x, st.integers(6, 14), st.integers(6, 14)), st.integers(0, 399))
 parasites = st.lists(st.tuples(chunk, st.sampled_from(("energy", "combat"))), max_size=6).map(tuple)
 amount = st.one_of(st.sampled_from((0.0, 14.999, 15.0, 24.9, 25.0, 90.0, 100.0)), st.floats(0, 200))
@@ -176,21 +176,21 @@ def chunks(most: int) -> st.SearchStrategy[tuple[int, ...]]:
     return st.lists(chunk, max_size=most).map(tuple)
 
 
-sights = st.builds(
-    Seen, chunks(8), chunks(6), chunks(5), parasites, parasites, amount, st.tuples(amount, amount), chunk, spawned,
+samples = st.builds(
+    Sample, chunks(8), chunks(6), chunks(5), parasites, parasites, amount, st.tuples(amount, amount), chunk, spawned,
     st.floats(1000, 2000),
 )  # fmt: skip
 
 
 @st.composite
-def gates(draw: st.DrawFn) -> GateSettings:
-    """The usual gate, or one with other numbers everywhere."""
+def gates(draw: st.DrawFn) -> HiveGateSettings:
+    """Default settings, or random ones."""
     if draw(st.booleans()):
-        return GateSettings(enabled=draw(st.booleans()))
+        return HiveGateSettings(enabled=draw(st.booleans()))
     number = st.floats(0.1, 2)
     reach = st.floats(0, 12)
     kill = draw(reach)
-    return GateSettings(
+    return HiveGateSettings(
         enabled=draw(st.booleans()), threshold=draw(number), survival_weight=draw(number),
         disruption_weight=draw(number), location_weight=draw(number), kill_range=kill,
         threat_reach=kill + draw(reach), threat_decay=draw(number), worker_reach=draw(reach),

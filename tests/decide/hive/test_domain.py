@@ -1,4 +1,4 @@
-"""The hive as the service sees it."""
+"""Memory, settings and chart of the hive domain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from townlet.config.models import StrictModel
 from townlet.decide.domains.hive import DOMAIN
 
 
-def test_what_is_remembered_leaves_the_past_as_it_was() -> None:
+def test_memory_update_leaves_the_old_memory_unchanged() -> None:
     fresh = DOMAIN.initial_memory()
     then = DOMAIN.memory_after(fresh, 400 + 7, 12.5)
     assert (fresh["spawned"] == -1e18).all()
@@ -18,11 +18,11 @@ def test_what_is_remembered_leaves_the_past_as_it_was() -> None:
 
 
 def test_settings_of_another_gate_are_refused() -> None:
-    with pytest.raises(TypeError, match="GateSettings"):
+    with pytest.raises(TypeError, match="HiveGateSettings"):
         DOMAIN.gate({}, np.empty(0), StrictModel())
 
 
-def test_decisions_are_drawn_as_a_map() -> None:
+def test_decisions_are_charted_as_a_map() -> None:
     counts = np.zeros(800, np.int64)
     counts[[21, 421, 5]] = 2, 3, 1
     chart = DOMAIN.action_chart(counts)

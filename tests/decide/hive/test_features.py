@@ -1,4 +1,4 @@
-"""What networks read: the 28 numbers of the description, and what is known of each action."""
+"""Network inputs: 28 summary features, and features of each action."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decide.hive import reference
-from decide.hive.reference import Seen, law, scene_of, sights, times_of
+from decide.hive.reference import Sample, batch_of, law, samples, times_of
 from townlet.decide.domain import GateResult, ObservationBatch
 from townlet.decide.domains.hive import DOMAIN
-from townlet.decide.domains.hive.features import OF_ACTION, by_action, candidates, rate, summary
-from townlet.decide.domains.hive.gate import GateSettings
+from townlet.decide.domains.hive.gate import HiveGateSettings
+from townlet.decide.domains.hive.policies import (
+    ACTION_FEATURES,
+    action_features,
+    candidate_mask,
+    growth_rate,
+    summary_features,
+)
 
 
-def judged(*seen: Seen, settings: GateSettings | None = None) -> tuple[ObservationBatch, GateResult]:
-    scene = scene_of(*seen)
-    return scene, DOMAIN.gate(scene, times_of(*seen), settings or GateSettings())
+def rated(*samples: Sample, settings: HiveGateSettings | None = None) -> tuple[ObservationBatch, GateResult]:
+    batch = batch_of(*samples)
+    return batch, DOMAIN.gate(batch, times_of(*samples), settings or HiveGateSettings())
 
 
 @law
-@given(st.lists(sights, min_size=1, max_size=5))
-def test_the_28_numbers_are_those_of_the_slow_reference(seen: list[Seen]) -> None:
-    found = summary(scene_of(*seen))
+@given(st.lists(samples, min_size=1, max_size=5))
+def test_summary_features_match_reference(samples: list[Sample]) -> None:
+    found = summary_features(batch_of(*samples))
     assert found.dtype == np.float32
-    assert found == pytest.approx(np.array([reference.features(one) for one in seen]), abs=1e-6)
+    assert found == pytest.approx(np.array([reference.features(sample) for sample in samples]), abs=1e-6)
     assert (np.abs(found) <= 1).all()
 
 
-def test_an_observation_worked_out_by_hand() -> None:
-    seen = Seen(
+def test_summary_features_of_a_hand_computed_example() -> None:
+    sample = Sample(
         present=(399, 7, 7), mining=(7, 30), protectors=(7, 100), start=((7, "energy"), (30, "combat")),
         end=((7, "energy"), (7, "energy")), queen=47.0, energy=(100.0, 80.0),
     )  # fmt: skip
@@ -42,44 +48,49 @@ def test_an_observation_worked_out_by_hand() -> None:
         [0] * 5,
     ]
     expected = [*np.ravel(crowds), 3 / 6, 1 / 4, -0.2]
-    assert summary(scene_of(seen))[0] == pytest.approx(np.array(expected), abs=1e-6)
+    assert summary_features(batch_of(sample))[0] == pytest.approx(np.array(expected), abs=1e-6)
 
 
 @law
 @given(st.floats(0, 1e9), st.floats(0, 1e9))
-def test_rates_are_shares(start: float, end: float) -> None:
-    found = rate(start, end).item()
+def test_growth_rate_matches_reference_and_is_antisymmetric(start: float, end: float) -> None:
+    found = growth_rate(start, end).item()
     assert found == pytest.approx(reference.rate(start, end))
-    assert found == -rate(end, start).item()
+    assert found == -growth_rate(end, start).item()
 
 
 @law
-@given(st.lists(sights, min_size=1, max_size=4))
-def test_candidates_are_what_the_gate_sends_else_what_can_be_paid_for_else_all(seen: list[Seen]) -> None:
-    _, verdicts = judged(*seen)
-    for row, mask in enumerate(candidates(verdicts)):
-        sent, paid = verdicts.send[row], verdicts.rated[row]
+@given(st.lists(samples, min_size=1, max_size=4))
+def test_candidates_are_sent_else_affordable_else_all_actions(samples: list[Sample]) -> None:
+    _, gated = rated(*samples)
+    for row, mask in enumerate(candidate_mask(gated)):
+        sent, paid = gated.send[row], gated.rated[row]
         assert (mask == (sent if sent.any() else paid if paid.any() else True)).all()
         assert mask.any()
 
 
 @law
-@given(st.lists(sights, min_size=1, max_size=3))
-def test_what_is_known_of_each_action(seen: list[Seen]) -> None:
-    scene, verdicts = judged(*seen)
-    found = by_action(scene, verdicts)
-    assert found.shape == (len(seen), 800, OF_ACTION)
+@given(st.lists(samples, min_size=1, max_size=3))
+def test_action_features_match_reference(samples: list[Sample]) -> None:
+    batch, gated = rated(*samples)
+    found = action_features(batch, gated)
+    assert found.shape == (len(samples), 800, ACTION_FEATURES)
     assert (np.abs(found[..., 5:]) <= 1).all()
-    assert found[..., :4] == pytest.approx(verdicts.components.astype(np.float32))
-    assert found[..., 4] == pytest.approx(verdicts.expected.astype(np.float32))
-    for row, one in enumerate(seen):
+    assert found[..., :4] == pytest.approx(gated.components.astype(np.float32))
+    assert found[..., 4] == pytest.approx(gated.expected.astype(np.float32))
+    for row, sample in enumerate(samples):
         for action in range(0, 800, 97):
-            kind, place = divmod(action, 400)
+            kind, chunk = divmod(action, 400)
             around = [
-                min(1.0, sum(reference.distance(place, other) < 3 for other in others) / 8)
-                for others in ([*one.present, *one.mining], one.mining, one.protectors, [c for c, _ in one.end])
+                min(1.0, sum(reference.distance(chunk, other) < 3 for other in others) / 8)
+                for others in (
+                    [*sample.present, *sample.mining],
+                    sample.mining,
+                    sample.protectors,
+                    [c for c, _ in sample.end],
+                )
             ]
             assert found[row, action, 5] == kind
             assert found[row, action, 6:10] == pytest.approx(np.array(around), abs=1e-6)
             cost = (15, 25)[kind]
-            assert found[row, action, 10] == pytest.approx(min(1, cost / max(one.queen, 1)))
+            assert found[row, action, 10] == pytest.approx(min(1, cost / max(sample.queen, 1)))

@@ -1,4 +1,4 @@
-"""The simulated game follows its rules, and is the same whenever it is played again."""
+"""The simulated game follows its rules and is reproducible."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from townlet.decide.domains.hive import DOMAIN
-from townlet.decide.domains.hive.game import SPOTS, STAGES, Game
-from townlet.decide.domains.hive.units import FLEE, MINE, middle
+from townlet.decide.domains.hive.game import FLEE, MINE, SPOTS, STAGES, HiveGame, center
 from townlet.errors import TownletError
 
 
-def played(seed: int, territory: str = "1", ticks: int = 600) -> list[dict[str, Any]]:
-    game = Game(seed, territory)
+def play_messages(seed: int, territory: str = "1", ticks: int = 600) -> list[dict[str, Any]]:
+    game = HiveGame(seed, territory)
     messages = []
     for _ in range(ticks // 5):
         messages.append(game.observe())
@@ -23,31 +22,31 @@ def played(seed: int, territory: str = "1", ticks: int = 600) -> list[dict[str, 
     return messages
 
 
-def lonely(**settings: Any) -> Game:
-    """A game whose protectors and workers are out of the way, in a corner."""
-    game = Game(0, **settings)
+def quiet_game(**settings: Any) -> HiveGame:
+    """A game with protectors and workers out of the way, in a corner."""
+    game = HiveGame(0, **settings)
     for unit in (*game.workers, *game.protectors):
         unit.x, unit.z = 0.5, 0.5
-        unit.head((0.5, 0.5), 1.0)
+        unit.head_to((0.5, 0.5), 1.0)
     return game
 
 
-def test_the_same_seed_is_the_same_game() -> None:
-    assert played(1) == played(1)
-    assert played(1) != played(2)
-    other = played(1, "2")
-    assert [m | {"territoryId": "1"} for m in other] != played(1)
+def test_equal_seeds_give_equal_games() -> None:
+    assert play_messages(1) == play_messages(1)
+    assert play_messages(1) != play_messages(2)
+    other = play_messages(1, "2")
+    assert [m | {"territoryId": "1"} for m in other] != play_messages(1)
 
 
-def test_every_message_can_be_read() -> None:
-    for message in played(3, ticks=3000):
-        sight = DOMAIN.parse_observation(message)
-        assert sight.row["present"].sum() + sight.row["mining"].sum() == 8
-        assert sight.row["protectors"].sum() <= 3
+def test_every_message_is_valid() -> None:
+    for message in play_messages(3, ticks=3000):
+        observation = DOMAIN.parse_observation(message)
+        assert observation.row["present"].sum() + observation.row["mining"].sum() == 8
+        assert observation.row["protectors"].sum() <= 3
 
 
 @pytest.mark.parametrize("stage", range(3))
-def test_stages(stage: int) -> None:
+def test_stage_sets_numbers_of_units(stage: int) -> None:
     game = DOMAIN.make_game(0, "north", stage)
     message = game.observe()
     assert (len(message["workersPresent"]), len(message["protectors"])) == STAGES[stage]
@@ -56,19 +55,19 @@ def test_stages(stage: int) -> None:
     assert (message["playerEnergy"]["end"], message["playerMinerals"]["end"]) == (100.0, 50.0)
 
 
-def test_a_stage_that_does_not_exist_is_refused() -> None:
+def test_unknown_stage_is_refused() -> None:
     with pytest.raises(TownletError, match="no stage 3"):
-        Game(0, stage=3)
+        HiveGame(0, stage=3)
 
 
-def test_workers_mine_ten_ticks_at_the_spots_and_bring_it_home() -> None:
-    game = Game(0, stage=0)
+def test_workers_mine_ten_ticks_at_spots_and_deliver_units() -> None:
+    game = HiveGame(0, stage=0)
     spots, since = {int(z) * 20 + int(x) for x, z in SPOTS}, [0] * 4
     lengths = []
     for _ in range(1000):
         game.tick()
         for n, worker in enumerate(game.workers):
-            if worker.doing == MINE:
+            if worker.activity == MINE:
                 assert worker.chunk in spots
                 since[n] += 1
             elif since[n]:
@@ -80,8 +79,8 @@ def test_workers_mine_ten_ticks_at_the_spots_and_bring_it_home() -> None:
     assert game.minerals == pytest.approx(50 + 0.3 * units)
 
 
-def test_nobody_is_faster_than_he_can_be() -> None:
-    game = Game(5)
+def test_units_do_not_exceed_their_speed() -> None:
+    game = HiveGame(5)
     for _ in range(500):
         game.spawn(int(game.time * 13) % 400, "energy")
         before = [(u.x, u.z, down) for u, down in pairs(game)]
@@ -92,12 +91,12 @@ def test_nobody_is_faster_than_he_can_be() -> None:
                 assert np.hypot(unit.x - x, unit.z - z) <= speed + 1e-9
 
 
-def pairs(game: Game) -> list[tuple[Any, int]]:
+def pairs(game: HiveGame) -> list[tuple[Any, int]]:
     return [(w, 0) for w in game.workers] + [(p, p.down) for p in game.protectors]
 
 
-def test_the_queen_pays_and_gains() -> None:
-    game = lonely()
+def test_queen_pays_for_spawns_and_gains_energy() -> None:
+    game = quiet_game()
     assert game.spawn(399, "energy")
     assert game.queen == 35.0
     assert game.spawn(399, "combat")
@@ -108,18 +107,18 @@ def test_the_queen_pays_and_gains() -> None:
     assert game.queen == 100.0
 
 
-def test_spawns_that_fail() -> None:
-    game = lonely()
+def test_invalid_spawns_fail() -> None:
+    game = quiet_game()
     assert not game.spawn(400, "energy")
     assert not game.spawn(-1, "energy")
     assert not game.spawn(3, "fire")
-    assert not game.spawn(0, "energy")  # a protector stands there
+    assert not game.spawn(0, "energy")  # a protector is in that chunk
     assert game.queen == 50.0
     assert game.observe()["parasitesEnd"] == []
 
 
-def test_parasites_live_for_twenty_ticks_where_they_were_spawned() -> None:
-    game = lonely(stage=0)
+def test_parasites_stay_for_twenty_ticks() -> None:
+    game = quiet_game(stage=0)
     game.spawn(399, "combat")
     game.observe()
     for _ in range(19):
@@ -133,73 +132,73 @@ def test_parasites_live_for_twenty_ticks_where_they_were_spawned() -> None:
 
 @pytest.mark.parametrize(("far", "flees"), [(0, True), (2, True), (4, False)])
 def test_workers_flee_within_three_chunks(far: int, flees: bool) -> None:
-    game = lonely(stage=0)
+    game = quiet_game(stage=0)
     worker = game.workers[0]
-    worker.x, worker.z = middle(210)
-    worker.doing, worker.left = MINE, 10
+    worker.x, worker.z = center(210)
+    worker.activity, worker.left = MINE, 10
     game.spawn(210 + far, "combat")
     game.tick()
-    assert (worker.doing == FLEE) == flees
+    assert (worker.activity == FLEE) == flees
     if flees and far:
-        assert worker.x < middle(210)[0]  # away from it
+        assert worker.x < center(210)[0]  # away from the parasite
 
 
-def test_fleeing_lasts_five_ticks_and_work_goes_on() -> None:
-    game = lonely(stage=0)
+def test_fleeing_lasts_five_ticks_then_work_resumes() -> None:
+    game = quiet_game(stage=0)
     worker = game.workers[0]
-    worker.x, worker.z = middle(210)
-    worker.spot = middle(210)
-    worker.doing, worker.left = MINE, 10
+    worker.x, worker.z = center(210)
+    worker.spot = center(210)
+    worker.activity, worker.left = MINE, 10
     game.spawn(211, "combat")
     game.parasites[0].until = 1
-    doing = []
+    activities = []
     for _ in range(12):
         game.tick()
-        doing.append(worker.doing)
-    assert doing[:4] == [FLEE] * 4
-    assert FLEE not in doing[4:]
-    assert doing[-1] == MINE
+        activities.append(worker.activity)
+    assert activities[:4] == [FLEE] * 4
+    assert FLEE not in activities[4:]
+    assert activities[-1] == MINE
 
 
-def test_energy_is_drained_for_each_worker_within_six() -> None:
+def test_energy_is_drained_per_worker_within_six_chunks() -> None:
     for kind, left in (("energy", 100 * 0.96**2), ("combat", 100.0)):
-        game = lonely(stage=0)
+        game = quiet_game(stage=0)
         for worker, chunk in zip(game.workers[:2], (210, 214), strict=True):
-            worker.x, worker.z = middle(chunk)
+            worker.x, worker.z = center(chunk)
         game.spawn(209, kind)
         game.tick()
         assert game.energy == pytest.approx(left, abs=0.02)
 
 
 @pytest.mark.parametrize(("kill_range", "far", "dies"), [(2.0, 3, True), (2.0, 4, False), (4.0, 4, True)])
-def test_protectors_kill_before_anything_happens(kill_range: float, far: int, dies: bool) -> None:
-    game = lonely(stage=1)
+def test_protectors_kill_before_parasites_act(kill_range: float, far: int, dies: bool) -> None:
+    game = quiet_game(stage=1)
     game.kill_range = kill_range
-    game.protectors[0].x, game.protectors[0].z = middle(210)
-    game.workers[0].x, game.workers[0].z = middle(210 + far)
+    game.protectors[0].x, game.protectors[0].z = center(210)
+    game.workers[0].x, game.workers[0].z = center(210 + far)
     game.spawn(210 + far, "energy")
     game.tick()
     assert (not game.parasites) == dies
-    assert (game.workers[0].doing == FLEE) == (not dies)
+    assert (game.workers[0].activity == FLEE) == (not dies)
 
 
-def test_protectors_do_not_hunt_what_is_far() -> None:
-    game = lonely(stage=1)
+def test_protectors_ignore_distant_parasites() -> None:
+    game = quiet_game(stage=1)
     game.spawn(210, "energy")
     for _ in range(3):
         game.tick()
         assert game.parasites
 
 
-def test_combat_strikes_some_protectors_down_and_they_come_back() -> None:
+def test_combat_parasites_strike_protectors_down_for_thirty_ticks() -> None:
     struck = 0
     for seed in range(200):
-        game = Game(seed, stage=1)
+        game = HiveGame(seed, stage=1)
         for worker in game.workers:
             worker.x, worker.z = 0.5, 0.5
         first, second = game.protectors
-        first.x, first.z = middle(390)
-        second.x, second.z = middle(0)
+        first.x, first.z = center(390)
+        second.x, second.z = center(0)
         game.spawn(391, "combat")
         game.tick()
         if first.down:
@@ -216,8 +215,8 @@ def test_combat_strikes_some_protectors_down_and_they_come_back() -> None:
     assert 50 < struck < 110
 
 
-def test_messages_tell_what_changed_since_the_last_one() -> None:
-    game = Game(0)
+def test_messages_contain_changes_since_the_last_one() -> None:
+    game = HiveGame(0)
     game.observe()
     for _ in range(60):
         game.tick()
@@ -230,8 +229,8 @@ def test_messages_tell_what_changed_since_the_last_one() -> None:
     assert second["timestamp"] == 120
 
 
-def test_answers_are_obeyed_and_reported() -> None:
-    game = lonely()
+def test_replies_are_carried_out_and_reported() -> None:
+    game = quiet_game()
     decision = {"type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 399, "spawnType": "energy"}
     (report,) = game.apply(decision)
     assert DOMAIN.parse_report(report).failed is False

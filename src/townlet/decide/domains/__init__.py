@@ -1,8 +1,8 @@
-"""What the service can decide for: a folder for each domain, whose `DOMAIN` is all that the rest knows of it."""
+"""Decision domains: one module or package each, whose `DOMAIN` is all that the service uses."""
 
 from typing import Final
 
 from townlet.decide.domain import Domain
 from townlet.decide.domains import bandit_ads, hive
 
-DOMAINS: Final[dict[str, Domain]] = {found.name: found for found in (hive.DOMAIN, bandit_ads.DOMAIN)}
+DOMAINS: Final[dict[str, Domain]] = {domain.name: domain for domain in (hive.DOMAIN, bandit_ads.DOMAIN)}

@@ -1,4 +1,4 @@
-"""The hive as the service sees it."""
+"""The hive as a decision domain: columns, rewards, baselines and the memory of spawns."""
 
 from __future__ import annotations
 
@@ -12,30 +12,67 @@ from townlet.config.models import StrictModel
 from townlet.decide.domain import (
     Baseline,
     ColumnSpec,
-    Decision,
     Domain,
     GateResult,
-    Observation,
     ObservationBatch,
     ObservationRow,
-    OutcomeReport,
     PolicySpec,
     RewardFromNext,
     message_schemas,
 )
-from townlet.decide.domains.hive import gate, outcome, wire
-from townlet.decide.domains.hive.baselines import BASELINES
-from townlet.decide.domains.hive.chunks import ACTIONS, CHUNKS, COUNTS, NEVER, SIDE, TYPES
-from townlet.decide.domains.hive.game import Game
-from townlet.decide.domains.hive.networks import POLICIES
+from townlet.decide.domains.hive import gate, kernels, messages
+from townlet.decide.domains.hive.game import HiveGame
+from townlet.decide.domains.hive.grid import ACTIONS, CHUNKS, COMBAT, COUNTS, DISTANCE, ENERGY, NEVER, SIDE, TYPES
+from townlet.decide.domains.hive.policies import POLICIES
+from townlet.jit import jit_if_available
 
 AMOUNTS: Final = (
     "queen_energy", "queen_energy_max", "player_energy_start", "player_energy_end", "minerals_start", "minerals_end",
 )  # fmt: skip
+FAILED_OUTCOME: Final = -0.5  # of a spawn that could not be carried out
+GROWTH_WEIGHTS: Final = (-0.4, -0.3, -0.3)  # of mining, protectors and the player's energy
+CLEARED_BONUS: Final = 0.2  # for each chunk that is no longer mined
+PROTECTOR_BONUS: Final = 0.15  # for each protector that is gone
+IDLE_PENALTY: Final = -0.1  # if nothing changed
+NEGLIGIBLE_GROWTH: Final = 0.05
+
+Actions = NDArray[np.int64]
+
+
+def reward_from_next(before: ObservationBatch, after: ObservationBatch) -> NDArray[np.float64]:
+    """Rewards [B] in [−1, 1] from two successive observations of a territory."""
+    names = ("mining", "protectors", "player_energy_end")
+    columns = [np.ascontiguousarray(batch[name]) for name in names for batch in (before, after)]
+    rewards = np.empty(len(columns[0]))
+    bonuses = (CLEARED_BONUS, PROTECTOR_BONUS, IDLE_PENALTY, NEGLIGIBLE_GROWTH)
+    jit_if_available(kernels.reward)(*columns, GROWTH_WEIGHTS, *bonuses, rewards)
+    return rewards
+
+
+def random(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> Actions:
+    """Baseline: a uniformly random affordable action; any action if none is affordable."""
+    possible = np.where(gated.rated.any(1, keepdims=True), gated.rated, True)
+    chosen: Actions = np.where(possible, rng.random(possible.shape), -1.0).argmax(1)
+    return chosen
+
+
+def nearest_worker(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> Actions:
+    """Baseline: the cheapest parasite at the worker nearest to the hive; at the hive if there is no worker."""
+    workers = (batch["present"] > 0) | (batch["mining"] > 0)
+    nearest = np.where(workers, DISTANCE[batch["hive"]], np.inf).argmin(1)
+    chunk = np.where(workers.any(1), nearest, batch["hive"])
+    only_combat = gated.rated[:, COMBAT * CHUNKS] & ~gated.rated[:, ENERGY * CHUNKS]
+    return (np.where(only_combat, COMBAT, ENERGY) * CHUNKS + chunk).astype(np.int64)
+
+
+def gate_greedy(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> Actions:
+    """Baseline: the action with the gate's highest estimate."""
+    best: Actions = np.where(gated.rated, gated.expected, -np.inf).argmax(1)
+    return best
 
 
 class Hive:
-    """A domain whose outcomes come with the next observation; it carries over when each chunk was last spawned in."""
+    """A domain whose outcomes come with the next observation; its memory holds the last spawn in each chunk."""
 
     name = "hive"
     observation_type = "observation_data"
@@ -49,35 +86,32 @@ class Hive:
     }
     reasons: tuple[str, ...] = gate.REASONS
     components: tuple[str, ...] = gate.COMPONENTS
-    gate_settings: type[StrictModel] = gate.GateSettings
+    gate_settings: type[StrictModel] = gate.HiveGateSettings
     policies: Mapping[str, PolicySpec] = POLICIES
-    baselines: Mapping[str, Baseline] = BASELINES
-    failed_outcome: float = outcome.FAILED
+    baselines: Mapping[str, Baseline] = {
+        "random": random, "nearest_worker": nearest_worker, "gate_greedy": gate_greedy,
+    }  # fmt: skip
+    failed_outcome: float = FAILED_OUTCOME
+    parse_observation = staticmethod(messages.parse_observation)
+    parse_report = staticmethod(messages.parse_report)
+    reply = staticmethod(messages.reply)
 
     @property
     def reward_from_next(self) -> RewardFromNext:
-        """The next observation of a territory tells what came of a decision."""
-        return outcome.outcome
+        """Rewards from two successive observations of a territory."""
+        return reward_from_next
 
     @property
-    def make_game(self) -> Callable[[int, str, int], Game]:
-        """A simulated one: of a seed, a territory, and a stage from 0 on."""
-        return Game
+    def make_game(self) -> Callable[[int, str, int], HiveGame]:
+        """Factory of simulated games: seed, territory, stage (from 0)."""
+        return HiveGame
 
     def initial_memory(self) -> ObservationRow:
-        """Nothing was ever spawned."""
+        """No spawn in any chunk."""
         return {"spawned": np.full(CHUNKS, NEVER)}
 
-    def parse_observation(self, message: Mapping[str, Any]) -> Observation:
-        """An `observation_data` message; raises `Malformed` with the first wrong field."""
-        return wire.read(message)
-
-    def parse_report(self, message: Mapping[str, Any]) -> OutcomeReport:
-        """A `spawn_result` message; raises `Malformed` with the first wrong field."""
-        return wire.read_report(message)
-
     def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
-        """The same, with something spawned in the action's chunk at this time."""
+        """A new memory that includes a spawn at this time."""
         spawned = memory["spawned"].copy()
         spawned[action % CHUNKS] = time
         return {"spawned": spawned}
@@ -85,47 +119,34 @@ class Hive:
     def memory_without(
         self, memory: ObservationRow, before: ObservationRow, action: int, time: float
     ) -> ObservationRow:
-        """The last spawn in that chunk is the one before, unless another came since."""
+        """A new memory without a failed spawn, unless the chunk has a later one."""
         spawned, chunk = memory["spawned"].copy(), action % CHUNKS
         if spawned[chunk] == time:
             spawned[chunk] = before["spawned"][chunk]
         return {"spawned": spawned}
 
     def confidence(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The highest probability of a chunk."""
-        highest: NDArray[np.float64] = (
-            wire.by_chunk(probabilities).max(-1).clip(max=1.0)
-        )  # sums may end a little above 1
+        """The highest probability of a chunk; rounding may push a sum slightly above 1."""
+        highest: NDArray[np.float64] = messages.chunk_probabilities(probabilities).max(-1).clip(max=1.0)
         return highest
 
     def gate(
-        self,
-        batch: ObservationBatch,
-        time: NDArray[np.float64],
-        settings: StrictModel,
-        actions: NDArray[np.int64] | None = None,
+        self, batch: ObservationBatch, time: NDArray[np.float64], settings: StrictModel, actions: Actions | None = None
     ) -> GateResult:
-        """Estimate and approve all actions, or one for each observation."""
-        if not isinstance(settings, gate.GateSettings):
-            raise TypeError(f"the gate of the hive has GateSettings, not {type(settings).__name__}")
+        """Rate and approve all actions, or one per observation."""
+        if not isinstance(settings, gate.HiveGateSettings):
+            raise TypeError(f"the gate of the hive has HiveGateSettings, not {type(settings).__name__}")
         return gate.gate(batch, time, settings, actions)
 
-    def reply(self, decision: Decision) -> dict[str, Any]:
-        """A `spawn_decision`, or an `observation_ack` that says why not."""
-        return wire.reply(decision)
-
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of every message, by its type."""
-        return message_schemas(wire.MESSAGES)
+        """JSON Schema of every message, by type."""
+        return message_schemas(messages.MESSAGES)
 
     def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
-        """How often each chunk was decided for, in rows from the north, and each type."""
+        """Map of decisions per chunk, with rows from the north, and decisions per type."""
         by_type = counts.reshape(len(TYPES), CHUNKS)
-        return {
-            "kind": "map",
-            "values": by_type.sum(0).reshape(SIDE, SIDE).tolist(),
-            "types": dict(zip(TYPES, by_type.sum(1).tolist(), strict=True)),
-        }
+        values = by_type.sum(0).reshape(SIDE, SIDE).tolist()
+        return {"kind": "map", "values": values, "types": dict(zip(TYPES, by_type.sum(1).tolist(), strict=True))}
 
 
 DOMAIN: Final[Domain] = Hive()

@@ -1,4 +1,4 @@
-"""The game without a socket: whoever chooses, the gate judges, and what came of it is counted as the service does."""
+"""Play the simulated hive without a socket: gate and rewards as in the service, actions from any function."""
 
 from __future__ import annotations
 
@@ -8,49 +8,46 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.decide.domain import Baseline, ObservationBatch, ObservationRow
-from townlet.decide.domains.hive.chunks import CHUNKS, TYPES
-from townlet.decide.domains.hive.domain import DOMAIN
-from townlet.decide.domains.hive.game import EVERY, Game
-from townlet.decide.domains.hive.gate import GateSettings
-from townlet.decide.domains.hive.outcome import FAILED, outcome
+from townlet.decide.domain import Baseline, ObservationBatch
+from townlet.decide.domains.hive.domain import DOMAIN, FAILED_OUTCOME, reward_from_next
+from townlet.decide.domains.hive.game import OBSERVATION_TICKS, HiveGame
+from townlet.decide.domains.hive.gate import HiveGateSettings
+from townlet.decide.domains.hive.grid import CHUNKS, TYPES
 
-Choose = Callable[[ObservationBatch, float], int]  # an observation with B = 1 and its time → an action
-SETTINGS: Final = GateSettings()
+ActionFunction = Callable[[ObservationBatch, float], int]  # an observation with B = 1 and its time → an action
+SETTINGS: Final = HiveGateSettings()
 
 
 def play(
-    game: Game, choose: Choose, ticks: int, every: int = EVERY, settings: GateSettings = SETTINGS
-) -> NDArray[np.float64]:
-    """The reward of each decision; NaN where the gate let the queen wait, and of the last, of which nobody hears."""
+    game: HiveGame, choose: ActionFunction, ticks: int, every: int = OBSERVATION_TICKS,
+    settings: HiveGateSettings = SETTINGS,
+) -> NDArray[np.float64]:  # fmt: skip
+    """The reward of each decision; NaN if the gate refused it, and for the last one, whose outcome is unknown."""
     rewards: list[float] = []
-    known, before = DOMAIN.initial_memory(), None
-    for moment in range(0, ticks, every):
-        sight = DOMAIN.parse_observation(game.observe())
-        scene = _alone(sight.row | known)
-        if before is not None:
-            rewards[-1] = float(outcome(before, scene)[0])
+    memory, previous = DOMAIN.initial_memory(), None
+    for tick in range(0, ticks, every):
+        observation = DOMAIN.parse_observation(game.observe())
+        batch = {name: value[None] for name, value in (observation.row | memory).items()}
+        if previous is not None:
+            rewards[-1] = float(reward_from_next(previous, batch)[0])
         rewards.append(np.nan)
-        before, action = None, choose(scene, sight.time)
-        verdict = DOMAIN.gate(scene, np.array([sight.time]), settings, np.array([action]))
-        if verdict.send[0]:
+        previous, action = None, choose(batch, observation.time)
+        if DOMAIN.gate(batch, np.array([observation.time]), settings, np.array([action])).send[0]:
             if game.spawn(action % CHUNKS, TYPES[action // CHUNKS]):
-                known, before = DOMAIN.memory_after(known, action, sight.time), scene
+                memory, previous = DOMAIN.memory_after(memory, action, observation.time), batch
             else:
-                rewards[-1] = FAILED
-        for _ in range(min(every, ticks - moment)):
+                rewards[-1] = FAILED_OUTCOME
+        for _ in range(min(every, ticks - tick)):
             game.tick()
     return np.array(rewards)
 
 
-def by(baseline: Baseline, rng: np.random.Generator, settings: GateSettings = SETTINGS) -> Choose:
-    """A baseline as one who chooses."""
+def baseline_actions(
+    baseline: Baseline, rng: np.random.Generator, settings: HiveGateSettings = SETTINGS
+) -> ActionFunction:
+    """Actions of a baseline."""
 
-    def choose(scene: ObservationBatch, time: float) -> int:
-        return int(baseline(scene, DOMAIN.gate(scene, np.array([time]), settings), rng)[0])
+    def choose(batch: ObservationBatch, time: float) -> int:
+        return int(baseline(batch, DOMAIN.gate(batch, np.array([time]), settings), rng)[0])
 
     return choose
-
-
-def _alone(row: ObservationRow) -> ObservationBatch:
-    return {name: value[None] for name, value in row.items()}

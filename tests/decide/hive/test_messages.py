@@ -1,4 +1,4 @@
-"""Messages: what is right is read as it is, and what is wrong is named."""
+"""Valid messages are parsed exactly; errors name the first invalid field."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decide.hive.reference import Seen, law, sights
+from decide.hive.reference import Sample, law, samples
 from townlet.decide.domain import Decision, InvalidMessage
 from townlet.decide.domains.hive import DOMAIN
-from townlet.decide.domains.hive.wire import ObservationAck, SpawnDecision
+from townlet.decide.domains.hive.messages import ObservationAck, SpawnDecision
 
-GOOD = Seen(present=(1, 2), mining=(45,), protectors=(41,), start=((3, "energy"),), end=((3, "combat"),)).message()
+VALID = Sample(present=(1, 2), mining=(45,), protectors=(41,), start=((3, "energy"),), end=((3, "combat"),)).message()
 
 
 @law
-@given(sights)
-def test_an_observation_is_read_as_it_is(seen: Seen) -> None:
-    sight = DOMAIN.parse_observation(json.loads(json.dumps(seen.message())))
-    assert (sight.territory, sight.time) == ("north", seen.time)
-    row = sight.row | DOMAIN.initial_memory()
+@given(samples)
+def test_observation_is_parsed_exactly(sample: Sample) -> None:
+    observation = DOMAIN.parse_observation(json.loads(json.dumps(sample.message())))
+    assert (observation.territory, observation.time) == ("north", sample.time)
+    row = observation.row | DOMAIN.initial_memory()
     assert set(row) == set(DOMAIN.columns)
     for name, column in DOMAIN.columns.items():
         assert (row[name].shape, row[name].dtype) == (column.shape, np.dtype(column.dtype)), name
-    for name, listed in (("present", seen.present), ("mining", seen.mining), ("protectors", seen.protectors)):
+    for name, listed in (("present", sample.present), ("mining", sample.mining), ("protectors", sample.protectors)):
         assert {c: int(row[name][c]) for c in np.flatnonzero(row[name])} == Counter(listed)
     for kind in ("energy", "combat"):
-        for name, listed_parasites in (("start", seen.start), ("end", seen.end)):
+        for name, listed_parasites in (("start", sample.start), ("end", sample.end)):
             counts = row[f"{kind}_{name}"]
             expected = Counter(c for c, t in listed_parasites if t == kind)
             assert {c: int(counts[c]) for c in np.flatnonzero(counts)} == expected
-    assert (row["queen_energy"], row["hive"]) == (seen.queen, seen.hive)
-    assert (row["player_energy_start"], row["player_energy_end"]) == seen.energy
+    assert (row["queen_energy"], row["hive"]) == (sample.queen, sample.hive)
+    assert (row["player_energy_start"], row["player_energy_end"]) == sample.energy
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
+INVALID: list[tuple[dict[str, Any], str]] = [
     ({"timestamp": float("nan")}, "timestamp"),
     ({"timestamp": 10**400}, "timestamp"),
     ({"timestamp": 1.7e12}, "timestamp"),  # milliseconds
@@ -70,27 +70,27 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "field"), WRONG, ids=[f"{n}-{field}" for n, (_, field) in enumerate(WRONG)])
-def test_a_wrong_field_is_named(change: dict[str, Any], field: str) -> None:
+@pytest.mark.parametrize(("change", "field"), INVALID, ids=[f"{n}-{field}" for n, (_, field) in enumerate(INVALID)])
+def test_invalid_field_is_named(change: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidMessage) as wrong:
-        DOMAIN.parse_observation(GOOD | change)
+        DOMAIN.parse_observation(VALID | change)
     assert wrong.value.code == "INVALID_OBSERVATION"
     assert field in str(wrong.value).split(": ")[0]
     assert len(str(wrong.value)) < 300
 
 
-@pytest.mark.parametrize("field", [key for key in GOOD if key != "type"])
-def test_a_missing_field_is_named(field: str) -> None:
+@pytest.mark.parametrize("field", [key for key in VALID if key != "type"])
+def test_missing_field_is_named(field: str) -> None:
     with pytest.raises(InvalidMessage, match=field):
-        DOMAIN.parse_observation({key: value for key, value in GOOD.items() if key != field})
+        DOMAIN.parse_observation({key: value for key, value in VALID.items() if key != field})
 
 
-def test_protectors_may_stand_anywhere_in_their_chunk() -> None:
-    sight = DOMAIN.parse_observation(GOOD | {"protectors": [{"x": 1.99, "z": 2.0, "chunkId": 41}]})
-    assert np.flatnonzero(sight.row["protectors"]).tolist() == [41]
+def test_protector_positions_may_have_fractions() -> None:
+    observation = DOMAIN.parse_observation(VALID | {"protectors": [{"x": 1.99, "z": 2.0, "chunkId": 41}]})
+    assert np.flatnonzero(observation.row["protectors"]).tolist() == [41]
 
 
-anything = st.recursive(
+json_values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)),
     max_leaves=10,
@@ -98,18 +98,20 @@ anything = st.recursive(
 
 
 @law
-@given(st.dictionaries(st.sampled_from([*GOOD, "decisionId", "success", "other"]), anything, max_size=4), st.booleans())
-def test_nonsense_is_refused_and_nothing_else_happens(nonsense: dict[str, Any], whole: bool) -> None:
-    for read in (DOMAIN.parse_observation, DOMAIN.parse_report):
+@given(
+    st.dictionaries(st.sampled_from([*VALID, "decisionId", "success", "other"]), json_values, max_size=4), st.booleans()
+)
+def test_arbitrary_input_is_parsed_or_refused(arbitrary: dict[str, Any], valid: bool) -> None:
+    for parse in (DOMAIN.parse_observation, DOMAIN.parse_report):
         wrong = None
         try:
-            read(GOOD | nonsense if whole else nonsense)
+            parse(VALID | arbitrary if valid else arbitrary)
         except InvalidMessage as error:
             wrong = error
         assert wrong is None or len(str(wrong)) < 400
 
 
-def test_a_result_says_whether_it_could_be_carried_out() -> None:
+def test_report_tells_whether_the_spawn_succeeded() -> None:
     done = DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": True})
     failed = DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": False, "reason": "full"})
     assert (done.id, done.value, done.failed) == ("a-1", None, False)
@@ -118,40 +120,40 @@ def test_a_result_says_whether_it_could_be_carried_out() -> None:
         DOMAIN.parse_report({"type": "spawn_result", "decisionId": "a-1", "success": "yes"})
 
 
-def test_a_decision_is_told() -> None:
-    chances = np.full(800, 0.0, np.float32)
-    chances[[210, 610, 5]] = 0.25, 0.35, 0.4
-    (sure,) = DOMAIN.confidence(chances[None].astype(np.float64))  # of the chunk, whatever comes there
-    told = DOMAIN.reply(Decision("a-1", 610, True, "positive_reward", sure, 7, chances))
-    assert told == {
+def test_decision_reply() -> None:
+    probabilities = np.full(800, 0.0, np.float32)
+    probabilities[[210, 610, 5]] = 0.25, 0.35, 0.4
+    (confidence,) = DOMAIN.confidence(probabilities[None].astype(np.float64))  # of the chunk, summed over types
+    reply = DOMAIN.reply(Decision("a-1", 610, True, "positive_reward", confidence, 7, probabilities))
+    assert reply == {
         "type": "spawn_decision", "decisionId": "a-1", "spawnChunk": 210, "spawnType": "combat",
         "confidence": pytest.approx(0.6), "typeConfidence": pytest.approx(0.35), "modelVersion": 7,
     }  # fmt: skip
-    assert SpawnDecision.model_validate_json(json.dumps(told)).model_dump() == told
+    assert SpawnDecision.model_validate_json(json.dumps(reply)).model_dump() == reply
 
 
-def test_waiting_is_told_with_its_reason() -> None:
-    told = DOMAIN.reply(Decision("a-1", 610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)))
-    assert told == {
+def test_acknowledgement_contains_the_reason() -> None:
+    reply = DOMAIN.reply(Decision("a-1", 610, False, "negative_reward", 0.4, 7, np.zeros(800, np.float32)))
+    assert reply == {
         "type": "observation_ack", "decisionId": "a-1", "status": "processed", "action": "none",
         "reason": "negative_reward",
     }  # fmt: skip
-    assert ObservationAck.model_validate_json(json.dumps(told)).model_dump() == told
+    assert ObservationAck.model_validate_json(json.dumps(reply)).model_dump() == reply
 
 
-def test_confidence_never_leaves_its_range() -> None:
-    chances = np.full(800, 1 / 800, np.float32) * np.float32(1.001)
-    chances[:400] = 0
-    chances[400] = 1
-    told = DOMAIN.reply(Decision("a-1", 400, True, "positive_reward", 1.0, 1, chances))
-    SpawnDecision.model_validate(told)
+def test_confidence_stays_in_unit_interval() -> None:
+    probabilities = np.full(800, 1 / 800, np.float32) * np.float32(1.001)
+    probabilities[:400] = 0
+    probabilities[400] = 1
+    reply = DOMAIN.reply(Decision("a-1", 400, True, "positive_reward", 1.0, 1, probabilities))
+    SpawnDecision.model_validate(reply)
 
 
-def test_messages_have_a_schema() -> None:
+def test_schema_covers_all_messages() -> None:
     schema = DOMAIN.schema()
     assert {DOMAIN.observation_type, DOMAIN.report_type, "spawn_decision", "observation_ack", "error"} <= set(schema)
     observation = schema["observation_data"]
-    assert set(observation["properties"]) == set(GOOD)
+    assert set(observation["properties"]) == set(VALID)
     assert observation["properties"]["miningWorkers"]["maxItems"] == 255
     assert observation["additionalProperties"] is False
     json.dumps(schema)

@@ -1,0 +1,257 @@
+"""Domain `bandit-ads`: which of twelve ads to show to a visitor. Clicks are reported later, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Generator, Tensor, nn
+from torch.nn.functional import log_softmax
+
+from townlet.config.models import StrictModel
+from townlet.decide import domain as interface
+from townlet.decide.domain import (
+    ColumnSpec,
+    DecisionId,
+    GateResult,
+    ObservationBatch,
+    ObservationRow,
+    PolicySpec,
+    WireMessage,
+    parse_message,
+)
+from townlet.nets.heads import initialize, make_head
+from townlet.nets.layers import MLP
+from townlet.rng import Streams
+
+ADS: Final = 12
+TRAITS: Final = 8  # of a visitor, each from −1 to 1
+NEVER: Final = -1e18
+REASONS: Final = ("worth_showing", "not_worth_showing", "no_budget")
+WORTH, NOT_WORTH, NO_BUDGET = range(3)
+OUTPUT_GAIN: Final = 0.01  # of the last layer, so that the initial policy is nearly uniform
+
+# Simulated visitors.
+TASTES: Final = Streams(2020).numpy("tastes of visitors").normal(size=(ADS, TRAITS))  # the same for all sites
+BASE_LOG_ODDS: Final = -2.0  # of a click by a visitor whose traits are 0
+VISIT_SECONDS: Final = 5.0
+UNREPORTED: Final = 0.1  # share of impressions without a report
+MAX_DELAY: Final = 6  # visitors until a report arrives, if it does
+
+Floats = NDArray[np.float64]
+
+
+class AdsGateSettings(StrictModel):
+    """Which ads may be shown."""
+
+    prior: float = Field(0.1, ge=0, le=1, description="Expected click rate of any ad. Higher: more is shown.")
+    freshness: float = Field(0.05, ge=0, le=1, description="Bonus of ads not shown recently. Higher: more variety.")
+    rest: float = Field(60.0, gt=0, description="Seconds until the full bonus. Higher: repeats come later.")
+    threshold: float = Field(0.0, ge=0, le=1, description="Ads with a higher estimate are shown. Higher: fewer ads.")
+
+
+class AdRequest(WireMessage):
+    """A visit to a site. Sent by the game."""
+
+    type: Literal["ad_request"] = "ad_request"
+    timestamp: interface.Time
+    territory_id: interface.TerritoryId
+    traits: list[Annotated[float, Field(ge=-1, le=1)]] = Field(min_length=TRAITS, max_length=TRAITS)
+    budgets: list[Annotated[float, Field(ge=0, le=1e9)]] = Field(min_length=ADS, max_length=ADS)
+
+
+class ClickReport(WireMessage):
+    """Whether the visitor clicked. Sent by the game."""
+
+    type: Literal["click_report"] = "click_report"
+    decision_id: DecisionId
+    clicked: bool
+    shown: bool = True
+
+
+class AdDecision(WireMessage):
+    """Show this ad. Sent by the service."""
+
+    type: Literal["ad_decision"] = "ad_decision"
+    decision_id: DecisionId
+    ad: int = Field(ge=0, lt=ADS)
+    confidence: interface.UnitInterval
+    model_version: interface.Version
+
+
+class NoAd(WireMessage):
+    """Show nothing, with a reason. Sent by the service."""
+
+    type: Literal["no_ad"] = "no_ad"
+    decision_id: DecisionId
+    reason: interface.Reason
+
+
+class ClickPolicy(nn.Module):
+    """8 → 32 → 12."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = MLP(TRAITS, (32,), "relu", layer_norm=False)
+        self.score = make_head(32, ADS, OUTPUT_GAIN)
+
+    def forward(self, traits: Tensor) -> Tensor:
+        """traits [B, 8] → log-probabilities [B, 12]."""
+        return log_softmax(self.score(self.body(traits)), -1)
+
+
+def _inputs(batch: ObservationBatch, time: Floats, gated: GateResult) -> tuple[NDArray[np.float32], ...]:
+    return (batch["traits"].astype(np.float32),)
+
+
+def _build(generator: Generator) -> nn.Module:
+    initialize(network := ClickPolicy(), generator)
+    return network
+
+
+def _random(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
+    chosen: NDArray[np.int64] = np.where(gated.rated, rng.random(gated.rated.shape), -1.0).argmax(1)
+    return chosen
+
+
+def _gate_greedy(batch: ObservationBatch, gated: GateResult, rng: np.random.Generator) -> NDArray[np.int64]:
+    best: NDArray[np.int64] = np.where(gated.rated, gated.expected, -np.inf).argmax(1)
+    return best
+
+
+def click_probabilities(traits: Floats) -> Floats:
+    """Probability of a click on each ad [..., K]."""
+    probabilities: Floats = 1 / (1 + np.exp(-(BASE_LOG_ODDS + traits @ TASTES.T)))
+    return probabilities
+
+
+class AdSite:
+    """Simulated site. Reports are up to six visitors late, and one in ten never arrives."""
+
+    def __init__(self, seed: int, territory: str, stage: int = 0) -> None:
+        self._rng = Streams(seed).numpy(f"visitors of {territory}")
+        self._territory, self._time, self._count = territory, 0.0, 0
+        self._traits = np.zeros(TRAITS)
+        self._due_reports: dict[int, list[dict[str, Any]]] = {}
+        self.clicks = self.best = self.shown = 0.0
+
+    def observe(self) -> dict[str, Any]:
+        """The request of a new visitor."""
+        self._traits = self._rng.uniform(-1, 1, TRAITS)
+        budgets = np.where(self._rng.random(ADS) < 0.9, 100.0, 0.0)
+        return {
+            "type": "ad_request", "timestamp": self._time, "territoryId": self._territory,
+            "traits": self._traits.tolist(), "budgets": budgets.tolist(),
+        }  # fmt: skip
+
+    def apply(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Show the ad, and schedule the report."""
+        if reply["type"] != "ad_decision":
+            return []
+        probabilities = click_probabilities(self._traits)
+        clicked = bool(self._rng.random() < probabilities[reply["ad"]])
+        self.shown, self.clicks = self.shown + 1, self.clicks + clicked
+        self.best += float(probabilities.max())
+        if self._rng.random() >= UNREPORTED:
+            due = self._count + int(self._rng.integers(MAX_DELAY))
+            report = {"type": "click_report", "decisionId": reply["decisionId"], "clicked": clicked}
+            self._due_reports.setdefault(due, []).append(report)
+        return []
+
+    def advance(self) -> list[dict[str, Any]]:
+        """Advance to the next visitor; returns the reports that are due."""
+        reports = self._due_reports.pop(self._count, [])
+        self._time, self._count = self._time + VISIT_SECONDS, self._count + 1
+        return reports
+
+
+class BanditAds:
+    """A domain whose outcomes are reported, or never."""
+
+    name = "bandit-ads"
+    observation_type, report_type = "ad_request", "click_report"
+    n_actions = ADS
+    columns: Mapping[str, ColumnSpec] = {
+        "traits": ColumnSpec((TRAITS,), "float64"),
+        "budgets": ColumnSpec((ADS,), "float64"),
+        "shown": ColumnSpec((ADS,), "float64"),
+    }
+    reasons: tuple[str, ...] = REASONS
+    components: tuple[str, ...] = ("prior", "freshness")
+    gate_settings: type[StrictModel] = AdsGateSettings
+    policies: Mapping[str, PolicySpec] = {"clicks": PolicySpec("a small network over traits", _inputs, _build)}
+    baselines: Mapping[str, interface.Baseline] = {"random": _random, "gate_greedy": _gate_greedy}
+    reward_from_next = None
+    make_game = AdSite
+    failed_outcome = 0.0
+
+    def initial_memory(self) -> ObservationRow:
+        """No ad was ever shown."""
+        return {"shown": np.full(ADS, NEVER)}
+
+    def parse_observation(self, message: Mapping[str, Any]) -> interface.Observation:
+        """Parse an `ad_request`."""
+        request = parse_message(AdRequest, message, "INVALID_OBSERVATION")
+        row = {"traits": np.array(request.traits, np.float64), "budgets": np.array(request.budgets, np.float64)}
+        return interface.Observation(request.territory_id, request.timestamp, row)
+
+    def parse_report(self, message: Mapping[str, Any]) -> interface.OutcomeReport:
+        """Parse a `click_report`."""
+        report = parse_message(ClickReport, message, "INVALID_REPORT")
+        value = float(report.clicked) if report.shown else None
+        return interface.OutcomeReport(report.decision_id, value, failed=not report.shown)
+
+    def memory_after(self, memory: ObservationRow, action: int, time: float) -> ObservationRow:
+        """A new memory that includes an impression at this time."""
+        shown = memory["shown"].copy()
+        shown[action] = time
+        return {"shown": shown}
+
+    def memory_without(
+        self, memory: ObservationRow, before: ObservationRow, action: int, time: float
+    ) -> ObservationRow:
+        """A new memory without an impression that failed, unless the ad was shown again since."""
+        shown = memory["shown"].copy()
+        if shown[action] == time:
+            shown[action] = before["shown"][action]
+        return {"shown": shown}
+
+    def confidence(self, probabilities: Floats) -> Floats:
+        """The highest probability of an ad."""
+        highest: Floats = probabilities.max(-1)
+        return highest
+
+    def gate(
+        self, batch: ObservationBatch, time: Floats, settings: StrictModel, actions: NDArray[np.int64] | None = None
+    ) -> GateResult:
+        """Rate ads with a budget: the prior click rate, plus a bonus if not shown recently."""
+        assert isinstance(settings, AdsGateSettings)
+        freshness = settings.freshness * np.clip((time[:, None] - batch["shown"]) / settings.rest, 0.0, 1.0)
+        prior = np.full_like(freshness, settings.prior)
+        rated = batch["budgets"] > 0
+        expected = np.where(rated, prior + freshness, 0.0)
+        send = rated & (expected > settings.threshold)
+        reason = np.where(send, WORTH, np.where(rated, NOT_WORTH, NO_BUDGET)).astype(np.uint8)
+        result = GateResult(send, reason, rated, expected, np.stack((prior, freshness), -1))
+        return result if actions is None else result.select(actions)
+
+    def reply(self, decision: interface.Decision) -> dict[str, Any]:
+        """An `ad_decision`, or a `no_ad` with a reason."""
+        if not decision.send:
+            return {"type": "no_ad", "decisionId": decision.id, "reason": decision.reason}
+        choice = {"ad": decision.action, "confidence": min(1.0, decision.confidence)}
+        return {"type": "ad_decision", "decisionId": decision.id, **choice, "modelVersion": decision.version}
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of every message."""
+        return interface.message_schemas((AdRequest, ClickReport, AdDecision, NoAd))
+
+    def action_chart(self, counts: NDArray[np.int64]) -> dict[str, Any]:
+        """Bar chart of how often each ad was shown."""
+        return {"kind": "bars", "values": counts.tolist(), "noun": "ad"}
+
+
+DOMAIN: Final[interface.Domain] = BanditAds()

@@ -1,0 +1,58 @@
+"""The map and the actions: 20 × 20 chunks, two types of parasite, and tables of distances and reach."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIDE: Final = 20
+CHUNKS: Final = SIDE * SIDE
+TYPES: Final = ("energy", "combat")
+# Columns with counts per chunk.
+COUNTS: Final = ("present", "mining", "protectors", "energy_start", "energy_end", "combat_start", "combat_end")
+ENERGY, COMBAT = range(2)
+ACTIONS: Final = len(TYPES) * CHUNKS  # an action is type · 400 + chunk
+COSTS: Final = (15.0, 25.0)  # of an energy and a combat parasite
+DIAGONAL: Final = 26.87  # distance from corner to corner
+NEVER: Final = -1e18  # time of the last spawn in a chunk without one
+
+
+def read_only(table: NDArray[Any]) -> NDArray[Any]:
+    """The same array, made read-only."""
+    table.flags.writeable = False
+    return table
+
+
+def _distances() -> NDArray[np.float64]:
+    z, x = np.divmod(np.arange(CHUNKS), SIDE)
+    return read_only(np.hypot(x[:, None] - x, z[:, None] - z))
+
+
+DISTANCE: Final[NDArray[np.float64]] = _distances()  # [from, to] in chunks
+
+
+class ReachTables(NamedTuple):
+    """Effect of a unit in one chunk on a parasite: [400, 400] by chunk or [400, 800] by action."""
+
+    survive: NDArray[np.float64]  # by chunk: probability of surviving this protector
+    workers: NDArray[np.float32]  # by action: 1 if this worker is disturbed
+    protectors: NDArray[np.float32]  # by action: −1 if this protector shields from energy, 1 if combat disturbs it
+
+
+@lru_cache(maxsize=8)
+def reach_tables(
+    kill_range: float, threat_reach: float, decay: float, worker_reach: float, protector_reach: float,
+    combat_reach: float,
+) -> ReachTables:  # fmt: skip
+    """The tables for these ranges. Small integers as float32 add up exactly, in any order."""
+    threat = np.where(kill_range > DISTANCE, 1.0, np.exp(-decay * np.maximum(DISTANCE - kill_range, 0.0)))
+    threat[threat_reach <= DISTANCE] = 0.0
+    in_combat = combat_reach > DISTANCE
+    return ReachTables(
+        read_only(1 - threat),
+        read_only(np.hstack((worker_reach > DISTANCE, in_combat)).astype(np.float32)),
+        read_only(np.hstack((-1.0 * (protector_reach > DISTANCE), in_combat)).astype(np.float32)),
+    )
