@@ -114,7 +114,7 @@ def test_same_seed_same_rows_and_rows_differ() -> None:
 def test_wrong_actions_are_refused(actions: Any) -> None:
     env = TownVectorEnv(2, "town")
     env.reset(seed=0)
-    with pytest.raises(TownletError, match="whole numbers"):
+    with pytest.raises(TownletError, match="integers"):
         env.step(actions)
 
 

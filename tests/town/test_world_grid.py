@@ -59,7 +59,7 @@ def _walked(leads: Ints, start: int) -> list[int]:
 def test_distances_are_what_walking_takes(size: tuple[int, ...], boundary: str) -> None:
     leads, _ = grid.moves(size, boundary)
     walked = [_walked(leads, cell) for cell in range(leads.shape[1])]
-    np.testing.assert_array_equal(grid.steps_between(size, boundary), walked)
+    np.testing.assert_array_equal(grid.distances(size, boundary), walked)
 
 
 def test_window_runs_row_by_row_and_ends_at_the_edge() -> None:
@@ -81,7 +81,7 @@ def test_window_of_a_line_is_a_line_and_of_a_house_one_floor() -> None:
 def test_flat_cells_and_coordinates_are_inverse() -> None:
     for size in SIZES:
         for number, cell in enumerate(grid.coordinates(size)):
-            assert grid.flat(tuple(map(int, cell)), size) == number
+            assert grid.cell_number(tuple(map(int, cell)), size) == number
 
 
 def test_position_is_coordinates_over_the_longest_way() -> None:

@@ -1,4 +1,4 @@
-"""A world in words and tables for people: what it is made of, and all that moves one meter."""
+"""Tables that describe a world: its contents, and everything that changes one meter."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from townlet.town.world.tables import World
 
 
 def world_list() -> Table:
-    """One line for each shipped world."""
+    """One line per shipped world."""
     worlds = [load(name) for name in shipped()]
-    rows = [[w.name, _ground(w), w.layout.size, len(w.actions), w.spec.max_steps, w.spec.description] for w in worlds]
-    return _table("Worlds", ["world", "map", "values seen", "actions", "steps", "what"], rows)
+    rows = [[w.name, _map_size(w), w.layout.size, len(w.actions), w.spec.max_steps, w.spec.description] for w in worlds]
+    return _table("Worlds", ["world", "map", "observation", "actions", "steps", "description"], rows)
 
 
 def world_tables(world: World) -> RenderableType:
-    """The whole world as tables."""
+    """All tables of a world."""
     parts: list[RenderableType] = [Text(f"{world.name}: {world.spec.description}", style="bold"), _facts(world)]
     parts += [_meters(world.spec), _links(world.spec), _affordances(world.spec), _observation(world), _rewards(world)]
     parts += [Text(f"Note: {warning}", style="yellow") for warning in world.warnings]
@@ -33,27 +33,26 @@ def world_tables(world: World) -> RenderableType:
 
 
 def meter_table(world: World, meter: str) -> RenderableType:
-    """Everything that moves one meter, with figures, prices and hours."""
+    """Everything that changes one meter, with figures, prices and hours."""
     spec = world.spec
-    found = next((m for m in spec.meters if m.name == meter), None)
-    if found is None:
+    chosen = next((m for m in spec.meters if m.name == meter), None)
+    if chosen is None:
         raise TownletError(f"world '{world.name}' has no meter '{meter}'", did_you_mean(meter, world.meters))
-    rows = [*_losses(spec, found), *_links_in(spec, found)]
+    rows = [*_losses(spec, chosen), *_effects(spec, chosen, incoming=True)]
     parts: list[RenderableType] = [
         Text(f"{meter} in {world.name}", style="bold"),
-        Text(_nature(spec, found)),
-        _table("In every step", ["what", "change", "when"], rows),
-        _table("Affordances", ["affordance", "whole session", "ticks", "price", "open"], _users(spec, found)),
+        Text(_summary(spec, chosen)),
+        _table("In every step", ["cause", "change", "when"], rows),
+        _table("Affordances", ["affordance", "full session", "ticks", "price", "open"], _restoring(spec, chosen)),
     ]
-    if hurts := list(_links_out(spec, found)):
-        parts.append(_table("What it does to others", ["target", "change", "when"], hurts))
-    if pays := list(_pays(spec, found)):
-        parts.append(_table("Rewards", ["reward", "rule"], pays))
+    if effects := list(_effects(spec, chosen, incoming=False)):
+        parts.append(_table("Effects on other meters", ["target", "change", "when"], effects))
+    if rewards := list(_rewards_of(spec, chosen)):
+        parts.append(_table("Rewards", ["reward", "rule"], rewards))
     return Group(*parts)
 
 
-def hours(affordance: Affordance) -> str:
-    """Opening hours in words."""
+def _hours(affordance: Affordance) -> str:
     return "always" if affordance.hours is None else f"{affordance.hours[0]}–{affordance.hours[1]}"
 
 
@@ -66,7 +65,7 @@ def _table(title: str, columns: list[str], rows: Iterable[Iterable[object]]) -> 
     return table
 
 
-def _ground(world: World) -> str:
+def _map_size(world: World) -> str:
     return "×".join(map(str, world.size)) or "none"
 
 
@@ -75,29 +74,29 @@ def _number(value: float) -> str:
 
 
 def _change(spec: WorldSpec, meter: str, value: float) -> str:
-    """A change with its sign; in dollars when the meter is the currency."""
+    """A signed change; in dollars for the currency."""
     if meter == spec.currency:
         return f"{'+' if value >= 0 else '−'}${abs(value) * spec.dollars:.4g}"
     return f"{value:+.6g}".replace("-", "−")
 
 
 def _price(spec: WorldSpec, affordance: Affordance) -> str:
-    """The price of a whole session, of one tick in brackets."""
+    """The price of a full session, with that of a tick in brackets."""
     if not affordance.price:
         return "free"
     tick = affordance.price * spec.dollars
-    whole = f"${tick * affordance.ticks:.4g}"
-    return whole if affordance.ticks == 1 else f"{whole} (${tick:.4g} a tick)"
+    total = f"${tick * affordance.ticks:.4g}"
+    return total if affordance.ticks == 1 else f"{total} (${tick:.4g} per tick)"
 
 
 def _facts(world: World) -> Table:
     spec = world.spec
-    hour = f"{spec.clock.day} steps a day, starting at {spec.clock.start}"
+    hour = f"{spec.clock.day} steps per day, starting at {spec.clock.start}"
     rows = [
-        ("map", f"{_ground(world)}, {spec.map.boundary}, layout {spec.map.layout}" if world.size else "none"),
-        ("time", hour if spec.clock.temporal else "off: a session takes one step, hours do not matter"),
-        ("episode", f"{spec.max_steps} steps at most; deadly at 0: {', '.join(spec.lethal)}"),
-        ("currency", f"{spec.currency}, full is ${spec.dollars:g}" if spec.currency else "none"),
+        ("map", f"{_map_size(world)}, {spec.map.boundary}, layout {spec.map.layout}" if world.size else "none"),
+        ("time", hour if spec.clock.temporal else "off: a session takes one step, and opening hours are ignored"),
+        ("episode", f"{spec.max_steps} steps at most; lethal at 0: {', '.join(spec.lethal)}"),
+        ("currency", f"{spec.currency}, 1.0 is ${spec.dollars:g}" if spec.currency else "none"),
         ("actions", ", ".join(f"{i} {name}" for i, name in enumerate(world.actions))),
         ("content", world.content_hash[:16]),
         ("interface", world.interface_hash[:16]),
@@ -115,8 +114,8 @@ def _meters(spec: WorldSpec) -> Table:
 
 def _links(spec: WorldSpec) -> Table:
     rows = [(m.source, m.target, f"{m.base:g} + {m.range:g} × (1 − {m.source})", "always") for m in spec.modulations]
-    rows += [(c.source, c.target, f"{c.strength:g} at worst", f"{c.source} < {c.threshold:g}") for c in spec.cascades]
-    return _table("What one meter takes from another, in order", ["source", "target", "loss a step", "when"], rows)
+    rows += [(c.source, c.target, f"up to {c.strength:g}", f"{c.source} < {c.threshold:g}") for c in spec.cascades]
+    return _table("Links between meters, in order", ["source", "target", "loss per step", "when"], rows)
 
 
 def _affordances(spec: WorldSpec) -> Table:
@@ -124,8 +123,8 @@ def _affordances(spec: WorldSpec) -> Table:
     for a in spec.affordances:
         place = ",".join(map(str, a.cell)) if a.cell and spec.map.kind == "grid" and spec.map.layout == "fixed" else "–"
         changes = ", ".join(f"{m} {_change(spec, m, v)}" for m, v in session_total(a).items() if v)
-        rows.append((a.icon or a.name[0], a.name, place, a.ticks, _price(spec, a), hours(a), changes))
-    return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "whole session"], rows)
+        rows.append((a.icon or a.name[0], a.name, place, a.ticks, _price(spec, a), _hours(a), changes))
+    return _table("Affordances", ["", "name", "cell", "ticks", "price", "open", "full session"], rows)
 
 
 def _observation(world: World) -> Table:
@@ -134,7 +133,7 @@ def _observation(world: World) -> Table:
         for b in world.layout
         if b.size
     ]
-    return _table(f"Observation of {world.layout.size} values", ["block", "shape", "place", "range"], rows)
+    return _table(f"Observation: {world.layout.size} values", ["block", "shape", "index", "range"], rows)
 
 
 def _rewards(world: World) -> Table:
@@ -143,18 +142,18 @@ def _rewards(world: World) -> Table:
         settings = reward.model_dump(exclude={"name", "weight"}, exclude_none=True)
         shown = ", ".join(f"{key} {value}" for key, value in settings.items())
         rows.append((reward.name, f"{reward.weight:g}", reward.__doc__, shown))
-    return _table("Rewards", ["reward", "weight", "what it pays for", "settings"], rows)
+    return _table("Rewards", ["reward", "weight", "formula", "settings"], rows)
 
 
-def _nature(spec: WorldSpec, meter: Meter) -> str:
-    words = [f"Starts at {meter.start:g}."]
+def _summary(spec: WorldSpec, meter: Meter) -> str:
+    sentences = [f"Starts at {meter.start:g}."]
     if meter.name in spec.lethal:
-        words.append("At 0 the agent dies.")
+        sentences.append("At 0 the agent dies.")
     if meter.name == spec.currency:
-        words.append(f"It pays prices; full is ${spec.dollars:g}.")
+        sentences.append(f"It pays prices; 1.0 is ${spec.dollars:g}.")
     if meter.decay > 0 and meter.start > 0:
-        words.append(f"Decay alone empties it in {meter.start / meter.decay:.0f} steps.")
-    return " ".join(words)
+        sentences.append(f"Decay alone empties it in {meter.start / meter.decay:.0f} steps.")
+    return " ".join(sentences)
 
 
 def _losses(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
@@ -166,36 +165,30 @@ def _losses(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
         yield "WAIT", _change(spec, meter.name, -meter.wait), "WAIT"
 
 
-def _links_in(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
+def _effects(spec: WorldSpec, meter: Meter, incoming: bool) -> Iterable[tuple[str, str, str]]:
+    """Links that end at a meter, or start from it."""
     for m in spec.modulations:
-        if m.target == meter.name:
-            yield f"{m.source} (modulation)", f"−{m.base:g} to −{m.base + m.range:g}", f"{m.source} 1 to 0"
+        if meter.name == (m.target if incoming else m.source):
+            other = m.source if incoming else m.target
+            yield f"{other} (modulation)", f"−{m.base:g} to −{m.base + m.range:g}", f"{m.source} 1 to 0"
     for c in spec.cascades:
-        if c.target == meter.name:
-            yield f"{c.source} (cascade)", f"−0 to −{c.strength:g}", f"{c.source} {c.threshold:g} to 0"
+        if meter.name == (c.target if incoming else c.source):
+            other = c.source if incoming else c.target
+            yield f"{other} (cascade)", f"−0 to −{c.strength:g}", f"{c.source} {c.threshold:g} to 0"
 
 
-def _links_out(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str]]:
-    for m in spec.modulations:
-        if m.source == meter.name:
-            yield f"{m.target} (modulation)", f"−{m.base:g} to −{m.base + m.range:g}", f"{meter.name} 1 to 0"
-    for c in spec.cascades:
-        if c.source == meter.name:
-            yield f"{c.target} (cascade)", f"−0 to −{c.strength:g}", f"{meter.name} {c.threshold:g} to 0"
-
-
-def _users(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str, str, str]]:
-    """Affordances that change the meter, the strongest first; for the currency prices count too."""
+def _restoring(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str, str, str, str]]:
+    """Affordances that change the meter, the strongest first; prices count for the currency."""
     changes = []
     for a in spec.affordances:
         change = session_total(a).get(meter.name, 0.0) - (a.price * a.ticks if meter.name == spec.currency else 0.0)
         if abs(change) > 1e-12:
             changes.append((change, a))
     for change, a in sorted(changes, key=lambda pair: -pair[0]):
-        yield a.name, _change(spec, meter.name, change), str(a.ticks), _price(spec, a), hours(a)
+        yield a.name, _change(spec, meter.name, change), str(a.ticks), _price(spec, a), _hours(a)
 
 
-def _pays(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str]]:
+def _rewards_of(spec: WorldSpec, meter: Meter) -> Iterable[tuple[str, str]]:
     for reward in spec.rewards:
         if reward.name == "meter_bonus" and meter.bonus:
             b = meter.bonus

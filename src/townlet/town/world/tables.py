@@ -1,4 +1,8 @@
-"""Two fingerprints of a world: what it does, and how an agent is connected to it."""
+"""A compiled world: names, hashes, and the tables that the engines read.
+
+Letters in shapes: M meters, A affordances, K actions, C cells, D steps per day, W cells of the window, R rewards,
+B blocks. Kind A means "no affordance", kind A + 1 "outside the map".
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from numpy.typing import NDArray
 from townlet.interfaces.layout import ObservationLayout
 from townlet.town.world.schema import BLOCKS, WorldSpec
 
-# Words and pictures for people: a run goes on when they change.
-_FOR_PEOPLE: Final[dict[str, Any]] = {
+# Texts and icons do not affect the rules: a run can resume when they change.
+_COSMETIC: Final[dict[str, Any]] = {
     "description": True,
     "affordances": {"__all__": {"icon"}},
     "meters": {"__all__": {"group"}},
@@ -23,12 +27,12 @@ _LABELS: Final[dict[str, Any]] = {"cascades": {"__all__": {"name"}}, "modulation
 
 
 def content_hash(spec: WorldSpec) -> str:
-    """Same for two files exactly when every figure that the rules read is the same."""
-    return _digest(spec.model_dump(mode="json", exclude=_FOR_PEOPLE | _LABELS))
+    """Hash of everything that the rules read."""
+    return _digest(spec.model_dump(mode="json", exclude=_COSMETIC | _LABELS))
 
 
 def interface_hash(actions: tuple[str, ...], layout: ObservationLayout) -> str:
-    """Same for two worlds exactly when one agent can act in both."""
+    """Hash of actions and observation: an agent fits every world with the same hash."""
     blocks = [[b.name, list(b.shape), b.low, b.high] for b in layout]
     return _digest({"actions": list(actions), "observation": blocks})
 
@@ -39,7 +43,7 @@ def _digest(value: Any) -> str:
 
 
 def _canonical(value: Any) -> Any:
-    """The same value written the same way: −0.0 is 0.0."""
+    """The value with −0.0 replaced by 0.0."""
     if isinstance(value, dict):
         return {key: _canonical(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -49,7 +53,7 @@ def _canonical(value: Any) -> Any:
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
-# By rank, for `Tables`. `Any`, since an engine puts its own form of an array or number in their place.
+# Ranks for `Tables`; `Any`, since each engine substitutes its type of array or number.
 Int = Any
 Float = Any
 IntRow = Any
@@ -57,7 +61,7 @@ FloatRow = Any
 IntGrid = Any
 FloatGrid = Any
 
-# Float32 sums drift by up to 8e-6; whoever is this near a limit stands on it, in every engine.
+# Float32 sums drift by up to 8e-6; a value this close to a limit counts as on it, in every engine.
 TOLERANCE: Final = 5e-5
 
 REWARDS: Final = ("milestone", "survival", "vitality", "potential", "meter_bonus", "proximity")
@@ -66,15 +70,15 @@ REWARD_KIND: Final = {name: kind for kind, name in enumerate(REWARDS)}
 
 
 class Tables(NamedTuple):
-    """Every number the rules read. The annotations tell each engine how to bring them into its own form."""
+    """Every number the rules read. The annotations give the type of each field for Numba."""
 
     # map and actions
-    next_cell: IntGrid  # [K, C] where an action leads; INTERACT and WAIT stay
+    next_cell: IntGrid  # [K, C] target cell; INTERACT and WAIT stay
     passable: IntGrid  # [K, C] 0 where the mask forbids a move into the edge
     action_cost: FloatGrid  # [K, M]
     start_cells: IntRow  # [S] cells a row may start on
     kind_at: IntGrid  # [1, C + 1] kind of each cell of the fixed layout; the last is "outside"
-    cell_of: IntGrid  # [1, A] the same by affordance
+    cell_of: IntGrid  # [1, A] cell of each affordance
     window_cell: IntGrid  # [C, W] cells seen around a cell; C is outside
     position: FloatGrid  # [C, dimensions] coordinates / (size − 1)
     # meters
@@ -90,7 +94,7 @@ class Tables(NamedTuple):
     cascade_slope: FloatRow  # [n] strength / threshold
     lethal: IntRow  # [n]
     # affordances; row A is "none"
-    ticks: IntRow  # [A + 1] of a session; 1 for all when time is off
+    ticks: IntRow  # [A + 1] of a session; 1 without time of day
     tick_share: FloatRow  # [A + 1] 1 / ticks
     price: FloatRow  # [A + 1] per tick
     open_at: IntGrid  # [A + 1, D]
@@ -105,8 +109,8 @@ class Tables(NamedTuple):
     bonus_reward: FloatRow  # [M]
     bonus_below: FloatRow  # [M]
     bonus_penalty: FloatRow  # [M]
-    restores: IntGrid  # [M, A] 1 where a session raises the meter most (`proximity`)
-    distance: IntGrid  # [C, C] for `proximity`, else [1, 1]
+    restores: IntGrid  # [M, A] 1 for the affordances that raise a meter most (`proximity`)
+    distance: IntGrid  # [C, C] in moves, for `proximity`; else [1, 1]
     # observation
     block_kind: IntRow  # [B] place in BLOCKS
     block_start: IntRow  # [B]
@@ -121,7 +125,7 @@ class Tables(NamedTuple):
     shuffled: Int  # 0 or 1
     mask_unaffordable: Int  # 0 or 1
     max_steps: Int
-    uses_potential: Int  # 1 when a reward needs the meters before the step
+    uses_potential: Int  # 0 or 1
     milestone_every: Int
     milestone_big_every: Int
     milestone_bonus: Float
@@ -139,7 +143,7 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A checked and compiled world. What varies while a town lives is not here."""
+    """A validated and compiled world; immutable."""
 
     name: str
     spec: WorldSpec
@@ -164,7 +168,7 @@ class World:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Cells along x, y, z; empty when the world has no map."""
+        """Cells along x, y, z; empty without a map."""
         return self.spec.map.size if self.spec.map.kind == "grid" else ()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A new world to edit: a small commented file that extends another, and the schema that editors check it with."""
+"""New worlds: a short commented file that extends another world, and its JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ SCHEMA_FILE: Final = "world.schema.json"
 
 _TEXT: Final = """\
 # yaml-language-server: $schema={schema}
-# A world of its own: everything of {parent}, with the changes below.
+# Everything as in {parent}, with the changes below.
 # Check it with `townlet world check {name}.yaml`; see the result with `townlet world show {name}.yaml`.
 extends: {extends}
 description: {description}
-max_steps: {max_steps} # an episode ends at this age
+max_steps: {max_steps} # an episode is truncated at this age
 
-# Entries merge by name: write only what changes, all else stays as in {parent}.
+# Entries merge by name: write only what changes; the rest stays as in {parent}.
 meters:
-  # lost in every step, and in addition by a move and by WAIT
+  # lost in every step, and additionally by a move and by WAIT
   - {{name: {meter}, decay: {decay!r}, move: {move!r}, wait: {wait!r}}}
 
 affordances:
-  # the price of one tick, in the currency; the whole session takes `ticks` of them
+  # the price of one tick in the currency; a full session takes `ticks` of them
   - {{name: {priced}, price: {price!r}, ticks: {ticks}}}
-  # open from the first hour to before the second; hours count while `clock.temporal` is true
+  # open from the first hour until the second; only with `clock.temporal: true`
 {hours}
 
-# This list is replaced as a whole. Others: survival, vitality, potential, meter_bonus, proximity.
+# This list replaces the inherited one. Others: survival, vitality, potential, meter_bonus, proximity.
 rewards: {rewards}
 
-# clock: {{temporal: true}} # sessions take their ticks and places have hours
-# remove: [{last}] # drop what was inherited: meters, affordances, cascades, modulations
+# clock: {{temporal: true}} # sessions take several steps, and affordances have opening hours
+# remove: [{last}] # inherited meters, affordances, cascades or modulations to drop
 """
 
 
 def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
-    """Write NAME.yaml and its schema into a folder and return its path; nothing is overwritten."""
+    """Write NAME.yaml and its schema to a folder and return its path; never overwrites a file."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", name):
-        raise TownletError(f"'{name[:60]}' is no name for a world", "use letters, digits and -, a letter first")
+        raise TownletError(f"'{name[:60]}' is not a valid name", "use letters, digits and -, starting with a letter")
     if name in shipped():
         raise TownletError(f"'{name}' is the name of a shipped world", "choose another")
     path = folder / f"{name}.yaml"
@@ -66,57 +66,50 @@ def new_world(name: str, parent: str = "town", folder: Path = Path()) -> Path:
 
 
 def template_text(name: str, parent: str = "town", folder: Path = Path()) -> str:
-    """The new file; as it stands it behaves exactly like its parent."""
+    """The text of the new file; without edits it behaves exactly like its parent."""
     world = load(parent)
     spec = world.spec
     meter = next(m for m in spec.meters if m.name == spec.lethal[0])
     priced = next((a for a in spec.affordances if a.price), spec.affordances[0])
     timed = next((a for a in spec.affordances if a.hours and a is not priced), None)
+    rewards = [r.model_dump(mode="json", exclude_defaults=True) for r in spec.rewards]
     return _TEXT.format(
         name=name,
         schema=SCHEMA_FILE,
         parent=world.name,
-        extends=parent if parent in shipped() else json.dumps(_seen_from(folder, parent)),
-        description=json.dumps(f"My change of {world.name}."),
+        extends=parent if parent in shipped() else json.dumps(Path(os.path.relpath(parent, folder)).as_posix()),
+        description=json.dumps(f"A variant of {world.name}."),
         max_steps=spec.max_steps,
-        meter=_word(meter.name),
+        meter=_yaml_string(meter.name),
         decay=meter.decay,
         move=meter.move,
         wait=meter.wait,
-        priced=_word(priced.name),
+        priced=_yaml_string(priced.name),
         price=priced.price,
         ticks=priced.ticks,
         hours=_hours(timed),
-        rewards=json.dumps([_reward(r.model_dump(mode="json", exclude_defaults=True)) for r in spec.rewards]),
-        last=_word(spec.affordances[-1].name),
+        rewards=json.dumps([r if len(r) > 1 else r["name"] for r in rewards]),
+        last=_yaml_string(spec.affordances[-1].name),
     )
 
 
 def world_schema() -> dict[str, Any]:
-    """JSON Schema of a world's file, for editors."""
+    """JSON Schema of world files, for editors."""
     names = {"type": "array", "items": {"type": "string"}}
     extra = {
-        "extends": {"type": "string", "description": "The world to change: a shipped name, or a path to its file."},
+        "extends": {"type": "string", "description": "The world to extend: a shipped name or the path of a file."},
         "remove": names | {"description": "Inherited meters, affordances, cascades or modulations to drop."},
     }
     return json_schema(WorldSpec, extra)
 
 
-def _seen_from(folder: Path, parent: str) -> str:
-    return Path(os.path.relpath(parent, folder)).as_posix()
-
-
-def _word(name: str) -> str:
-    """A name as YAML reads it back: quoted where it could be taken for something else."""
+def _yaml_string(name: str) -> str:
+    """A name as a YAML string, quoted if it could be read as something else."""
     plain = re.fullmatch(r"[A-Za-z]\w*", name) and name.lower() not in ("true", "false", "null")
     return name if plain else json.dumps(name)
 
 
 def _hours(timed: Affordance | None) -> str:
     if timed is None or timed.hours is None:
-        return "  # add `hours: [8, 18]` to an entry"
-    return f"  - {{name: {_word(timed.name)}, hours: [{timed.hours[0]}, {timed.hours[1]}]}}"
-
-
-def _reward(settings: dict[str, Any]) -> Any:
-    return settings["name"] if len(settings) == 1 else settings
+        return "  # add `hours: [8, 18]` to an affordance"
+    return f"  - {{name: {_yaml_string(timed.name)}, hours: [{timed.hours[0]}, {timed.hours[1]}]}}"
