@@ -68,7 +68,7 @@ def test_check_of_a_sound_world_tells_how_long_one_lives(townlet: Program) -> No
 def test_check_warns_when_income_cannot_pay_for_ever(townlet: Program) -> None:
     done = townlet("world", "check", "town-l0", "affordances.Bed.price=.001")
     assert done.code == 0
-    assert done.err.startswith("warning: income cannot pay for ever")
+    assert done.err.startswith("warning: income cannot pay forever")
 
 
 def test_check_of_a_missing_file_says_where_it_looked(townlet: Program, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What playing tells about a world: who lives how long, and whether a day pays for itself."""
+"""Feasibility of a world: how long players survive, and whether a day pays for itself."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from townlet.town.feasibility import LONG, SurvivalStats, assess, feasibility_report, report
+from townlet.town.feasibility import LONG, SurvivalStats, assess, feasibility_report
 from townlet.town.world.load import load
 
 
-def told(thing: object) -> str:
-    """A renderable as a person reads it, in one line."""
+def rendered(renderable: object) -> str:
+    """The printed text in one line."""
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(thing)
+        console.print(renderable)
     return " ".join(capture.get().split())
 
 
-def test_town_can_be_lived_in_for_ever() -> None:
+def test_town_is_sustainable() -> None:
     found = assess(load("town"), rows=32)
     assert found.passive.median == 164
     assert found.passive.deaths == {"energy": 32}
@@ -26,25 +26,25 @@ def test_town_can_be_lived_in_for_ever() -> None:
     assert found.planner.reached == 1
     assert found.long.median == LONG
     assert found.livable
-    assert found.pays_for_ever
+    assert found.sustainable
     assert 0.1 < found.price < 0.3
     assert found.income == pytest.approx(found.price, rel=0.1)
 
 
-def test_a_town_without_work_cannot_pay_for_ever() -> None:
+def test_town_without_work_is_not_sustainable() -> None:
     found = assess(load("town-l0"), rows=16)
     assert found.livable
     assert found.planner.reached == 1
     assert found.income == 0
     assert found.price > 0
-    assert not found.pays_for_ever
+    assert not found.sustainable
     assert found.long.deaths == {"energy": 16}
 
 
-def test_a_town_that_is_too_hard_is_called_so() -> None:
+def test_too_hard_town_is_reported() -> None:
     found = assess(load("town", ["meters.energy.decay=.08"]), rows=16)
     assert not found.livable
-    text = told(feasibility_report(found))
+    text = rendered(feasibility_report(found))
     assert "No life reached 500 steps" in text
     assert f"even the planner lives only {found.planner.median:.0f}" in text
 
@@ -54,36 +54,38 @@ def test_dearer_beds_raise_the_price_of_a_day() -> None:
     assert dear.price > usual.price
 
 
-def test_a_study_is_the_same_every_time() -> None:
+def test_assessment_is_deterministic() -> None:
     first, second = (assess(load("town-l0"), rows=8, seed=4) for _ in range(2))
     assert (first.long.ages == second.long.ages).all()
     assert (first.income, first.price) == (second.income, second.price)
 
 
-def test_a_world_without_currency_says_nothing_of_money() -> None:
+def test_world_without_currency_reports_no_money() -> None:
     world = load("town-l0", ["currency=null", "affordances.Bed.price=0"])
     found = assess(world, rows=8)
     assert (found.planner.reached, found.passive.reached) == (1, 0)
     assert (found.income, found.price) == (0, 0)
-    assert "$" not in told(report(world))
+    assert "$" not in rendered(feasibility_report(assess(world)))
 
 
-def test_the_report_tells_lives_and_money() -> None:
-    text = told(report(load("town-l0-dual")))
-    assert "An agent that only waits lives 164 steps; planning, 100% of lives reach 500." in text
+def test_report_has_lives_and_money() -> None:
+    text = rendered(feasibility_report(assess(load("town-l0-dual"))))
+    assert "An agent that only waits lives 164 steps; with the planner, 100% of lives reach 500." in text
     assert "A day of 24 steps earns $" in text
-    assert "income can pay for ever" in text
+    assert "income is sustainable" in text
 
 
-def test_a_world_that_needs_no_care_is_called_so() -> None:
-    assert "reaches 100 steps: nothing needs to be learned here" in told(report(load("town", ["max_steps=100"])))
+def test_world_without_challenge_is_reported() -> None:
+    assert "reaches 100 steps: there is nothing to learn here" in rendered(
+        feasibility_report(assess(load("town", ["max_steps=100"])))
+    )
 
 
-def test_lives_stopped_earlier_forget_later_deaths() -> None:
-    lives = SurvivalStats("someone", 100, np.array([30, 50, 80, 100]), ("energy", "health", "energy", ""))
+def test_earlier_limit_drops_later_deaths() -> None:
+    lives = SurvivalStats("player", 100, np.array([30, 50, 80, 100]), ("energy", "health", "energy", ""))
     assert lives.reached == 0.25
     assert lives.deaths == {"energy": 2, "health": 1}
     early = lives.until(50)
     assert early.ages.tolist() == [30, 50, 50, 50]
-    assert early.deaths == {"energy": 1, "health": 1}  # who dies on the last step has not reached it
+    assert early.deaths == {"energy": 1, "health": 1}  # a death in the last step is not reaching the limit
     assert early.reached == 0.5

@@ -1,4 +1,4 @@
-"""The hand-written players: fair dice, patience, and a planner that stays alive wherever one can."""
+"""The hand-written players: random, passive, and a planner that survives wherever possible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from townlet.errors import TownletError
 from townlet.rng import Streams
 from townlet.town.engines.engine import make_engine
 from townlet.town.feasibility import measure_survival
-from townlet.town.planner import FAR, PassivePlayer, PlannerPlayer, RandomPlayer, make_player, opening
+from townlet.town.planner import FAR, PassivePlayer, PlannerPlayer, RandomPlayer, make_player, opening_hours
 from townlet.town.world.load import from_text, load
 from townlet.town.world.tables import World
 
@@ -32,19 +32,19 @@ def test_random_is_uniform_over_the_valid_actions() -> None:
     world = load("town")
     engine = make_engine(world, 6000)
     engine.reset(0)
-    engine.restore({"cell": np.zeros(6000, np.int32)})  # the upper left corner, where no affordance stands
-    counts = np.bincount(RandomPlayer(world, dice()).act(engine), minlength=len(world.actions))
+    engine.restore({"cell": np.zeros(6000, np.int32)})  # the upper left corner, without an affordance
+    counts = np.bincount(RandomPlayer(dice()).act(engine), minlength=len(world.actions))
     valid = [world.actions.index(name) for name in ("DOWN", "RIGHT", "WAIT")]
     assert counts.sum() == counts[valid].sum()
     assert counts[valid] == pytest.approx(2000, abs=200)
 
 
-def test_random_lives_about_137_steps_in_the_first_town() -> None:
+def test_random_player_survives_about_137_steps_in_town_l0() -> None:
     world = load("town-l0")
-    assert measure_survival(world, RandomPlayer(world, dice()), 2000, key=3).mean == pytest.approx(137, abs=5)
+    assert measure_survival(world, RandomPlayer(dice()), 2000, key=3).mean == pytest.approx(137, abs=5)
 
 
-def test_passive_waits_until_it_dies_of_tiredness() -> None:
+def test_passive_player_waits_until_energy_is_empty() -> None:
     world = load("town")
     lives = measure_survival(world, PassivePlayer(world), 3, key=0)
     assert lives.ages.tolist() == [164, 164, 164]
@@ -153,11 +153,11 @@ def test_distance_is_the_number_of_moves(boundary: str, size: list[int]) -> None
         assert found.tolist() == [steps[c] for c in range(cells)]
 
 
-def test_opening_looks_ahead_past_midnight() -> None:
+def test_opening_hours_look_ahead_past_midnight() -> None:
     hours = np.zeros((3, 6), bool)
     hours[0, [5, 0]] = True  # 5–1
     hours[1] = True
-    until, stays = opening(hours)
+    until, stays = opening_hours(hours)
     assert until[0].tolist() == [0, 4, 3, 2, 1, 0]
     assert stays[0].tolist() == [1, 0, 0, 0, 0, 2]
     assert until[1].tolist() == [0] * 6

@@ -35,23 +35,23 @@ def test_show_prints_every_meter_affordance_block_and_warning(name: str) -> None
 
 def test_show_gives_prices_in_dollars_and_hours() -> None:
     text = text_of(world_tables(load("town")))
-    assert lines_with(text, "Bar", "7,0", "$15 ($7.5 a tick)", "18–4", "social +0.5")
+    assert lines_with(text, "Bar", "7,0", "$15 ($7.5 per tick)", "18–4", "social +0.5")
     assert lines_with(text, "Job", "free", "money +$22.5", "energy −0.15")
 
 
-def test_explain_tells_everything_that_moves_a_meter() -> None:
+def test_explain_lists_everything_that_changes_a_meter() -> None:
     text = text_of(meter_table(load("town"), "energy"))
     assert "At 0 the agent dies. Decay alone empties it in 200 steps." in text
     assert lines_with(text, "WAIT", "−0.001")
     assert lines_with(text, "mood (cascade)", "−0.005", "mood 0.3 to 0")
-    assert lines_with(text, "Bed", "+0.5", "$5 ($1 a tick)", "always")
+    assert lines_with(text, "Bed", "+0.5", "$5 ($1 per tick)", "always")
     assert lines_with(text, "CoffeeShop", "+0.15", "$2", "8–18")
     assert lines_with(text, "Labor", "−0.2", "8–18")
-    for stranger in ("Shower", "Therapist", "hygiene (modulation)"):
-        assert stranger not in text
+    for unrelated in ("Shower", "Therapist", "hygiene (modulation)"):
+        assert unrelated not in text
 
 
-def test_explain_tells_what_a_meter_does_to_others_and_to_rewards() -> None:
+def test_explain_lists_effects_on_meters_and_rewards() -> None:
     text = text_of(meter_table(load("town", ["rewards=[meter_bonus, potential]"]), "fitness"))
     assert lines_with(text, "health (modulation)", "−0.0005 to −0.003")
     assert lines_with(text, "meter_bonus", "+0.15 above 0.8, −0.8 below 0.2")
@@ -68,7 +68,7 @@ def test_explain_of_an_unknown_meter_names_the_nearest() -> None:
         meter_table(load("town"), "enrgy")
 
 
-def test_listing_has_every_shipped_world() -> None:
+def test_list_has_every_shipped_world() -> None:
     text = text_of(world_list())
     for name in shipped():
         assert lines_with(text, f" {name} ", load(name).spec.description)

@@ -88,7 +88,7 @@ class LifeSums:
 
     def note(self, step: Step, ended: FinalObs) -> dict[str, NDArray[Any]]:
         """Add the last step; columns of the lives that it ended."""
-        lived = self._lives.note()
+        lived = self._lives.update()
         if not len(lived.rows):
             return {}
         return {

@@ -42,19 +42,19 @@ class Album:
     @property
     def watched(self) -> int:
         """Rows of which lives may be kept."""
-        return self._tape.watched
+        return self._tape.rows
 
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
-        self._tape.note(actions, self._t.agent.action_outputs)
+        self._tape.record(actions, self._t.agent.action_outputs)
         self._last.clear()
 
     def episodes(self, over: Episodes, stage: Tensor | None, causes: Sequence[str]) -> None:
         """Episodes that ended in the last step, with the stage [k] each was lived in."""
         for k, row in enumerate(over.rows.tolist()):  # at most the watched ones, which come first
-            if row >= self._tape.watched:
+            if row >= self._tape.rows:
                 return
-            life = self._tape.life(row)
+            life = self._tape.finish_episode(row)
             self._last[row] = life, causes[k], float(over.reward[k])
             length, lived_in = int(over.length[k]), 0 if stage is None else int(stage[k])
             if kind := self._kind(length, lived_in, causes[k]):

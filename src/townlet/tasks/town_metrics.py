@@ -36,7 +36,7 @@ class TownMetrics:
 
     def stepped(self, actions: Tensor) -> None:
         """A step of all rows was made by these actions."""
-        self._diary.note()
+        self._diary.update()
         self.album.stepped(actions)
 
     def codes(self, terminated: NDArray[np.bool_], extras: NDArray[Any]) -> NDArray[np.int64]:
@@ -56,7 +56,7 @@ class TownMetrics:
 
     def mark(self, store: MetricsStore, moment: dict[str, int]) -> dict[str, float]:
         """Write where the watched rows were and what they used; their mean meters."""
-        page, world = self._diary.take(), self._world
+        page, world = self._diary.flush(), self._world
         places, when = np.array(world.affordances), {"env_steps": moment["env_steps"]}
         used = np.flatnonzero(page.uses)
         store.add("affordance_visits", {**when, "affordance": places[used].tolist(), "count": page.uses[used]})

@@ -1,4 +1,4 @@
-"""The town as a batched environment (`contract.vec_env.VecEnv`)."""
+"""The town as a batched environment (`interfaces.vec_env.VecEnv`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Town:
     """N rows of one world as tensors. On the CPU they share memory with the engine and are reused.
 
-    They are rows `first` and following of a larger town: what happens to a row does not depend on the others.
+    They are the rows from `first` on of a larger town: a row does not depend on the others.
     """
 
     exact = True
@@ -49,34 +49,34 @@ class Town:
         self.components = world.rewards
         self.cause_names = cause_names(world)
         self._step = self._tensors()
-        nobody = torch.zeros(0, dtype=torch.int64, device=device)
-        self._nobody = FinalObs(nobody, self._step.obs[nobody], self._step.mask[nobody])
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        self._none_ended = FinalObs(none, self._step.obs[none], self._step.mask[none])
 
     def _tensors(self) -> Step:
         e = self.engine
         return Step(*map(torch.as_tensor, (e.obs, e.mask, e.reward, e.components, e.terminated, e.truncated)))
 
-    def _seen(self) -> MaskedObs:
+    def _current_obs(self) -> MaskedObs:
         self._step = self._tensors()
         return MaskedObs(self._step.obs, self._step.mask)
 
     def reset(self, seed: int) -> MaskedObs:
-        """Begin anew; the same seed gives the same towns on every engine."""
+        """Start new episodes; the same seed gives the same towns on every engine."""
         self.engine.reset(Streams(seed).key("town"))
-        return self._seen()
+        return self._current_obs()
 
     def track_usage(self, rows: int) -> None:
-        """From now on every step writes into `used` what the first rows really used."""
+        """From now on every step writes to `used` what the first rows use."""
         self.engine.track_usage(rows)
 
     @property
     def used(self) -> NDArray[np.int64]:
-        """What each watched row used in the last step, reused: see `sim.rules.foretell`."""
+        """What each tracked row used in the last step, encoded as in `rules.predict_use`; reused."""
         return self.engine.used
 
     def step(self, actions: Tensor) -> Step:
         """Act in every row: actions [N] int64."""
-        if self.engine.name == "numba":  # the engine writes into the memory of the same tensors
+        if self.engine.name == "numba":  # the tensors share its memory
             self.engine.step(actions.numpy())
             return self._step
         self.engine.step(actions)
@@ -85,7 +85,7 @@ class Town:
 
     @property
     def can_step_in_place(self) -> bool:
-        """The tensor engine needs nobody to look at it."""
+        """Whether `step_in_place` is available: on the tensor engine."""
         return self.engine.name != "numba"
 
     @property
@@ -94,62 +94,62 @@ class Town:
         return cast("TensorEngine", self.engine)
 
     def track_truncations(self) -> None:
-        """From now on `truncated_obs` can be asked for."""
+        """Enable `truncated_obs` from now on."""
         self._tensor.track_truncations()
 
     def step_in_place(self, actions: Tensor) -> Step:
-        """As `step`; nothing is checked, and the host waits for nothing."""
+        """Like `step`, without checks or synchronisation with the host."""
         self._tensor.step_in_place(actions)
         return self._step
 
     def truncated_obs(self) -> Tensor:
-        """What each row saw last in its last life that time cut short [N, D]; anything where there was none."""
+        """The final observation of each row's last truncated episode [N, D]; undefined if there was none."""
         return self._tensor.truncated_obs()
 
     def last(self) -> Tensor:
-        """The meters of all rows as the last step left them, before any reset [N, M]."""
+        """The meters of all rows after the last step, before any reset [N, M]."""
         return self._tensor.last_meters
 
     def written_tensors(self) -> list[Tensor]:
-        """All that a step writes."""
+        """All tensors that a step writes."""
         return self._tensor.written_tensors()
 
     def final_obs(self) -> FinalObs:
-        """What rows that ended in the last step saw before their reset."""
+        """Rows that ended in the last step, with their observation and mask before the reset."""
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
-        if not len(rows):  # most steps end no life
-            return self._nobody
+        if not len(rows):  # the usual case
+            return self._none_ended
         obs, mask = self.engine.final_obs(rows if self.engine.name != "numba" else rows.numpy())
         return FinalObs(rows, torch.as_tensor(obs), torch.as_tensor(mask))
 
     def final_meters(self, ended: FinalObs) -> Tensor:
-        """The meters of rows that ended in the last step, before their reset [k, M], on the CPU."""
+        """Meters, before their reset, of rows that ended in the last step [k, M], on the CPU."""
         return torch.from_numpy(self.engine.final_meters(to_numpy(ended.rows)))
 
     def causes(self, ended: FinalObs) -> Tensor:
-        """Why rows ended in the last step [k] int64, on the CPU: places in `cause_names`."""
+        """Why rows ended in the last step [k] int64, on the CPU: indices of `cause_names`."""
         return torch.from_numpy(cause_codes(self.world, self.engine.final_meters(to_numpy(ended.rows))))
 
     def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
         """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on.
 
-        With `rows` [k], whole numbers, only those rows change, and each setting has k values. Gives what all
-        rows see now: in a world with `mask_unaffordable` the mask follows the meters in play; with exploring
-        starts a row that has not stepped yet begins its life anew, with the meters that are now in play.
+        With `rows` [k], only those rows change, and each setting has k values. Returns the new observation and mask
+        of all rows: with `mask_unaffordable` the mask depends on the active meters, and with exploring starts a row
+        that has not stepped yet restarts its episode.
         """
         self.engine.set({name: to_numpy(values) for name, values in settings.items()}, rows)
         self._step = self._step._replace(obs=torch.as_tensor(self.engine.obs), mask=torch.as_tensor(self.engine.mask))
         return MaskedObs(self._step.obs, self._step.mask)
 
     def state(self) -> Mapping[str, Any]:
-        """Everything that decides what happens next, by name."""
+        """Everything that determines the next steps, by name."""
         return self.engine.state()
 
     def restore(self, state: Mapping[str, Any]) -> MaskedObs:
-        """Go on exactly where `state` was taken."""
+        """Resume exactly where `state` was taken."""
         self.engine.restore(dict(state))
-        return self._seen()
+        return self._current_obs()
 
     def close(self) -> None:
-        """Give back the engine's threads."""
+        """Stop the engine's threads."""
         self.engine.close()

@@ -1,7 +1,7 @@
-"""Every step of some rows, kept so that a life can be seen again once it is over.
+"""Recording of every step of some rows, so that an episode can be replayed once it has ended.
 
-A tape holds the latest `steps` moments of the first rows in arrays that are written in turn. It changes nothing in
-the town, and its state goes into a checkpoint: a life that was interrupted is whole when it ends.
+The recorder is a ring buffer of the last frames. It does not affect the town, and its state is part of a checkpoint:
+an interrupted episode is complete when it ends.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from townlet.town.usage_counts import copy_array
 from townlet.town.world.tables import World
 
 RECORDED_ROWS: Final = 4
-STEPS: Final = 1024  # of a longer life the last ones are kept
-UNREAD, UNREAD_ROWS = 32, 2**17  # acts that wait to be read: so many, and fewer where a step has many rows
-STEP: Final = ("actions", "outputs", "reward", "components")
+STEPS: Final = 1024  # a longer episode keeps its last steps
+MAX_PENDING, MAX_PENDING_ROWS = 32, 2**17  # steps whose outputs are read together: fewer with many rows
+STEP_FIELDS: Final = ("actions", "outputs", "reward", "components")
 FRAME_FIELDS: Final[dict[str, str]] = {"cell": "u4", "age": "u4", "hour": "u2", "progress": "u2", "using": "u2"}
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One life of one row, or its end: T steps between T + 1 moments."""
+    """One episode of one row, or its end: T steps between T + 1 frames."""
 
     cell: NDArray[np.uint32]  # [T + 1]
     age: NDArray[np.uint32]  # [T + 1]
@@ -42,36 +42,34 @@ class Recording:
     progress: NDArray[np.uint16]  # [T + 1]
     using: NDArray[np.uint16]  # [T + 1]
     meters: NDArray[np.float32]  # [T + 1, M]
-    actions: NDArray[np.int16]  # [T], each led to the moment after it
-    outputs: NDArray[np.float32]  # [T, K], what stood behind it: values, or probabilities
-    mask: NDArray[np.bool_]  # [T, K], what was possible
+    actions: NDArray[np.int16]  # [T], each led to the next frame
+    outputs: NDArray[np.float32]  # [T, K], action values or probabilities
+    mask: NDArray[np.bool_]  # [T, K]
     reward: NDArray[np.float32]  # [T]
     components: NDArray[np.float32]  # [T, R]
-    cell_of: NDArray[np.uint32]  # [A], where the places were
+    cell_of: NDArray[np.uint32]  # [A], cells of the affordances
 
     def __len__(self) -> int:
         return len(self.actions)
 
     def to_bytes(self) -> bytes:
-        """For a file or another process."""
+        """The recording in safetensors format."""
         return save({f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Recording:
-        """What `to_bytes` gave; refuses all else."""
+        """The recording of `to_bytes`; refuses anything else."""
         try:
-            found = load(data)
-            one = cls(**found)
+            recording = cls(**load(data))
         except (SafetensorError, TypeError, KeyError, ValueError):
-            raise TownletError("this is no recorded life", "leave it out: it is damaged") from None
-        steps = len(one.actions)
-        if any(len(getattr(one, name)) != steps + 1 for name in (*FRAME_FIELDS, "meters")):
-            raise TownletError("a recorded life has moments of different number", "leave it out: it is damaged")
-        return one
+            raise TownletError("this is not a recorded episode", "remove it: it is damaged") from None
+        if any(len(getattr(recording, name)) != len(recording) + 1 for name in (*FRAME_FIELDS, "meters")):
+            raise TownletError("the fields of a recorded episode differ in length", "remove it: it is damaged")
+        return recording
 
 
 def write_frame(
-    place: int,
+    at: int,
     state: NDArray[np.void],
     mask: NDArray[np.bool_],
     reward: NDArray[np.float32],
@@ -81,20 +79,20 @@ def write_frame(
     to_reward: NDArray[np.float32],
     to_components: NDArray[np.float32],
 ) -> None:
-    """Write what came of one step into a place of the tape, row by row: made to be compiled."""
+    """Write the result of one step at an index of the ring buffer; compiled where Numba is installed."""
     for row in range(to_state.shape[1]):
-        to_state[place, row], to_reward[place, row] = state[row], reward[row]
+        to_state[at, row], to_reward[at, row] = state[row], reward[row]
         for k in range(mask.shape[1]):
-            to_mask[place, row, k] = mask[row, k]
+            to_mask[at, row, k] = mask[row, k]
         for r in range(components.shape[1]):
-            to_components[place, row, r] = components[row, r]
+            to_components[at, row, r] = components[row, r]
 
 
 def empty_arrays(world: World, *shape: int) -> dict[str, NDArray[Any]]:
-    """Zeros for so many moments and steps, by the names of a recording."""
+    """Zeros for frames and steps, by the field names of a recording."""
     k = len(world.actions)
     return {
-        **{name: np.zeros(shape, kind) for name, kind in FRAME_FIELDS.items()},
+        **{name: np.zeros(shape, dtype) for name, dtype in FRAME_FIELDS.items()},
         "meters": np.zeros((*shape, len(world.meters)), np.float32),
         "actions": np.zeros(shape, np.int16),
         "outputs": np.zeros((*shape, k), np.float32),
@@ -105,89 +103,88 @@ def empty_arrays(world: World, *shape: int) -> dict[str, NDArray[Any]]:
 
 
 class EpisodeRecorder:
-    """The latest moments of the first rows. Call `note` after every step, `life` for a row that ended in it.
+    """The last frames of the first rows. Call `record` after every step, `finish_episode` for each ended row.
 
-    `outputs` reads what stood behind some acts [T, rows, K]. It is asked for many at a time, since at every single
-    step it would take longer than all the rest.
+    `describe_outputs` computes what the policy gave for some steps [T, rows, K]. It is called for many steps at once,
+    since a call per step would take longer than everything else.
     """
 
     def __init__(
         self,
         town: Town,
-        outputs: Callable[[Sequence[Tensor], int], Tensor],
-        watched: int = RECORDED_ROWS,
+        describe_outputs: Callable[[Sequence[Tensor], int], Tensor],
+        rows: int = RECORDED_ROWS,
         steps: int = STEPS,
     ) -> None:
-        self._engine, self._outputs = town.engine, outputs
-        self.watched = rows = min(watched, town.rows)
+        self._engine, self._describe_outputs = town.engine, describe_outputs
+        self.rows = rows = min(rows, town.rows)
         world, self._steps = town.world, min(steps, int(town.world.tables.max_steps)) + 1
-        moments = np.zeros((self._steps, rows), record_dtype(len(world.meters)))
-        self._begun = np.zeros(rows, np.int64)  # which moment was the first of each row's life
-        # A place holds a moment with its mask, and the step that led to it.
-        self._kept = empty_arrays(world, self._steps, rows) | {
-            name: moments[name] for name in (*FRAME_FIELDS, "meters")
-        }
-        self._into = (moments, *(self._kept[name] for name in ("mask", "reward", "components")))
-        self._written = 0  # moments so far
-        self._acts: list[Tensor] = []  # that led to the latest of them, not yet read,
-        self._behind: list[Tensor] = []  # and what stood behind each
-        self._unread = max(1, min(UNREAD, UNREAD_ROWS // town.rows, self._steps))
-        self._note = jit_if_available(write_frame)
-        self._live = self._look() if town.engine.name == "numba" else ()  # it writes into the same arrays for ever
-        self._write()  # the present moment is the first of every row's life, as far as is known
+        frames = np.zeros((self._steps, rows), record_dtype(len(world.meters)))
+        self._first = np.zeros(rows, np.int64)  # number of the first frame of each row's episode
+        # Each index holds a frame with its mask, and the step that led to it.
+        self._arrays = empty_arrays(world, self._steps, rows)
+        self._arrays |= {name: frames[name] for name in (*FRAME_FIELDS, "meters")}
+        self._into = (frames, *(self._arrays[name] for name in ("mask", "reward", "components")))
+        self._written = 0  # frames so far
+        self._actions: list[Tensor] = []  # of steps whose outputs are still to be read,
+        self._outputs: list[Tensor] = []  # and what the policy gave for them
+        self._max_pending = max(1, min(MAX_PENDING, MAX_PENDING_ROWS // town.rows, self._steps))
+        self._write_frame = jit_if_available(write_frame)
+        self._live = self._read() if town.engine.name == "numba" else ()  # this engine reuses its arrays
+        self._write()  # the current frame counts as the first one of every row's episode
 
-    def _look(self) -> tuple[NDArray[Any], ...]:
-        """The present moment with its mask, and what the last step brought: reward and its components."""
-        e, rows = self._engine, self.watched
+    def _read(self) -> tuple[NDArray[Any], ...]:
+        """The current frame with its mask, and reward and components of the last step."""
+        e, rows = self._engine, self.rows
         return e.records(rows), *(to_numpy(part[:rows]) for part in (e.mask, e.reward, e.components))
 
-    def note(self, actions: Tensor, behind: Tensor) -> None:
-        """Keep the last step: the actions [N] that led here and what stood behind them, tensors that nobody changes."""
-        self._acts.append(actions)
-        self._behind.append(behind)
+    def record(self, actions: Tensor, outputs: Tensor) -> None:
+        """Record the last step: its actions [N] and the policy's outputs, tensors that stay unchanged."""
+        self._actions.append(actions)
+        self._outputs.append(outputs)
         self._write()
-        if len(self._acts) == self._unread:
-            self._read()
+        if len(self._actions) == self._max_pending:
+            self._read_outputs()
 
     def _write(self) -> None:
-        self._note(self._written % self._steps, *(self._live or self._look()), *self._into)
+        self._write_frame(self._written % self._steps, *(self._live or self._read()), *self._into)
         self._written += 1
 
-    def _read(self) -> None:
-        """Read the acts that wait."""
-        if not self._acts:
+    def _read_outputs(self) -> None:
+        """Read the outputs of pending steps."""
+        if not self._actions:
             return
-        places = np.arange(self._written - len(self._acts), self._written) % self._steps
-        self._kept["actions"][places] = to_numpy(torch.stack([actions[: self.watched] for actions in self._acts]))
-        self._kept["outputs"][places] = to_numpy(self._outputs(self._behind, self.watched))
-        self._acts.clear()
-        self._behind.clear()
+        at = np.arange(self._written - len(self._actions), self._written) % self._steps
+        self._arrays["actions"][at] = to_numpy(torch.stack([actions[: self.rows] for actions in self._actions]))
+        self._arrays["outputs"][at] = to_numpy(self._describe_outputs(self._outputs, self.rows))
+        self._actions.clear()
+        self._outputs.clear()
 
-    def life(self, row: int) -> Recording:
-        """The life of a watched row that ended in the last step, and its next one begins."""
-        self._read()
-        kept = self._kept
-        last = self._written - 1  # where the first moment of the next life stands, beside the last step
-        first = max(int(self._begun[row]), last - self._steps + 1)
-        moments = np.arange(first, last) % self._steps
+    def finish_episode(self, row: int) -> Recording:
+        """The episode of a recorded row that ended in the last step; its next one starts."""
+        self._read_outputs()
+        arrays = self._arrays
+        last = self._written - 1  # holds the last step, and the first frame of the next episode
+        first = max(int(self._first[row]), last - self._steps + 1)
+        frames = np.arange(first, last) % self._steps
         steps = np.arange(first + 1, last + 1) % self._steps
         final = self._engine.final_state(np.array([row]), *FRAME_FIELDS, "meters", "cell_of")
-        lived = {name: np.concatenate([kept[name][moments, row], final[name]]) for name in (*FRAME_FIELDS, "meters")}
-        did = {name: kept[name][steps, row] for name in STEP}
-        self._begun[row] = last
-        return Recording(**lived, **did, mask=kept["mask"][moments, row], cell_of=final["cell_of"][0])
+        states = {name: np.concatenate([arrays[name][frames, row], final[name]]) for name in (*FRAME_FIELDS, "meters")}
+        results = {name: arrays[name][steps, row] for name in STEP_FIELDS}
+        self._first[row] = last
+        return Recording(**states, **results, mask=arrays["mask"][frames, row], cell_of=final["cell_of"][0])
 
     def state(self) -> State:
-        """All moments, and where the lives begin."""
-        self._read()
-        kept = {name: kept.copy() for name, kept in self._kept.items()}
-        return kept | {"begun": self._begun.copy(), "written": self._written}
+        """All frames, and where the episodes start."""
+        self._read_outputs()
+        arrays = {name: values.copy() for name, values in self._arrays.items()}
+        return arrays | {"begun": self._first.copy(), "written": self._written}
 
     def restore(self, state: State) -> None:
-        """Go on exactly where `state` was taken."""
-        for name, kept in self._kept.items():
-            copy_array(kept, state, name)
-        copy_array(self._begun, state, "begun")
+        """Resume where `state` was taken."""
+        for name, values in self._arrays.items():
+            copy_array(values, state, name)
+        copy_array(self._first, state, "begun")
         self._written = int(state["written"])
-        self._acts.clear()
-        self._behind.clear()
+        self._actions.clear()
+        self._outputs.clear()

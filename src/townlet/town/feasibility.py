@@ -1,7 +1,7 @@
-"""Can one live here? Found by playing the compiled rules, not by reasoning about them.
+"""Whether agents can survive in a world, measured by playing it.
 
-A passive agent shows how long a life lasts by itself; the planner how long it can last, and, with the
-limit of an episode lifted, what a day earns and costs.
+A passive agent shows how long an idle life lasts, the planner how long a life can last; with the limit of an episode
+lifted, the planner also shows what a day earns and costs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LONG: Final = 1500  # steps of a long life, with the limit lifted
 
 @dataclass(frozen=True)
 class SurvivalStats:
-    """How long a player's lives were, one life per row."""
+    """How long a player survived, one life per row."""
 
     player: str
     limit: int  # age at which a life was stopped
@@ -50,65 +50,58 @@ class SurvivalStats:
 
     @property
     def deaths(self) -> dict[str, int]:
-        """How often each cause ended a life, the most frequent first."""
+        """The number of deaths by cause, the most frequent first."""
         return dict(Counter(cause for cause in self.causes if cause).most_common())
 
     def until(self, limit: int) -> SurvivalStats:
         """The same lives, stopped at an earlier limit."""
-        causes = tuple(
-            cause if age <= limit else "" for age, cause in zip(self.ages.tolist(), self.causes, strict=True)
-        )
+        ended = zip(self.ages.tolist(), self.causes, strict=True)
+        causes = tuple(cause if age <= limit else "" for age, cause in ended)
         return SurvivalStats(self.player, limit, np.minimum(self.ages, limit), causes)
 
 
 @dataclass(frozen=True)
 class Feasibility:
-    """What playing tells about a world. Money is in the unit of the currency meter, a day is `clock.day` steps."""
+    """Results of playing a world. Money is in the unit of the currency meter, a day is `clock.day` steps."""
 
     world: World
     passive: SurvivalStats
     planner: SurvivalStats
     long: SurvivalStats  # the planner with the limit lifted
-    income: float  # earned in a day
-    price: float  # spent in a day
-    pays_for_ever: bool  # long lives go on, and income covers the price
+    income: float  # per day
+    price: float  # spent per day
+    sustainable: bool  # long lives last, and income covers the price
 
     @property
     def livable(self) -> bool:
-        """Whether some life reaches the limit."""
+        """Whether any life reaches the limit."""
         return self.planner.reached > 0 or self.passive.reached > 0
 
 
-@dataclass
 class MoneyLog:
-    """Keeps account of what rows earn and spend, step by step."""
+    """What all rows earn and spend, step by step."""
 
-    engine: Engine
-    earned: list[float]
-    spent: list[float]
-    living: list[int]
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before = self._money()
+        self._steps: list[tuple[float, float, int]] = []  # earned, spent, rows alive
 
-    @classmethod
-    def of(cls, engine: Engine) -> MoneyLog:
-        return cls(engine, [], [], [])
+    def _money(self) -> NDArray[np.float32]:
+        return np.array(self._engine.peek("meters")["meters"][:, self._engine.world.tables.currency])
 
-    def content(self) -> NDArray[np.float32]:
-        """What each row owns [N]."""
-        return np.array(self.engine.peek("meters")["meters"][:, self.engine.world.tables.currency])
-
-    def book(self, before: NDArray[np.float32], alive: NDArray[np.bool_]) -> None:
-        """Note one step: what was owned before it, and which rows it was played by."""
-        change = (self.content() - before) * alive
-        self.earned.append(float(np.maximum(change, 0).sum()))
-        self.spent.append(float(np.maximum(-change, 0).sum()))
-        self.living.append(int(alive.sum()))
+    def update(self, alive: NDArray[np.bool_]) -> None:
+        """Add the last step, which was played by the rows `alive`."""
+        money = self._money()
+        change = (money - self._before) * alive
+        self._before = money
+        earned, spent = float(np.maximum(change, 0).sum()), float(np.maximum(-change, 0).sum())
+        self._steps.append((earned, spent, int(alive.sum())))
 
     def per_day(self) -> tuple[float, float, float]:
-        """(income, price, days played by a row) in the later half, when life has found its rhythm."""
-        start, day = len(self.living) // 2, int(self.engine.world.tables.day)
-        steps = max(sum(self.living[start:]), 1)
-        earned, spent = sum(self.earned[start:]), sum(self.spent[start:])
-        return day * earned / steps, day * spent / steps, (len(self.living) - start) / day
+        """(income, price, days per row) in the second half, when daily life is steady."""
+        later, day = self._steps[len(self._steps) // 2 :], int(self._engine.world.tables.day)
+        earned, spent, alive = (sum(step[i] for step in later) for i in range(3))
+        return day * earned / max(alive, 1), day * spent / max(alive, 1), len(later) / day
 
 
 def with_max_steps(world: World, steps: int) -> World:
@@ -117,71 +110,53 @@ def with_max_steps(world: World, steps: int) -> World:
 
 
 def measure_survival(world: World, player: Player, rows: int, key: int, limit: int | None = None) -> SurvivalStats:
-    """One life in each row, each until death or the limit (by default the world's max_steps)."""
+    """One life per row, each until death or the limit (by default the world's max_steps)."""
     return _play(world, player, rows, key, limit or int(world.tables.max_steps))[0]
 
 
 def _play(world: World, player: Player, rows: int, key: int, limit: int) -> tuple[SurvivalStats, MoneyLog]:
     engine = make_engine(with_max_steps(world, limit), rows, autoreset=False)
     engine.reset(key)
-    purse = MoneyLog.of(engine)
+    money = MoneyLog(engine)
     for _ in range(limit):
         alive = ~to_numpy(engine.terminated)
         if not alive.any():
             break
-        before = purse.content()
         engine.step(player.act(engine))
-        purse.book(before, alive)
-    ages = engine.peek()["age"].astype(np.int64)
-    survival = SurvivalStats(player.name, limit, ages, _causes(engine))
+        money.update(alive)
+    names = (*cause_names(world)[:-1], "")
+    causes = tuple(names[code] for code in cause_codes(world, engine.peek("meters")["meters"]).tolist())
+    stats = SurvivalStats(player.name, limit, engine.peek()["age"].astype(np.int64), causes)
     engine.close()
-    return survival, purse
-
-
-def _causes(engine: Engine) -> tuple[str, ...]:
-    """The empty meter of each dead row, the first where several are; "" for the living."""
-    names = (*cause_names(engine.world)[:-1], "")
-    return tuple(names[code] for code in cause_codes(engine.world, engine.peek("meters")["meters"]).tolist())
+    return stats, money
 
 
 def assess(world: World, rows: int = 64, seed: int = 0) -> Feasibility:
-    """Play the world: a passive agent to its end, the planner through long lives."""
+    """Play a world: a passive agent until its death, the planner through long lives."""
     limit = min(int(world.tables.max_steps), LONG)
     passive = measure_survival(world, PassivePlayer(world), rows, seed, limit)
-    long, purse = _play(world, PlannerPlayer(world), rows, seed, LONG)
-    income, price, days = purse.per_day() if world.spec.currency is not None else (0.0, 0.0, 0.0)
-    # Over the days measured the purse may lose what one day costs: it is fuller in the evening than in the morning.
+    long, money = _play(world, PlannerPlayer(world), rows, seed, LONG)
+    income, price, days = money.per_day() if world.spec.currency is not None else (0.0, 0.0, 0.0)
+    # The measured days may lose the price of one day: an agent owns more in the evening than in the morning.
     covered = income * days + price >= price * days
-    return Feasibility(
-        world=world,
-        passive=passive,
-        planner=long.until(limit),
-        long=long,
-        income=income,
-        price=price,
-        pays_for_ever=bool(long.reached >= 0.5 and covered),
-    )
+    sustainable = bool(long.reached >= 0.5 and covered)
+    return Feasibility(world, passive, long.until(limit), long, income, price, sustainable)
 
 
-def report(world: World) -> RenderableType:
-    """How long one lives in a world and what a day costs, for a person."""
-    return feasibility_report(assess(world))
-
-
-def feasibility_report(found: Feasibility) -> RenderableType:
-    """A study as a table and a few sentences."""
+def feasibility_report(result: Feasibility) -> RenderableType:
+    """The results as a table and a few sentences."""
     from rich.console import Group
     from rich.text import Text
 
-    lines = [Text(_living(found), style="" if found.livable else "red")]
-    if found.world.spec.currency is not None:
-        lines.append(Text(_money(found), style="" if found.pays_for_ever else "yellow"))
-    long = replace(found.long, player=f"{found.long.player}, limit lifted")
-    return Group(survival_table(found.world.name, (found.passive, found.planner, long)), *lines)
+    lines = [Text(_survival_text(result), style="" if result.livable else "red")]
+    if result.world.spec.currency is not None:
+        lines.append(Text(_money_text(result), style="" if result.sustainable else "yellow"))
+    long = replace(result.long, player=f"{result.long.player}, limit lifted")
+    return Group(survival_table(result.world.name, (result.passive, result.planner, long)), *lines)
 
 
-def survival_table(title: str, lives: Sequence[SurvivalStats]) -> Table:
-    """One line for each player: how long it lives, how often to the limit, what kills it."""
+def survival_table(title: str, players: Sequence[SurvivalStats]) -> Table:
+    """One line per player: length of its lives, share that reached the limit, causes of death."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -189,29 +164,29 @@ def survival_table(title: str, lives: Sequence[SurvivalStats]) -> Table:
     for heading in ("lives", "mean", "median", "reached the limit"):
         table.add_column(heading, justify="right")
     table.add_column("died of")
-    for s in lives:
+    for s in players:
         deaths = ", ".join(f"{name} {n}" for name, n in s.deaths.items()) or "–"
         reached = f"{s.reached:.0%} of {s.limit}"
         table.add_row(s.player, str(len(s.ages)), f"{s.mean:.0f}", f"{s.median:.0f}", reached, deaths)
     return table
 
 
-def _living(found: Feasibility) -> str:
-    alone, planned, limit = found.passive.median, found.planner, found.planner.limit
-    begin = f"An agent that only waits lives {alone:.0f} steps"
-    if not found.livable:
-        return f"{begin}. No life reached {limit} steps: even the planner lives only {planned.median:.0f}."
-    if found.passive.reached == 1:
-        return f"An agent that only waits reaches {limit} steps: nothing needs to be learned here."
-    return f"{begin}; planning, {planned.reached:.0%} of lives reach {limit}."
+def _survival_text(result: Feasibility) -> str:
+    planned, limit = result.planner, result.planner.limit
+    if result.passive.reached == 1:
+        return f"An agent that only waits reaches {limit} steps: there is nothing to learn here."
+    waiting = f"An agent that only waits lives {result.passive.median:.0f} steps"
+    if not result.livable:
+        return f"{waiting}. No life reached {limit} steps: even the planner lives only {planned.median:.0f}."
+    return f"{waiting}; with the planner, {planned.reached:.0%} of lives reach {limit}."
 
 
-def _money(found: Feasibility) -> str:
-    dollars = found.world.spec.dollars
-    income, price = f"${found.income * dollars:.2f}", f"${found.price * dollars:.2f}"
-    day = f"A day of {int(found.world.tables.day)} steps earns {income} and costs {price}"
-    if found.pays_for_ever:
-        return f"{day}: {'that is about even, and ' if found.income < found.price else ''}income can pay for ever."
-    if found.long.reached >= 0.5:
-        return f"{day}: income does not pay for ever."
-    return f"{day}; the planner's lives end after {found.long.median:.0f} steps when the limit is lifted."
+def _money_text(result: Feasibility) -> str:
+    dollars = result.world.spec.dollars
+    income, price = f"${result.income * dollars:.2f}", f"${result.price * dollars:.2f}"
+    day = f"A day of {int(result.world.tables.day)} steps earns {income} and costs {price}"
+    if result.sustainable:
+        return f"{day}: {'about even, so ' if result.income < result.price else ''}income is sustainable."
+    if result.long.reached >= 0.5:
+        return f"{day}: income is not sustainable."
+    return f"{day}; with the limit lifted, the planner's lives end after {result.long.median:.0f} steps."

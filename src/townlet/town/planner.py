@@ -1,22 +1,21 @@
-"""Hand-written players: yardsticks for learning agents, and the proof that a world can be lived in.
+"""Hand-written players: baselines for learning agents, and the proof that a world is survivable.
 
-A player looks at the true state of all rows of an engine and names one action for each. None of them
-knows a meter or an affordance by name; they read the same tables as the rules.
+A player reads the true state of all rows of an engine and chooses one action per row. Players use the same tables as
+the rules and do not depend on particular meters or affordances.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import TownletError, did_you_mean
+from townlet.town.engines.engine import Engine
 from townlet.town.state import to_numpy
+from townlet.town.world.compile import coordinates
 from townlet.town.world.tables import TOLERANCE, World
-
-if TYPE_CHECKING:
-    from townlet.town.engines.engine import Engine
 
 Actions = NDArray[np.int64]
 Numbers = NDArray[np.float32]
@@ -24,22 +23,22 @@ Counts = NDArray[np.int64]
 Fields = dict[str, NDArray[Any]]
 
 NAMES: Final = ("random", "planner", "passive")
-FAR: Final = 1_000_000  # steps: never
+FAR: Final = 1_000_000  # steps; stands for never
 
-# How the planner weighs a life. Measured in the shipped worlds: half or double of each changes little.
-HORIZON: Final = 100.0  # steps over which the harm of an empty meter is added up
+# Weights of the planner. In the shipped worlds, half or double of each changes little.
+HORIZON: Final = 100.0  # steps over which the harm of an empty meter adds up
 FLOOR: Final = 0.05  # softens the logarithm near an empty meter
 MARGIN: Final = 0.02  # a plan that takes a lethal meter below this counts as deadly
 DEADLY: Final = 1e3  # charged to such a plan, more than any plan can gain
 
 
 class Player(Protocol):
-    """Whoever chooses actions for all rows of a town."""
+    """Chooses actions for all rows of a town."""
 
     name: str
 
     def act(self, engine: Engine) -> Actions:
-        """One action for each row [N]."""
+        """One action per row [N]."""
 
 
 class RandomPlayer:
@@ -47,17 +46,17 @@ class RandomPlayer:
 
     name = "random"
 
-    def __init__(self, world: World, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 
     def act(self, engine: Engine) -> Actions:
-        """One valid action for each row [N]: the highest of random marks given to the valid ones."""
+        """One action per row [N]: the valid action with the highest random number."""
         mask = to_numpy(engine.mask)
         return np.asarray(np.where(mask, self._rng.random(mask.shape), -1.0).argmax(axis=1), np.int64)
 
 
 class PassivePlayer:
-    """Waits for the end."""
+    """Always waits."""
 
     name = "passive"
 
@@ -65,24 +64,24 @@ class PassivePlayer:
         self._wait = len(world.actions) - 1
 
     def act(self, engine: Engine) -> Actions:
-        """WAIT for each row [N]."""
+        """WAIT in every row [N]."""
         return np.full(engine.rows, self._wait, np.int64)
 
 
 class Plans(NamedTuple):
-    """Going to each affordance and using it, for all rows: the first two [N, A], then [N, A, M]."""
+    """Going to each affordance and using it, for all rows; the first two are [N, A], the others [N, A, M]."""
 
-    steps: Counts  # until the session is over; FAR where there will be none
-    waiting: Counts  # before the place opens
-    arrival: Numbers  # meters when the session begins
-    after: Numbers  # meters when it is over
+    steps: Counts  # until the session ends; FAR if there is none
+    waiting: Counts  # until the affordance opens
+    arrival: Numbers  # meters at the start of the session
+    after: Numbers  # meters at its end
 
 
 class PlannerPlayer:
-    """Does next what improves its life most per step: walk to a place, wait for it to open, use it.
+    """Greedy over plans: go to an affordance, wait until it opens, use it; takes the best gain per step.
 
-    The worth of a life is Σ weight × log(meter): the emptier a meter, the dearer. A lethal meter weighs 1,
-    another as much harm as it does to those when empty; the currency weighs 1, since it buys all cures.
+    The value of a state is Σ weight × log(meter): the emptier a meter, the more it counts. A lethal meter weighs 1, the
+    currency weighs 1 since it buys everything, and other meters weigh as much as they harm lethal ones when empty.
     """
 
     name = "planner"
@@ -94,16 +93,17 @@ class PlannerPlayer:
         self._wait = last
         self._moves = np.arange(t.first_interact)
         self._interact = np.arange(places) if not world.size else np.full(places, last - 1)
-        self._weights = weights(world)
+        self._weights = meter_weights(world)
         self._walk_cost = t.action_cost[self._moves[0]] if len(self._moves) else np.zeros_like(t.start)
         self._wait_cost = t.action_cost[last]
         self._tick = np.array(t.effect[0 : 2 * places : 2])
         self._finish = t.effect[1 : 2 * places : 2] - self._tick
-        unit = np.eye(len(t.start), dtype=np.float32)
-        self._modulated = unit[t.modulation_target]  # [links, M]: the meter each one ends in
-        self._cascaded = unit[t.cascade_target]
-        self._until_open, self._open_for = opening(np.asarray(t.open_at[:places]) == 1)
-        self._coordinates = coordinates(world.size, t.next_cell.shape[1])
+        one_hot = np.eye(len(t.start), dtype=np.float32)
+        self._modulated = one_hot[t.modulation_target]  # [links, M]
+        self._cascaded = one_hot[t.cascade_target]
+        self._until_open, self._open_for = opening_hours(np.asarray(t.open_at[:places]) == 1)
+        cells = coordinates(world.size) if world.size else np.zeros((t.next_cell.shape[1], 0))
+        self._coordinates = cells.astype(np.int64)
         self._around = np.array(world.size if world.spec.map.boundary == "wrap" else [FAR] * len(world.size), np.int64)
 
     def act(self, engine: Engine) -> Actions:
@@ -116,15 +116,15 @@ class PlannerPlayer:
         distance = self.distance(s["cell"][:, None], cells)
         plans = self._plans(s, active, loss, distance)
 
-        worth = self._worth(meters, active)
-        gain = (self._worth(plans.after, active[:, None]) - worth[:, None]) / np.maximum(plans.steps, 1)
+        value = self._value(meters, active)
+        gain = (self._value(plans.after, active[:, None]) - value[:, None]) / np.maximum(plans.steps, 1)
         lowest = np.minimum(plans.arrival, plans.after)[..., t.lethal].min(axis=-1)
         gain = np.where(plans.steps < FAR, gain, -np.inf) - np.where(lowest < MARGIN, DEADLY, 0.0)
-        resting = self._worth(np.maximum(meters - loss - self._wait_cost * active, 0), active) - worth
+        resting = self._value(np.maximum(meters - loss - self._wait_cost * active, 0), active) - value
 
         rows, best = np.arange(len(meters)), gain.argmax(axis=1)
         chosen = gain[rows, best]
-        # Whoever must die on every way still tries the best of them; only where there is none, it waits.
+        # If every plan is deadly, try the best one; wait only if there is no plan.
         rests = ((resting >= chosen) & (chosen > -DEADLY / 2)) | np.isinf(chosen)
         stays = rests | ((distance[rows, best] == 0) & (plans.waiting[rows, best] > 0))
         towards = self._towards(s["cell"], cells[rows, best])
@@ -132,26 +132,26 @@ class PlannerPlayer:
         return np.where(stays, self._wait, action).astype(np.int64)
 
     def distance(self, a: NDArray[Any], b: NDArray[Any]) -> Counts:
-        """Steps between cells, axis by axis; around the edge where the map wraps, 0 where there is no map."""
+        """Moves between cells; across the edge if the map wraps, 0 without a map."""
         gap = np.abs(self._coordinates[a] - self._coordinates[b])
         steps: Counts = np.minimum(gap, np.abs(self._around - gap)).sum(axis=-1)
         return steps
 
     def _towards(self, cell: NDArray[Any], goal: NDArray[Any]) -> Actions:
-        """The move that comes nearest to the goal [N]."""
+        """The move that ends nearest to the goal [N]."""
         if not len(self._moves):
             return np.full(len(cell), self._wait)
         reached = self._tables.next_cell[self._moves][:, cell]
         nearest: Actions = self._moves[self.distance(reached, goal).argmin(axis=0)]
         return nearest
 
-    def _worth(self, meters: Numbers, active: Numbers) -> Numbers:
+    def _value(self, meters: Numbers, active: Numbers) -> Numbers:
         """[..., M] → [...]"""
-        worth: Numbers = (np.log(meters + np.float32(FLOOR)) * active) @ self._weights
-        return worth
+        value: Numbers = (np.log(meters + np.float32(FLOOR)) * active) @ self._weights
+        return value
 
     def _loss(self, meters: Numbers, multiplier: Numbers, active: Numbers) -> Numbers:
-        """What each meter loses per step by time, modulation and cascades as things stand [N, M]."""
+        """The current loss of each meter per step by decay, modulation and cascades [N, M]."""
         t = self._tables
         modulated = t.modulation_base + t.modulation_range * (1 - meters[:, t.modulation_source])
         short = np.maximum(t.cascade_threshold - meters[:, t.cascade_source], 0) * active[:, t.cascade_source]
@@ -160,7 +160,7 @@ class PlannerPlayer:
         return loss
 
     def _plans(self, s: Fields, active: Numbers, loss: Numbers, distance: Counts) -> Plans:
-        """What going to each affordance and using it would take and bring."""
+        """Duration and result of going to each affordance and using it."""
         t, places = self._tables, self._places
         arrives = (s["hour"][:, None] + distance) % t.day
         waiting = self._until_open[places, arrives]
@@ -185,24 +185,24 @@ class PlannerPlayer:
         return Plans(np.where(possible, distance + waiting + ticks, FAR), waiting, arrival, after)
 
 
-def weights(world: World) -> Numbers:
-    """How much each meter matters [M]: what kills and what pays 1, the others by the harm they pass on."""
+def meter_weights(world: World) -> Numbers:
+    """Weights [M]: 1 for lethal meters and the currency, for the others the harm they cause."""
     t = world.tables
     fixed = np.zeros(len(world.meters), np.float32)
     fixed[t.lethal] = 1
-    found = fixed
-    for _ in world.meters:  # harm travels along chains of links, one link in each round
+    weights = fixed
+    for _ in world.meters:  # harm passes along chains of links, one link per round
         passed = fixed.copy()
-        np.add.at(passed, t.cascade_source, HORIZON * t.cascade_slope * t.cascade_threshold * found[t.cascade_target])
-        np.add.at(passed, t.modulation_source, HORIZON * t.modulation_range * found[t.modulation_target])
-        found = np.minimum(passed, 1)
+        np.add.at(passed, t.cascade_source, HORIZON * t.cascade_slope * t.cascade_threshold * weights[t.cascade_target])
+        np.add.at(passed, t.modulation_source, HORIZON * t.modulation_range * weights[t.modulation_target])
+        weights = np.minimum(passed, 1)
     if world.spec.currency is not None:
-        found[t.currency] = 1
-    return found
+        weights[t.currency] = 1
+    return weights
 
 
-def opening(is_open: NDArray[np.bool_]) -> tuple[Counts, Counts]:
-    """From hours of the day [A, D]: at each hour, steps until the place opens and steps it stays open."""
+def opening_hours(is_open: NDArray[np.bool_]) -> tuple[Counts, Counts]:
+    """From opening hours [A, D]: at each hour, steps until the affordance opens and steps it stays open."""
     day = is_open.shape[1]
     ahead = is_open[:, (np.arange(day)[:, None] + np.arange(day)) % day]  # [A, D, hours ahead]
     until = np.where(ahead.any(axis=2), ahead.argmax(axis=2), FAR)
@@ -210,19 +210,10 @@ def opening(is_open: NDArray[np.bool_]) -> tuple[Counts, Counts]:
     return until, stays
 
 
-def coordinates(size: tuple[int, ...], cells: int) -> Counts:
-    """x, y, z of every cell [C, dimensions]; no columns where there is no map."""
-    if not size:
-        return np.zeros((cells, 0), np.int64)
-    return np.stack(np.unravel_index(np.arange(cells), size, order="F"), axis=1).astype(np.int64)
-
-
 def make_player(name: str, world: World, rng: np.random.Generator) -> Player:
-    """The player of that name: random, planner or passive."""
+    """The player of that name."""
     if name == "random":
-        return RandomPlayer(world, rng)
-    if name == "planner":
-        return PlannerPlayer(world)
-    if name == "passive":
-        return PassivePlayer(world)
+        return RandomPlayer(rng)
+    if name in ("planner", "passive"):
+        return PlannerPlayer(world) if name == "planner" else PassivePlayer(world)
     raise TownletError(f"there is no player '{name}'", did_you_mean(name, NAMES))

@@ -8,37 +8,36 @@ from rich.cells import cell_len, set_cell_size
 
 from townlet.town.scene import NO_CELL, Gauge, Scene, monogram
 
-CELL = 3  # columns of one cell: an edge and two for the icon
 BAR = 20
-BESIDE = 44  # a wider map stands above the meters
+MAX_MAP_WIDTH = 44  # a wider map is placed above the meters
 RESET = "\x1b[0m"
 BOLD, DIM = "1", "2"
 RED, AMBER, GREEN, FAINT = "38;5;203", "38;5;214", "38;5;78", "38;5;245"
-MINE, GROUND, NIGHT = "48;5;221;38;5;16", "48;5;151;38;5;22", "48;5;60;38;5;153"
-STATES = {"critical": RED, "low": AMBER, "fine": GREEN}
+AGENT, GROUND, NIGHT = "48;5;221;38;5;16", "48;5;151;38;5;22", "48;5;60;38;5;153"
+LEVELS = {"critical": RED, "low": AMBER, "fine": GREEN}
 
 
 def frame(scene: Scene, colour: bool = True) -> str:
-    """The scene as lines of text; without colour also without emoji, for pipes and plain terminals."""
-    left, right = _map(scene, colour), _life(scene, colour)
+    """The scene as lines of text; without colour also without emoji, for plain terminals."""
+    left, right = _map(scene, colour), _state(scene, colour)
     width = max(map(_width, left))
-    if width > BESIDE:
+    if width > MAX_MAP_WIDTH:
         return "\n".join([*left, "", *right])
     pairs = zip_longest(left, right, fillvalue="")
     return "\n".join((a + " " * (width - _width(a) + 3) + b).rstrip() for a, b in pairs)
 
 
-def _paint(words: str, style: str, colour: bool) -> str:
-    return f"\x1b[{style}m{words}{RESET}" if colour and style else words
+def _paint(text: str, style: str, colour: bool) -> str:
+    return f"\x1b[{style}m{text}{RESET}" if colour and style else text
 
 
 def _width(line: str) -> int:
-    """Columns on a terminal, escapes left out."""
+    """Columns on a terminal, without escape sequences."""
     return sum(cell_len(part.partition("m")[2] if n else part) for n, part in enumerate(line.split("\x1b[")))
 
 
 def _map(scene: Scene, colour: bool) -> list[str]:
-    """All boards, side by side; lines of a world of one dimension below each other."""
+    """All boards side by side; the lines of a one-dimensional map below each other."""
     boards, kind_at = scene.boards(), scene.affordance_at
     blocks = []
     for board in boards:
@@ -54,12 +53,12 @@ def _map(scene: Scene, colour: bool) -> list[str]:
 
 
 def _row(scene: Scene, row: tuple[int, ...], kind_at: dict[int, int], colour: bool) -> str:
-    """One line of cells; without colour the agent's stands in brackets."""
+    """One line of cells; without colour the agent's cell is in brackets."""
     out = []
     for n, cell in enumerate(row):
         edge = " " if colour else "[" if cell == scene.cell else "]" if n and row[n - 1] == scene.cell else " "
-        words = _sign(scene, kind_at[cell], colour) if cell in kind_at else _empty(scene, cell, colour)
-        out.append(_paint(edge + words, _style(scene, cell, kind_at.get(cell)), colour))
+        text = _label(scene, kind_at[cell], colour) if cell in kind_at else _empty(scene, cell, colour)
+        out.append(_paint(edge + text, _style(scene, cell, kind_at.get(cell)), colour))
     return "".join(out) + ("" if colour else "]" if row[-1] == scene.cell else " ")
 
 
@@ -67,18 +66,18 @@ def _style(scene: Scene, cell: int, kind: int | None) -> str:
     if cell == NO_CELL:
         return ""
     if cell == scene.cell:
-        return MINE
+        return AGENT
     style = NIGHT if scene.darkness > 0.5 else GROUND
     return style if kind is None or scene.is_open(kind) else f"{style};{DIM}"
 
 
-def _sign(scene: Scene, kind: int, colour: bool) -> str:
-    """Two columns for a place: its icon, or two letters; lower case when it is closed and there is no colour."""
-    place = scene.world.spec.affordances[kind]
+def _label(scene: Scene, kind: int, colour: bool) -> str:
+    """Two columns for an affordance: its icon, or two letters; closed ones in lower case."""
+    affordance = scene.world.spec.affordances[kind]
     closed = not scene.is_open(kind)
-    if colour and not closed and 0 < cell_len(place.icon) <= 2:
-        return set_cell_size(place.icon, 2)
-    letters = monogram(place.name)
+    if colour and not closed and 0 < cell_len(affordance.icon) <= 2:
+        return set_cell_size(affordance.icon, 2)
+    letters = monogram(affordance.name)
     return set_cell_size(letters.lower() if closed else letters, 2)
 
 
@@ -90,17 +89,19 @@ def _empty(scene: Scene, cell: int, colour: bool) -> str:
     return "🙂" if scene.alive else "💀"
 
 
-def _life(scene: Scene, colour: bool) -> list[str]:
+def _state(scene: Scene, colour: bool) -> list[str]:
     world = scene.world
-    hour = scene.time_of_day
-    head = [_paint(world.name, BOLD, colour), f"age {scene.age} of {world.spec.max_steps}", *([hour] if hour else [])]
+    head = [
+        _paint(world.name, BOLD, colour),
+        f"age {scene.age} of {world.spec.max_steps}",
+        *filter(None, [scene.time_of_day]),
+    ]
     lines = ["  ".join(head)]
-    for group, found in scene.gauges().items():
+    for group, gauges in scene.gauges().items():
         lines.append(_paint(group, FAINT, colour))
-        lines += [_bar(gauge, colour) for gauge in found]
-    here = scene.place
-    lines.append(f"{scene.last_action}  {scene.reward:+.2f}" + (f"  at {here}" if here else ""))
-    parts = [f"{name} {paid:+.3f}" for name, paid in scene.reward_parts]
+        lines += [_bar(gauge, colour) for gauge in gauges]
+    lines.append(f"{scene.last_action}  {scene.reward:+.2f}" + (f"  at {scene.place}" if scene.place else ""))
+    parts = [f"{name} {value:+.3f}" for name, value in scene.reward_parts]
     if len(parts) > 1:
         lines.append(_paint("  ".join(parts), FAINT, colour))
     if scene.ended:
@@ -111,7 +112,7 @@ def _life(scene: Scene, colour: bool) -> list[str]:
 def _bar(gauge: Gauge, colour: bool) -> str:
     full = round(BAR * min(1.0, max(0.0, gauge.value)))
     if colour:
-        bar = _paint("━" * full, STATES[gauge.level], True) + _paint("━" * (BAR - full), "38;5;238", True)
+        bar = _paint("━" * full, LEVELS[gauge.level], True) + _paint("━" * (BAR - full), "38;5;238", True)
         text = _paint(f"{gauge.text:>7}", RED if gauge.level == "critical" else "", True)
     else:
         bar = "#" * full + "." * (BAR - full)

@@ -1,4 +1,4 @@
-"""A scene as a picture: the town on the left, the agent's life on the right."""
+"""A scene as a picture: the town on the left, the state of the agent on the right."""
 
 from __future__ import annotations
 
@@ -10,49 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageChops
 
-from townlet.town.render.canvas import (
-    AMBER,
-    FAINT,
-    GLOW,
-    INK,
-    LINE,
-    NIGHT,
-    PAPER,
-    RED,
-    RIM,
-    WHITE,
-    Ink,
-    Pen,
-    Spot,
-    clear,
-    ground,
-    house,
-    lights,
-    meter_ink,
-    mix,
-    person,
-)
+from townlet.town.render import canvas as draw
+from townlet.town.render.canvas import FAINT, GLOW, INK, LINE, NIGHT, PAPER, RED, WHITE, Canvas, Colour, Tile, mix
 from townlet.town.scene import NO_CELL, Board, Gauge, Scene, monogram, restored_meter
 from townlet.town.world.tables import World
 
-WIDTH, HEIGHT, TOWN = 1200, 800, 800  # the sheet and the town's part of it, in units
-MOONLIGHT: Ink = (112, 124, 186)  # what is left of white at midnight
-SMOOTH = 2  # drawn this much larger, then shrunk
+WIDTH, HEIGHT, TOWN = 1200, 800, 800  # the picture and the town's part of it, in units
+MOONLIGHT: Colour = (112, 124, 186)  # the tint of white at midnight
+OVERSAMPLING = 2  # drawn this much larger, then reduced
+PADDING = 26.0
+REWARD_PARTS = 6  # listed at most
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Where a board lies on the sheet."""
+    """The position of a board on the picture."""
 
     board: Board
     x: float
     y: float
     side: float
 
-    def spots(self) -> list[tuple[int, int, Spot]]:
-        """Every cell with its chequer colour and its place on the sheet."""
+    def tiles(self) -> list[tuple[int, int, Tile]]:
+        """Every cell with its chequer colour and its tile."""
         return [
-            (cell, (i + j) % 2, Spot(self.x + i * self.side, self.y + j * self.side, self.side))
+            (cell, (i + j) % 2, Tile(self.x + i * self.side, self.y + j * self.side, self.side))
             for j, row in enumerate(self.board.rows)
             for i, cell in enumerate(row)
             if cell != NO_CELL
@@ -60,38 +42,33 @@ class Plot:
 
 
 def frame(scene: Scene, width: int = 960) -> NDArray[np.uint8]:
-    """The picture as an array [height, width, 3], as Gymnasium's rgb_array."""
-    return np.asarray(draw(scene, width))
-
-
-def draw(scene: Scene, width: int = 960) -> Image.Image:
-    """The picture of a scene, a third lower than wide; the same size for every scene."""
-    scale = SMOOTH * width / WIDTH
+    """The picture as an array [height, width, 3]; its height is two thirds of its width."""
+    scale = OVERSAMPLING * width / WIDTH
     plots = _plots(scene.boards())
-    dark = scene.darkness
     open_now = tuple(scene.is_open(kind) for kind in range(len(scene.world.affordances)))
     town = _town(scene.world, scene.cell_of, open_now, plots, scale)
-    sheet = Image.new("RGB", (round(WIDTH * scale), round(HEIGHT * scale)), PAPER[:3])
-    sheet.paste(town, (0, 0))
-    if dark:
-        sheet = ImageChops.multiply(sheet, Image.new("RGB", sheet.size, mix(WHITE, MOONLIGHT, dark)))
-    pen = Pen(sheet, scale)
-    _life(pen, scene, plots, dark, open_now)
-    panel(pen, scene, TOWN, WIDTH - TOWN, HEIGHT)
-    return sheet.reduce(SMOOTH)
+    image = Image.new("RGB", (round(WIDTH * scale), round(HEIGHT * scale)), PAPER[:3])
+    image.paste(town, (0, 0))
+    if scene.darkness:
+        tint = Image.new("RGB", image.size, mix(WHITE, MOONLIGHT, scene.darkness))
+        image = ImageChops.multiply(image, tint)
+    canvas = Canvas(image, scale)
+    _changing(canvas, scene, plots, open_now)
+    _panel(canvas, scene, TOWN, WIDTH - TOWN, HEIGHT)
+    return np.asarray(image.reduce(OVERSAMPLING))
 
 
 def _plots(boards: tuple[Board, ...]) -> tuple[Plot, ...]:
-    """Lay the boards out in the rows and columns that leave the largest cells."""
+    """Arrange the boards in the rows and columns that leave the largest cells."""
     wide, high = boards[0].columns, len(boards[0].rows)
     head = 26.0 if any(b.title for b in boards) else 0.0
     margin, gap = 28.0, 22.0
 
     def side(across: int) -> float:
         down = -(-len(boards) // across)
-        room_x = (TOWN - 2 * margin - gap * (across - 1)) / (across * wide)
-        room_y = (HEIGHT - 2 * margin - gap * (down - 1) - head * down) / (down * high)
-        return min(room_x, room_y, 160.0)
+        max_x = (TOWN - 2 * margin - gap * (across - 1)) / (across * wide)
+        max_y = (HEIGHT - 2 * margin - gap * (down - 1) - head * down) / (down * high)
+        return min(max_x, max_y, 160.0)
 
     across = max(range(1, len(boards) + 1), key=side)
     cell, down = side(across), -(-len(boards) // across)
@@ -107,132 +84,126 @@ def _plots(boards: tuple[Board, ...]) -> tuple[Plot, ...]:
 def _town(
     world: World, cell_of: tuple[int, ...], open_now: tuple[bool, ...], plots: tuple[Plot, ...], scale: float
 ) -> Image.Image:
-    """Ground and houses by daylight; kept, since they change only with the layout and the opening hours."""
+    """Ground and houses by daylight; cached, since they change only with layout and opening hours."""
     image = Image.new("RGB", (round(TOWN * scale), round(HEIGHT * scale)), PAPER[:3])
-    pen = Pen(image, scale)
+    canvas = Canvas(image, scale)
     kind_at = {cell: kind for kind, cell in enumerate(cell_of)}
     for plot in plots:
         wide, high = plot.board.columns * plot.side, len(plot.board.rows) * plot.side
         if world.size:
-            pen.card(plot.x - 8, plot.y - 5, wide + 16, high + 16, (90, 110, 80, 40), 18)
-            pen.card(plot.x - 8, plot.y - 8, wide + 16, high + 16, RIM, 18)
-        for cell, chequer, spot in plot.spots():
-            ground(pen, spot, cell, chequer)
+            canvas.rectangle(plot.x - 8, plot.y - 5, wide + 16, high + 16, (90, 110, 80, 40), 18)
+            canvas.rectangle(plot.x - 8, plot.y - 8, wide + 16, high + 16, draw.RIM, 18)
+        for cell, chequer, tile in plot.tiles():
+            draw.ground(canvas, tile, cell, chequer)
             if cell in kind_at:
                 kind = kind_at[cell]
-                roof = meter_ink(restored_meter(world, kind))
-                house(pen, spot, kind, roof, monogram(world.affordances[kind]), open_now[kind])
+                roof = draw.meter_colour(restored_meter(world, kind))
+                draw.house(canvas, tile, kind, roof, monogram(world.affordances[kind]), open_now[kind])
     return image
 
 
-def _life(pen: Pen, scene: Scene, plots: tuple[Plot, ...], dark: float, open_now: tuple[bool, ...]) -> None:
-    """What changes from step to step: the lit cell, names and windows, the agent, the end."""
-    kind_at = scene.affordance_at
+def _changing(canvas: Canvas, scene: Scene, plots: tuple[Plot, ...], open_now: tuple[bool, ...]) -> None:
+    """What changes from step to step: the current cell, names and windows, the agent, the end."""
+    kind_at, dark = scene.affordance_at, scene.darkness
     label = mix(mix(INK, (60, 90, 50), 0.4), WHITE, 1.0 if dark > 0.35 else 0.0)
-    mine: Spot | None = None
+    current: Tile | None = None
     for plot in plots:
         if plot.board.title:
-            pen.text(plot.x, plot.y - 20, plot.board.title, 15, mix(FAINT, WHITE, dark))
-        for cell, _, spot in plot.spots():
+            canvas.text(plot.x, plot.y - 20, plot.board.title, 15, mix(FAINT, WHITE, dark))
+        for cell, _, tile in plot.tiles():
             if cell == scene.cell:
-                mine = spot
-                edge = 0.018 * spot.side
-                pen.card(spot.x + edge, spot.y + edge, spot.side - 2 * edge, spot.side - 2 * edge, clear(GLOW, 0.12),
-                         0.1 * spot.side, (246, 178, 60), 0.03 * spot.side)  # fmt: skip
+                current = tile
+                edge = 0.018 * tile.side
+                box = (tile.x + edge, tile.y + edge, tile.side - 2 * edge, tile.side - 2 * edge)
+                glow = draw.with_alpha(GLOW, 0.12)
+                canvas.rectangle(*box, glow, 0.1 * tile.side, (246, 178, 60), 0.03 * tile.side)
             kind = kind_at.get(cell)
             if kind is None:
                 continue
             if dark > 0.35 and open_now[kind]:
-                lights(pen, spot)
-            if spot.side >= 60:
-                name = scene.world.affordances[kind]
-                ink = label if open_now[kind] else clear(label, 0.6)
-                pen.text(*spot.at(0.5, 0.86), name, min(0.15 * spot.side, 17), ink, "mm", 0.9 * spot.side)
-    if mine is not None:
-        person(pen, mine, scene.cell in kind_at, scene.alive, scene.session_progress)
+                draw.lit_windows(canvas, tile)
+            if tile.side >= 60:
+                colour = label if open_now[kind] else draw.with_alpha(label, 0.6)
+                size = min(0.15 * tile.side, 17)
+                canvas.text(*tile.at(0.5, 0.86), scene.world.affordances[kind], size, colour, "mm", 0.9 * tile.side)
+    if current is not None:
+        draw.person(canvas, current, scene.cell in kind_at, scene.alive, scene.session_progress)
     if scene.ended:
-        pen.card(TOWN / 2 - 220, HEIGHT / 2 - 34, 440, 68, clear(INK, 0.88), 34)
-        pen.text(TOWN / 2, HEIGHT / 2, scene.ended, 26, WHITE, "mm", 390)
+        canvas.rectangle(TOWN / 2 - 220, HEIGHT / 2 - 34, 440, 68, draw.with_alpha(INK, 0.88), 34)
+        canvas.text(TOWN / 2, HEIGHT / 2, scene.ended, 26, WHITE, "mm", 390)
 
 
-PAD = 26.0
-PARTS = 6  # reward parts that are listed
+def _panel(canvas: Canvas, scene: Scene, left: float, width: float, height: float) -> None:
+    """Age, hour, meters, last action and reward, in the column from `left`."""
+    canvas.rectangle(left, 23, width - 20, height - 40, (90, 90, 80, 26), 20)
+    canvas.rectangle(left, 20, width - 20, height - 40, WHITE, 20)
+    x, wide = left + PADDING, width - 20 - 2 * PADDING
+    _head(canvas, scene, x, wide)
+    foot = height - 150 - 22 * min(REWARD_PARTS, len(scene.world.rewards))
+    _meters(canvas, scene, x, 146, wide, foot - 16 - 146)
+    _foot(canvas, scene, x, foot, wide)
 
 
-def panel(pen: Pen, scene: Scene, left: float, width: float, height: float) -> None:
-    """Draw the whole panel in the column from `left`."""
-    pen.card(left, 23, width - 20, height - 40, (90, 90, 80, 26), 20)
-    pen.card(left, 20, width - 20, height - 40, WHITE, 20)
-    x, wide = left + PAD, width - 20 - 2 * PAD
-    _head(pen, scene, x, wide)
-    foot = height - 150 - 22 * min(PARTS, len(scene.world.rewards))
-    _meters(pen, scene, x, 146, wide, foot - 16 - 146)
-    _foot(pen, scene, x, foot, wide)
-
-
-def _head(pen: Pen, scene: Scene, x: float, wide: float) -> None:
+def _head(canvas: Canvas, scene: Scene, x: float, wide: float) -> None:
     limit = scene.world.spec.max_steps
-    pen.text(x, 60, scene.world.name, 30, INK, room=wide - 120, bold=True)
-    pen.text(x, 98, f"age {scene.age} of {limit}", 17, FAINT)
-    pen.card(x, 118, wide, 6, LINE, 3)
+    canvas.text(x, 60, scene.world.name, 30, INK, max_width=wide - 120, bold=True)
+    canvas.text(x, 98, f"age {scene.age} of {limit}", 17, FAINT)
+    canvas.rectangle(x, 118, wide, 6, LINE, 3)
     if scene.age:
-        pen.card(x, 118, max(6.0, wide * min(1.0, scene.age / limit)), 6, mix(FAINT, INK, 0.4), 3)
-    words = scene.time_of_day
-    if words:
-        pen.text(x + wide - 46, 60, words, 22, INK, "rm", room=110)
-        _sky(pen, scene, x + wide - 18, 60, 18)
+        canvas.rectangle(x, 118, max(6.0, wide * min(1.0, scene.age / limit)), 6, mix(FAINT, INK, 0.4), 3)
+    if scene.time_of_day:
+        canvas.text(x + wide - 46, 60, scene.time_of_day, 22, INK, "rm", max_width=110)
+        _sky(canvas, scene.darkness, x + wide - 18, 60, 18)
 
 
-def _sky(pen: Pen, scene: Scene, x: float, y: float, radius: float) -> None:
+def _sky(canvas: Canvas, dark: float, x: float, y: float, radius: float) -> None:
     """The sun by day, the moon by night."""
-    dark = scene.darkness
-    pen.disc(x, y, radius, mix((150, 204, 240), NIGHT, dark))
+    sky = mix((150, 204, 240), NIGHT, dark)
+    canvas.disc(x, y, radius, sky)
     if dark < 0.5:
         for n in range(8):
             turn = n * math.pi / 4
-            pen.disc(x + 0.7 * radius * math.cos(turn), y + 0.7 * radius * math.sin(turn), 0.09 * radius, GLOW)
-        pen.disc(x, y, 0.45 * radius, GLOW)
+            canvas.disc(x + 0.7 * radius * math.cos(turn), y + 0.7 * radius * math.sin(turn), 0.09 * radius, GLOW)
+        canvas.disc(x, y, 0.45 * radius, GLOW)
     else:
-        pen.disc(x, y, 0.55 * radius, (244, 238, 214))
-        pen.disc(x + 0.27 * radius, y - 0.16 * radius, 0.47 * radius, mix((150, 204, 240), NIGHT, dark))
+        canvas.disc(x, y, 0.55 * radius, (244, 238, 214))
+        canvas.disc(x + 0.27 * radius, y - 0.16 * radius, 0.47 * radius, sky)
 
 
-def _meters(pen: Pen, scene: Scene, x: float, y: float, wide: float, high: float) -> None:
+def _meters(canvas: Canvas, scene: Scene, x: float, y: float, wide: float, high: float) -> None:
     groups = scene.gauges()
-    lines = sum(len(found) + 0.95 for found in groups.values())
-    step = min(40.0, high / lines)
-    for group, found in groups.items():
-        pen.text(x, y + 0.5 * step, group.upper(), 0.31 * step, FAINT)
+    step = min(40.0, high / sum(len(gauges) + 0.95 for gauges in groups.values()))
+    for group, gauges in groups.items():
+        canvas.text(x, y + 0.5 * step, group.upper(), 0.31 * step, FAINT)
         y += 0.95 * step
-        for gauge in found:
-            _bar(pen, gauge, x, y, wide, step)
+        for gauge in gauges:
+            _bar(canvas, gauge, x, y, wide, step)
             y += step
 
 
-def _bar(pen: Pen, gauge: Gauge, x: float, y: float, wide: float, step: float) -> None:
-    own = meter_ink(gauge.index)
-    ink: Ink = {"critical": RED, "low": AMBER, "fine": own}[gauge.level]
+def _bar(canvas: Canvas, gauge: Gauge, x: float, y: float, wide: float, step: float) -> None:
+    meter = draw.meter_colour(gauge.index)
+    colour: Colour = {"critical": RED, "low": draw.AMBER, "fine": meter}[gauge.level]
     middle, thick, start, end = y + step / 2, 0.42 * step, x + 118, x + wide - 70
-    pen.disc(x + 0.16 * step, middle, 0.16 * step, own)
-    pen.text(x + 0.52 * step, middle, gauge.name, 0.42 * step, INK, room=108 - 0.5 * step)
-    pen.card(start, middle - thick / 2, end - start, thick, LINE, thick / 2)
+    canvas.disc(x + 0.16 * step, middle, 0.16 * step, meter)
+    canvas.text(x + 0.52 * step, middle, gauge.name, 0.42 * step, INK, max_width=108 - 0.5 * step)
+    canvas.rectangle(start, middle - thick / 2, end - start, thick, LINE, thick / 2)
     if gauge.value > 0:
-        pen.card(start, middle - thick / 2, max(thick, (end - start) * gauge.value), thick, ink, thick / 2)
+        length = max(thick, (end - start) * gauge.value)
+        canvas.rectangle(start, middle - thick / 2, length, thick, colour, thick / 2)
     alarm = gauge.level == "critical"
-    pen.text(x + wide, middle, gauge.text, 0.42 * step, RED if alarm else INK, "rm", room=66, bold=alarm)
+    canvas.text(x + wide, middle, gauge.text, 0.42 * step, RED if alarm else INK, "rm", max_width=66, bold=alarm)
 
 
-def _foot(pen: Pen, scene: Scene, x: float, y: float, wide: float) -> None:
-    pen.card(x, y, wide, 1.5, LINE)
-    lines = [("action", scene.last_action), ("here", scene.place or "open ground")]
-    if not scene.world.size and not scene.place:
-        lines[1] = ("here", "nowhere yet")
-    for n, (title, words) in enumerate(lines):
-        pen.text(x, y + 28 + 30 * n, title, 16, FAINT)
-        pen.text(x + 78, y + 28 + 30 * n, words, 17, INK, room=wide - 78)
-    pen.text(x, y + 88, "reward", 16, FAINT)
-    pen.text(x + 78, y + 88, f"{scene.reward:+.2f}", 17, INK, bold=True)
-    for n, (name, paid) in enumerate(scene.reward_parts[:PARTS]):
-        ink = clear(INK if paid else FAINT, 0.9)
-        pen.text(x + 78, y + 114 + 22 * n, name, 15, FAINT, room=wide - 160)
-        pen.text(x + wide, y + 114 + 22 * n, f"{paid:+.3f}", 15, ink, "rm")
+def _foot(canvas: Canvas, scene: Scene, x: float, y: float, wide: float) -> None:
+    canvas.rectangle(x, y, wide, 1.5, LINE)
+    nowhere = "open ground" if scene.world.size else "nowhere yet"
+    for n, (title, text) in enumerate([("action", scene.last_action), ("here", scene.place or nowhere)]):
+        canvas.text(x, y + 28 + 30 * n, title, 16, FAINT)
+        canvas.text(x + 78, y + 28 + 30 * n, text, 17, INK, max_width=wide - 78)
+    canvas.text(x, y + 88, "reward", 16, FAINT)
+    canvas.text(x + 78, y + 88, f"{scene.reward:+.2f}", 17, INK, bold=True)
+    for n, (name, value) in enumerate(scene.reward_parts[:REWARD_PARTS]):
+        colour = draw.with_alpha(INK if value else FAINT, 0.9)
+        canvas.text(x + 78, y + 114 + 22 * n, name, 15, FAINT, max_width=wide - 160)
+        canvas.text(x + wide, y + 114 + 22 * n, f"{value:+.3f}", 15, colour, "rm")

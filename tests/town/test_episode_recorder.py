@@ -27,7 +27,7 @@ def lived(world: str, engine: str, steps: int, kept: int = 64, seed: int = 3) ->
     compiled = load(world, ["max_steps=40"])
     town = Town(compiled, ROWS, engine=engine, threads=1)
     seen = town.reset(seed)
-    tape = EpisodeRecorder(town, first_rows, watched=3, steps=kept)
+    tape = EpisodeRecorder(town, first_rows, rows=3, steps=kept)
     chance = torch.Generator().manual_seed(seed)
     notes = [{"cell": [], "meters": [], "actions": [], "reward": []} for _ in range(3)]
     found = []
@@ -41,7 +41,7 @@ def lived(world: str, engine: str, steps: int, kept: int = 64, seed: int = 3) ->
             note["actions"].append(int(actions[row]))
         step = town.step(actions)
         seen = step
-        tape.note(actions, outputs)
+        tape.record(actions, outputs)
         ended = town.final_obs()
         for row, note in enumerate(notes):
             note["reward"].append(float(step.reward[row]))
@@ -49,7 +49,7 @@ def lived(world: str, engine: str, steps: int, kept: int = 64, seed: int = 3) ->
             if row < 3:
                 note = notes[row]
                 note["last"] = town.final_meters(ended)[ended.rows.tolist().index(row)].numpy()
-                found.append((row, tape.life(row), note))
+                found.append((row, tape.finish_episode(row), note))
                 notes[row] = {"cell": [], "meters": [], "actions": [], "reward": []}
     return found
 
@@ -93,8 +93,8 @@ def test_an_interrupted_tape_goes_on_exactly() -> None:
             tapes[1].restore(tape_state)
         for town, tape, kept in zip(towns, tapes, lives, strict=True):
             town.step(wait)
-            tape.note(wait, outputs)
-            kept += [tape.life(row).to_bytes() for row in town.final_obs().rows.tolist()]
+            tape.record(wait, outputs)
+            kept += [tape.finish_episode(row).to_bytes() for row in town.final_obs().rows.tolist()]
     assert lives[0] == lives[1]
     assert len(lives[0]) == 4
 
@@ -102,5 +102,5 @@ def test_an_interrupted_tape_goes_on_exactly() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=400))
 def test_foreign_bytes_are_no_recording(data: bytes) -> None:
-    with pytest.raises(TownletError, match="recorded life"):
+    with pytest.raises(TownletError, match="recorded episode"):
         Recording.from_bytes(data)

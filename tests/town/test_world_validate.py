@@ -1,4 +1,4 @@
-"""Each check of sense refuses its mistake, at its line, with the way out."""
+"""Every validation problem is reported at its line, with a fix."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pytest
 from townlet.errors import ConfigError
 from townlet.town.world.load import from_text, load
 
-# name: (what is replaced, by what, words of the message); the mistake stands on the replaced line,
+# name: (text, replacement, part of the message); the problem is reported on the replaced line,
 # or, with a fourth part, on the line that contains it.
 CASES = {
-    "meter twice": ("{name: joy, decay: .01}", "{name: money, decay: .01}", "'money' stands twice in meters"),
-    "affordance twice": ("{name: Job", "{name: Bed", "'Bed' stands twice in affordances"),
+    "meter twice": ("{name: joy, decay: .01}", "{name: money, decay: .01}", "'money' occurs twice in meters"),
+    "affordance twice": ("{name: Job", "{name: Bed", "'Bed' occurs twice in affordances"),
     "cascade twice": (
         "  - {source: joy, target: energy, strength: .01}",
         "  - {source: joy, target: energy, strength: .01}\n  - {source: joy, target: energy, strength: .02}",
-        "'joy->energy' stands twice in cascades",
+        "'joy->energy' occurs twice in cascades",
         "strength: .02",
     ),
     "reward twice": (
         "  - survival",
         "  - survival\n  - {name: milestone, bonus: 1}",
-        "'milestone' stands twice",
+        "'milestone' occurs twice",
         "bonus: 1",
     ),
-    "lethal twice": ("lethal: [energy]", "lethal: [energy, energy]", "'energy' stands twice in lethal"),
+    "lethal twice": ("lethal: [energy]", "lethal: [energy, energy]", "'energy' occurs twice in lethal"),
     "unknown currency": ("currency: money", "currency: mony", "there is no meter 'mony'; did you mean 'money'?"),
     "unknown lethal": ("lethal: [energy]", "lethal: [energy, jo]", "there is no meter 'jo'; did you mean 'joy'?"),
     "unknown source": ("{source: joy, target: energy, base", "{source: yoy, target: energy, base", "no meter 'yoy'"),
@@ -37,7 +37,7 @@ CASES = {
     "vitality meter twice": (
         "  - survival",
         "  - {name: vitality, meters: [joy, joy]}",
-        "'joy' stands twice in the product",
+        "'joy' occurs twice in the product",
     ),
     "cascade to itself": (
         "{source: joy, target: energy, strength",
@@ -55,27 +55,32 @@ CASES = {
         "'Job' is outside the map at [3, 3]; the map has x 0 to 3, y 0 to 2",
     ),
     "cell negative": ("cell: [3, 2]", "cell: [-1, 2]", "outside the map"),
-    "cell of other dimension": ("cell: [3, 2]", "cell: [3, 2, 0]", "3 coordinates and the map has 2"),
-    "cell taken": ("cell: [3, 2]", "cell: [0, 0]", "'Job' stands on the same cell as 'Bed'"),
-    "cell missing": ("cell: [3, 2], ", "", "'Job' has no cell and the layout is fixed", "name: Job"),
+    "cell of other dimension": ("cell: [3, 2]", "cell: [3, 2, 0]", "3 coordinates, but the map has 2"),
+    "cell taken": ("cell: [3, 2]", "cell: [0, 0]", "'Job' is on the same cell as 'Bed'"),
+    "cell missing": ("cell: [3, 2], ", "", "'Job' has no cell, but the layout is fixed", "name: Job"),
     "start outside": ("boundary: clamp", "start: [4, 0]", "the start is outside the map"),
     "too many affordances": ("size: [4, 3]", "size: [1, 1]", "2 affordances do not fit on the 1 cells"),
     "map too large": ("size: [4, 3]", "size: [300, 300]", "90000 cells; use at most 65536"),
-    "waiting dearer than walking": ("wait: .001", "wait: .02", "waiting must be cheaper"),
-    "waiting as dear as walking": ("wait: .001", "wait: .01", "waiting must be cheaper"),
-    "no cure": ("each_tick: {energy: .3}", "each_tick: {energy: -.3}", "no affordance raises it", "lethal: [energy]"),
-    "cure undone at the end": (
+    "waiting costlier than walking": ("wait: .001", "wait: .02", "waiting must be cheaper"),
+    "waiting as costly as walking": ("wait: .001", "wait: .01", "waiting must be cheaper"),
+    "no restorer": (
+        "each_tick: {energy: .3}",
+        "each_tick: {energy: -.3}",
+        "no affordance raises it",
+        "lethal: [energy]",
+    ),
+    "gain undone at the end": (
         "each_tick: {energy: .3}",
         "each_tick: {energy: .3}, at_end: {energy: -.3}",
         "no affordance raises it",
         "lethal: [energy]",
     ),
-    "born dead": ("{name: energy, decay", "{name: energy, start: 0, decay", "every agent is born dead"),
+    "starts dead": ("{name: energy, decay", "{name: energy, start: 0, decay", "every agent starts dead"),
     "open too late": ("hours: [2, 8]", "hours: [10, 8]", "'Bed' cannot be open from 10 to 8 in a day of 10 hours"),
     "closes after the day": ("hours: [2, 8]", "hours: [2, 11]", "'Bed' cannot be open from 2 to 11"),
     "closes at 0": ("hours: [2, 8]", "hours: [2, 0]", "'Bed' cannot be open from 2 to 0"),
     "never open": ("hours: [2, 8]", "hours: [2, 2]", "'Bed' cannot be open from 2 to 2"),
-    "start hour": ("day: 10}", "day: 10, start: 10}", "cannot start at 10; use 0 to 9"),
+    "start hour": ("day: 10}", "day: 10, start: 10}", "cannot start at hour 10; use 0 to 9"),
     "price without currency": (
         "currency: money",
         "dollars: 10",
@@ -89,21 +94,21 @@ CASES = {
     "clock without time": (
         "temporal: true",
         "temporal: false",
-        "shows time and `clock.temporal` is false",
+        "needs time, but `clock.temporal` is false",
         "  - clock",
     ),
     "window without map": (
         "  size: [4, 3]",
         "  kind: aspatial",
-        "shows places and this world has no map",
+        "needs a map, but this world has none",
         "name: window",
     ),
-    "block twice": ("  - clock", "  - {name: meters}", "block 'meters' stands twice"),
+    "block twice": ("  - clock", "  - {name: meters}", "block 'meters' occurs twice"),
     "meters not shown": ("  - meters\n", "", "does not show the meters", "observation:"),
     "hidden layout": (
         "boundary: clamp",
         "layout: shuffled",
-        "never shows the kind of an affordance from afar",
+        "never shows which affordance is where",
         "observation:",
     ),
     "shuffled without map": (
@@ -141,13 +146,13 @@ CASES = {
     "survival without end": (
         "  - survival",
         "  - {name: survival, meter: money}",
-        "it loses nothing by decay or moves",
+        "it has neither decay nor move cost",
     ),
     "falls too fast": ("decay: .01, move", "decay: .35, move", "even the luckiest agent is dead by step 20 of 50"),
-    "purse too small": ("price: .01", "price: .9", "even the luckiest agent is dead by", "name: energy"),
+    "too little money": ("price: .01", "price: .9", "even the luckiest agent is dead by", "name: energy"),
 }
 
-# What else a case needs.
+# Further replacements that a case needs.
 HUGE = ("size: [4, 3]", "size: [256, 256]")
 BEFORE = {
     "proximity without map": [
@@ -157,12 +162,12 @@ BEFORE = {
     "proximity on a huge map": [HUGE],
     "observation too large": [HUGE],
     "window table too large": [HUGE],
-    "purse too small": [("decay: .01, move", "decay: .25, move"), ("each_tick: {money: .1}", "each_tick: {joy: .1}")],
+    "too little money": [("decay: .01, move", "decay: .25, move"), ("each_tick: {money: .1}", "each_tick: {joy: .1}")],
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nonsense_is_refused_at_its_line(case: str, small: str) -> None:
+def test_problem_is_reported_at_its_line(case: str, small: str) -> None:
     old, new, words, *at = CASES[case]
     text = small
     for before, after in BEFORE.get(case, []):
@@ -173,18 +178,18 @@ def test_nonsense_is_refused_at_its_line(case: str, small: str) -> None:
     line = text.count("\n", 0, text.index(at[0]) if at else place) + 1
     with pytest.raises(ConfigError) as caught:
         from_text(text, "my.yaml")
-    found = [m for m in caught.value.diagnostics if words in f"{m.what}; {m.fix}"]
-    assert found, str(caught.value)
-    assert [(m.where.source, m.where.line) for m in found if m.where] == [("my.yaml", line)]
+    matching = [m for m in caught.value.diagnostics if words in f"{m.what}; {m.fix}"]
+    assert matching, str(caught.value)
+    assert [(m.where.source, m.where.line) for m in matching if m.where] == [("my.yaml", line)]
 
 
-def test_the_small_world_itself_is_sound(small: str) -> None:
+def test_unchanged_small_world_is_valid(small: str) -> None:
     world = from_text(small, "my.yaml")
     assert world.name == "my"
     assert world.warnings == ()
 
 
-def test_all_mistakes_come_at_once_in_the_order_of_lines(small: str) -> None:
+def test_all_problems_are_reported_in_line_order(small: str) -> None:
     text = small.replace("currency: money", "currency: mony").replace("[3, 2]", "[9, 9]").replace("[2, 8]", "[2, 2]")
     with pytest.raises(ConfigError) as caught:
         from_text(text, "my.yaml")
@@ -192,7 +197,7 @@ def test_all_mistakes_come_at_once_in_the_order_of_lines(small: str) -> None:
     assert [line.split(":")[1] for line in lines] == ["6", "17", "18"]
 
 
-def test_mistake_made_on_the_command_line_says_so() -> None:
+def test_problem_of_an_override_names_the_command_line() -> None:
     with pytest.raises(ConfigError, match=r"command line.*Bed.*outside the map"):
         load("town", ["affordances.Bed.cell=[9, 9]"])
 
@@ -207,28 +212,28 @@ def test_only_a_fixed_layout_needs_cells(small: str) -> None:
     assert from_text(shuffled.replace("  - meters", "  - meters\n  - map_typed")).tables.shuffled == 1
 
 
-def test_income_that_cannot_pay_for_ever_is_a_warning() -> None:
+def test_unsustainable_income_is_a_warning() -> None:
     (warning,) = load("town-l0").warnings
     assert "energy and health" in warning
     assert load("town").warnings == ()
     assert load("town-l0", ["affordances.Bed.price=0"]).warnings == ()
 
 
-def test_price_that_no_purse_holds_is_a_warning() -> None:
+def test_unaffordable_price_is_a_warning() -> None:
     (warning,) = load("town", ["affordances.Gym.price=.3"]).warnings
-    assert "'Gym' can never be paid: it costs $120 at once" in warning
+    assert "'Gym' is never affordable: it costs $120 at once" in warning
     assert load("town-l3", ["affordances.Gym.price=.3"]).warnings == ()
 
 
-def test_money_that_runs_out_is_counted() -> None:
-    """Bed: .5 energy for $5 and no income; $50 buy 5.0, the start gives 1.0, so .02 a step lasts 300 steps."""
+def test_money_that_runs_out_limits_survival() -> None:
+    """Bed: .5 energy for $5 and no income; $50 buy 5.0, the start gives 1.0, so .02 per step lasts 300 steps."""
     sleepy = ["meters.energy.decay=.0201", "max_steps=280"]
     assert load("town-l0", sleepy).spec.max_steps == 280
-    with pytest.raises(ConfigError, match=r"owns and can earn buys too little.* of 400"):
+    with pytest.raises(ConfigError, match=r"the agent's money buys too little.* of 400"):
         load("town-l0", ["meters.energy.decay=.0201", "max_steps=400"])
 
 
-def test_mistakes_of_shape_and_of_sense_come_together(tmp_path: Path) -> None:
+def test_schema_and_validation_problems_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "both.yaml"
     path.write_text(
         "extends: town\n"
@@ -245,37 +250,37 @@ def test_mistakes_of_shape_and_of_sense_come_together(tmp_path: Path) -> None:
     assert [m.where.line for m in caught.value.diagnostics if m.where] == [2, 4, 6, 7, 8]
 
 
-def test_changed_map_is_blamed_rather_than_the_places_it_inherits(tmp_path: Path) -> None:
+def test_changed_map_is_reported_instead_of_inherited_cells(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text("extends: town\nmap: {size: [7, 8]}\n")
     with pytest.raises(ConfigError) as caught:
         load(path)
     assert {str(m.where) for m in caught.value.diagnostics} == {f"{path}:2:7"}
     path.write_text("extends: town\nmap: {size: [8, 8, 2]}\n")
-    with pytest.raises(ConfigError, match="no affordance stands on such a cell") as caught:
+    with pytest.raises(ConfigError, match="no affordance has such a cell") as caught:
         load(path)
     assert len(caught.value.diagnostics) == 1
 
 
-def test_misspelt_meter_of_a_child_is_noticed(tmp_path: Path) -> None:
+def test_misspelt_meter_of_a_child_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text("extends: town\nmeters: [{name: enrgy, decay: .01}]\n")
     assert [w for w in load(path).warnings if "'enrgy'" in w and "did you mean 'energy'?" in w]
 
 
-def test_misspelt_place_of_a_child_names_the_one_that_was_meant(tmp_path: Path) -> None:
+def test_misspelt_affordance_of_a_child_suggests_the_right_name(tmp_path: Path) -> None:
     path = tmp_path / "typo.yaml"
     path.write_text("extends: town\naffordances: [{name: Bedd, price: .03}]\n")
     with pytest.raises(ConfigError, match="did you mean 'Bed'"):
         load(path)
 
 
-def test_one_lethal_meter_cannot_hide_behind_another() -> None:
+def test_every_lethal_meter_is_checked() -> None:
     with pytest.raises(ConfigError, match=r"WAIT costs 0\.01 of 'energy' and a move 0\.005: waiting must be cheaper"):
         load("town", ["meters.energy.wait=.01", "meters.health.move=.02"])
 
 
 @pytest.mark.parametrize("override", ["extends=town-l3", "remove=[Bed]"])
 def test_inheritance_cannot_be_an_override(override: str) -> None:
-    with pytest.raises(ConfigError, match="stand only in a file"):
+    with pytest.raises(ConfigError, match="allowed only in a file"):
         load("town", [override])

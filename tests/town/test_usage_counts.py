@@ -72,7 +72,7 @@ class SlowDiary:
         self.cells = np.zeros(town.world.tables.next_cell.shape[1], np.int64)
         self.meters = np.zeros(len(town.world.meters))
 
-    def note(self) -> None:
+    def update(self) -> None:
         now, used = self.engine.peek("cell", "meters"), self.engine.used[self.rows]
         over = np.asarray(self.engine.terminated | self.engine.truncated)[self.rows]
         place = used >> 1
@@ -103,9 +103,9 @@ def test_diary_is_to_the_bit_what_a_slow_one_counts(world: str, kind: str) -> No
         if count == 40:
             town.track_usage(20)
         mask = town.step(torch.multinomial(mask.float(), 1, generator=chance).squeeze(1)).mask
-        quick.note()
-        slow.note()
-    page = quick.take()
+        quick.update()
+        slow.update()
+    page = quick.flush()
     for found, expected in zip(page, slow.page(), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert page.transitions.sum() > 10, "transitions must be among what is compared"
@@ -122,9 +122,9 @@ def test_without_numba_the_same_is_noted(monkeypatch: pytest.MonkeyPatch) -> Non
         jit_if_available.cache_clear()
     for _ in range(3):
         town.step(act(INTERACT, INTERACT, WAIT))
-        quick.note()
-        plain.note()
-    for found, expected in zip(plain.take(), quick.take(), strict=True):
+        quick.update()
+        plain.update()
+    for found, expected in zip(plain.flush(), quick.flush(), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -158,11 +158,11 @@ def test_diary_tells_what_the_reference_saw(world: str, kind: str) -> None:
         actions = torch.multinomial(chances, 1, generator=chance).squeeze(1)
         witness.watch(actions)
         mask = town.step(actions).mask
-        diary.note()
+        diary.update()
         state = town.engine.peek()
         cells += np.bincount(state["cell"], minlength=len(cells))
         meters += state["meters"].sum(axis=0, dtype=np.float64)
-    page = diary.take()
+    page = diary.flush()
     assert page.steps == 24 * 120
     assert {a: n for a, n in enumerate(page.uses.tolist()) if n} == witness.uses
     ways = {(int(a), int(b)): int(page.transitions[a, b]) for a, b in np.argwhere(page.transitions)}
@@ -186,8 +186,8 @@ def test_a_session_is_one_transition_and_the_same_again_is_another(kind: str) ->
     diary = UsageCounter(town)
     for action in (INTERACT, INTERACT, INTERACT, WAIT, INTERACT):
         town.step(act(action))
-        diary.note()
-    page = diary.take()
+        diary.update()
+    page = diary.flush()
     assert page.uses[MEAL] == page.uses.sum() == 4
     # Sessions began at steps 1, 3 and, since WAIT broke the second, 5.
     assert page.transitions[MEAL, MEAL] == page.transitions.sum() == 2
@@ -198,8 +198,8 @@ def test_each_use_is_a_session_while_time_is_off() -> None:
     diary = UsageCounter(town)
     for _ in range(3):
         town.step(act(INTERACT))
-        diary.note()
-    page = diary.take()
+        diary.update()
+    page = diary.flush()
     assert (page.uses[MEAL], page.transitions[MEAL, MEAL]) == (3, 2)
 
 
@@ -211,13 +211,13 @@ def test_what_did_nothing_is_no_use(kind: str) -> None:
     town = placed("town-l3", [BAR_CELL, BED_CELL, 27, BED_CELL], kind, hour=[12] * 4, meters=meters)
     diary = UsageCounter(town)
     town.step(act(INTERACT, INTERACT, INTERACT, WAIT))
-    diary.note()
-    assert diary.take().uses.sum() == 0
+    diary.update()
+    assert diary.flush().uses.sum() == 0
     town = placed("town-l3", [BAR_CELL], kind, hour=[20])
     diary = UsageCounter(town)
     town.step(act(INTERACT))
-    diary.note()
-    assert diary.take().uses[BAR] == 1
+    diary.update()
+    assert diary.flush().uses[BAR] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -229,8 +229,8 @@ def test_watched_town_refuses_wrong_actions_as_ever(kind: str, actions: list[int
         town.step(act(*actions))
     assert town.engine.peek()["age"].tolist() == [0, 0, 0]
     town.step(act(INTERACT, WAIT, INTERACT))
-    diary.note()
-    assert diary.take().uses[BED] == 2
+    diary.update()
+    assert diary.flush().uses[BED] == 2
 
 
 def test_a_new_life_has_no_place_behind_it() -> None:
@@ -239,18 +239,18 @@ def test_a_new_life_has_no_place_behind_it() -> None:
     diary = UsageCounter(town)
     for place in (BED, MEAL, BED, BED):
         town.step(act(place))
-        diary.note()
-    page = diary.take()
+        diary.update()
+    page = diary.flush()
     assert page.transitions[BED, MEAL] == page.transitions[BED, BED] == 1
     assert page.transitions.sum() == 2, "Meal → Bed lies across a death"
 
 
 def test_take_begins_anew_and_only_watched_rows_count() -> None:
     town = placed("town", [BED_CELL, BED_CELL, MEAL_CELL])
-    diary = UsageCounter(town, watched=2)
+    diary = UsageCounter(town, rows=2)
     town.step(act(INTERACT, INTERACT, INTERACT))
-    diary.note()
-    first, second = diary.take(), diary.take()
+    diary.update()
+    first, second = diary.flush(), diary.flush()
     assert (first.steps, first.uses[BED], first.uses[MEAL]) == (2, 2, 0)
     assert first.cells[BED_CELL] == 2
     assert second.steps == 0
@@ -264,7 +264,7 @@ def test_restored_diaries_go_on_as_if_nothing_had_happened(kind: str) -> None:
         out = []
         for _ in range(steps):
             town.step(torch.multinomial(torch.as_tensor(town.engine.mask).float(), 1, generator=chance).squeeze(1))
-            out += [note.note() for note in notes]
+            out += [counter.update() for counter in notes]
         return out
 
     world = load("town-l3", ["max_steps=40"])
@@ -281,7 +281,7 @@ def test_restored_diaries_go_on_as_if_nothing_had_happened(kind: str) -> None:
     again.restore(diary_state)
     more.restore(lives_state)
     behind = play(two, [again, more], 60, 2)
-    for a, b in zip((*diary.take(), *flat(ahead)), (*again.take(), *flat(behind)), strict=True):
+    for a, b in zip((*diary.flush(), *flat(ahead)), (*again.flush(), *flat(behind)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert sum(len(lived.rows) for lived in ahead if lived) >= 16
     for watched in (4, 12):  # other processes may train it, and others be watched
@@ -306,9 +306,9 @@ def test_lives_hand_out_uses_and_earnings_when_they_end(kind: str) -> None:
     lives = LifetimeStats(town)
     for actions in ((JOB, MEAL), (MEAL, MEAL)):
         town.step(act(*actions))
-        assert len(lives.note().rows) == 0
+        assert len(lives.update().rows) == 0
     town.step(act(JOB, MEAL))
-    lived = lives.note()
+    lived = lives.update()
     assert lived.rows.tolist() == [0, 1]
     assert lived.uses[:, [JOB, MEAL]].tolist() == [[2, 1], [0, 3]]
     assert lived.uses.sum() == 6
@@ -316,7 +316,7 @@ def test_lives_hand_out_uses_and_earnings_when_they_end(kind: str) -> None:
     np.testing.assert_allclose(lived.earned, [2 * 0.225, 0], atol=1e-6)  # a job pays $22.50
     for actions in ((MEAL, JOB), (MEAL, MEAL), (MEAL, MEAL)):
         town.step(act(*actions))
-        lived = lives.note()
+        lived = lives.update()
     assert lived.works.tolist() == [0, 1], "the next lives begin from nothing"
     np.testing.assert_allclose(lived.earned, [0, 0.225], atol=1e-6)
 
@@ -327,7 +327,7 @@ def test_lives_without_a_currency_earn_nothing() -> None:
     town.restore(dict(town.state()) | {"cell": np.array([12, 0])})
     lives = LifetimeStats(town)
     town.step(act(INTERACT, INTERACT))
-    lived = lives.note()
+    lived = lives.update()
     assert lived.uses.tolist() == [[1], [0]]
     assert (lived.earned.tolist(), lived.works.tolist()) == ([0, 0], [0, 0])
 
