@@ -16,7 +16,7 @@ from townlet.agents.drqn import Drqn, DrqnSettings
 from townlet.agents.ppo import Ppo, PpoSettings
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.errors import TownletError
-from townlet.explore.count_based import CountBonus
+from townlet.explore.intrinsic_reward import CountBonus
 from townlet.explore.spec import CountsSpec, ExploreSpec, RndSpec, ScheduledWeightSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.counters import Counters

@@ -15,7 +15,7 @@ from torch import Tensor
 from agents.toys import Chain
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, DqnSettings
-from townlet.agents.q_network import QNetwork
+from townlet.agents.networks import QNetwork
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import TransitionBatch
 from townlet.explore.spec import CountsSpec, EpsilonSpec, ExploreSpec, ScheduledWeightSpec

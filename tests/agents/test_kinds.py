@@ -20,7 +20,7 @@ from townlet.errors import TownletError
 from townlet.explore.spec import ExploreSpec
 from townlet.interfaces import conformance
 from townlet.interfaces.counters import Counters
-from townlet.nets.heads import GaussianHead
+from townlet.nets.layers import GaussianHead
 from townlet.nets.spec import MlpSpec, RecurrentSpec
 from townlet.rng import Streams
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import distribution_family
+from townlet.agents.networks import ActorCritic
 from townlet.agents.on_policy import explained_variance
 from townlet.agents.ppo import Coefficients, EvaluatedSteps, policy_loss, ppo_loss, ppo_metrics, value_loss
 from townlet.buffers.rollout import Minibatch

@@ -13,9 +13,9 @@ from agents.lives import Life, differences, success
 from agents.test_kinds import pay
 from agents.toys import Bits, Chain, LateChain, Target, Toy
 from townlet.agents import reinforce
-from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.agent import AgentContext
 from townlet.agents.distributions import distribution_family
+from townlet.agents.networks import ActorCritic
 from townlet.agents.reinforce import Reinforce, ReinforceSettings, reinforce_loss
 from townlet.buffers.episode_buffer import INITIAL_SLOTS, EpisodeSteps
 from townlet.errors import TownletError

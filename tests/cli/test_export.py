@@ -17,8 +17,7 @@ from safetensors import safe_open
 import townlet as package
 from cli.program import Program
 from small import SMALL
-from townlet.agents.actor_critic import POLICY_GAIN, Branch
-from townlet.agents.q_network import QNetwork
+from townlet.agents.networks import POLICY_GAIN, Branch, QNetwork
 from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.spec import NetworkSpec
 from townlet.runs.folder import Run

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from safetensors import safe_open
 
 from cli.program import Program
-from townlet.agents.actor_critic import POLICY_GAIN, Branch
+from townlet.agents.networks import POLICY_GAIN, Branch
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Binary, Continuous
 from townlet.nets.spec import NetworkSpec

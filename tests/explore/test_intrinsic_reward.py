@@ -14,8 +14,7 @@ from torch import Tensor
 
 import townlet
 from townlet.errors import TownletError
-from townlet.explore.count_based import CountBonus
-from townlet.explore.intrinsic_reward import IntrinsicReward, make_intrinsic_reward, novelty_map
+from townlet.explore.intrinsic_reward import CountBonus, IntrinsicReward, make_intrinsic_reward, novelty_map
 from townlet.explore.rnd import RandomNetworkDistillation, RunningMoments
 from townlet.explore.spec import CountsSpec, RndSpec
 from townlet.interfaces.layout import ObservationLayout

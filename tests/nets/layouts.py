@@ -9,7 +9,7 @@ from torch import Tensor
 
 from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.body import Body, build_body
-from townlet.nets.heads import initialize
+from townlet.nets.layers import initialize
 from townlet.nets.spec import CnnSpec, KeypointsSpec, MlpSpec, NetworkSpec, RecurrentSpec, SpatialSpec
 from townlet.rng import Streams
 

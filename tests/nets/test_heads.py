@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nets.layouts import draws, law
-from townlet.nets.heads import DuelingHead, initialize, make_head
+from townlet.nets.layers import DuelingHead, initialize, make_head
 from townlet.rng import Streams
 
 

@@ -13,7 +13,7 @@ from townlet import load_world
 from townlet.errors import TownletError
 from townlet.interfaces.layout import ObservationLayout
 from townlet.nets.body import build_body
-from townlet.nets.heads import initialize
+from townlet.nets.layers import initialize
 from townlet.nets.map_memory import MapEncoder, MapMemory
 from townlet.nets.spec import MapMemorySpec
 

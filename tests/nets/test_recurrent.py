@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nets.layouts import draws
-from townlet.nets.heads import initialize
+from townlet.nets.layers import initialize
 from townlet.nets.recurrent import RecurrentLayer, make_recurrent
 from townlet.rng import Streams
 

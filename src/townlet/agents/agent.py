@@ -15,7 +15,7 @@ from townlet.explore.spec import ExploreSpec
 from townlet.interfaces.counters import Counters
 from townlet.interfaces.state import State
 from townlet.interfaces.vec_env import Episodes, FinalObs, MaskedObs, Step, VecEnv
-from townlet.nets.heads import initialize
+from townlet.nets.layers import initialize
 from townlet.nets.spec import NetworkSpec
 from townlet.rng import Streams
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn.functional import huber_loss, mse_loss
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
-from townlet.agents.q_network import QNetwork, make_q_network
+from townlet.agents.learning_agent import ValueAgent, require_discrete
+from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AgentSettings, SettingProblem
 from townlet.agents.update_stats import UpdateStats
-from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.prioritized import PrioritySpec
 from townlet.buffers.replay import ReplayBuffer, TransitionBatch

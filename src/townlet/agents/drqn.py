@@ -16,7 +16,7 @@ from torch import Tensor
 from townlet.agents.agent import AgentContext
 from townlet.agents.dqn import Dqn, ReplaySettings, greedy_value, td_loss
 from townlet.agents.learning_agent import refuse_autoreset_steps
-from townlet.agents.q_network import QNetwork, make_q_network
+from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import SettingProblem
 from townlet.buffers.compression import ImageCompression

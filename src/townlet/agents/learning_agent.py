@@ -1,21 +1,27 @@
-"""`LearningAgent`: what all algorithms share (weights, schedules, intrinsic reward, state)."""
+"""Base classes of agents: `LearningAgent`, and `ValueAgent` and `PolicyAgent`, which differ in how they act."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, cast
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from townlet.agents.agent import AgentContext, GraphedAgent
+from townlet.agents.distributions import Distribution, distribution_family
+from townlet.agents.networks import ActorCritic, make_actor_critic
+from townlet.agents.policy import Policy
 from townlet.config.schedule import Schedule, value_at
 from townlet.errors import TownletError
+from townlet.explore.action_selection import make_action_selector, normalized_entropy
 from townlet.explore.intrinsic_reward import make_intrinsic_reward
 from townlet.explore.intrinsic_weight import make_intrinsic_weight
 from townlet.interfaces.state import SAME_RECIPE, State, Stateful
-from townlet.interfaces.vec_env import Episodes, Step, VecEnv
+from townlet.interfaces.vec_env import Continuous, Discrete, Episodes, Step, VecEnv
 from townlet.nets.activations import dead_unit_fraction
+from townlet.nets.layers import GaussianHead
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 
 DEAD_UNIT_SAMPLE: Final = 256  # smallest sample of observations used to find dead units; at most twice as many
@@ -129,3 +135,104 @@ def refuse_autoreset_steps(name: str, env: VecEnv) -> None:
         what += " (resets that take a separate step)"
         fix = "set gym.vectorization: sync, or use a network without `recurrent` (dqn instead of drqn)"
         raise TownletError(what, fix)
+
+
+class ValueAgent(LearningAgent):
+    """Chooses discrete actions by their values, ε-greedily or by softmax. Subclasses implement learning."""
+
+    output_label: Literal["values"] = "values"
+    action_outputs: Tensor  # [N, K], the action values at the last step
+    _mask: Tensor  # [N, K] of the last step
+
+    def __init__(self, settings: Any, network: nn.Module, context: AgentContext) -> None:
+        super().__init__(settings, network, context)
+        env, generator = context.env, context.streams.torch("choice", context.env.device)
+        spec = context.explore.action_selection
+        self.selector = make_action_selector(spec, env.rows, context.counters, generator, env.device, context.group)
+        self.action_outputs = torch.zeros(env.rows, env.actions.n, device=env.device)
+
+    def on_episodes_end(self, episodes: Episodes) -> None:
+        """Anneal exploration and the weight of the intrinsic reward."""
+        self.selector.on_episodes_end(episodes)
+        super().on_episodes_end(episodes)
+
+    def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
+        """The action values [T, rows, K] of the first rows at T steps."""
+        return torch.stack([values[:rows] for values in action_outputs])
+
+    @torch.inference_mode()
+    def entropy(self) -> Tensor:
+        """Normalized entropy [N] of the behavior policy at the last step."""
+        return normalized_entropy(self.selector.probabilities(self.action_outputs, self._mask), self._mask)
+
+    def metrics(self) -> dict[str, float]:
+        """Current values of everything scheduled or annealed."""
+        return self.selector.metrics() | super().metrics()
+
+    def policy(self) -> Policy:
+        """The greedy policy; it shares the weights."""
+        return Policy(self.network, "values")
+
+    def _parts(self) -> dict[str, Stateful]:
+        return {"action_selection": self.selector, **super()._parts()}
+
+
+def require_discrete(name: str, env: VecEnv) -> None:
+    """Refuse environments whose actions have no values to compare."""
+    if not isinstance(env.actions, Discrete):
+        kind = "continuous" if isinstance(env.actions, Continuous) else "binary"
+        raise TownletError(f"{name} needs discrete actions, but this environment's are {kind}", "use ppo")
+
+
+class PolicyAgent(LearningAgent):
+    """Acts by sampling from a policy over discrete, binary or continuous actions. Subclasses implement learning."""
+
+    network: ActorCritic
+    action_outputs: Tensor
+    _distribution: Distribution  # of the last step
+    _mask: Tensor  # [N, K] of the last step
+
+    def __init__(self, settings: Any, context: AgentContext) -> None:
+        env, self._streams = context.env, context.streams
+        self.family = distribution_family(env.actions)
+        self.output_label = self.family.output_label
+        network = context.initialized(make_actor_critic(settings, context.network, env.layout, env.actions))
+        super().__init__(settings, network, context)
+        self.optimizer = self._make_optimizer()
+        self.generator = self._streams.torch("choice", env.device)
+
+    def _sample(self, outputs: Tensor, mask: Tensor) -> Tensor:
+        """Sample actions [N, …] from the network's outputs [N, O] and mask [N, K]."""
+        self._distribution = self.family.distribution(outputs, mask)
+        self.action_outputs = self._distribution.action_outputs
+        return self._distribution.sample(self.generator, self.group)
+
+    @torch.inference_mode()
+    def describe_outputs(self, action_outputs: Sequence[Tensor], rows: int) -> Tensor:
+        """Probabilities or means [T, rows, K] of the first rows at T steps."""
+        return self.family.describe(action_outputs, rows)
+
+    @torch.inference_mode()
+    def entropy(self) -> Tensor:
+        """Normalized entropy [N] of the policy at the last step."""
+        return self._distribution.normalized_entropy(self._mask)
+
+    def _entropy_metrics(self, entropy: float, mask: Tensor) -> dict[str, float]:
+        """Mean entropy, also divided by that of the uniform policy over valid actions [..., K].
+
+        Differential entropy has no natural zero, so continuous actions report their standard deviation instead.
+        """
+        if isinstance(self.network.actor.head, GaussianHead):
+            return {"action_std": float(self.network.actor.head.log_std.detach().exp().mean())}
+        if self.family.kind == "binary":
+            uniform = math.prod(self.family.shape) * math.log(2)
+        else:
+            uniform = float(mask.sum(-1, dtype=torch.float32).log_().mean())
+        return {"entropy": entropy, "normalized_entropy": entropy / uniform if uniform else 0.0}
+
+    def policy(self) -> Policy:
+        """The policy for inference; it samples from a separate random stream."""
+        return Policy(self.network.actor, self.family.kind, self._streams.torch("policy", str(self.intrinsic.device)))
+
+    def _parts(self) -> dict[str, Stateful]:
+        return {"optimizer": self.optimizer, **super()._parts()}

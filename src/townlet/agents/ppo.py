@@ -17,12 +17,11 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic, make_actor_critic
 from townlet.agents.agent import AgentContext, GraphedAgent, Interrupt, no_interrupt
 from townlet.agents.distributions import DistributionFamily
-from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, microbatch_size, refuse_autoreset_steps
+from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, PolicyAgent, microbatch_size, refuse_autoreset_steps
+from townlet.agents.networks import ActorCritic, make_actor_critic
 from townlet.agents.on_policy import OnPolicySettings, explained_variance
-from townlet.agents.policy_agent import PolicyAgent
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, SettingProblem
 from townlet.agents.update_stats import UpdateStats

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
 from townlet.agents.dqn import STEP_VALUES, LossName, greedy_value, q_loss, td_metrics
-from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, microbatch_size
+from townlet.agents.learning_agent import DEAD_UNIT_SAMPLE, ValueAgent, microbatch_size, require_discrete
+from townlet.agents.networks import QNetwork, make_q_network
 from townlet.agents.on_policy import OnPolicySettings
-from townlet.agents.q_network import QNetwork, make_q_network
 from townlet.agents.registry import GAMMA_CHOICES, LR_RANGE, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate
 from townlet.agents.update_stats import UpdateStats
-from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.buffers.compression import ImageCompression
 from townlet.buffers.rollout import Minibatch, RolloutBuffer
 from townlet.config.models import SearchRange

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
 from townlet.agents.dqn import greedy_value
+from townlet.agents.learning_agent import ValueAgent, require_discrete
 from townlet.agents.registry import GAMMA_CHOICES, AgentEntry, register
 from townlet.agents.settings import AgentSettings
-from townlet.agents.value_agent import ValueAgent, require_discrete
 from townlet.config.models import SearchRange
 from townlet.config.schedule import FloatOrSchedule
 from townlet.errors import TownletError

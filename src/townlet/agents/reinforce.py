@@ -13,12 +13,11 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from townlet.agents.actor_critic import ActorCritic, make_actor_critic
 from townlet.agents.agent import AgentContext, Interrupt, no_interrupt
 from townlet.agents.distributions import DistributionFamily
-from townlet.agents.learning_agent import microbatch_size
+from townlet.agents.learning_agent import PolicyAgent, microbatch_size
+from townlet.agents.networks import ActorCritic, make_actor_critic
 from townlet.agents.on_policy import explained_variance
-from townlet.agents.policy_agent import PolicyAgent
 from townlet.agents.registry import ANY_ACTIONS, GAMMA_CHOICES, AgentEntry, register
 from townlet.agents.settings import AdvantageEstimate, AgentSettings
 from townlet.agents.update_stats import UpdateStats

@@ -1,19 +1,104 @@
-"""Intrinsic reward: the interface of novelty bonuses, their construction, and novelty maps."""
+"""Intrinsic reward: the interface of novelty bonuses, count-based novelty, and novelty maps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import torch
 from torch import Tensor
 
 from townlet.errors import TownletError
-from townlet.explore.count_based import CountBonus
 from townlet.explore.rnd import RandomNetworkDistillation
 from townlet.explore.spec import CountsSpec, RndSpec
-from townlet.interfaces.layout import ObservationLayout
-from townlet.interfaces.state import State
+from townlet.interfaces.layout import Block, ObservationLayout
+from townlet.interfaces.state import State, copy_tensor
 from townlet.rng import Streams
+
+SAVED: Final = ("visits", "offset", "projections", "categorical_projections")  # state keys, and attributes
+MAX_RANGE: Final = (
+    1e6  # blocks with a wider range count as unbounded: their values are rounded to multiples of 1 / bins
+)
+
+
+class CountBonus:
+    """Count-based intrinsic reward 1 / √visits with hashed states (Tang et al. 2017), in a table of 2^bits counters.
+
+    Values are rounded to bins of their block's range and hashed by SimHash: the signs of `bits` fixed random
+    projections form the counter's index in binary, so similar states are likely to share one.
+    """
+
+    def __init__(self, spec: CountsSpec, layout: ObservationLayout, streams: Streams, device: str = "cpu") -> None:
+        self.spec, generator = spec, streams.torch("counts")
+        selected = {layout.block(name).name for name in spec.blocks or layout.names}
+        blocks = [block for block in layout if block.name in selected]
+        numeric = [block for block in blocks if block.kind != "index"]
+        categorical = [block for block in blocks if block.kind == "index"]
+        # An offset from the origin also distinguishes states that differ only in length.
+        self._offset = torch.randn(spec.bits, generator=generator).to(device)
+        self._numeric = _indices(numeric).to(device)
+        self._low, self._step = (tensor.to(device) for tensor in _bins(numeric, spec.bins))
+        self._projections = torch.randn((len(self._numeric), spec.bits), generator=generator).to(device)
+        # Index blocks have no order: each of their values has its own projection, like a one-hot encoding.
+        counts = [int(block.high - block.low) + 1 for block in categorical for _ in range(block.size)]
+        starts = torch.tensor([0, *counts]).cumsum(0)
+        lows = torch.cat([torch.full((b.size,), int(b.low)) for b in categorical]) if categorical else starts[:0]
+        self._categorical, self._first = _indices(categorical).to(device), (starts[:-1] - lows).to(device)
+        self._categorical_projections = torch.randn((int(starts[-1]), spec.bits), generator=generator).to(device)
+        self._powers = (2 ** torch.arange(spec.bits)).to(device)
+        self._visits = torch.zeros(2**spec.bits, dtype=torch.int64, device=device)
+
+    def codes(self, obs: Tensor) -> Tensor:
+        """Hash codes [B] int64 of observations [B, D]: the indices of their counters."""
+        values = obs if self._numeric.shape[0] == obs.shape[1] else obs.index_select(1, self._numeric)
+        levels = (values - self._low).div_(self._step).round_().div_(self.spec.bins)
+        projections = torch.addmm(self._offset, levels, self._projections)
+        if self._categorical.shape[0]:
+            projections += self._categorical_projections[
+                obs.index_select(1, self._categorical).long() + self._first
+            ].sum(1)
+        return torch.sum((projections > 0) * self._powers, 1)
+
+    @torch.no_grad()
+    def reward(self, obs: Tensor) -> Tensor:
+        """1 / √visits [N] of obs [N, D], after counting these visits of all rows."""
+        codes = self.codes(obs)
+        self._visits.index_add_(0, codes, torch.ones_like(codes))
+        return self._visits[codes].float().rsqrt_()
+
+    @torch.no_grad()
+    def novelty(self, obs: Tensor) -> Tensor:
+        """1 / √(visits + 1) [B] of obs [B, D], without counting a visit."""
+        return (self._visits[self.codes(obs)] + 1).float().rsqrt_()
+
+    def learn(self, obs: Tensor) -> dict[str, float]:
+        """Does nothing: visits are counted by `reward`."""
+        return {}
+
+    def state(self) -> State:
+        """The counters and the projections of the hash."""
+        return {name: getattr(self, f"_{name}") for name in SAVED}
+
+    def restore(self, state: State) -> None:
+        """Resume exactly from a state."""
+        for name in SAVED:
+            copy_tensor(getattr(self, f"_{name}"), state[name], f"explore.bonus.{name}")
+
+
+def _indices(blocks: Sequence[Block]) -> Tensor:
+    """Indices [d] of these blocks' values in an observation."""
+    return torch.tensor([i for block in blocks for i in range(block.start, block.start + block.size)]).long()
+
+
+def _bins(blocks: Sequence[Block], bins: int) -> tuple[Tensor, Tensor]:
+    """Lower bound and bin width of each value of these blocks, each [d]."""
+    low, step = [], []
+    for block in blocks:
+        bounded = 0 < block.high - block.low <= MAX_RANGE
+        low += [block.low if bounded else 0.0] * block.size
+        step += [((block.high - block.low) if bounded else 1.0) / bins] * block.size
+    return torch.tensor(low), torch.tensor(step)
+
 
 CHUNK: Final = 4096  # observations of a map that are evaluated at once
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from townlet.explore.spec import RndSpec
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.state import State, copy_tensor
-from townlet.nets.heads import initialize
-from townlet.nets.layers import MLP, uninitialized
+from townlet.nets.layers import MLP, initialize, uninitialized
 from townlet.nets.optimizers import FlatOptimizer, restore_weights, weights
 from townlet.rng import Streams
 

@@ -13,14 +13,14 @@ from torch import Tensor
 from nets.layouts import law
 from townlet.agents.accelerated.analytic_mlp import AnalyticMLP, mlp_layers
 from townlet.agents.accelerated.analytic_ppo import AnalyticPpo
-from townlet.agents.actor_critic import ActorCritic
 from townlet.agents.distributions import DistributionFamily, distribution_family
+from townlet.agents.networks import ActorCritic
 from townlet.agents.ppo import Coefficients, ppo_loss
 from townlet.buffers.rollout import Minibatch
 from townlet.interfaces.layout import ObservationLayout
 from townlet.interfaces.vec_env import Binary, Discrete
 from townlet.nets import activations
-from townlet.nets.heads import initialize
+from townlet.nets.layers import initialize
 from townlet.nets.optimizers import FlatOptimizer
 from townlet.nets.spec import MlpSpec, NetworkSpec, RecurrentSpec
 from townlet.rng import Streams

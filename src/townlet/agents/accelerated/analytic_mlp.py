@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from townlet.agents.actor_critic import ActorCritic, Branch
+from townlet.agents.networks import ActorCritic, Branch
 from townlet.nets.activations import ACTIVATION_GRAD, InPlaceActivation, activate_
 from townlet.nets.body import Body
 from townlet.nets.kernels import linear_relu
