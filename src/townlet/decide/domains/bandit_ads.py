@@ -23,8 +23,7 @@ from townlet.decide.domain import (
     WireMessage,
     parse_message,
 )
-from townlet.nets.heads import initialize, make_head
-from townlet.nets.layers import MLP
+from townlet.nets.layers import MLP, initialize, make_head
 from townlet.rng import Streams
 
 ADS: Final = 12

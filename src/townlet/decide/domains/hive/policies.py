@@ -17,8 +17,7 @@ from townlet.decide.domains.hive.gate import COMPONENTS
 from townlet.decide.domains.hive.grid import ACTIONS, CHUNKS, COMBAT, COSTS, COUNTS, ENERGY, SIDE, TYPES
 from townlet.decide.domains.hive.kernels import factored_probabilities, summarize
 from townlet.jit import jit_if_available
-from townlet.nets.heads import initialize, make_head
-from townlet.nets.layers import MLP
+from townlet.nets.layers import MLP, initialize, make_head
 
 CROWDS: Final = 5  # chunks with the most workers, with five features each
 FEATURES: Final = 5 * CROWDS + 3
