@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from train_trial.processes import Processes, last, the_same
 
 from crash.smith import differences
 from sharing import once
@@ -40,8 +39,7 @@ from townlet.runs import checkpoint
 from townlet.runs.folder import Run
 from townlet.sharing.export import export
 from townlet.sweep.space import check_space, search_space
-from townlet.sweep.trial import RUNS, SweepConfig
-from townlet.sweep.trial import train_trial as train_trial
+from townlet.sweep.trial import RUNS, SweepConfig, train_trial
 from townlet.tasks.experiment import LoadedExperiment, load_experiment
 from townlet.train.build import Training, build
 from townlet.train.collect import collect
@@ -50,6 +48,7 @@ from townlet.train.reopen import reopen
 from townlet.train.session import resume, start
 from townlet.train.shareable import require_shared
 from townlet.train.weights import warm_start
+from train.processes import Processes, last, the_same
 
 ROWS, STEPS, MIDDLE, TRIED = 4, 512, 256, 64
 BONUSES = allowed_types_of_field(ExploreSpec.model_fields["bonus"])

@@ -143,9 +143,9 @@ def test_a_file_that_is_allowed_may_register_an_environment(
     [
         (
             ["CartPole-v1:ppo", "explore.action_selection.end=.05", *QUICK],
-            "ppo makes no use of explore.action_selection",
+            "ppo does not use explore.action_selection",
         ),
-        (["FrozenLake-v1:qlearning", "network.hidden=[3]", "--steps", "200"], "qlearning makes no use of network"),
+        (["FrozenLake-v1:qlearning", "network.hidden=[3]", "--steps", "200"], "qlearning does not use network"),
     ],
 )
 def test_what_changes_nothing_is_told(townlet: Program, tmp_path: Path, words: list[str], told: str) -> None:

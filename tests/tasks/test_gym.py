@@ -77,7 +77,7 @@ def test_what_is_for_towns_is_refused_with_its_place() -> None:
     with pytest.raises(ConfigError) as caught:
         small("CartPole-v1:ppo", "change.max_steps=3", "potential=1", "engine=numba")
     said = str(caught.value)
-    assert said.count("is for towns, and this is a Gymnasium environment") == 3
+    assert said.count("applies to towns only, and this is a Gymnasium environment") == 3
     assert "command line: potential=1" in said
 
 
