@@ -1,4 +1,4 @@
-"""Checks for memory before large allocations: Linux overcommits, and later kills the process that uses it."""
+"""Memory checks before large allocations: Linux overcommits and later kills the process that uses the memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from townlet.errors import TownletError
 SMALL: Final = 64 << 20  # bytes; smaller allocations are not checked
 GIGABYTE: Final = 1e9
 CGROUP: Final = Path("/sys/fs/cgroup")
-REFUSED: Final = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")  # in errors
-NO_MEMORY: Final = "lower rows, agent.n_steps, agent.replay or network.hidden, or end other programs"
+ALLOCATION_ERRORS: Final = ("can't allocate memory", "not enough memory", "out of memory", "unable to allocate")
+FIX: Final = "lower rows, agent.n_steps, agent.replay or network.hidden, or close other programs"
 
 _reserved: dict[int, int] = {}  # bytes of large buffers that are alive, by the id of their owner
 _before: list[int] = []  # resident bytes of this process before the first of them
@@ -29,9 +29,9 @@ def reserve(owner: object, size: int, what: str, fix: str) -> None:
     if size < SMALL:
         return
     if not _before:
-        _before.append(_resident())
-    promised = max(0, sum(_reserved.values()) + _before[0] - _resident())
-    _check(size + promised, size, what, fix)
+        _before.append(_pages(1))
+    pending = max(0, sum(_reserved.values()) + _before[0] - _pages(1))
+    _check(size + pending, size, what, fix)
     _reserved[id(owner)] = _reserved.get(id(owner), 0) + size
     weakref.finalize(owner, _reserved.pop, id(owner), None)
 
@@ -44,12 +44,13 @@ def require(size: int, what: str, fix: str) -> None:
 
 def _check(needed: int, size: int, what: str, fix: str) -> None:
     """Raise unless `needed` bytes of memory and `size` bytes of address space are available."""
-    there = available()
-    space = _address_space()
-    if needed > there or size > space:
-        have = min(there - (needed - size), space)
-        told = f"{what} needs {size / GIGABYTE:,.1f} GB of memory, but only {max(have, 0) / GIGABYTE:,.1f} GB are free"
-        raise TownletError(told, fix)
+    free, space = available(), _address_space()
+    if needed > free or size > space:
+        have = min(free - (needed - size), space)
+        message = (
+            f"{what} needs {size / GIGABYTE:,.1f} GB of memory, but only {max(have, 0) / GIGABYTE:,.1f} GB are free"
+        )
+        raise TownletError(message, fix)
 
 
 def available() -> int:
@@ -60,9 +61,10 @@ def available() -> int:
 def memory_error(error: BaseException) -> TownletError | None:
     """The message for an allocation that failed; None for every other error."""
     text = str(error)
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(r in text.lower() for r in REFUSED)):
+    refused = isinstance(error, RuntimeError) and any(part in text.lower() for part in ALLOCATION_ERRORS)
+    if refused or isinstance(error, MemoryError):
         what = text.partition("\n")[0][:200].rstrip(".")
-        return TownletError(f"not enough memory: {what}" if what else "not enough memory", NO_MEMORY)
+        return TownletError(f"not enough memory: {what}" if what else "not enough memory", FIX)
     return None
 
 
@@ -76,14 +78,14 @@ def _machine() -> int:
 
 
 def _groups() -> list[Path]:
-    """The folders of the control group of this process and of those above it."""
+    """The folders of this process's control group and its parents."""
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers in ("", "memory"):
                 root = CGROUP if not controllers else CGROUP / "memory"
-                own = root / path.lstrip("/")
-                return [root, *(folder for folder in (own, *own.parents) if root in folder.parents)]
+                group = root / path.lstrip("/")
+                return [root, *(folder for folder in (group, *group.parents) if root in folder.parents)]
     return []
 
 
@@ -107,12 +109,8 @@ def _address_space() -> int:
     return 1 << 62 if limit == resource.RLIM_INFINITY else limit - _pages(0)
 
 
-def _resident() -> int:
-    return _pages(1)
-
-
-def _pages(place: int) -> int:
-    """A size of this process in bytes: place 0 is its address space, 1 its resident memory; 0 if unknown."""
+def _pages(field: int) -> int:
+    """A size of this process in bytes: field 0 is its address space, 1 its resident memory; 0 if unknown."""
     with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[place]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
     return 0

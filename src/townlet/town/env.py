@@ -30,16 +30,9 @@ class Town:
     autoreset_steps = False
 
     def __init__(
-        self,
-        world: World,
-        rows: int,
-        *,
-        engine: str = "auto",
-        device: str = "cpu",
-        threads: int | None = None,
-        starts: StartsSpec | None = None,
-        first: int = 0,
-    ) -> None:
+        self, world: World, rows: int, *, engine: str = "auto", device: str = "cpu", threads: int | None = None,
+        starts: StartsSpec | None = None, first: int = 0,
+    ) -> None:  # fmt: skip
         self.world, self.rows, self.device = world, rows, device
         self.engine = make_engine(world, rows, engine, device=device, threads=threads, starts=starts)
         if first:
@@ -75,7 +68,6 @@ class Town:
         return self.engine.used
 
     def step(self, actions: Tensor) -> Step:
-        """Act in every row: actions [N] int64."""
         if self.engine.name == "numba":  # the tensors share its memory
             self.engine.step(actions.numpy())
             return self._step
@@ -85,7 +77,6 @@ class Town:
 
     @property
     def can_step_in_place(self) -> bool:
-        """Whether `step_in_place` is available: on the tensor engine."""
         return self.engine.name != "numba"
 
     @property
@@ -94,28 +85,22 @@ class Town:
         return cast("TensorEngine", self.engine)
 
     def track_truncations(self) -> None:
-        """Enable `truncated_obs` from now on."""
         self._tensor.track_truncations()
 
     def step_in_place(self, actions: Tensor) -> Step:
-        """Like `step`, without checks or synchronisation with the host."""
         self._tensor.step_in_place(actions)
         return self._step
 
     def truncated_obs(self) -> Tensor:
-        """The final observation of each row's last truncated episode [N, D]; undefined if there was none."""
         return self._tensor.truncated_obs()
 
     def last(self) -> Tensor:
-        """The meters of all rows after the last step, before any reset [N, M]."""
         return self._tensor.last_meters
 
     def written_tensors(self) -> list[Tensor]:
-        """All tensors that a step writes."""
         return self._tensor.written_tensors()
 
     def final_obs(self) -> FinalObs:
-        """Rows that ended in the last step, with their observation and mask before the reset."""
         rows = torch.nonzero(self._step.terminated | self._step.truncated).squeeze(1)
         if not len(rows):  # the usual case
             return self._none_ended
@@ -124,11 +109,13 @@ class Town:
 
     def final_meters(self, ended: FinalObs) -> Tensor:
         """Meters, before their reset, of rows that ended in the last step [k, M], on the CPU."""
-        return torch.from_numpy(self.engine.final_meters(to_numpy(ended.rows)))
+        return torch.from_numpy(self.engine.final_state(to_numpy(ended.rows), "meters")["meters"])
 
     def causes(self, ended: FinalObs) -> Tensor:
         """Why rows ended in the last step [k] int64, on the CPU: indices of `cause_names`."""
-        return torch.from_numpy(cause_codes(self.world, self.engine.final_meters(to_numpy(ended.rows))))
+        return torch.from_numpy(
+            cause_codes(self.world, self.engine.final_state(to_numpy(ended.rows), "meters")["meters"])
+        )
 
     def set(self, rows: Any = None, **settings: Any) -> MaskedObs:
         """Set `multiplier` [N], `active` [N] (bit m: meter m) or `reward_mix` [N, R], from the next step on.
@@ -142,14 +129,11 @@ class Town:
         return MaskedObs(self._step.obs, self._step.mask)
 
     def state(self) -> Mapping[str, Any]:
-        """Everything that determines the next steps, by name."""
         return self.engine.state()
 
     def restore(self, state: Mapping[str, Any]) -> MaskedObs:
-        """Resume exactly where `state` was taken."""
         self.engine.restore(dict(state))
         return self._current_obs()
 
     def close(self) -> None:
-        """Stop the engine's threads."""
         self.engine.close()

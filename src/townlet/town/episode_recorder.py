@@ -69,16 +69,10 @@ class Recording:
 
 
 def write_frame(
-    at: int,
-    state: NDArray[np.void],
-    mask: NDArray[np.bool_],
-    reward: NDArray[np.float32],
-    components: NDArray[np.float32],
-    to_state: NDArray[np.void],
-    to_mask: NDArray[np.bool_],
-    to_reward: NDArray[np.float32],
-    to_components: NDArray[np.float32],
-) -> None:
+    at: int, state: NDArray[np.void], mask: NDArray[np.bool_], reward: NDArray[np.float32],
+    components: NDArray[np.float32], to_state: NDArray[np.void], to_mask: NDArray[np.bool_],
+    to_reward: NDArray[np.float32], to_components: NDArray[np.float32],
+) -> None:  # fmt: skip
     """Write the result of one step at an index of the ring buffer; compiled where Numba is installed."""
     for row in range(to_state.shape[1]):
         to_state[at, row], to_reward[at, row] = state[row], reward[row]
@@ -110,12 +104,9 @@ class EpisodeRecorder:
     """
 
     def __init__(
-        self,
-        town: Town,
-        describe_outputs: Callable[[Sequence[Tensor], int], Tensor],
-        rows: int = RECORDED_ROWS,
-        steps: int = STEPS,
-    ) -> None:
+        self, town: Town, describe_outputs: Callable[[Sequence[Tensor], int], Tensor],
+        rows: int = RECORDED_ROWS, steps: int = STEPS,
+    ) -> None:  # fmt: skip
         self._engine, self._describe_outputs = town.engine, describe_outputs
         self.rows = rows = min(rows, town.rows)
         world, self._steps = town.world, min(steps, int(town.world.tables.max_steps)) + 1
@@ -175,13 +166,11 @@ class EpisodeRecorder:
         return Recording(**states, **results, mask=arrays["mask"][frames, row], cell_of=final["cell_of"][0])
 
     def state(self) -> State:
-        """All frames, and where the episodes start."""
         self._read_outputs()
         arrays = {name: values.copy() for name, values in self._arrays.items()}
         return arrays | {"begun": self._first.copy(), "written": self._written}
 
     def restore(self, state: State) -> None:
-        """Resume where `state` was taken."""
         for name, values in self._arrays.items():
             copy_array(values, state, name)
         copy_array(self._first, state, "begun")

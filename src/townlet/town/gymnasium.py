@@ -121,12 +121,9 @@ class TownVectorEnv(VectorEnv[ObsArray, NDArray[np.int64], NDArray[Any]]):
     }
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        world: str | Path | World = "town",
-        overrides: Sequence[str] = (),
+        self, num_envs: int = 1, world: str | Path | World = "town", overrides: Sequence[str] = (),
         render_mode: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.num_envs = num_envs
         self.render_mode = _check_render_mode(render_mode, self.metadata)
         self.world = _open_world(world, overrides)

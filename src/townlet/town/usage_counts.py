@@ -48,18 +48,9 @@ class UsageCounts(NamedTuple):
 
 
 def count_rows(
-    used: Counts,
-    cell: NDArray[Any],
-    meters: NDArray[Any],
-    terminated: NDArray[np.bool_],
-    truncated: NDArray[np.bool_],
-    last: Counts,
-    current: Counts,
-    uses: Counts,
-    transitions: Counts,
-    cells: Counts,
-    sums: NDArray[np.float64],
-) -> None:
+    used: Counts, cell: NDArray[Any], meters: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_],
+    last: Counts, current: Counts, uses: Counts, transitions: Counts, cells: Counts, sums: NDArray[np.float64],
+) -> None:  # fmt: skip
     """Add one step of all rows to the counts; compiled where Numba is installed."""
     none = len(uses) - 1
     for row in range(len(last)):
@@ -115,7 +106,6 @@ class UsageCounter:
         return UsageCounts(steps, uses[:-1], transitions.reshape(len(uses), -1)[:-1], cells, meters / max(steps, 1))
 
     def state(self) -> State:
-        """The counts, and what each row used last."""
         return {name: values.copy() for name, values in self._arrays.items()}
 
     def restore(self, state: State) -> None:
@@ -163,7 +153,7 @@ class LifetimeStats:
         money = np.array(self._money())
         last = money.copy()
         if len(ended) and self._world.spec.currency is not None:
-            last[ended] = self._engine.final_meters(ended)[:, self._world.tables.currency]
+            last[ended] = self._engine.final_state(ended, "meters")["meters"][:, self._world.tables.currency]
         self._earned += np.maximum(last - self._purse, 0)
         self._purse = money
         uses = self._uses[ended]
@@ -176,10 +166,8 @@ class LifetimeStats:
         return {name: getattr(self, f"_{name}") for name in ("uses", "earned", "purse")}
 
     def state(self) -> State:
-        """The totals of all rows so far."""
         return {name: values.copy() for name, values in self._arrays().items()}
 
     def restore(self, state: State) -> None:
-        """Resume where `state` was taken."""
         for name, values in self._arrays().items():
             copy_array(values, state, name)

@@ -55,9 +55,6 @@ class Engine(Protocol):
     def final_obs(self, rows: Any = None) -> tuple[Any, Any]:
         """Observation and mask, before their reset, of rows that ended in the last step."""
 
-    def final_meters(self, rows: Any) -> NDArray[np.float32]:
-        """Meters, before their reset, of rows that ended in the last step [k, M]."""
-
     def final_state(self, rows: Any, *names: str) -> State:
         """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
 
@@ -106,15 +103,9 @@ def row_bytes(world: World) -> int:
 
 
 def make_engine(
-    world: World,
-    rows: int,
-    kind: str = "auto",
-    *,
-    autoreset: bool = True,
-    device: str = "cpu",
-    threads: int | None = None,
-    starts: StartsSpec | None = None,
-) -> Engine:
+    world: World, rows: int, kind: str = "auto", *, autoreset: bool = True, device: str = "cpu",
+    threads: int | None = None, starts: StartsSpec | None = None,
+) -> Engine:  # fmt: skip
     """An engine: "numba", "torch" (eager), "compiled" (torch.compile), or "auto", the best for the device.
 
     `starts` sets exploring starts for a share of the episodes.

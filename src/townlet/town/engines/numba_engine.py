@@ -39,14 +39,9 @@ class NumbaEngine:
     name = "numba"
 
     def __init__(
-        self,
-        world: World,
-        rows: int,
-        *,
-        autoreset: bool = True,
-        threads: int | None = None,
+        self, world: World, rows: int, *, autoreset: bool = True, threads: int | None = None,
         starts: StartsSpec | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.world, self.rows, self.autoreset = world, rows, autoreset
         self.threads = max(1, min(threads or os.cpu_count() or 1, rows // ROWS_PER_THREAD))
         self._pool: ThreadPoolExecutor | None = None
@@ -76,13 +71,11 @@ class NumbaEngine:
         self.restore(start)
 
     def reset(self, key: int) -> None:
-        """Start episode 0 of every row in the random stream `key`."""
         self._key = key
         self._state["episode"] = 0
         self._start(np.arange(self.rows))
 
     def reset_rows(self, rows: NDArray[np.bool_]) -> None:
-        """Start the next episode of the chosen rows (bool [N])."""
         chosen = np.flatnonzero(rows)
         self._state["episode"][chosen] += 1
         self._start(chosen)
@@ -106,7 +99,6 @@ class NumbaEngine:
             )
 
     def step(self, actions: NDArray[np.int64]) -> None:
-        """One step of every row."""
         if actions.dtype != np.int64 or actions.shape != (self.rows,) or not actions.flags.carray:
             check_actions(actions, self.rows)
             self._actions[:] = actions  # kernels are compiled for one memory layout
@@ -136,11 +128,9 @@ class NumbaEngine:
         return int(numba_kernel.step_rows(*args))
 
     def track_usage(self, rows: int) -> None:
-        """From now on every step writes to `used` what the first rows use."""
         self.used = no_usage(self.world, max(rows, len(self.used)))
 
     def final_obs(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Observation and mask, before their reset, of rows that ended in the last step."""
         if rows is None:
             rows = np.flatnonzero(self.terminated | self.truncated)
         index = np.asarray(rows, np.int64)
@@ -156,13 +146,7 @@ class NumbaEngine:
         numba_kernel.observe_rows(state, kind_at, self._w, rows, obs, mask)
         return obs, mask
 
-    def final_meters(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
-        meters: NDArray[np.float32] = (self._final if self.autoreset else self._state)["meters"][rows]
-        return meters
-
     def final_state(self, rows: NDArray[np.int64], *names: str) -> State:
-        """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
         state, kind_at = (self._final, self._final_kind_at) if self.autoreset else (self._state, self._layout[0])
         towns = rows if self.world.tables.shuffled else rows * 0
         return {
@@ -170,7 +154,6 @@ class NumbaEngine:
         }
 
     def peek(self, *names: str) -> State:
-        """The state as live views, one array per field; all fields, or the named ones."""
         kind_at, cell_of = self._layout
         others: State = {"reward_mix": self._mix, "kind_at": kind_at, "cell_of": cell_of}
         return {
@@ -179,16 +162,13 @@ class NumbaEngine:
         }
 
     def records(self, rows: int) -> NDArray[np.void]:
-        """The first rows as records, live."""
         return self._state[:rows]
 
     def state(self) -> State:
-        """A copy of everything that determines the next steps."""
         ends: State = {"terminated": self.terminated, "truncated": self.truncated, "key": np.array(self._key, np.int64)}
         return {name: values.copy() for name, values in (self.peek() | ends).items()}
 
     def restore(self, state: State) -> None:
-        """Take over the given fields and update observation and mask."""
         check_state(self.world, self.rows, state)
         own = self.peek() | {"terminated": self.terminated, "truncated": self.truncated}
         for name, values in state.items():
@@ -204,7 +184,6 @@ class NumbaEngine:
         numba_kernel.observe_rows(self._state, self._layout[0], self._w, every, self.obs, self.mask)
 
     def set(self, settings: State, rows: Any = None) -> None:
-        """Change settings of some rows (all by default), one value per row."""
         chosen = row_indices(rows, self.rows)
         check_settings(self.world, len(chosen), settings)
         own = self.peek(*settings)
@@ -218,7 +197,6 @@ class NumbaEngine:
             self.obs[chosen], self.mask[chosen] = self._observe(self._state, self._layout[0], chosen)
 
     def close(self) -> None:
-        """Stop the threads; a further step would start new ones."""
         if self._pool is not None and self._pool_of == os.getpid():
             self._pool.shutdown()
         self._pool = None

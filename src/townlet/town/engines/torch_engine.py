@@ -54,15 +54,9 @@ class TensorEngine:
     """N rows of one world on any torch device. Every step writes to the same tensors."""
 
     def __init__(
-        self,
-        world: World,
-        rows: int,
-        *,
-        autoreset: bool = True,
-        device: str = "cpu",
-        compiles: bool = False,
+        self, world: World, rows: int, *, autoreset: bool = True, device: str = "cpu", compiles: bool = False,
         starts: StartsSpec | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.name = "compiled" if compiles else "torch"
         self.world, self.rows, self.autoreset, self.device = world, rows, autoreset, device
         self._w = tensor_tables(world.tables, device)
@@ -95,13 +89,11 @@ class TensorEngine:
         return {name: getattr(self, name) for name in names}
 
     def reset(self, key: int) -> None:
-        """Start episode 0 of every row in the random stream `key`."""
         self._key.fill_(key)
         self._state["episode"].zero_()
         self._start_chosen(torch.ones(self.rows, dtype=torch.bool, device=self.device))
 
     def reset_rows(self, rows: Any) -> None:
-        """Start the next episode of the chosen rows (bool [N])."""
         chosen = torch.as_tensor(rows, device=self.device)
         self._state["episode"] += chosen.to(torch.int32)
         self._start_chosen(chosen)
@@ -215,7 +207,6 @@ class TensorEngine:
         return torch.stack([self._final[name] for name in self._meters], 1)
 
     def step(self, actions: Any) -> None:
-        """One step of every row."""
         actions = torch.as_tensor(actions, device=self.device)
         check_actions(actions, self.rows)
         if self.device == "cpu" and not bool(((actions >= 0) & (actions < len(self.world.actions))).all()):
@@ -229,7 +220,6 @@ class TensorEngine:
         self._advance()
 
     def track_usage(self, rows: int) -> None:
-        """From now on every step writes to `used` what the first rows use."""
         self.used = no_usage(self.world, max(rows, len(self.used)))
 
     def _predict_use(self) -> None:
@@ -252,22 +242,16 @@ class TensorEngine:
         return {name: values[index] for name, values in (self._state | self._final).items()}
 
     def final_obs(self, rows: Any = None) -> tuple[Tensor, Tensor]:
-        """Observation and mask, before their reset, of rows that ended in the last step."""
         if rows is None:
             rows = torch.nonzero(self.terminated | self.truncated).squeeze(1)
         town = torch.arange(len(rows), device=self.device) if self._w.shuffled else 0
         return self._observe(self._ended(rows), town)
-
-    def final_meters(self, rows: Any) -> NDArray[np.float32]:
-        """Meters, before their reset, of rows that ended in the last step [k, M]; a copy."""
-        return self._stacked_meters(self._ended(rows))
 
     def _stacked_meters(self, values: Tensors) -> NDArray[np.float32]:
         meters: NDArray[np.float32] = torch.stack([values[name] for name in self._meters], 1).cpu().numpy()
         return meters
 
     def final_state(self, rows: Any, *names: str) -> State:
-        """State fields and `cell_of`, before their reset, of rows that ended in the last step [k, …]; copies."""
         ended = self._ended(rows)
         ended["episode"] = ended["episode"] - int(self.autoreset)  # autoreset has started the next one
         fields: State = {name: field_to_numpy(name, ended[name]) for name in names if name in FIELDS}
@@ -279,7 +263,6 @@ class TensorEngine:
         return fields
 
     def peek(self, *names: str) -> State:
-        """The state as NumPy arrays [N, …], copies; all fields, or the named ones."""
         shared = {"kind_at": self._w.kind_at, "cell_of": self._w.cell_of, "reward_mix": self._mix}
         fields = {name: values for name, values in (shared | self._state).items() if name not in self._meters}
         return {
@@ -288,18 +271,15 @@ class TensorEngine:
         }
 
     def records(self, rows: int) -> NDArray[np.void]:
-        """The first rows as records, copies."""
         first = {name: values[:rows] for name, values in self._state.items()}
         fields: State = {name: field_to_numpy(name, first[name]) for name in FIELDS}
         return to_records(fields | {"meters": self._stacked_meters(first)})
 
     def state(self) -> State:
-        """A copy of everything that determines the next steps."""
         ends = {"terminated": self.terminated, "truncated": self.truncated, "key": self._key}
         return self.peek() | {name: field_to_numpy(name, values) for name, values in ends.items()}
 
     def restore(self, state: State) -> None:
-        """Take over the given fields and update observation and mask."""
         check_state(self.world, self.rows, state)
         own = self._state | {"terminated": self.terminated, "truncated": self.truncated}
         own |= {"reward_mix": self._mix, "key": self._key}
@@ -318,7 +298,6 @@ class TensorEngine:
         self._refresh_obs()
 
     def set(self, settings: State, rows: Any = None) -> None:
-        """Change settings of some rows (all by default), one value per row."""
         chosen = torch.from_numpy(row_indices(rows, self.rows)).to(self.device)
         check_settings(self.world, len(chosen), settings)
         for name, values in settings.items():

@@ -91,12 +91,8 @@ def _empty(scene: Scene, cell: int, colour: bool) -> str:
 
 def _state(scene: Scene, colour: bool) -> list[str]:
     world = scene.world
-    head = [
-        _paint(world.name, BOLD, colour),
-        f"age {scene.age} of {world.spec.max_steps}",
-        *filter(None, [scene.time_of_day]),
-    ]
-    lines = ["  ".join(head)]
+    head = (_paint(world.name, BOLD, colour), f"age {scene.age} of {world.spec.max_steps}", scene.time_of_day)
+    lines = ["  ".join(filter(None, head))]
     for group, gauges in scene.gauges().items():
         lines.append(_paint(group, FAINT, colour))
         lines += [_bar(gauge, colour) for gauge in gauges]

@@ -23,7 +23,7 @@ REWARD_PARTS = 6  # listed at most
 
 
 @dataclass(frozen=True)
-class Plot:
+class PlacedBoard:
     """The position of a board on the picture."""
 
     board: Board
@@ -44,21 +44,21 @@ class Plot:
 def frame(scene: Scene, width: int = 960) -> NDArray[np.uint8]:
     """The picture as an array [height, width, 3]; its height is two thirds of its width."""
     scale = OVERSAMPLING * width / WIDTH
-    plots = _plots(scene.boards())
+    placed = _arrange(scene.boards())
     open_now = tuple(scene.is_open(kind) for kind in range(len(scene.world.affordances)))
-    town = _town(scene.world, scene.cell_of, open_now, plots, scale)
+    town = _town(scene.world, scene.cell_of, open_now, placed, scale)
     image = Image.new("RGB", (round(WIDTH * scale), round(HEIGHT * scale)), PAPER[:3])
     image.paste(town, (0, 0))
     if scene.darkness:
         tint = Image.new("RGB", image.size, mix(WHITE, MOONLIGHT, scene.darkness))
         image = ImageChops.multiply(image, tint)
     canvas = Canvas(image, scale)
-    _changing(canvas, scene, plots, open_now)
+    _changing(canvas, scene, placed, open_now)
     _panel(canvas, scene, TOWN, WIDTH - TOWN, HEIGHT)
     return np.asarray(image.reduce(OVERSAMPLING))
 
 
-def _plots(boards: tuple[Board, ...]) -> tuple[Plot, ...]:
+def _arrange(boards: tuple[Board, ...]) -> tuple[PlacedBoard, ...]:
     """Arrange the boards in the rows and columns that leave the largest cells."""
     wide, high = boards[0].columns, len(boards[0].rows)
     head = 26.0 if any(b.title for b in boards) else 0.0
@@ -75,25 +75,25 @@ def _plots(boards: tuple[Board, ...]) -> tuple[Plot, ...]:
     left = (TOWN - across * wide * cell - gap * (across - 1)) / 2
     top = (HEIGHT - down * (high * cell + head) - gap * (down - 1)) / 2 + head
     return tuple(
-        Plot(b, left + n % across * (wide * cell + gap), top + n // across * (high * cell + head + gap), cell)
+        PlacedBoard(b, left + n % across * (wide * cell + gap), top + n // across * (high * cell + head + gap), cell)
         for n, b in enumerate(boards)
     )
 
 
 @lru_cache(maxsize=8)
 def _town(
-    world: World, cell_of: tuple[int, ...], open_now: tuple[bool, ...], plots: tuple[Plot, ...], scale: float
+    world: World, cell_of: tuple[int, ...], open_now: tuple[bool, ...], placed: tuple[PlacedBoard, ...], scale: float
 ) -> Image.Image:
     """Ground and houses by daylight; cached, since they change only with layout and opening hours."""
     image = Image.new("RGB", (round(TOWN * scale), round(HEIGHT * scale)), PAPER[:3])
     canvas = Canvas(image, scale)
     kind_at = {cell: kind for kind, cell in enumerate(cell_of)}
-    for plot in plots:
-        wide, high = plot.board.columns * plot.side, len(plot.board.rows) * plot.side
+    for part in placed:
+        wide, high = part.board.columns * part.side, len(part.board.rows) * part.side
         if world.size:
-            canvas.rectangle(plot.x - 8, plot.y - 5, wide + 16, high + 16, (90, 110, 80, 40), 18)
-            canvas.rectangle(plot.x - 8, plot.y - 8, wide + 16, high + 16, draw.RIM, 18)
-        for cell, chequer, tile in plot.tiles():
+            canvas.rectangle(part.x - 8, part.y - 5, wide + 16, high + 16, (90, 110, 80, 40), 18)
+            canvas.rectangle(part.x - 8, part.y - 8, wide + 16, high + 16, draw.RIM, 18)
+        for cell, chequer, tile in part.tiles():
             draw.ground(canvas, tile, cell, chequer)
             if cell in kind_at:
                 kind = kind_at[cell]
@@ -102,15 +102,15 @@ def _town(
     return image
 
 
-def _changing(canvas: Canvas, scene: Scene, plots: tuple[Plot, ...], open_now: tuple[bool, ...]) -> None:
+def _changing(canvas: Canvas, scene: Scene, placed: tuple[PlacedBoard, ...], open_now: tuple[bool, ...]) -> None:
     """What changes from step to step: the current cell, names and windows, the agent, the end."""
     kind_at, dark = scene.affordance_at, scene.darkness
     label = mix(mix(INK, (60, 90, 50), 0.4), WHITE, 1.0 if dark > 0.35 else 0.0)
     current: Tile | None = None
-    for plot in plots:
-        if plot.board.title:
-            canvas.text(plot.x, plot.y - 20, plot.board.title, 15, mix(FAINT, WHITE, dark))
-        for cell, _, tile in plot.tiles():
+    for part in placed:
+        if part.board.title:
+            canvas.text(part.x, part.y - 20, part.board.title, 15, mix(FAINT, WHITE, dark))
+        for cell, _, tile in part.tiles():
             if cell == scene.cell:
                 current = tile
                 edge = 0.018 * tile.side

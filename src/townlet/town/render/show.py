@@ -1,4 +1,4 @@
-"""A town to be watched: one row and its player, life after life."""
+"""One row of a town with its player, shown episode after episode."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from townlet.town.render import ansi
 from townlet.town.scene import read_scene
 from townlet.town.world.tables import World
 
-RATE: Final = 10  # steps a second
+RATE: Final = 10  # steps per second
 
 
 class TownShow:
-    """One player in a town of its own; see `townlet.interfaces.show.Show`."""
+    """A player in a town of one row; implements `townlet.interfaces.show.Show`."""
 
     words = Words("life", "longest")
 
@@ -30,44 +30,36 @@ class TownShow:
 
     @property
     def age(self) -> int:
-        """Steps lived."""
         return self.scene.age
 
     @property
     def score(self) -> float:
-        """Steps lived."""
         return self.scene.age
 
     @property
     def over(self) -> str:
-        """How the life ended."""
         return self.scene.ended
 
     def told(self) -> str:
-        """Steps lived, in words."""
         return f"{self.scene.age} steps"
 
     def step(self, action: int | None = None) -> None:
-        """One step of the player, or of a person who chose this action."""
         chosen = self.player.act(self.engine) if action is None else np.array([action], np.int64)
         self.engine.step(chosen)
         self.scene = read_scene(self.engine, 0, int(chosen[0]))
 
     def begin(self) -> None:
-        """The next life of the same stream."""
         self.engine.reset_rows(np.ones(1, np.bool_))
         self.scene = read_scene(self.engine, 0)
 
     def text(self, columns: int, lines: int, colour: bool) -> str:
-        """The map beside the meters; it has a size of its own."""
+        """The map beside the meters, independent of the terminal's size."""
         return ansi.frame(self.scene, colour=colour)
 
     def picture(self) -> NDArray[np.uint8]:
-        """The town and the life in it."""
         from townlet.town.render import picture
 
         return picture.frame(self.scene)
 
     def close(self) -> None:
-        """Give back the engine."""
         self.engine.close()

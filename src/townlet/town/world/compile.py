@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from townlet.interfaces.layout import ObservationLayout
 from townlet.town.world.schema import (
     Bonus,
     Milestone,
@@ -35,12 +34,8 @@ from townlet.town.world.tables import (
     interface_hash,
 )
 
-# Last axis first, minus before plus.
-MOVES: Final = {
-    1: ("LEFT", "RIGHT"),
-    2: ("UP", "DOWN", "LEFT", "RIGHT"),
-    3: ("BELOW", "ABOVE", "UP", "DOWN", "LEFT", "RIGHT"),
-}
+# Of three dimensions: last axis first, minus before plus.
+MOVES: Final = ("BELOW", "ABOVE", "UP", "DOWN", "LEFT", "RIGHT")
 R = TypeVar("R", Milestone, Survival, Vitality, Potential, Proximity)
 
 
@@ -53,7 +48,8 @@ def compile_world(name: str, spec: WorldSpec, warnings: Sequence[str] = ()) -> W
         **_affordances(spec),
         **_time(spec),
         **_rewards(spec),
-        **_observation(spec, layout),
+        block_kind=_ints([BLOCK_KIND[b.name] for b in blocks(spec)]),
+        block_start=_ints([b.start for b in layout]),
         tolerance=TOLERANCE,
     )
     hashes = content_hash(spec), interface_hash(actions, layout)
@@ -64,7 +60,7 @@ def action_names(spec: WorldSpec) -> tuple[str, ...]:
     """Names of the actions in order: moves, INTERACT, WAIT; without a map one INTERACT per affordance."""
     if spec.map.kind == "aspatial":
         return (*(f"INTERACT {a.name}" for a in spec.affordances), "WAIT")
-    return (*MOVES[len(spec.map.size)], "INTERACT", "WAIT")
+    return (*MOVES[-2 * len(spec.map.size) :], "INTERACT", "WAIT")
 
 
 def cell_number(axes: Sequence[Any], size: Sequence[int]) -> Any:
@@ -292,11 +288,4 @@ def _rewards(spec: WorldSpec) -> dict[str, Any]:
         "proximity_below": proximity.below,
         "proximity_scale": proximity.scale,
         "proximity_reach": 1.0 / max(1, int(distance.max())),
-    }
-
-
-def _observation(spec: WorldSpec, layout: ObservationLayout) -> dict[str, Any]:
-    return {
-        "block_kind": _ints([BLOCK_KIND[b.name] for b in blocks(spec)]),
-        "block_start": _ints([b.start for b in layout]),
     }

@@ -18,17 +18,15 @@ from townlet.interfaces.layout import ObservationLayout
 from townlet.town.world.schema import BLOCKS, WorldSpec
 
 # Texts and icons do not affect the rules: a run can resume when they change.
-_COSMETIC: Final[dict[str, Any]] = {
-    "description": True,
-    "affordances": {"__all__": {"icon"}},
-    "meters": {"__all__": {"group"}},
+_IGNORED: Final[dict[str, Any]] = {"description": True} | {
+    key: {"__all__": {field}}
+    for key, field in {"affordances": "icon", "meters": "group", "cascades": "name", "modulations": "name"}.items()
 }
-_LABELS: Final[dict[str, Any]] = {"cascades": {"__all__": {"name"}}, "modulations": {"__all__": {"name"}}}
 
 
 def content_hash(spec: WorldSpec) -> str:
     """Hash of everything that the rules read."""
-    return _digest(spec.model_dump(mode="json", exclude=_COSMETIC | _LABELS))
+    return _digest(spec.model_dump(mode="json", exclude=_IGNORED))
 
 
 def interface_hash(actions: tuple[str, ...], layout: ObservationLayout) -> str:
