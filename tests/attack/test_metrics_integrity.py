@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from live.conftest import Page, Served
+from live.conftest import LiveServer, Page
 from townlet.errors import TownletError
 from townlet.runs import integrity
 from townlet.runs.database import TABLES
@@ -52,7 +52,7 @@ def metrics(written: tuple[Path, StorePosition], tmp_path: Path) -> tuple[Path, 
     return Path(shutil.copy(written[0], tmp_path / "metrics.db")), written[1]
 
 
-def whole(path: Path) -> str:
+def finished_episode(path: Path) -> str:
     with MetricsReader(path) as store:
         return store.content_digest()
 
@@ -117,16 +117,16 @@ def test_garbage_text_in_metrics_watched_live_is_one_message_and_no_log(
 ) -> None:
     run = start(tiny(), tmp_path / "runs", pause_at=200).run
     change(run.metrics_file, 'UPDATE "evaluations" SET "causes" = \'{garbage\'')
-    served = Served(run.path.parent, run.name, tmp_path / "worlds")
+    served = LiveServer(run.path.parent, run.name, tmp_path / "worlds")
     try:
-        with served.talk() as connection:
+        with served.connect() as connection:
             page = Page(connection)
-            page.say("subscribe", run=run.name, source="none")
-            told = page.hear("error")
+            page.send("subscribe", run=run.name, source="none")
+            told = page.receive("error")
             assert "the metrics are damaged" in told["what"]
             assert "move metrics.db away" in told["fix"]
             with pytest.raises(TimeoutError):
-                page.hear("error", seconds=1.5)
+                page.receive("error", seconds=1.5)
     finally:
         served.stop()
     assert [record.getMessage() for record in caplog.records if "could not be shown" in record.getMessage()] == []
@@ -134,7 +134,7 @@ def test_garbage_text_in_metrics_watched_live_is_one_message_and_no_log(
 
 def flips(path: Path, count: int) -> tuple[int, int]:
     """Flip single bits; how many were refused, and how many changed nothing that can be read."""
-    rng, good, before = random.Random(3), whole(path), path.read_bytes()
+    rng, good, before = random.Random(3), finished_episode(path), path.read_bytes()
     refused = harmless = 0
     for _ in range(count):
         place, bit = rng.randrange(len(before)), rng.randrange(8)
@@ -174,10 +174,10 @@ def test_no_flipped_bit_of_two_thousand_changes_a_figure_silently(metrics: tuple
 
 
 def test_a_file_that_changes_after_it_was_checked_is_checked_again(metrics: tuple[Path, StorePosition]) -> None:
-    assert whole(metrics[0])
+    assert finished_episode(metrics[0])
     change(metrics[0], 'UPDATE "updates" SET "value" = 7.0 WHERE "env_steps" = 2000')
     with pytest.raises(TownletError, match="damaged"):
-        whole(metrics[0])
+        finished_episode(metrics[0])
 
 
 def test_metrics_of_another_run_with_as_many_rows_are_not_resumed(

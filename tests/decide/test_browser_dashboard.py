@@ -22,7 +22,7 @@ from websockets.sync.client import ClientConnection, connect
 import warm
 from decide.served import VIEWER, Process
 from decide.sites import request
-from live.test_browser_shape import MISFITS, PALE, RESTS
+from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST
 from townlet.decide.domains import DOMAINS
 from townlet.decide.events import ServingChanged
 from townlet.decide.recovery import events, replay_folder
@@ -31,7 +31,7 @@ from townlet.decide.settings import load_settings
 from townlet.decide.storage import LOG
 
 if TYPE_CHECKING:
-    from live.browser import Look, Visit
+    from live.browser import OpenPage, PageView
 
 pytest_plugins = ["live.browser"]
 
@@ -123,23 +123,23 @@ def game(server: Process) -> Iterator[Game]:
         yield Game(socket, f"watched at {time.time()}")
 
 
-def opened(visit: Visit, service: Process, **how: Any) -> Look:
+def opened(open_page: OpenPage, service: Process, **how: Any) -> PageView:
     """The page, once it shows something."""
-    look = visit(service, ready=False, **how)
-    expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=PATIENT)
-    return look
+    view = open_page(service, ready=False, **how)
+    expect(view.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=PATIENT)
+    return view
 
 
-def number(look: Look, selector: str) -> float:
+def number(view: PageView, selector: str) -> float:
     """The first number that is written there; -1 where there is none."""
-    found = re.search(r"[\d,.]*\d", look.text(selector))
+    found = re.search(r"[\d,.]*\d", view.text(selector))
     return float(found[0].replace(",", "")) if found else -1.0
 
 
-def confirm(look: Look, button: str, reason: str | None = None) -> None:
+def confirm(view: PageView, button: str, reason: str | None = None) -> None:
     """Press a button of the operator's, and say that it is meant."""
-    look.page.locator(button).click()
-    dialog = look.page.locator("#confirm")
+    view.page.locator(button).click()
+    dialog = view.page.locator("#confirm")
     expect(dialog).to_be_visible()
     if reason is not None:
         dialog.get_by_label("Reason, for the history").fill(reason)
@@ -147,36 +147,36 @@ def confirm(look: Look, button: str, reason: str | None = None) -> None:
     expect(dialog).to_be_hidden()
 
 
-def decides(look: Look) -> int:
+def decides(view: PageView) -> int:
     """The version that decides, as the page says it."""
-    return int(number(look, "#serving"))
+    return int(number(view, "#serving"))
 
 
-def test_everything_moves_and_adds_up(visit: Visit, service: Process) -> None:
-    look = opened(visit, service)
-    before, version = number(look, "#sum-rule"), decides(look)
-    look.until(lambda: number(look, "#sum-rule") > before, why="no decision was made")
-    look.until(lambda: decides(look) > version, why="no version was promoted")
+def test_dashboard_updates_and_counts_add_up(open_page: OpenPage, service: Process) -> None:
+    view = opened(open_page, service)
+    before, version = number(view, "#sum-rule"), decides(view)
+    view.wait_until(lambda: number(view, "#sum-rule") > before, why="no decision was made")
+    view.wait_until(lambda: decides(view) > version, why="no version was promoted")
     for figure in ("per_second", "p50", "games", "step", "pace", "batch", "seconds", "completed"):
-        look.until(lambda f=figure: number(look, f"[data-figure={f}]") > 0, why=f"{figure} says nothing")
-    terms = [int(text.replace(",", "")) for text in look.page.evaluate(TERMS)]
+        view.wait_until(lambda f=figure: number(view, f"[data-figure={f}]") > 0, why=f"{figure} says nothing")
+    terms = [int(text.replace(",", "")) for text in view.page.evaluate(TERMS)]
     assert terms[0] == sum(terms[1:]) > 0
-    assert number(look, "[data-figure=agrees]") == 100
-    look.until(lambda: look.page.locator(".uplot canvas").count() == 6, why="a curve is missing")
-    assert look.page.locator(".columns[data-kind=action] i").count() == 12
-    expect(look.page.locator(".recent td[data-column=action]").first).to_contain_text(re.compile(r"^ad \d+$"))
-    expect(look.page.locator(".control-panel .legend")).to_contain_text("p99")
-    expect(look.page.locator(".recent tbody tr:visible")).to_have_count(14)
-    look.until(lambda: "M" in (look.page.locator(".scatter .dots").get_attribute("d") or ""))
-    expect(look.page.locator("#history li").first).to_contain_text("promoted")
-    expect(look.page.locator("#alarms")).to_be_hidden()
-    expect(look.page.locator("#invitation")).to_be_hidden()
+    assert number(view, "[data-figure=agrees]") == 100
+    view.wait_until(lambda: view.page.locator(".uplot canvas").count() == 6, why="a curve is missing")
+    assert view.page.locator(".columns[data-kind=action] i").count() == 12
+    expect(view.page.locator(".recent td[data-column=action]").first).to_contain_text(re.compile(r"^ad \d+$"))
+    expect(view.page.locator(".control-panel .legend")).to_contain_text("p99")
+    expect(view.page.locator(".recent tbody tr:visible")).to_have_count(14)
+    view.wait_until(lambda: "M" in (view.page.locator(".scatter .dots").get_attribute("d") or ""))
+    expect(view.page.locator("#history li").first).to_contain_text("promoted")
+    expect(view.page.locator("#alarms")).to_be_hidden()
+    expect(view.page.locator("#invitation")).to_be_hidden()
     assert service.get("/api/decide/stats")["alarms"] == []
 
 
-def test_whether_it_got_better_is_said_in_words(visit: Visit, service: Process) -> None:
+def test_improvement_headline(open_page: OpenPage, service: Process) -> None:
     cases = [[999, 0.1, 0.3, 0.4], [1000, 0.1, 0.3, 0.4], [5000, 0.3, 0.1, 0.4], [5000, 0.1, 0.12, 0.4]]
-    early, better, worse, same = opened(visit, service).page.evaluate(BETTER, cases)
+    early, better, worse, same = opened(open_page, service).page.evaluate(BETTER, cases)
     assert early == ["Too early to say", "999 of 1,000 outcomes so far."]
     assert better[0] == "Better by +0.20"
     assert "+0.10 of the first 500 outcomes → +0.30 of the last 500" in better[1]
@@ -184,35 +184,35 @@ def test_whether_it_got_better_is_said_in_words(visit: Visit, service: Process) 
     assert same[0] == "No clear difference, +0.02"  # 2 · .4 · √(2 / 500) = .05 is chance
 
 
-def test_a_version_is_pinned_and_let_go(visit: Visit, service: Process, game: Game) -> None:
-    look = opened(visit, service)
-    look.page.locator("#pin-button").click()
-    look.page.locator("#confirm").get_by_role("button", name="Cancel").click()
+def test_pin_and_unpin(open_page: OpenPage, service: Process, game: Game) -> None:
+    view = opened(open_page, service)
+    view.page.locator("#pin-button").click()
+    view.page.locator("#confirm").get_by_role("button", name="Cancel").click()
     assert service.get("/api/decide/versions")["pinned"] is None  # who cancels has done nothing
-    confirm(look, "#pin-button", "to look at it")
-    expect(look.page.locator("#serving")).to_contain_text("pinned")
-    held = decides(look)
+    confirm(view, "#pin-button", "to view at it")
+    expect(view.page.locator("#serving")).to_contain_text("pinned")
+    held = decides(view)
     newest = service.get("/api/decide/versions")["versions"][-1]["version"]
-    look.until(lambda: service.get("/api/decide/versions")["versions"][-1]["version"] > newest + 2)
+    view.wait_until(lambda: service.get("/api/decide/versions")["versions"][-1]["version"] > newest + 2)
     assert game.versions() == {held}
-    expect(look.page.locator("#rollback-button")).to_be_disabled()
-    expect(look.page.locator("#history")).to_contain_text("to look at it")
-    confirm(look, "#unpin-button")
-    expect(look.page.locator("#unpin-button")).to_be_hidden()
-    look.until(lambda: decides(look) > held, why="no version follows")
+    expect(view.page.locator("#rollback-button")).to_be_disabled()
+    expect(view.page.locator("#history")).to_contain_text("to view at it")
+    confirm(view, "#unpin-button")
+    expect(view.page.locator("#unpin-button")).to_be_hidden()
+    view.wait_until(lambda: decides(view) > held, why="no version follows")
     assert min(game.versions()) > held
 
 
-def test_going_back_and_staying_there(visit: Visit, service: Process, game: Game) -> None:
-    look = opened(visit, service)
-    look.until(lambda: decides(look) > COLLAPSED + 2)
-    look.page.locator("#rollback-button").click()
-    held = int(number(look, "#confirm-title"))
-    look.until(lambda: decides(look) > held + 3, why="nothing is promoted meanwhile")
-    dialog = look.page.locator("#confirm")
+def test_roll_back_and_pin(open_page: OpenPage, service: Process, game: Game) -> None:
+    view = opened(open_page, service)
+    view.wait_until(lambda: decides(view) > COLLAPSED + 2)
+    view.page.locator("#rollback-button").click()
+    held = int(number(view, "#confirm-title"))
+    view.wait_until(lambda: decides(view) > held + 3, why="nothing is promoted meanwhile")
+    dialog = view.page.locator("#confirm")
     dialog.get_by_label("Reason, for the history").fill("it went wrong")
     dialog.get_by_role("button", name=f"Roll back to {held}").click()
-    expect(look.page.locator("#serving")).to_have_text(f"Version {held} decides, pinned")  # what was confirmed
+    expect(view.page.locator("#serving")).to_have_text(f"Version {held} decides, pinned")  # what was confirmed
     assert game.versions() == {held}
     told = service.get("/api/decide/versions")
     back = next(change for change in reversed(told["history"]) if change["kind"] == "roll_back")
@@ -222,42 +222,42 @@ def test_going_back_and_staying_there(visit: Visit, service: Process, game: Game
     assert {"roll_back: it went wrong", "pin: it went wrong"} <= {event.why for event in log if event.version == held}
 
 
-def test_the_kill_switch_is_seen_by_a_game(visit: Visit, service: Process, game: Game) -> None:
-    look = opened(visit, service)
-    switch, body = look.page.locator("#kill-switch"), look.page.locator("body")
+def test_kill_switch_reaches_games(open_page: OpenPage, service: Process, game: Game) -> None:
+    view = opened(open_page, service)
+    switch, body = view.page.locator("#kill-switch"), view.page.locator("body")
     expect(switch).to_have_attribute("aria-checked", "false")
     assert 0 not in game.versions()
-    confirm(look, "#kill-switch", "it sells nothing")
+    confirm(view, "#kill-switch", "it sells nothing")
     expect(switch).to_have_attribute("aria-checked", "true")
     expect(body).to_have_attribute("data-gate-only", "")
-    expect(look.page.locator("#serving")).to_have_text("The gate decides alone")
-    expect(look.page.locator("#status")).to_have_text("gate only")
+    expect(view.page.locator("#serving")).to_have_text("The gate decides alone")
+    expect(view.page.locator("#status")).to_have_text("gate only")
     assert game.versions() == {0}
-    newest = look.page.locator("#history li[data-verdict=gate_only]").first  # promotions go on meanwhile
+    newest = view.page.locator("#history li[data-verdict=gate_only]").first  # promotions go on meanwhile
     expect(newest).to_contain_text("The gate decides alone")
     expect(newest).to_contain_text("it sells nothing")
-    confirm(look, "#kill-switch")
-    expect(look.page.locator("#history")).to_contain_text("The network decides again")
+    confirm(view, "#kill-switch")
+    expect(view.page.locator("#history")).to_contain_text("The network decides again")
     expect(switch).to_have_attribute("aria-checked", "false")
-    expect(look.page.locator("#serving")).to_contain_text("Version")
+    expect(view.page.locator("#serving")).to_contain_text("Version")
     assert 0 not in game.versions()
 
 
-def test_a_collapsed_version_raises_its_alarm(visit: Visit, service: Process, game: Game) -> None:
-    look = opened(visit, service)
-    look.page.locator("#pin-choice").select_option(str(COLLAPSED))
-    confirm(look, "#pin-button", "a mistake")
-    alarm = look.page.locator("[data-alarm=collapsed]")
+def test_collapsed_version_raises_an_alarm(open_page: OpenPage, service: Process, game: Game) -> None:
+    view = opened(open_page, service)
+    view.page.locator("#pin-choice").select_option(str(COLLAPSED))
+    confirm(view, "#pin-button", "a mistake")
+    alarm = view.page.locator("[data-alarm=collapsed]")
     expect(alarm).to_contain_text("The policy has collapsed", timeout=PATIENT)
     expect(alarm).to_contain_text("Roll back")
     assert {game.ask()["ad"] for _ in range(5)} == {ALWAYS}
     assert "collapsed" in [one["name"] for one in service.get("/api/decide/stats")["alarms"]]
-    assert look.page.title().startswith("⚠")
-    look.page.locator("#pin-choice").select_option(str(FIRST))
-    confirm(look, "#pin-button", "the other always says the same")
-    expect(look.page.locator("#serving")).to_have_text(f"Version {FIRST} decides, pinned")
+    assert view.page.title().startswith("⚠")
+    view.page.locator("#pin-choice").select_option(str(FIRST))
+    confirm(view, "#pin-button", "the other always says the same")
+    expect(view.page.locator("#serving")).to_have_text(f"Version {FIRST} decides, pinned")
     expect(alarm).to_have_count(0, timeout=PATIENT)
-    assert not look.page.title().startswith("⚠")
+    assert not view.page.title().startswith("⚠")
 
 
 # What a viewer's page does not offer.
@@ -265,85 +265,85 @@ TRY: Final = """() => import('/static/api.js').then(({ request }) => request('ap
   .catch((error) => error.message)"""
 
 
-def test_a_viewer_sees_everything_and_has_no_controls(visit: Visit, service: Process) -> None:
-    look = opened(visit, service, link=f"{service.origin}/?token={VIEWER}")
-    assert look.page.url == f"{service.origin}/"
-    expect(look.page.locator(".operator")).to_be_hidden()
-    expect(look.page.locator(".read-only")).to_contain_text("This link is read-only")
-    look.forgive("403|api/decide/gate-only")
-    told = look.page.evaluate(TRY)
+def test_viewer_has_no_controls(open_page: OpenPage, service: Process) -> None:
+    view = opened(open_page, service, link=f"{service.origin}/?token={VIEWER}")
+    assert view.page.url == f"{service.origin}/"
+    expect(view.page.locator(".operator")).to_be_hidden()
+    expect(view.page.locator(".read-only")).to_contain_text("This link is read-only")
+    view.allow_error("403|api/decide/gate-only")
+    told = view.page.evaluate(TRY)
     assert told == "this needs the token of the operator, but has that of the viewer"
     assert not service.get("/api/decide/versions")["gate_only"]
-    look = opened(visit, service)
-    expect(look.page.locator(".operator")).to_be_visible()
-    expect(look.page.locator(".read-only")).to_be_hidden()
+    view = opened(open_page, service)
+    expect(view.page.locator(".operator")).to_be_visible()
+    expect(view.page.locator(".read-only")).to_be_hidden()
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux to let the disk fail")
-def test_a_disk_that_takes_nothing_is_told_and_decisions_go_on(visit: Visit, service: Process, game: Game) -> None:
-    look = opened(visit, service)
+def test_full_disk_is_reported_and_decisions_continue(open_page: OpenPage, service: Process, game: Game) -> None:
+    view = opened(open_page, service)
     assert service.process is not None
     most = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, most[1]))
     try:
-        alarm = look.page.locator("[data-alarm=log]")
+        alarm = view.page.locator("[data-alarm=log]")
         expect(alarm).to_contain_text("Nothing is written down")
-        look.until(lambda: service.get("/api/decide/stats")["service"]["problem"])
+        view.wait_until(lambda: service.get("/api/decide/stats")["service"]["problem"])
         assert game.ask()["type"] == "ad_decision"
     finally:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, most)
     expect(alarm).to_have_count(0)
-    before = number(look, "#sum-rule")
-    look.until(lambda: number(look, "#sum-rule") > before)
+    before = number(view, "#sum-rule")
+    view.wait_until(lambda: number(view, "#sum-rule") > before)
 
 
 @pytest.mark.long
-def test_everything_fits_and_can_be_read(visit: Visit, service: Process) -> None:
+def test_dashboard_layout_and_contrast(open_page: OpenPage, service: Process) -> None:
     told: dict[str, list[str]] = {}
     service.post("/api/decide/pin", version=COLLAPSED, reason="so that there is an alarm")
     for size, theme in SIZES.items():
-        look = opened(visit, service, size=size)
-        expect(look.page.locator("[data-alarm=collapsed]")).to_be_visible(timeout=PATIENT)
-        look.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-        look.until(lambda page=look.page: page.locator(".scroll-table td").count() > 0)
-        look.page.emulate_media(color_scheme=theme)
-        look.page.locator("#unpin-button").evaluate("(button) => button.click()")  # how it looks is asked here
-        expect(look.page.locator("#confirm")).to_be_visible()
-        told[f"{size} {theme} dialog"] = look.page.evaluate(PALE)["found"]
-        look.page.keyboard.press("Escape")
-        look.until(lambda page=look.page: page.evaluate(RESTS))
-        told[f"{size} {theme}"] = [*look.page.evaluate(MISFITS), *look.page.evaluate(PALE)["found"]]
-        told[f"{size} {theme} cut"] = look.page.evaluate(CUT)
+        view = opened(open_page, service, size=size)
+        expect(view.page.locator("[data-alarm=collapsed]")).to_be_visible(timeout=PATIENT)
+        view.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        view.wait_until(lambda page=view.page: page.locator(".scroll-table td").count() > 0)
+        view.page.emulate_media(color_scheme=theme)
+        view.page.locator("#unpin-button").evaluate("(button) => button.click()")  # how it looks is asked here
+        expect(view.page.locator("#confirm")).to_be_visible()
+        told[f"{size} {theme} dialog"] = view.page.evaluate(LOW_CONTRAST)["found"]
+        view.page.keyboard.press("Escape")
+        view.wait_until(lambda page=view.page: page.evaluate(ANIMATIONS_DONE))
+        told[f"{size} {theme}"] = [*view.page.evaluate(LAYOUT_PROBLEMS), *view.page.evaluate(LOW_CONTRAST)["found"]]
+        told[f"{size} {theme} cut"] = view.page.evaluate(CUT)
     assert told == {name: [] for name in told}, json.dumps(told, indent=1)
 
 
 @pytest.mark.long
-def test_the_page_waits_for_games_and_for_a_service_that_was_killed(visit: Visit, tmp_path: Path) -> None:
+def test_dashboard_waits_for_games_and_reconnects(open_page: OpenPage, tmp_path: Path) -> None:
     service = Process(tmp_path, DOMAIN, *WORDS)
     service.start().wait()
     try:
-        look = opened(visit, service)
-        expect(look.page.locator("#invitation")).to_contain_text(f"decide simulate {DOMAIN} --url {service.address}")
-        expect(look.page.locator(".recent")).to_be_hidden()
+        view = opened(open_page, service)
+        expect(view.page.locator("#invitation")).to_contain_text(f"decide simulate {DOMAIN} --url {service.address}")
+        expect(view.page.locator(".recent")).to_be_hidden()
         with connect(service.url, proxy=None) as socket:
             Game(socket, "a").versions(3)
-        expect(look.page.locator("#invitation")).to_be_hidden()
-        look.until(lambda: number(look, "#sum-rule") == 3)
-        look.forgive(AWAY)
+        expect(view.page.locator("#invitation")).to_be_hidden()
+        view.wait_until(lambda: number(view, "#sum-rule") == 3)
+        view.allow_error(AWAY)
         service.end(signal.SIGKILL)
-        banner = look.page.locator("#banner")
+        banner = view.page.locator("#banner")
         expect(banner).to_contain_text("The service has stopped or does not answer")
-        expect(look.page.locator("#status")).to_have_text("offline")
-        assert number(look, "#sum-rule") == 3  # what came last stays in sight
-        look.page.locator("#kill-switch").click()
-        look.page.locator("#confirm button[type=submit]").click()
-        expect(look.page.locator(".toast")).to_contain_text("The service does not answer")
+        expect(view.page.locator("#status")).to_have_text("offline")
+        assert number(view, "#sum-rule") == 3  # what came last stays in sight
+        view.page.locator("#kill-switch").click()
+        view.page.locator("#confirm button[type=submit]").click()
+        expect(view.page.locator(".toast")).to_contain_text("The service does not answer")
         service.start().wait()
         expect(banner).to_be_hidden(timeout=PATIENT)
-        expect(look.page.locator("#status")).to_contain_text("decides")
+        expect(view.page.locator("#status")).to_contain_text("decides")
         with connect(service.url, proxy=None) as socket:
             Game(socket, "b").versions(4)
-        look.until(lambda: number(look, "#sum-rule") == 7)
+        view.wait_until(lambda: number(view, "#sum-rule") == 7)
     finally:
         service.end(signal.SIGTERM)
     assert all(version.same for version in replay_folder(tmp_path))
@@ -363,10 +363,10 @@ PLAY: Final = """async ([url, first, second]) => {
 }"""
 
 
-def test_the_client_for_browsers_comes_back_and_says_it_again(visit: Visit, service: Process) -> None:
+def test_browser_client_reconnects_and_resends(open_page: OpenPage, service: Process) -> None:
     site = f"browser at {time.time()}"
     asked = [service.url, request(1.0, site), request(2.0, site)]
-    found = opened(visit, service).page.evaluate(PLAY, asked)
+    found = opened(open_page, service).page.evaluate(PLAY, asked)
     assert found["one"] == found["again"]
     assert found["one"]["type"] == found["two"]["type"] == "ad_decision"
     assert found["one"]["decisionId"] != found["two"]["decisionId"]

@@ -1,6 +1,6 @@
-"""A real chromium before a real server: whatever a test opens must stay without errors until the test is over.
+"""Chromium tests of the page: one browser, context and server per process; any page error fails the test.
 
-Tests name this module as a plugin, so that all of a process share one browser and the runs that it looks at.
+Loaded as a pytest plugin.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from playwright.sync_api import (
-    Browser,
+    BrowserContext,
     ConsoleMessage,
+    Error,
     Locator,
     Page,
     Request,
     Response,
-    WebSocket,
     expect,
     sync_playwright,
 )
 
-from live.conftest import Served
+from live.conftest import LiveServer
 from sharing import Runs, once
 from townlet.runs.folder import Run
 from townlet.train.session import start
@@ -40,101 +40,99 @@ PIXELS: Final = """(canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   return new Uint32Array(data.buffer).reduce((sum, pixel) => Math.imul(sum, 31) + pixel | 0, canvas.width);
 }"""
-PATIENCE: Final = 15.0  # seconds; on a busy machine much takes long, and nothing is tested by waiting less
+TIMEOUT: Final = 15.0  # seconds; generous for busy machines
 PROGRAM: Final = shutil.which("chromium")
 
 
 class Chromium:
-    """One browser. Between tests its loop is put aside: others in this process run loops of their own."""
+    """One browser with one context. Between tests its event loop is detached, because other tests run their own."""
 
     def __init__(self, program: str) -> None:
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
         self._browser = self._playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        self._context = self._browser.new_context()  # shared: scripts and styles stay in its cache
         asyncio._set_running_loop(None)
 
     @contextmanager
-    def awake(self) -> Iterator[Browser]:
-        """While the block lasts it can be spoken to."""
+    def attached(self) -> Iterator[BrowserContext]:
+        """The context, usable inside the block."""
         asyncio._set_running_loop(self._loop)
         try:
-            yield self._browser
+            yield self._context
         finally:
             asyncio._set_running_loop(None)
 
     def close(self) -> None:
-        """End it."""
-        with self.awake():
+        """Close the browser."""
+        with self.attached():
             self._browser.close()
             self._playwright.stop()
 
 
-class Look:
-    """One visit of the page, and what a developer would see in red meanwhile."""
+class PageView:
+    """An open page: helpers for tests, and all errors that its developer console would show."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.starts: list[dict[str, Any]] = []  # the lives that the server has begun to show
-        self._faults: list[str] = []
-        self._forgiven: list[str] = []
-        page.on("console", self._said)
-        page.on("pageerror", lambda error: self._faults.append(f"page error: {error}"))
-        page.on("requestfailed", self._failed)
-        page.on("response", self._answered)
-        page.on("websocket", self._connected)
+        self.starts: list[dict[str, Any]] = []  # episode_start messages received
+        self._errors: list[str] = []
+        self._allowed: list[str] = []
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self._errors.append(f"page error: {error}"))
+        page.on("requestfailed", self._on_request_failed)
+        page.on("response", self._on_response)
+        page.on("websocket", lambda socket: socket.on("framereceived", self._on_message))
 
-    def _failed(self, asked: Request) -> None:
-        if asked.failure != "net::ERR_ABORTED":  # a page that is loaded anew lets go of what it had asked for
-            self._faults.append(f"failed: {asked.url} {asked.failure}")
+    def _on_request_failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # a reload aborts pending requests
+            self._errors.append(f"failed: {request.url} {request.failure}")
 
-    def _said(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
-            self._faults.append(f"console: {message.text} {message.location.get('url')}")
+            self._errors.append(f"console: {message.text} {message.location.get('url')}")
 
-    def _answered(self, answer: Response) -> None:
-        if answer.status >= 400:
-            self._faults.append(f"answer: {answer.status} {answer.url}")
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 400:
+            self._errors.append(f"response: {response.status} {response.url}")
 
-    def _connected(self, socket: WebSocket) -> None:
-        socket.on("framereceived", self._heard)
-
-    def _heard(self, text: str | bytes) -> None:
+    def _on_message(self, text: str | bytes) -> None:
         message = json.loads(text)
         if message["type"] == "episode_start":
             self.starts.append(message)
 
-    def forgive(self, pattern: str) -> None:
-        """A fault that the test itself causes."""
-        self._forgiven.append(pattern)
+    def allow_error(self, pattern: str) -> None:
+        """Ignore errors that the test causes."""
+        self._allowed.append(pattern)
 
-    def faults(self) -> list[str]:
-        """What went wrong so far."""
-        return [fault for fault in self._faults if not any(re.search(one, fault) for one in self._forgiven)]
+    def errors(self) -> list[str]:
+        """Errors so far, without the allowed ones."""
+        return [error for error in self._errors if not any(re.search(pattern, error) for pattern in self._allowed)]
 
-    def until(self, condition: Callable[[], object], seconds: float = PATIENCE, why: str = "") -> None:
-        """Wait for something to become true."""
+    def wait_until(self, condition: Callable[[], object], seconds: float = TIMEOUT, why: str = "") -> None:
+        """Wait for a condition."""
         for _ in range(int(seconds / 0.03)):
             if condition():
                 return
             self.page.wait_for_timeout(30)
-        raise AssertionError(why or "it did not happen")
+        raise AssertionError(why or "timeout")
 
     def text(self, selector: str) -> str:
-        """What is written there."""
+        """Text of the first matching element."""
         return (self.page.locator(selector).first.text_content() or "").strip()
 
     def step(self) -> int:
-        """The step of a life that is shown; -1 before there is one."""
+        """The step on screen; -1 before there is one."""
         found = re.match(r"step ([\d,]+)", self.text(".position"))
         return int(found[1].replace(",", "")) if found else -1
 
-    def moves(self) -> None:
-        """The town goes on by itself."""
+    def expect_moving(self) -> None:
+        """Playback advances by more than one step."""
         before = self.step()
-        self.until(lambda: self.step() not in (before, before + 1), why=f"it stands still at step {before}")
+        self.wait_until(lambda: self.step() not in (before, before + 1), why=f"playback stopped at step {before}")
 
-    def stands(self) -> int:
-        """The step at which it stands still."""
+    def wait_until_still(self) -> int:
+        """The step at which playback is paused."""
         before = -2
         for _ in range(20):
             now = self.step()
@@ -142,85 +140,88 @@ class Look:
                 return now
             before = now
             self.page.wait_for_timeout(400)
-        raise AssertionError("it does not stand still")
+        raise AssertionError("playback does not stop")
 
     def button(self, name: str) -> Locator:
-        """By what it is called, in full."""
+        """A button by its exact name."""
         return self.page.get_by_role("button", name=name, exact=True)
 
-    def choose(self, what: str, **option: Any) -> None:
-        """Of a list, as `value=…`, `index=…` or `label=…`."""
-        self.page.get_by_label(what, exact=True).select_option(**option)
+    def select(self, label: str, **option: Any) -> None:
+        """Choose from a list by `value=…`, `index=…` or `label=…`."""
+        self.page.get_by_label(label, exact=True).select_option(**option)
 
     def pause(self) -> int:
-        """Stop it; the step at which it stands."""
+        """Pause; returns the step."""
         self.button("Pause").click()
-        return self.stands()
+        return self.wait_until_still()
 
-    def letting_go(self) -> None:
-        """No control has the keyboard."""
+    def blur(self) -> None:
+        """Remove keyboard focus."""
         self.page.evaluate("document.activeElement.blur()")
 
-    def picture(self, canvas: str = ".town-canvas", index: int = 0) -> str:
-        """A number for all of its pixels together."""
+    def canvas_hash(self, canvas: str = ".town-canvas", index: int = 0) -> str:
+        """A hash of all pixels of a canvas."""
         return str(self.page.locator(canvas).nth(index).evaluate(PIXELS))
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
-    """The browser, where there is one."""
+    """The browser; skips where chromium is not installed."""
     if PROGRAM is None:
         pytest.skip("chromium is not installed")
-    expect.set_options(timeout=PATIENCE * 1000)
-    one = Chromium(PROGRAM)
-    yield one
-    one.close()
+    expect.set_options(timeout=TIMEOUT * 1000)
+    browser = Chromium(PROGRAM)
+    yield browser
+    browser.close()
 
 
-Visit = Callable[..., Look]
+OpenPage = Callable[..., PageView]
 
 
 def address(link: str, at: str) -> str:
-    """A place on the page, by a link with or without a token."""
+    """Append a query or fragment to a link that may have a token."""
     return f"{link}&{at[1:]}" if at.startswith("?") and "?" in link else f"{link}{at}"
 
 
 @pytest.fixture
-def visit(chromium: Chromium) -> Iterator[Visit]:
-    """Opens the page of a server in a browser that remembers nothing; at the end nothing may have gone wrong."""
-    looks: list[Look] = []
-    with chromium.awake() as browser:
+def open_page(chromium: Chromium) -> Iterator[OpenPage]:
+    """Opens pages of a server; at the end of the test none may have had an error."""
+    views: list[PageView] = []
+    with chromium.attached() as context:
 
-        def open_page(
-            served: Served,
+        def open_one(
+            served: LiveServer,
             size: tuple[int, int] = WIDE,
             theme: str = "light",
             at: str = "",
             ready: bool = True,
             link: str = "",
-        ) -> Look:
+        ) -> PageView:
             served.wait()
-            context = browser.new_context(
-                viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if theme == "dark" else "light"
-            )
-            look = Look(context.new_page())
-            looks.append(look)
-            look.page.goto(address(link or served.link, at), timeout=60_000)
+            page = context.new_page()
+            page.set_viewport_size({"width": size[0], "height": size[1]})
+            page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+            view = PageView(page)
+            views.append(view)
+            page.goto(address(link or served.link, at), timeout=60_000)
             if ready:
-                expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
-                look.until(lambda: look.step() >= 0, why="no life is shown")
-            return look
+                expect(page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
+                view.wait_until(lambda: view.step() >= 0, why="no episode is shown")
+            return view
 
-        yield open_page
-        faults = [look.faults() for look in looks]
-        for look in looks:
-            look.page.context.close()
-    assert faults == [[] for _ in looks]
+        yield open_one
+        errors = [view.errors() for view in views]
+        for view in views:
+            with suppress(Error):  # no storage where the server is gone
+                view.page.evaluate("localStorage.clear()")
+            view.page.close()
+        context.clear_cookies()
+    assert errors == [[] for _ in views]
 
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    """Two runs of a second in one folder: a town, and one whose places change with every life."""
+    """Two small runs in one folder: a town, and one whose affordances are shuffled in every episode."""
 
     def train(root: Path) -> Runs:
         return {name: start(tiny(name), root).run for name in ("town:dqn", "town-shuffled:ppo")}
@@ -229,9 +230,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     return found["town:dqn"], found["town-shuffled:ppo"]
 
 
+@pytest.fixture(scope="session")
+def shared_town_server(runs: tuple[Run, Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """One server over both runs for all tests of a process."""
+    worlds = tmp_path_factory.mktemp("towns") / "worlds"
+    server = LiveServer(runs[0].path.parent, runs[0].name, worlds, generate_tokens(OPERATOR, VIEWER))
+    server.wait()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def shown(runs: tuple[Run, Run], tmp_path: Path) -> Iterator[Served]:
-    """A server over both, begun for the first."""
-    one = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generate_tokens(OPERATOR, VIEWER))
-    yield one
-    one.stop()
+def town_server(shared_town_server: LiveServer) -> Iterator[LiveServer]:
+    """The shared server, without saved worlds."""
+    yield shared_town_server
+    shutil.rmtree(shared_town_server.worlds, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Episodes of runs that are no towns, as a page asks for them, and the same ones played here."""
+"""Episodes of Gymnasium runs: requested from a server, and rolled out locally for comparison."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import time
 from typing import Any
 
-from live.conftest import Served
+from live.conftest import LiveServer
 from live.test_security import ask
 from townlet.runs.folder import Run
 from townlet.tasks.gym_rollout import Rollout
 from townlet.train.policies import TrainedPolicy, load_policy
 
 
-def by_hand(run: Run, seed: int, greedy: bool = True) -> tuple[Rollout, TrainedPolicy]:
-    """The same episode, played here."""
+def local_rollout(run: Run, seed: int, greedy: bool = True) -> tuple[Rollout, TrainedPolicy]:
+    """The same episode, rolled out in this process."""
     trained = load_policy(run, "best")
     task: Any = trained.loaded.task
     rollout = Rollout(task.stage(), seed, trained.policy(seed), greedy=greedy)
@@ -23,27 +23,29 @@ def by_hand(run: Run, seed: int, greedy: bool = True) -> tuple[Rollout, TrainedP
     return rollout, trained
 
 
-def begin(served: Served, run: str, origin: str | None = None, **wish: Any) -> tuple[int, dict[str, Any]]:
-    """Wish for an episode, as our own page does unless another origin is given."""
+def start_episode(
+    served: LiveServer, run: str, origin: str | None = None, **request: Any
+) -> tuple[int, dict[str, Any]]:
+    """Request an episode, with the server's own origin by default."""
     served.wait()
-    body = json.dumps({"checkpoint": "best", "seed": 1, **wish}).encode()
+    body = json.dumps({"checkpoint": "best", "seed": 1, **request}).encode()
     headers = {"Content_Type": "application/json", "Origin": served.origin if origin is None else origin}
-    status, told, _ = ask(served, f"/api/runs/{run}/episodes", "POST", body, **headers)
-    return status, json.loads(told) if told.startswith("{") else {}
+    status, text, _ = ask(served, f"/api/runs/{run}/episodes", "POST", body, **headers)
+    return status, json.loads(text) if text.startswith("{") else {}
 
 
-def whole(served: Served, run: str, **wish: Any) -> dict[str, Any]:
-    """All that is told of an episode once it is over; who is told to wait does."""
+def finished_episode(served: LiveServer, run: str, **request: Any) -> dict[str, Any]:
+    """Request an episode, retry while the server is busy, and return it once it is complete."""
     for _ in range(300):
-        status, told = begin(served, run, **wish)
+        status, answer = start_episode(served, run, **request)
         if status != 429:
             break
         time.sleep(0.1)
-    assert status == 200, told
-    for _ in range(600):
-        status, text, _ = ask(served, f"/api/runs/{run}/episodes/{told['episode']}")
-        part: dict[str, Any] = json.loads(text)
-        if part.get("ended") or part.get("error"):
-            return part
-        time.sleep(0.1)
-    raise AssertionError("it was not rolled out")
+    assert status == 200, answer
+    for _ in range(1200):
+        status, text, _ = ask(served, f"/api/runs/{run}/episodes/{answer['episode']}")
+        episode: dict[str, Any] = json.loads(text)
+        if episode.get("ended") or episode.get("error"):
+            return episode
+        time.sleep(0.05)
+    raise AssertionError("the episode was not rolled out")

@@ -1,17 +1,16 @@
-"""Runs of a second that are no towns, one of each kind of action and observation, and a town beside them.
-
-Tests name this module as a plugin.
-"""
+"""Small Gymnasium runs, one for each kind of action and observation, and a town; loaded as a pytest plugin."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from live.conftest import Served
+from live.conftest import LiveServer
+from live.episodes import start_episode
 from sharing import Runs, once
 from townlet.tasks.experiment import load_experiment
 from townlet.train.session import start
@@ -37,18 +36,29 @@ RECIPES: Final = {
 
 @pytest.fixture(scope="session")
 def gyms(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A run of each, all below one folder."""
+    """A run of each recipe, all in one folder."""
 
     def train(root: Path) -> Runs:
         found = {name: start(load_experiment(recipe, words), root).run for name, (recipe, *words) in RECIPES.items()}
         return {**found, "town": start(tiny("town:dqn"), root).run}
 
-    return once(tmp_path_factory, "inspected", train)
+    return once(tmp_path_factory, "gyms", train)
+
+
+@pytest.fixture(scope="session")
+def shared_gym_server(gyms: Runs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """One server over all of them for all tests of a process."""
+    server = LiveServer(gyms["cart"].path.parent, gyms["cart"].name, tmp_path_factory.mktemp("gyms") / "worlds")
+    server.wait()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
-def inspected(gyms: Runs, tmp_path: Path) -> Iterator[Served]:
-    """A server over all of them, begun for the first."""
-    one = Served(gyms["cart"].path.parent, gyms["cart"].name, tmp_path / "worlds")
-    yield one
-    one.stop()
+def gym_server(shared_gym_server: LiveServer, gyms: Runs) -> Iterator[LiveServer]:
+    """The shared server; afterwards no rollout is pending."""
+    yield shared_gym_server
+    for _ in range(300):
+        if start_episode(shared_gym_server, gyms["cart"].name)[0] != 429:
+            return
+        time.sleep(0.1)

@@ -13,14 +13,14 @@ import torch
 from playwright.sync_api import expect
 
 from crash.smith import only_run
-from live.conftest import Served
-from live.episodes import by_hand
-from live.test_browser_shape import MISFITS, PALE, RESTS, SIZES
-from live.test_training import Trained
+from live.conftest import LiveServer
+from live.episodes import local_rollout
+from live.test_browser_shape import ANIMATIONS_DONE, LAYOUT_PROBLEMS, LOW_CONTRAST, SIZES
+from live.test_training import TrainingProcess
 from sharing import Runs
 
 if TYPE_CHECKING:
-    from live.browser import Look, Visit
+    from live.browser import OpenPage, PageView
 
 pytest_plugins = ["live.browser", "live.gyms"]
 
@@ -37,26 +37,28 @@ SHOWN = """(image) => {
 }"""
 
 
-def opened(visit: Visit, served: Served, gyms: Runs, name: str, rolled: bool = True, **options: object) -> Look:
+def opened(
+    open_page: OpenPage, served: LiveServer, gyms: Runs, name: str, rolled: bool = True, **options: object
+) -> PageView:
     """The page at a run; its best checkpoint has played an episode."""
-    look = visit(served, at=f"#run={gyms[name].name}", ready=False, **options)
-    expect(look.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
-    expect(look.page.locator("body")).to_have_attribute("data-kind", "gym")
+    view = open_page(served, at=f"#run={gyms[name].name}", ready=False, **options)
+    expect(view.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
+    expect(view.page.locator("body")).to_have_attribute("data-kind", "gym")
     if rolled:
-        expect(look.page.locator("#step-table-note")).to_contain_text("the episode.", timeout=60_000)
-    return look
+        expect(view.page.locator("#step-table-note")).to_contain_text("the episode.", timeout=60_000)
+    return view
 
 
-def row(look: Look, step: int) -> dict[str, str]:
+def row(view: PageView, step: int) -> dict[str, str]:
     """What the table says of a step that is in sight."""
-    heads = look.page.locator("#step-table th").all_inner_texts()
-    cells = look.page.locator(f"#step-table tr[data-step='{step}'] td").all_inner_texts()
+    heads = view.page.locator("#step-table th").all_inner_texts()
+    cells = view.page.locator(f"#step-table tr[data-step='{step}'] td").all_inner_texts()
     return dict(zip(heads, cells, strict=True))
 
 
-def moment(look: Look) -> int:
-    """The step that is shown."""
-    found = re.match(r"step ([\d,]+)", look.text("#episode .position"))
+def moment(view: PageView) -> int:
+    """The step that is town_server."""
+    found = re.match(r"step ([\d,]+)", view.text("#episode .position"))
     return int(found[1]) if found else -1
 
 
@@ -64,9 +66,9 @@ def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
 
-def test_the_page_of_a_run_that_is_no_town(visit: Visit, inspected: Served, gyms: Runs) -> None:
-    look = opened(visit, inspected, gyms, "cart")
-    page = look.page
+def test_page_of_a_gym_run(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
+    view = opened(open_page, gym_server, gyms, "cart")
+    page = view.page
     for panel in TOWNS:
         expect(page.locator(f"#{panel}")).to_be_hidden()
     expect(page.get_by_role("navigation")).to_be_hidden()
@@ -85,44 +87,44 @@ def test_the_page_of_a_run_that_is_no_town(visit: Visit, inspected: Served, gyms
     page.locator("#run-list [role=option]").filter(has_text=gyms["town"].name).click()
     expect(page.locator("#town")).to_be_visible()
     expect(page.locator("#episode")).to_be_hidden()
-    look.until(lambda: look.step() >= 0)
-    look.moves()
+    view.wait_until(lambda: view.step() >= 0)
+    view.expect_moving()
 
 
-def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Served, gyms: Runs) -> None:
-    look = opened(visit, inspected, gyms, "cart")
-    page = look.page
-    rollout, trained = by_hand(gyms["cart"], 1)
+def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
+    view = opened(open_page, gym_server, gyms, "cart")
+    page = view.page
+    rollout, trained = local_rollout(gyms["cart"], 1)
     last = len(rollout.moments) - 1
     expect(page.locator("#episode-label")).to_contain_text("best checkpoint, after")
     expect(page.locator("#episode .position")).to_contain_text(f"of {last}")
     image = page.locator("#episode .frame-image")
     expect(image).to_be_visible()
-    look.until(lambda: image.evaluate(SHOWN)["colours"] > 10)
+    view.wait_until(lambda: image.evaluate(SHOWN)["colours"] > 10)
 
     # Scrubber, buttons, keys and rows lead to the same moments.
     scrub = page.get_by_label("Position in this episode")
     scrub.press("Home")
-    look.until(lambda: moment(look) == 0)
+    view.wait_until(lambda: moment(view) == 0)
     first = image.evaluate(SHOWN)["sum"]
     scrub.press("End")
-    look.until(lambda: moment(look) == last)
-    look.until(lambda: image.evaluate(SHOWN)["sum"] != first, why="the picture stays the same")
+    view.wait_until(lambda: moment(view) == last)
+    view.wait_until(lambda: image.evaluate(SHOWN)["sum"] != first, why="the picture stays the same")
     scrub.press("Home")
-    look.until(lambda: moment(look) == 0)
+    view.wait_until(lambda: moment(view) == 0)
     page.locator("#episode").get_by_role("button", name="One step forward").click()
-    look.until(lambda: moment(look) == 1)
-    look.letting_go()
+    view.wait_until(lambda: moment(view) == 1)
+    view.blur()
     page.keyboard.press("ArrowRight")
-    look.until(lambda: moment(look) == 2)
+    view.wait_until(lambda: moment(view) == 2)
     page.locator("#step-table tr[data-step='4']").click()
-    look.until(lambda: moment(look) == 4)
+    view.wait_until(lambda: moment(view) == 4)
     expect(page.locator("#step-table tr[data-step='4']")).to_have_attribute("aria-current", "true")
     page.locator("#step-table .step-table-box").press("ArrowUp")
-    look.until(lambda: moment(look) == 3)
+    view.wait_until(lambda: moment(view) == 3)
 
     # The table says what happened.
-    led, told = rollout.moments[4].led, row(look, 3)
+    led, told = rollout.moments[4].led, row(view, 3)
     assert led is not None
     assert told["action"] == ("left", "right")[int(led.action)]
     assert told["p left"] == f"{int(led.outputs['probabilities'][0] * 100 + 0.5)}%"
@@ -153,57 +155,59 @@ def test_an_episode_is_rolled_out_scrubbed_and_saved(visit: Visit, inspected: Se
 
 
 @pytest.mark.long
-def test_states_numbers_and_what_cannot_be_drawn(visit: Visit, inspected: Served, gyms: Runs) -> None:
-    look = opened(visit, inspected, gyms, "lake")
-    moments = by_hand(gyms["lake"], 1)[0].moments
-    look.page.locator("#step-table tr[data-step='0']").click()
-    told = row(look, 0)
+def test_discrete_continuous_and_unrendered_environments(
+    open_page: OpenPage, gym_server: LiveServer, gyms: Runs
+) -> None:
+    view = opened(open_page, gym_server, gyms, "lake")
+    moments = local_rollout(gyms["lake"], 1)[0].moments
+    view.page.locator("#step-table tr[data-step='0']").click()
+    told = row(view, 0)
     assert told["obs"] == str(int(moments[0].obs[0]))
     assert moments[1].led is not None
     assert number(told["Q down"]) == pytest.approx(float(moments[1].led.outputs["values"][1]), rel=1e-2)
-    expect(look.page.locator("#step")).to_contain_text("Value of each action")
+    expect(view.page.locator("#step")).to_contain_text("Value of each action")
 
-    look = opened(visit, inspected, gyms, "pendulum")
-    moments = by_hand(gyms["pendulum"], 1)[0].moments
-    look.page.locator("#step-table tr[data-step='0']").click()
-    told = row(look, 0)
+    view = opened(open_page, gym_server, gyms, "pendulum")
+    moments = local_rollout(gyms["pendulum"], 1)[0].moments
+    view.page.locator("#step-table tr[data-step='0']").click()
+    told = row(view, 0)
     assert moments[1].led is not None
     mean, deviation = (float(moments[1].led.outputs[name][0]) for name in ("means", "stds"))
     heads = [head for head in told if head.startswith(("mean", "±"))]
     assert [number(told[head]) for head in heads] == [pytest.approx(mean, rel=1e-2), pytest.approx(deviation, rel=1e-2)]
-    expect(look.page.locator("#step .action")).to_contain_text("±")
+    expect(view.page.locator("#step .action")).to_contain_text("±")
 
-    look = opened(visit, inspected, gyms, "bandit")
-    expect(look.page.locator(".frame-note")).to_have_text("Bandit-v0 does not support rendering.")
-    expect(look.page.locator(".frame-image")).to_be_hidden()
-    look.page.locator("#step-table tr[data-step='2']").click()
-    look.until(lambda: moment(look) == 2)
+    view = opened(open_page, gym_server, gyms, "bandit")
+    expect(view.page.locator(".frame-note")).to_have_text("Bandit-v0 does not support rendering.")
+    expect(view.page.locator(".frame-image")).to_be_hidden()
+    view.page.locator("#step-table tr[data-step='2']").click()
+    view.wait_until(lambda: moment(view) == 2)
 
 
-def test_stacks_of_pictures_are_shown_as_the_agent_sees_them(visit: Visit, inspected: Served, gyms: Runs) -> None:
-    look = opened(visit, inspected, gyms, "pixels")
-    expect(look.page.locator(".observation-images")).to_contain_text("42 × 42, 2 images, newest on the right")
-    seen = look.page.locator(".observation-image")
+def test_frame_stacks_are_shown_as_observed(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
+    view = opened(open_page, gym_server, gyms, "pixels")
+    expect(view.page.locator(".observation-images")).to_contain_text("42 × 42, 2 images, newest on the right")
+    seen = view.page.locator(".observation-image")
     expect(seen).to_be_visible()
-    look.until(lambda: seen.evaluate(SHOWN)["colours"] > 2)
-    look.until(lambda: seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42])
+    view.wait_until(lambda: seen.evaluate(SHOWN)["colours"] > 2)
+    view.wait_until(lambda: seen.evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [84, 42])
 
 
-def test_an_episode_fits_and_can_be_read(visit: Visit, inspected: Served, gyms: Runs) -> None:
+def test_inspector_layout_and_contrast(open_page: OpenPage, gym_server: LiveServer, gyms: Runs) -> None:
     found = {}
     for theme, size in zip(("light", "dark"), SIZES, strict=True):
-        look = opened(visit, inspected, gyms, "pixels", theme=theme, size=size)
-        look.until(lambda look=look: look.page.evaluate(RESTS))
-        look.page.wait_for_timeout(150)  # until charts have found their size
-        found[theme] = look.page.evaluate(MISFITS) + look.page.evaluate(PALE)["found"]
+        view = opened(open_page, gym_server, gyms, "pixels", theme=theme, size=size)
+        view.wait_until(lambda view=view: view.page.evaluate(ANIMATIONS_DONE))
+        view.page.wait_for_timeout(150)  # until charts have found their size
+        found[theme] = view.page.evaluate(LAYOUT_PROBLEMS) + view.page.evaluate(LOW_CONTRAST)["found"]
     assert found == {"light": [], "dark": []}, json.dumps(found, indent=1)
 
 
 @pytest.mark.long
-def test_a_training_elsewhere_is_watched(visit: Visit, tmp_path: Path) -> None:
+def test_watching_a_gym_training(open_page: OpenPage, tmp_path: Path) -> None:
     words = ("evaluation.every=2000", "metrics.every=500", "--live", "--port", "0")
     recipe = ("CartPole-v1:ppo", "rows=8", "evaluation.episodes=2", "metrics.tensorboard=false", "metrics.report=false")
-    one = Trained(tmp_path, *words, "--steps", "1e9", "--minutes", "5", recipe=recipe)
+    one = TrainingProcess(tmp_path, *words, "--steps", "1e9", "--minutes", "5", recipe=recipe)
     try:
         shown = one.link()
 
@@ -212,16 +216,16 @@ def test_a_training_elsewhere_is_watched(visit: Visit, tmp_path: Path) -> None:
 
             def wait(self) -> None: ...
 
-        look = visit(Itself(), ready=False)
-        page = look.page
+        view = open_page(Itself(), ready=False)
+        page = view.page
         expect(page.locator("#run-state")).to_have_text("training", timeout=60_000)
         expect(page).to_have_url(re.compile(only_run(tmp_path).name))
         expect(page.locator("#learning .chart canvas").first).to_be_visible(timeout=60_000)
-        steps = look.text("#progress-text")
-        look.until(lambda: look.text("#progress-text") != steps, seconds=30)
+        steps = view.text("#progress-text")
+        view.wait_until(lambda: view.text("#progress-text") != steps, seconds=30)
         # Beside a training no episode is rolled out without a request.
         page.get_by_role("button", name="Roll out an episode").click(timeout=60_000)
         expect(page.locator("#step-table tr[data-step='0']")).to_be_visible(timeout=60_000)
-        look.forgive("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE")
+        view.allow_error("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE")
     finally:
         one.end()

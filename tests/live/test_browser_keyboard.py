@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from live.conftest import Served
+from live.conftest import LiveServer
 from townlet.runs.folder import Run
 
 if TYPE_CHECKING:
-    from live.browser import Look, Visit
+    from live.browser import OpenPage, PageView
 
 pytest_plugins = ["live.browser"]
 
@@ -35,17 +35,17 @@ FOCUS = """() => {
 
 
 @pytest.fixture
-def look(visit: Visit, shown: Served) -> Look:
+def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
     """The page over a finished run, whose latest checkpoint plays."""
-    return visit(shown)
+    return open_page(town_server)
 
 
-def tour(look: Look) -> list[dict[str, Any]]:
+def tour(view: PageView) -> list[dict[str, Any]]:
     """Tab by Tab once around the page."""
     places: list[dict[str, Any]] = []
     for _ in range(120):
-        look.page.keyboard.press("Tab")
-        focus = look.page.evaluate(FOCUS)
+        view.page.keyboard.press("Tab")
+        focus = view.page.evaluate(FOCUS)
         if focus["name"].startswith("BODY"):
             continue  # between the end and the beginning
         if places and focus["control"] == places[0]["control"]:
@@ -54,139 +54,139 @@ def tour(look: Look) -> list[dict[str, Any]]:
     raise AssertionError("Tab never comes back to where it began")
 
 
-def reached_all(look: Look) -> None:
+def reached_all(view: PageView) -> None:
     """Every control that is there can be reached, is seen then, and can be left again."""
-    controls = look.page.evaluate(CONTROLS)
-    places = tour(look)
+    controls = view.page.evaluate(CONTROLS)
+    places = tour(view)
     reached = {place["control"] for place in places}
     assert [name for name in controls if name.split()[0] not in reached] == []
     assert [place["name"] for place in places if not place["ringed"]] == []
     assert [place["name"] for place in places if not (place["uncovered"] and place["inside"])] == []
 
 
-def test_tab_reaches_every_control(look: Look) -> None:
-    look.pause()
-    reached_all(look)
-    assert len(look.page.evaluate(CONTROLS)) > 25
+def test_tab_reaches_every_control(view: PageView) -> None:
+    view.pause()
+    reached_all(view)
+    assert len(view.page.evaluate(CONTROLS)) > 25
 
 
-def test_tab_reaches_every_control_of_the_world(look: Look) -> None:
-    look.pause()
-    look.button("World").click()
-    look.page.get_by_label("The world as YAML").fill("nonsense: 1\n")
-    expect(look.page.locator(".mistake-list button").first).to_be_visible()
-    reached_all(look)
-
-
-@pytest.mark.long
-def test_tab_reaches_every_control_of_two_towns(look: Look) -> None:
-    look.pause()
-    look.choose("Compare with", value="best")
-    expect(look.button("Right")).to_be_visible()
-    reached_all(look)
+def test_tab_reaches_every_control_of_the_world_editor(view: PageView) -> None:
+    view.pause()
+    view.button("World").click()
+    view.page.get_by_label("The world as YAML").fill("nonsense: 1\n")
+    expect(view.page.locator(".mistake-list button").first).to_be_visible()
+    reached_all(view)
 
 
 @pytest.mark.long
-def test_tab_reaches_every_control_of_kept_lives(look: Look) -> None:
-    look.button("Recordings").click()
-    expect(look.page.get_by_label("Recorded episode")).to_be_visible()
-    look.pause()
-    reached_all(look)
+def test_tab_reaches_every_control_in_comparison(view: PageView) -> None:
+    view.pause()
+    view.select("Compare with", value="best")
+    expect(view.button("Right")).to_be_visible()
+    reached_all(view)
 
 
-def test_the_first_tab_leads_to_the_town(look: Look) -> None:
-    look.letting_go()
-    look.page.keyboard.press("Tab")
-    link = look.page.get_by_role("link", name="Skip to the town")
+@pytest.mark.long
+def test_tab_reaches_every_control_of_recordings(view: PageView) -> None:
+    view.button("Recordings").click()
+    expect(view.page.get_by_label("Recorded episode")).to_be_visible()
+    view.pause()
+    reached_all(view)
+
+
+def test_skip_link_leads_to_the_town(view: PageView) -> None:
+    view.blur()
+    view.page.keyboard.press("Tab")
+    link = view.page.get_by_role("link", name="Skip to the town")
     expect(link).to_be_focused()
     expect(link).to_be_in_viewport()
-    look.page.keyboard.press("Enter")
-    look.page.keyboard.press("Tab")
-    assert look.page.evaluate("document.activeElement.closest('#town') !== null")
+    view.page.keyboard.press("Enter")
+    view.page.keyboard.press("Tab")
+    assert view.page.evaluate("document.activeElement.closest('#town') !== null")
 
 
-def test_space_plays_and_pauses(look: Look) -> None:
-    look.letting_go()
-    look.page.keyboard.press("Space")
-    expect(look.button("Play")).to_be_visible()
-    look.stands()
-    look.page.keyboard.press("Space")
-    look.moves()
+def test_space_plays_and_pauses(view: PageView) -> None:
+    view.blur()
+    view.page.keyboard.press("Space")
+    expect(view.button("Play")).to_be_visible()
+    view.wait_until_still()
+    view.page.keyboard.press("Space")
+    view.expect_moving()
 
 
-def test_space_on_a_button_presses_that_button(look: Look) -> None:
-    look.button("World").focus()
-    look.page.keyboard.press("Space")
-    expect(look.page.locator("#world")).to_be_visible()
-    look.moves()
+def test_space_presses_the_focused_button(view: PageView) -> None:
+    view.button("World").focus()
+    view.page.keyboard.press("Space")
+    expect(view.page.locator("#world")).to_be_visible()
+    view.expect_moving()
 
 
-def test_arrows_step(look: Look) -> None:
-    step = look.pause()
-    look.letting_go()
+def test_arrow_keys_step(view: PageView) -> None:
+    step = view.pause()
+    view.blur()
     for key, there in (("ArrowRight", 1), ("Shift+ArrowRight", 11), ("ArrowLeft", 10), ("Shift+ArrowLeft", 0)):
-        look.page.keyboard.press(key)
-        look.until(lambda there=there: look.step() == step + there, why=f"{key} leads to {look.step()}")
+        view.page.keyboard.press(key)
+        view.wait_until(lambda there=there: view.step() == step + there, why=f"{key} leads to {view.step()}")
 
 
-def test_letters_and_the_question_mark(look: Look) -> None:
-    look.until(lambda: look.step() >= 4)
-    look.letting_go()
-    before = len(look.starts)
-    look.page.keyboard.press("r")
-    look.until(lambda: len(look.starts) > before)
-    look.until(lambda: look.step() < 4)
-    look.page.keyboard.press("v")
-    expect(look.page.locator("#overlay-note")).to_contain_text("Visits in this episode")
-    look.page.keyboard.press("?")
-    expect(look.page.get_by_role("dialog")).to_be_visible()
-    look.page.keyboard.press("Escape")
-    expect(look.page.get_by_role("dialog")).to_be_hidden()
+def test_letter_shortcuts_and_help(view: PageView) -> None:
+    view.wait_until(lambda: view.step() >= 4)
+    view.blur()
+    before = len(view.starts)
+    view.page.keyboard.press("r")
+    view.wait_until(lambda: len(view.starts) > before)
+    view.wait_until(lambda: view.step() < 4)
+    view.page.keyboard.press("v")
+    expect(view.page.locator("#overlay-note")).to_contain_text("Visits in this episode")
+    view.page.keyboard.press("?")
+    expect(view.page.get_by_role("dialog")).to_be_visible()
+    view.page.keyboard.press("Escape")
+    expect(view.page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_what_is_typed_is_no_shortcut(look: Look) -> None:
-    look.button("World").click()
-    before = len(look.starts)
-    look.page.get_by_label("Name").press_sequentially("rv ?")
-    assert look.page.get_by_label("Name").input_value() == "rv ?"
-    look.moves()
-    assert len(look.starts) == before
-    expect(look.page.get_by_role("dialog")).to_be_hidden()
-    expect(look.page.locator("#overlay-note")).to_be_hidden()
+def test_typing_does_not_trigger_shortcuts(view: PageView) -> None:
+    view.button("World").click()
+    before = len(view.starts)
+    view.page.get_by_label("Name").press_sequentially("rv ?")
+    assert view.page.get_by_label("Name").input_value() == "rv ?"
+    view.expect_moving()
+    assert len(view.starts) == before
+    expect(view.page.get_by_role("dialog")).to_be_hidden()
+    expect(view.page.locator("#overlay-note")).to_be_hidden()
 
 
-def test_the_list_of_runs_by_keyboard(look: Look, runs: tuple[Run, Run]) -> None:
-    switch = look.page.get_by_role("button", name="Choose a run")
+def test_run_list_by_keyboard(view: PageView, runs: tuple[Run, Run]) -> None:
+    switch = view.page.get_by_role("button", name="Choose a run")
     switch.focus()
-    look.page.keyboard.press("Enter")
-    lines = look.page.locator("#run-list [role=option]")
-    expect(look.page.locator("#run-list [aria-selected=true]")).to_be_focused()
+    view.page.keyboard.press("Enter")
+    lines = view.page.locator("#run-list [role=option]")
+    expect(view.page.locator("#run-list [aria-selected=true]")).to_be_focused()
     at = lines.evaluate_all("lines => lines.findIndex(line => line.ariaSelected === 'true')")
-    look.page.keyboard.press("ArrowDown" if at == 0 else "ArrowUp")
+    view.page.keyboard.press("ArrowDown" if at == 0 else "ArrowUp")
     expect(lines.nth(1 - at)).to_be_focused()
-    look.page.keyboard.press("Enter")
-    expect(look.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
+    view.page.keyboard.press("Enter")
+    expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
     expect(switch).to_be_focused()
 
 
-def test_sliders_and_lists_by_keyboard(look: Look) -> None:
-    look.pause()
-    scrub = look.page.get_by_label("Position in this episode")
+def test_sliders_and_lists_by_keyboard(view: PageView) -> None:
+    view.pause()
+    scrub = view.page.get_by_label("Position in this episode")
     scrub.press("End")
-    look.until(lambda: look.step() == 40)
+    view.wait_until(lambda: view.step() == 40)
     scrub.press("ArrowLeft")
-    look.until(lambda: look.step() == 39)
-    who = look.page.get_by_label("Checkpoint to play")
+    view.wait_until(lambda: view.step() == 39)
+    who = view.page.get_by_label("Checkpoint to play")
     who.focus()
-    look.page.keyboard.press("ArrowDown")
-    expect(look.page.locator("#town-label")).to_have_text(re.compile("^best checkpoint"))
+    view.page.keyboard.press("ArrowDown")
+    expect(view.page.locator("#town-label")).to_have_text(re.compile("^best checkpoint"))
 
 
-def test_news_of_the_runs_take_nobody_away_from_the_list(look: Look) -> None:
-    look.page.get_by_role("button", name="Choose a run").focus()
-    look.page.keyboard.press("Enter")
-    chosen = look.page.locator("#run-list [aria-selected=true]")
+def test_refreshing_the_run_list_keeps_focus(view: PageView) -> None:
+    view.page.get_by_role("button", name="Choose a run").focus()
+    view.page.keyboard.press("Enter")
+    chosen = view.page.locator("#run-list [aria-selected=true]")
     expect(chosen).to_be_focused()
     chosen.evaluate("(line) => { line.id = 'before'; }")
-    look.until(lambda: look.page.locator("#before").count() == 0, seconds=60)  # the list was written anew
+    view.wait_until(lambda: view.page.locator("#before").count() == 0, seconds=60)  # the list was written anew
     expect(chosen).to_be_focused()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from live.conftest import Served
+from live.conftest import LiveServer
 from townlet.runs.folder import Run
 
 if TYPE_CHECKING:
-    from live.browser import Look, Visit
+    from live.browser import OpenPage, PageView
 
 pytest_plugins = ["live.browser"]
 
@@ -36,21 +36,21 @@ PLAY = """async (data) => {
 
 
 @pytest.fixture
-def look(visit: Visit, shown: Served) -> Look:
+def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
     """The page over a finished run, whose latest checkpoint plays."""
-    return visit(shown)
+    return open_page(town_server)
 
 
-def test_a_life_as_a_table(look: Look, runs: tuple[Run, Run]) -> None:
-    look.until(lambda: look.step() >= 6)
-    step = look.pause()
-    with look.page.expect_download() as coming:
-        look.button("Save as CSV").click()
+def test_episode_as_csv(view: PageView, runs: tuple[Run, Run]) -> None:
+    view.wait_until(lambda: view.step() >= 6)
+    step = view.pause()
+    with view.page.expect_download() as coming:
+        view.button("Save as CSV").click()
     assert re.fullmatch(rf"{runs[0].name}-episode-\d+\.csv", coming.value.suggested_filename)
     with open(coming.value.path(), newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["age"]) for row in rows] == list(range(step + 1))
-    meters = look.page.locator(".meter")
+    meters = view.page.locator(".meter")
     for k in range(meters.count()):
         name, told = meters.nth(k).locator("span").inner_text(), meters.nth(k).locator("b").inner_text()
         value = float(rows[-1][name])
@@ -59,111 +59,111 @@ def test_a_life_as_a_table(look: Look, runs: tuple[Run, Run]) -> None:
     assert all(row["action"] and row["why"] and float(row["reward"]) is not None for row in rows[1:])
 
 
-def test_a_video_of_the_town(look: Look, runs: tuple[Run, Run]) -> None:
-    look.button("Record a video").click()
-    expect(look.button("Stop and save the video")).to_have_attribute("aria-pressed", "true")
-    step = look.step()
-    look.until(lambda: look.step() >= step + 8)
-    with look.page.expect_download() as coming:
-        look.button("Stop and save the video").click()
+def test_video_of_the_town(view: PageView, runs: tuple[Run, Run]) -> None:
+    view.button("Record a video").click()
+    expect(view.button("Stop and save the video")).to_have_attribute("aria-pressed", "true")
+    step = view.step()
+    view.wait_until(lambda: view.step() >= step + 8)
+    with view.page.expect_download() as coming:
+        view.button("Stop and save the video").click()
     assert coming.value.suggested_filename == f"{runs[0].name}.webm"
     data = coming.value.path().read_bytes()
     assert data.startswith(EBML)
     assert len(data) > 10_000
-    width, height = look.page.evaluate(PLAY, base64.b64encode(data).decode())
-    size = look.page.locator(".town-canvas").first.evaluate("(canvas) => [canvas.width, canvas.height]")
+    width, height = view.page.evaluate(PLAY, base64.b64encode(data).decode())
+    size = view.page.locator(".town-canvas").first.evaluate("(canvas) => [canvas.width, canvas.height]")
     assert abs(width - size[0]) <= 1
     assert abs(height - size[1]) <= 1
-    expect(look.button("Record a video")).to_have_attribute("aria-pressed", "false")
+    expect(view.button("Record a video")).to_have_attribute("aria-pressed", "false")
 
 
-def test_another_run_is_chosen(look: Look, runs: tuple[Run, Run]) -> None:
+def test_choosing_another_run(view: PageView, runs: tuple[Run, Run]) -> None:
     first, second = runs
-    switch = look.page.get_by_role("button", name="Choose a run")
+    switch = view.page.get_by_role("button", name="Choose a run")
     switch.click()
-    lines = look.page.locator("#run-list [role=option]")
+    lines = view.page.locator("#run-list [role=option]")
     expect(lines).to_have_count(2)
     scores = [float(found[1]) for text in lines.all_inner_texts() if (found := re.search(r"best ([\d.]+)", text))]
     assert len(scores) == 2
     assert scores == sorted(scores, reverse=True)
     lines.filter(has_text=second.name).click()
-    expect(look.page.locator("#run-list")).to_be_hidden()
-    expect(look.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
-    expect(look.page).to_have_url(re.compile(f"#run={second.name}$"))
-    look.until(lambda: look.step() >= 0)
-    look.moves()
+    expect(view.page.locator("#run-list")).to_be_hidden()
+    expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
+    expect(view.page).to_have_url(re.compile(f"#run={second.name}$"))
+    view.wait_until(lambda: view.step() >= 0)
+    view.expect_moving()
     switch.click()
-    look.page.keyboard.press("Escape")
-    expect(look.page.locator("#run-list")).to_be_hidden()
+    view.page.keyboard.press("Escape")
+    expect(view.page.locator("#run-list")).to_be_hidden()
     switch.click()
     lines.filter(has_text=first.name).click()
-    expect(look.page.locator("#run-name")).to_have_text("town:dqn")
+    expect(view.page.locator("#run-name")).to_have_text("town:dqn")
 
 
-def test_a_link_leads_to_its_run(visit: Visit, shown: Served, runs: tuple[Run, Run]) -> None:
-    look = visit(shown, at=f"#run={runs[1].name}")
-    expect(look.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
+def test_link_opens_its_run(open_page: OpenPage, town_server: LiveServer, runs: tuple[Run, Run]) -> None:
+    view = open_page(town_server, at=f"#run={runs[1].name}")
+    expect(view.page.locator("#run-name")).to_have_text("town-shuffled:ppo")
 
 
-def test_views(look: Look) -> None:
-    page = look.page
+def test_views(view: PageView) -> None:
+    page = view.page
     expect(page.locator("#learning")).to_be_visible()
     expect(page.locator("#world")).to_be_hidden()
-    look.button("World").click()
+    view.button("World").click()
     expect(page.locator("#world textarea")).to_be_visible()
     expect(page.locator("#learning")).to_be_hidden()
-    expect(look.button("World")).to_have_attribute("aria-pressed", "true")
-    look.moves()  # the town stays beside the text
-    look.button("Watch").click()
+    expect(view.button("World")).to_have_attribute("aria-pressed", "true")
+    view.expect_moving()  # the town stays beside the text
+    view.button("Watch").click()
     expect(page.locator("#learning")).to_be_visible()
     expect(page.locator("#world")).to_be_hidden()
 
 
-def test_the_theme_changes_and_is_kept(look: Look) -> None:
+def test_theme_is_toggled_and_remembered(view: PageView) -> None:
     def ground() -> int:
         """How bright the page is."""
-        colour = look.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        colour = view.page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
-    light, town = ground(), look.picture()
+    light, town = ground(), view.canvas_hash()
     assert light > 600
-    switch = look.page.get_by_role("button", name=re.compile("^Theme"))
+    switch = view.page.get_by_role("button", name=re.compile("^Theme"))
     switch.click()
     assert ground() < 150
-    look.until(lambda: look.picture() != town)
-    look.page.reload()
-    look.until(lambda: look.step() >= 0)
+    view.wait_until(lambda: view.canvas_hash() != town)
+    view.page.reload()
+    view.wait_until(lambda: view.step() >= 0)
     assert ground() < 150
     expect(switch).to_have_attribute("title", "Theme: dark")
     switch.click()
     assert ground() == light
 
 
-def test_the_theme_follows_the_system(visit: Visit, shown: Served) -> None:
-    look = visit(shown, theme="dark")
-    theme = look.page.locator("html")
+def test_theme_follows_the_system(open_page: OpenPage, town_server: LiveServer) -> None:
+    view = open_page(town_server, theme="dark")
+    theme = view.page.locator("html")
     expect(theme).to_have_attribute("data-theme", "dark")
-    look.page.emulate_media(color_scheme="light")
+    view.page.emulate_media(color_scheme="light")
     expect(theme).to_have_attribute("data-theme", "light")
 
 
-def test_help_opens_and_closes(look: Look) -> None:
-    dialog = look.page.get_by_role("dialog")
-    button = look.page.get_by_role("button", name="Help and keyboard")
+def test_help_opens_and_closes(view: PageView) -> None:
+    dialog = view.page.get_by_role("dialog")
+    button = view.page.get_by_role("button", name="Help and keyboard")
     button.click()
     expect(dialog).to_contain_text("Keyboard")
-    look.button("Close").click()
+    view.button("Close").click()
     expect(dialog).to_be_hidden()
     button.click()
-    look.page.keyboard.press("Escape")
+    view.page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(button).to_be_focused()  # one is where one was
 
 
-def test_every_panel_explains_itself(look: Look) -> None:
-    page, told = look.page, set()
+def test_every_panel_has_an_explanation(view: PageView) -> None:
+    page, told = view.page, set()
     for view in ("Watch", "World"):
-        look.button(view).click()
+        view.button(view).click()
         panels = page.locator("main > .panel:visible")
         asked = panels.locator(".explain")
         expect(asked).to_have_count(panels.count())
@@ -184,17 +184,17 @@ def test_every_panel_explains_itself(look: Look) -> None:
     assert len(told) == 7  # the eighth, of the wall, is there while a run trains
 
 
-def test_why_and_what_it_was_worth(look: Look) -> None:
-    look.until(lambda: look.step() >= 2)
-    look.pause()
-    assert len(look.text(".explanation")) > 20
-    assert re.fullmatch(r"[+−]?\d+\.\d+", look.text(".reward-total"))
-    expect(look.page.locator(".action.chosen")).to_have_count(1)
-    before = look.text(".explanation")
+def test_explanation_and_reward_of_a_step(view: PageView) -> None:
+    view.wait_until(lambda: view.step() >= 2)
+    view.pause()
+    assert len(view.text(".explanation")) > 20
+    assert re.fullmatch(r"[+−]?\d+\.\d+", view.text(".reward-total"))
+    expect(view.page.locator(".action.chosen")).to_have_count(1)
+    before = view.text(".explanation")
     told = {before}
     for _ in range(6):
-        step = look.step()
-        look.button("One step forward").click()
-        look.until(lambda step=step: look.step() == step + 1)
-        told.add(look.text(".explanation"))
+        step = view.step()
+        view.button("One step forward").click()
+        view.wait_until(lambda step=step: view.step() == step + 1)
+        told.add(view.text(".explanation"))
     assert len(told) > 1

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from live.conftest import Served
+from live.conftest import LiveServer
 from townlet.runs.folder import Run
 
 if TYPE_CHECKING:
-    from live.browser import Look, Visit
+    from live.browser import OpenPage, PageView
 
 pytest_plugins = ["live.browser"]
 
@@ -22,7 +22,7 @@ SIZES = ((1280, 800), (390, 844))
 
 # What does not fit: controls that leave the page, are cut off by what they stand in, lie under something else or on
 # another control, or cut off their own words.
-MISFITS = """() => {
+LAYOUT_PROBLEMS = """() => {
   const found = [], page = document.scrollingElement;
   if (page.scrollWidth > innerWidth) found.push(`the page is ${page.scrollWidth} wide`);
   const named = (one) => `${one.tagName} ${one.ariaLabel ?? one.textContent.slice(0, 30)}`;
@@ -60,7 +60,7 @@ MISFITS = """() => {
 }"""
 
 # Text whose contrast with what is behind it is too low. Colours are put over each other as the browser does it.
-PALE = """() => {
+LOW_CONTRAST = """() => {
   const pixel = Object.assign(document.createElement('canvas'), { width: 1, height: 1 });
   const pen = pixel.getContext('2d', { willReadFrequently: true });
   const known = new Map();
@@ -115,63 +115,65 @@ PALE = """() => {
 }"""
 
 # Nothing fades in or out any more.
-RESTS = """() => document.getAnimations()
+ANIMATIONS_DONE = """() => document.getAnimations()
   .every((one) => one.playState !== 'running' || one.effect.getTiming().iterations === Infinity)"""
 
 
-def ended(look: Look) -> None:
+def ended(view: PageView) -> None:
     """A life has ended, and stays on show."""
-    look.page.get_by_label("Position in this episode").press("End")
-    expect(look.page.locator(".end-card").first).to_be_visible()
+    view.page.get_by_label("Position in this episode").press("End")
+    expect(view.page.locator(".end-card").first).to_be_visible()
 
 
-def mistaken(look: Look) -> None:
+def mistaken(view: PageView) -> None:
     """A world with mistakes stands in the editor."""
-    look.button("World").click()
-    look.page.get_by_label("The world as YAML").fill("max_steps: -1\nnonsense: 1\n")
-    expect(look.page.locator(".mistake-list button").first).to_be_visible()
+    view.button("World").click()
+    view.page.get_by_label("The world as YAML").fill("max_steps: -1\nnonsense: 1\n")
+    expect(view.page.locator(".mistake-list button").first).to_be_visible()
 
 
-def compared(look: Look) -> None:
-    look.choose("Compare with", value="best")
-    expect(look.button("Right")).to_be_visible()
+def compared(view: PageView) -> None:
+    view.select("Compare with", value="best")
+    expect(view.button("Right")).to_be_visible()
 
 
-def unfolded(look: Look) -> None:
-    look.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+def unfolded(view: PageView) -> None:
+    view.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
 
 
-def kept(look: Look) -> None:
-    look.button("Recordings").click()
-    expect(look.page.get_by_label("Recorded episode")).to_be_visible()
+def kept(view: PageView) -> None:
+    view.button("Recordings").click()
+    expect(view.page.get_by_label("Recorded episode")).to_be_visible()
 
 
-def plain(look: Look) -> None: ...
+def plain(view: PageView) -> None: ...
 
 
-STATES: dict[str, Callable[[Look], None]] = {
+STATES: dict[str, Callable[[PageView], None]] = {
     "watch": plain, "world": mistaken, "compare": compared, "kept": kept, "ended": ended, "unfolded": unfolded,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_everything_fits(visit: Visit, shown: Served, size: tuple[int, int]) -> None:
+def test_controls_fit_every_layout(open_page: OpenPage, town_server: LiveServer, size: tuple[int, int]) -> None:
     misfits = {}
-    look = visit(shown, size=size)
-    look.pause()
+    view = open_page(town_server, size=size)
+    view.pause()
     for name in ("watch", "unfolded", "ended", "compare", "kept", "world"):
-        STATES[name](look)
-        look.until(lambda: look.page.evaluate(RESTS))
-        look.page.wait_for_timeout(150)  # until charts have found their size
-        misfits[name] = look.page.evaluate(MISFITS)
+        STATES[name](view)
+        view.wait_until(lambda: view.page.evaluate(ANIMATIONS_DONE))
+        view.page.wait_for_timeout(150)  # until charts have found their size
+        misfits[name] = view.page.evaluate(LAYOUT_PROBLEMS)
     assert misfits == {name: [] for name in misfits}, json.dumps(misfits, indent=1)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_the_town_and_its_controls_are_seen_at_once(visit: Visit, shown: Served, size: tuple[int, int]) -> None:
-    look = visit(shown, size=size)
-    for place in (look.page.locator(".town-canvas").first, look.page.get_by_label("Position in this episode"),
-                  look.button("Pause"), look.button("New episode")):  # fmt: skip
+def test_town_and_controls_are_above_the_fold(
+    open_page: OpenPage, town_server: LiveServer, size: tuple[int, int]
+) -> None:
+    view = open_page(town_server, size=size)
+    for place in (view.page.locator(".town-canvas").first, view.page.get_by_label("Position in this episode"),
+                  view.button("Pause"), view.button("New episode")):  # fmt: skip
         box = place.bounding_box()
         assert box is not None
         assert box["y"] >= 0
@@ -179,69 +181,69 @@ def test_the_town_and_its_controls_are_seen_at_once(visit: Visit, shown: Served,
 
 
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.long), "dark"])
-def test_every_text_can_be_read(visit: Visit, shown: Served, theme: str) -> None:
-    look = visit(shown, theme=theme)
-    look.until(lambda: look.step() >= 3)
-    look.pause()
+def test_text_contrast(open_page: OpenPage, town_server: LiveServer, theme: str) -> None:
+    view = open_page(town_server, theme=theme)
+    view.wait_until(lambda: view.step() >= 3)
+    view.pause()
     pale = {}
 
     def judge(name: str) -> None:
         for _ in range(3):  # a life may end, and a card fade in, between the two looks
-            look.until(lambda: look.page.evaluate(RESTS))
-            told = look.page.evaluate(PALE)
+            view.wait_until(lambda: view.page.evaluate(ANIMATIONS_DONE))
+            told = view.page.evaluate(LOW_CONTRAST)
             if not told["found"]:
                 break
         assert told["seen"] > 20
         pale[name] = told["found"]
 
     for name in ("watch", "unfolded", "ended", "compare", "kept", "world"):
-        STATES[name](look)
+        STATES[name](view)
         judge(name)
-    look.button("Watch").click()
-    look.page.get_by_role("button", name="Choose a run").click()
+    view.button("Watch").click()
+    view.page.get_by_role("button", name="Choose a run").click()
     judge("runs")
-    look.page.keyboard.press("Escape")
-    look.page.locator(".explain:visible").first.click()
+    view.page.keyboard.press("Escape")
+    view.page.locator(".explain:visible").first.click()
     judge("note")
-    look.page.keyboard.press("Escape")
-    look.page.get_by_role("button", name="Help and keyboard").click()
+    view.page.keyboard.press("Escape")
+    view.page.get_by_role("button", name="Help and keyboard").click()
     judge("help")
     assert pale == {name: [] for name in pale}, json.dumps(pale, indent=1)
 
 
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.long), "dark"])
-def test_what_is_told_in_trouble_can_be_read_and_fits(visit: Visit, tmp_path: Path, theme: str) -> None:
-    served = Served(tmp_path / "nothing", None, tmp_path / "worlds")
-    look = visit(served, theme=theme, size=SIZES[1], ready=False)
+def test_placeholders_are_readable_and_fit(open_page: OpenPage, tmp_path: Path, theme: str) -> None:
+    served = LiveServer(tmp_path / "nothing", None, tmp_path / "worlds")
+    view = open_page(served, theme=theme, size=SIZES[1], ready=False)
     told = {}
 
     def judge(name: str) -> None:
-        look.until(lambda: look.page.evaluate(RESTS))
-        told[name] = look.page.evaluate(MISFITS) + look.page.evaluate(PALE)["found"]
+        view.wait_until(lambda: view.page.evaluate(ANIMATIONS_DONE))
+        told[name] = view.page.evaluate(LAYOUT_PROBLEMS) + view.page.evaluate(LOW_CONTRAST)["found"]
 
-    expect(look.page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    expect(view.page.get_by_role("heading", name="No runs yet")).to_be_visible()
     judge("empty")
-    look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
+    view.allow_error("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
     served.stop()
-    expect(look.page.get_by_role("heading", name="The server is offline")).to_be_visible()
+    expect(view.page.get_by_role("heading", name="The server is offline")).to_be_visible()
     judge("away")
     assert told == {"empty": [], "away": []}
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-def test_a_banner_and_a_refusal_can_be_read_and_fit(
-    visit: Visit, runs: tuple[Run, Run], tmp_path: Path, theme: str
+def test_banner_and_toast_are_readable_and_fit(
+    open_page: OpenPage, runs: tuple[Run, Run], tmp_path: Path, theme: str
 ) -> None:
-    served = Served(runs[0].path.parent, runs[0].name, tmp_path / "worlds")
-    look = visit(served, theme=theme, size=SIZES[1])
-    look.forgive("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
+    served = LiveServer(runs[0].path.parent, runs[0].name, tmp_path / "worlds")
+    view = open_page(served, theme=theme, size=SIZES[1])
+    view.allow_error("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket")
     served.stop()
-    expect(look.page.locator("#banner")).to_be_visible()
-    look.page.get_by_role("button", name="Choose a run").click()
-    look.page.locator("#run-list [role=option]").filter(has_text=runs[1].name).click()
-    expect(look.page.locator(".toast")).to_contain_text("cannot be shown")
-    look.until(lambda: look.page.evaluate(RESTS))
-    assert look.page.evaluate(PALE)["found"] == []
-    look.button("Close").click()
-    expect(look.page.locator(".toast")).to_have_count(0)
-    assert look.page.evaluate(MISFITS) == []
+    expect(view.page.locator("#banner")).to_be_visible()
+    view.page.get_by_role("button", name="Choose a run").click()
+    view.page.locator("#run-list [role=option]").filter(has_text=runs[1].name).click()
+    expect(view.page.locator(".toast")).to_contain_text("cannot be shown")
+    view.wait_until(lambda: view.page.evaluate(ANIMATIONS_DONE))
+    assert view.page.evaluate(LOW_CONTRAST)["found"] == []
+    view.button("Close").click()
+    expect(view.page.locator(".toast")).to_have_count(0)
+    assert view.page.evaluate(LAYOUT_PROBLEMS) == []

@@ -124,7 +124,7 @@ def told(run: Run) -> Iterator[None]:
         pytest.param(1000, 20.0, 10_000, 4.5, marks=[pytest.mark.long, pytest.mark.alone]),
     ],
 )
-def test_frames_stay_young_in_a_crowd(
+def test_frame_delay_with_many_viewers(
     run: Run, program: Program, told: None, many: int, seconds: float, connects: int, hertz: float
 ) -> None:
     server = program

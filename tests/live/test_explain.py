@@ -32,7 +32,7 @@ def life(steps: int = 200, **levels: float | np.ndarray) -> Recording:
     )
 
 
-def test_a_death_is_put_down_to_what_took_most_not_to_what_lasted_longest() -> None:
+def test_death_is_attributed_to_the_largest_loss() -> None:
     starving = np.where(np.arange(201) < 100, 0.9, 0.0)  # for half as long as it was dirty, and much worse
     told = death_certificate(WORLD, life(satiation=starving, hygiene=0.28), "health")
     assert told[0] == "Died at step 200: health was empty."
@@ -41,7 +41,7 @@ def test_a_death_is_put_down_to_what_took_most_not_to_what_lasted_longest() -> N
     assert not any("hygiene" in line and "of health" in line for line in told)
 
 
-def test_two_causes_of_like_weight_are_both_told() -> None:
+def test_two_similar_causes_are_both_listed() -> None:
     tables = WORLD.tables
     into = [k for k in range(len(tables.cascade_source)) if int(tables.cascade_target[k]) == METER["health"]]
     assert len(into) >= 2
@@ -53,14 +53,14 @@ def test_two_causes_of_like_weight_are_both_told() -> None:
     assert all(f"Low {name} took" in told for name in names)
 
 
-def test_a_healthy_life_has_no_drains() -> None:
+def test_healthy_episode_has_no_cascade_losses() -> None:
     told = death_certificate(WORLD, life(), "energy")
     assert told[0] == "Died at step 200: energy was empty."
     assert told[1].startswith("It never used anything that restores energy: Bed, Luxury bed")
     assert len(told) == 2
 
 
-def test_money_is_a_need_only_when_it_runs_out() -> None:
+def test_money_is_a_need_only_when_low() -> None:
     assert "money" not in explain_action(WORLD, life(money=0.5), 0, "values")
     assert "The lowest need is money at 5%." in explain_action(WORLD, life(money=0.05), 0, "values")
 
@@ -69,5 +69,5 @@ def test_money_is_a_need_only_when_it_runs_out() -> None:
     ("name", "said"),
     [("LuxuryBed", "Luxury bed"), ("Bed", "Bed"), ("TV", "TV"), ("coffee_shop", "coffee_shop"), ("", "")],
 )
-def test_places_have_names_as_people_write_them(name: str, said: str) -> None:
+def test_affordance_labels(name: str, said: str) -> None:
     assert affordance_label(name) == said

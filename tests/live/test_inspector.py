@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 from websockets.sync.client import ClientConnection
 
-from live.conftest import Page, Served
-from live.episodes import begin, by_hand, whole
-from live.test_security import SECRET, WAYS_OUT, ask
+from live.conftest import LiveServer, Page
+from live.episodes import finished_episode, local_rollout, start_episode
+from live.test_security import SECRET, TRAVERSAL_PATHS, ask
 from sharing import Runs
 from townlet.agents.settings import AdvantageEstimate
 from townlet.live import rollout_worker
@@ -30,9 +30,14 @@ pytest_plugins = ["live.gyms"]
 
 
 @pytest.mark.parametrize(("name", "greedy"), [("cart", True), ("cart", False), ("lake", True), ("pendulum", False)])
-def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms: Runs, name: str, greedy: bool) -> None:
+def test_episode_equals_a_local_rollout_with_the_same_seed(
+    gym_server: LiveServer, gyms: Runs, name: str, greedy: bool
+) -> None:
     run = gyms[name]
-    told, (rollout, trained) = whole(inspected, run.name, seed=5, greedy=greedy), by_hand(run, 5, greedy)
+    told, (rollout, trained) = (
+        finished_episode(gym_server, run.name, seed=5, greedy=greedy),
+        local_rollout(run, 5, greedy),
+    )
     moments = rollout.moments
     led = [moment.led for moment in moments if moment.led]
     assert (told["error"], told["known"], len(told["rewards"])) == ("", len(moments), len(led))
@@ -54,7 +59,7 @@ def test_an_episode_is_what_the_same_seed_gives_by_hand(inspected: Served, gyms:
         assert told["about"]["advantage"].startswith("Temporal difference")
 
 
-def test_advantages_are_temporal_differences_summed_up() -> None:
+def test_gae_advantages() -> None:
     rewards, values = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 1.5, 2.0])
     steps = AdvantageEstimate(0.9, 0.0, 1.0, "")
     assert np.allclose(gae_advantages(rewards, values, steps, terminated=True), [1.4, 2.35, 1.5])
@@ -68,31 +73,31 @@ def test_advantages_are_temporal_differences_summed_up() -> None:
     )
 
 
-def test_what_cannot_be_drawn_still_has_a_table(inspected: Served, gyms: Runs) -> None:
-    told = whole(inspected, gyms["bandit"].name)
+def test_unrendered_environment_has_a_table(gym_server: LiveServer, gyms: Runs) -> None:
+    told = finished_episode(gym_server, gyms["bandit"].name)
     assert (told["known"], told["frames"], told["ended"]) == (15, 0, "truncated")
     assert told["render_problem"] == "Bandit-v0 does not support rendering."
     path = f"/api/runs/{gyms['bandit'].name}/episodes/{told['about']['episode']}"
-    assert ask(inspected, f"{path}/frames/0.jpg")[0] == 404
-    _, text, headers = ask(inspected, f"{path}/steps.csv")
+    assert ask(gym_server, f"{path}/frames/0.jpg")[0] == 404
+    _, text, headers = ask(gym_server, f"{path}/steps.csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert headers["Content-Disposition"].endswith('-seed-1.csv"')
     assert [row["return"] for row in rows[-1:]] == [""]
     assert math.isclose(float(rows[-2]["return"]), sum(float(row["reward"]) for row in rows[:-1]))
 
 
-def test_a_package_for_drawing_that_is_missing_is_named(
-    inspected: Served, gyms: Runs, monkeypatch: pytest.MonkeyPatch
+def test_missing_rendering_package_is_named(
+    gym_server: LiveServer, gyms: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)  # as where it was never installed
-    told = whole(inspected, gyms["cart"].name, seed=3)
+    told = finished_episode(gym_server, gyms["cart"].name, seed=3)
     assert told["render_problem"].startswith("CartPole-v1 cannot be rendered here: pygame is not installed")
     assert (told["error"], told["frames"]) == ("", 0)
     assert told["known"] > 5
 
 
 @pytest.mark.long
-def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: Path) -> None:
+def test_ale_with_native_vectorization_is_rendered(tmp_path: Path) -> None:
     small = ("gym.resize=[36, 36]", "gym.max_episode_steps=9", "network.channels=[4, 8, 8]", "network.features=32")
     short = ("threads=1", "rows=2", "agent.n_steps=16", "agent.epochs=1", "env_steps=64", "evaluation.episodes=2")
     run = start(load_experiment("ALE/Pong-v5:rgb", [*small, *short, "agent.batch_size=1.0"]), tmp_path, pause_at=32).run
@@ -106,18 +111,18 @@ def test_a_console_that_was_stepped_by_its_own_vectorization_is_drawn(tmp_path: 
     assert (episode.error, episode.render_problem, episode.ended) == ("", "", "truncated")
 
 
-def test_pictures_that_the_agent_sees_stand_side_by_side(inspected: Served, gyms: Runs) -> None:
+def test_stacked_observations_are_side_by_side(gym_server: LiveServer, gyms: Runs) -> None:
     run = gyms["pixels"].name
-    told = whole(inspected, run)
+    told = finished_episode(gym_server, run)
     assert told["about"]["images"] == [{"name": "obs", "count": 2, "height": 42, "width": 42}]
     assert told["about"]["components"] == []
     path = f"/api/runs/{run}/episodes/{told['about']['episode']}"
-    connection = inspected.origin + path
+    connection = gym_server.origin + path
     for place, kind, size in (("observations/0/5.png", "PNG", (84, 42)), ("frames/5.jpg", "JPEG", (600, 400))):
         with Image.open(io.BytesIO(_bytes(f"{connection}/{place}"))) as image:
             assert (image.format, image.size) == (kind, size)
             assert len(np.unique(np.asarray(image.convert("L")))) > 2
-    moments = by_hand(gyms["pixels"], 1)[0].moments
+    moments = local_rollout(gyms["pixels"], 1)[0].moments
     with Image.open(io.BytesIO(_bytes(f"{connection}/observations/0/5.png"))) as image:
         sides = np.asarray(image).reshape(42, 2, 42).transpose(1, 0, 2)
     assert np.abs(sides - moments[5].obs.reshape(2, 42, 42) * 255).max() <= 1
@@ -131,13 +136,13 @@ def _bytes(address: str) -> bytes:
     return found
 
 
-def test_only_our_own_page_may_begin_an_episode(inspected: Served, gyms: Runs) -> None:
+def test_foreign_origins_cannot_start_rollouts(gym_server: LiveServer, gyms: Runs) -> None:
     run = gyms["cart"].name
-    for origin in ("http://evil.example", "null", f"{inspected.origin}0"):
-        assert begin(inspected, run, origin)[0] == 403
+    for origin in ("http://evil.example", "null", f"{gym_server.origin}0"):
+        assert start_episode(gym_server, run, origin)[0] == 403
     body = json.dumps({"checkpoint": "best", "seed": 1}).encode()
-    assert ask(inspected, f"/api/runs/{run}/episodes", "POST", body, Content_Type="application/json")[0] == 403
-    assert ask(inspected, f"/api/runs/{run}/episodes", "POST", body, Host="evil.example")[0] == 421
+    assert ask(gym_server, f"/api/runs/{run}/episodes", "POST", body, Content_Type="application/json")[0] == 403
+    assert ask(gym_server, f"/api/runs/{run}/episodes", "POST", body, Host="evil.example")[0] == 421
 
 
 @pytest.mark.parametrize(
@@ -148,21 +153,21 @@ def test_only_our_own_page_may_begin_an_episode(inspected: Served, gyms: Runs) -
         {"checkpoint": "/etc/passwd"}, {"checkpoint": ".."},
     ],
 )  # fmt: skip
-def test_a_wish_that_is_wrong_is_refused(inspected: Served, gyms: Runs, wish: dict[str, object]) -> None:
-    status, told = begin(inspected, gyms["cart"].name, **wish)
+def test_invalid_rollout_request_is_refused(gym_server: LiveServer, gyms: Runs, wish: dict[str, object]) -> None:
+    status, told = start_episode(gym_server, gyms["cart"].name, **wish)
     assert status in (400, 422)
     assert "episode" not in told
 
 
-def test_no_way_leads_out_through_episodes(inspected: Served, gyms: Runs) -> None:
+def test_path_traversal_through_episodes_is_refused(gym_server: LiveServer, gyms: Runs) -> None:
     (gyms["cart"].path.parent / "secret.txt").write_text(SECRET)
     run, key = gyms["cart"].name, "0" * 16
-    inspected.wait()
-    for way in WAYS_OUT:
+    gym_server.wait()
+    for way in TRAVERSAL_PATHS:
         begun = f"/api/runs/{run}/episodes/{key}"
         for path in (f"/api/runs/{way}/episodes/{key}", f"/api/runs/{run}/episodes/{way}", f"{begun}/frames/{way}.jpg",
                      f"{begun}/observations/{way}/0.png", f"/api/runs/{run}/episodes/{way}/steps.csv"):  # fmt: skip
-            status, told, _ = ask(inspected, path)
+            status, told, _ = ask(gym_server, path)
             assert status in (307, 400, 404, 405, 422)
             assert SECRET not in told
     for path in (
@@ -172,63 +177,65 @@ def test_no_way_leads_out_through_episodes(inspected: Served, gyms: Runs) -> Non
         f"{key}/observations/-1/0.png",
         "0" * 17,
     ):
-        assert ask(inspected, f"/api/runs/{run}/episodes/{path}")[0] in (404, 422)
+        assert ask(gym_server, f"/api/runs/{run}/episodes/{path}")[0] in (404, 422)
 
 
-def test_an_episode_belongs_to_its_run_and_towns_have_none(inspected: Served, gyms: Runs) -> None:
-    status, told = begin(inspected, gyms["lake"].name)
+def test_episode_belongs_to_its_run_and_towns_have_none(gym_server: LiveServer, gyms: Runs) -> None:
+    status, told = start_episode(gym_server, gyms["lake"].name)
     assert status == 200
-    assert ask(inspected, f"/api/runs/{gyms['lake'].name}/episodes/{told['episode']}")[0] == 200
-    assert ask(inspected, f"/api/runs/{gyms['cart'].name}/episodes/{told['episode']}")[0] == 404
-    status, told = begin(inspected, gyms["town"].name)
+    assert ask(gym_server, f"/api/runs/{gyms['lake'].name}/episodes/{told['episode']}")[0] == 200
+    assert ask(gym_server, f"/api/runs/{gyms['cart'].name}/episodes/{told['episode']}")[0] == 404
+    status, told = start_episode(gym_server, gyms["town"].name)
     assert (status, "in a town" in told["what"]) == (400, True)
-    assert begin(inspected, "nobody")[0] == 404
+    assert start_episode(gym_server, "nobody")[0] == 404
 
 
-def test_memory_and_work_have_limits(inspected: Served, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollouts_are_limited(gym_server: LiveServer, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     run = gyms["lake"].name
-    answers = [begin(inspected, run, seed=seed) for seed in range(40)]
+    answers = [start_episode(gym_server, run, seed=seed) for seed in range(40)]
     assert {status for status, _ in answers} <= {200, 429}
     assert any(status == 429 and "try again" in told["fix"] for status, told in answers)
     keys = [
-        whole(inspected, run, seed=seed)["about"]["episode"]
+        finished_episode(gym_server, run, seed=seed)["about"]["episode"]
         for seed in range(100, 100 + rollout_worker.CACHED_EPISODES + 1)
     ]
-    kept = [ask(inspected, f"/api/runs/{run}/episodes/{key}")[0] for key in keys]
+    kept = [ask(gym_server, f"/api/runs/{run}/episodes/{key}")[0] for key in keys]
     assert kept == [404, *([200] * rollout_worker.CACHED_EPISODES)]
-    monkeypatch.setattr(rollout_worker, "MOST", 3)
-    told = whole(inspected, run, seed=7)
+    monkeypatch.setattr(rollout_worker, "MAX_STEPS", 3)
+    told = finished_episode(gym_server, run, seed=7)
     assert (told["known"], told["ended"]) == (4, "stopped")
-    monkeypatch.setattr(rollout_worker, "ROOM", 1)
-    assert whole(inspected, gyms["cart"].name, seed=7)["known"] == 1
+    monkeypatch.setattr(rollout_worker, "MAX_IMAGE_BYTES", 1)
+    assert finished_episode(gym_server, gyms["cart"].name, seed=7)["known"] == 1
 
 
-def test_nothing_is_rolled_out_for_nobody(inspected: Served, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollout_worker, "PATIENCE", -1.0)
-    assert whole(inspected, gyms["lake"].name)["problem"] == "nobody looked at it any more; ask for it again"
+def test_abandoned_rollout_is_cancelled(gym_server: LiveServer, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_worker, "ABANDON_AFTER", -1.0)
+    assert finished_episode(gym_server, gyms["lake"].name, seed=77)["error"] == (
+        "the episode was abandoned by its viewer; request it again"
+    )
 
 
 @pytest.fixture
-def talk(inspected: Served) -> ClientConnection:
-    return inspected.talk()
+def talk(gym_server: LiveServer) -> ClientConnection:
+    return gym_server.connect()
 
 
-def test_a_conversation_about_a_run_that_is_no_town(talk: ClientConnection, gyms: Runs) -> None:
+def test_websocket_of_a_gym_run(talk: ClientConnection, gyms: Runs) -> None:
     with talk:
         page = Page(talk)
-        page.say("subscribe", run=gyms["cart"].name, source="none")
-        assert page.hear("run_status")["kind"] == "gym"
-        assert page.hear("metrics")["series"]["episode_return"]
+        page.send("subscribe", run=gyms["cart"].name, source="none")
+        assert page.receive("run_status")["kind"] == "gym"
+        assert page.receive("metrics")["series"]["episode_return"]
         for source in ("training", "checkpoint", "recording"):
-            page.say("subscribe", run=gyms["cart"].name, source=source, rows=16)
-            assert "is not a town" in page.hear("error")["what"]
+            page.send("subscribe", run=gyms["cart"].name, source=source, rows=16)
+            assert "is not a town" in page.receive("error")["what"]
         for message in ({"type": "select", "row": 0}, {"type": "load_checkpoint", "checkpoint": "best"}):
-            page.say(**message)
-            assert "is not a town" in page.hear("error")["what"]
+            page.send(**message)
+            assert "is not a town" in page.receive("error")["what"]
         for message in ("play", "pause", "step", "reset"):
-            page.say(message)  # there is nothing to move
-        page.say("subscribe", run=gyms["town"].name, source="none")
-        told = page.hear("run_status")
+            page.send(message)  # there is nothing to move
+        page.send("subscribe", run=gyms["town"].name, source="none")
+        told = page.receive("run_status")
         while told["run"] != gyms["town"].name:  # the last words about the other may still be on their way
-            told = page.hear("run_status")
+            told = page.receive("run_status")
         assert told["kind"] == "town"

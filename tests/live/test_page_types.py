@@ -24,7 +24,7 @@ def compiler() -> list[str] | None:
     return None
 
 
-def test_the_types_of_the_page_fit() -> None:
+def test_javascript_types() -> None:
     command = compiler()
     if command is None:
         pytest.skip("TypeScript is not installed (npm install --global typescript, or NODE_PATH)")

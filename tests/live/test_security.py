@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
-from live.conftest import Page, Served
+from live.conftest import LiveServer, Page
 from pace import within
 from townlet.errors import TownletError
 from townlet.live.protocol import MAX_MESSAGE_BYTES
@@ -22,7 +22,7 @@ from townlet.web.tokens import OPERATOR, VIEWER, Tokens, generate_tokens
 
 SESAME = "open-sesame-open"
 SECRET = "nobody outside may read this"
-WAYS_OUT = (
+TRAVERSAL_PATHS = (
     "..",
     "../secret.txt",
     "..%2fsecret.txt",
@@ -42,7 +42,7 @@ WAYS_OUT = (
 
 
 def ask(
-    served: Served, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+    served: LiveServer, path: str, method: str = "GET", body: bytes | None = None, **headers: str
 ) -> tuple[int, str, http.client.HTTPMessage]:
     """One request as it stands, with our own Host unless another is given."""
     connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=10)
@@ -84,16 +84,16 @@ def secret(run: Run) -> None:
         "file://",
     ],
 )
-def test_a_socket_is_for_our_own_page(served: Served, origin: str | None) -> None:
+def test_websocket_with_foreign_origin_is_refused(served: LiveServer, origin: str | None) -> None:
     served.wait()
     port = served.server.port
     told = None if origin is None else origin.format(port=port, other=port + 1)
-    with pytest.raises(InvalidStatus) as refused, served.talk(origin=told):
+    with pytest.raises(InvalidStatus) as refused, served.connect(origin=told):
         pass
     assert refused.value.response.status_code == 403
 
 
-def test_whoever_changes_something_says_where_it_comes_from(served: Served) -> None:
+def test_post_requires_the_own_origin(served: LiveServer) -> None:
     served.wait()
     body = json.dumps({"name": "mine", "text": "extends: town\n"}).encode()
     kind = {"Content_Type": "application/json"}
@@ -118,27 +118,27 @@ def test_whoever_changes_something_says_where_it_comes_from(served: Served) -> N
         "[::2]:1",
     ],
 )
-def test_a_foreign_host_is_not_answered(served: Served, host: str) -> None:
+def test_foreign_host_is_refused(served: LiveServer, host: str) -> None:
     served.wait()
     status, told, _ = ask(served, "/api/runs", Host=host.format(port=served.server.port))
     assert status in (400, 421)
     assert "town" not in told
-    with pytest.raises(InvalidStatus), served.talk(origin="http://evil.example", additional_headers={"Host": host}):
+    with pytest.raises(InvalidStatus), served.connect(origin="http://evil.example", additional_headers={"Host": host}):
         pass
 
 
-def test_names_of_this_machine_are_ours(served: Served) -> None:
+def test_names_of_this_machine_are_accepted(served: LiveServer) -> None:
     served.wait()
     for name in ("localhost", "127.0.0.1", "LOCALHOST", "[::1]"):
         assert ask(served, "/healthz", Host=f"{name}:{served.server.port}")[0] == 200
 
 
-@pytest.mark.parametrize("way", WAYS_OUT)
+@pytest.mark.parametrize("way", TRAVERSAL_PATHS)
 @pytest.mark.parametrize(
     "path", ["/{}", "/static/{}", "/api/runs/{}", "/api/runs/{}/maps", "/api/runs/{}/recordings/1.csv",
              "/api/runs/RUN/recordings/{}.csv", "/api/worlds/{}", "/docs/{}"]
 )  # fmt: skip
-def test_no_path_leads_out(served: Served, run: Run, path: str, way: str) -> None:
+def test_path_traversal_is_refused(served: LiveServer, run: Run, path: str, way: str) -> None:
     served.wait()
     status, told, _ = ask(served, path.format(way).replace("RUN", run.name))
     assert status in (307, 400, 404, 405, 422) or (path == "/{}" and status == 200 and "<title>Townlet" in told)
@@ -146,25 +146,25 @@ def test_no_path_leads_out(served: Served, run: Run, path: str, way: str) -> Non
     assert "root:" not in told
 
 
-def test_no_message_leads_out(page: Page, served: Served, run: Run) -> None:
+def test_path_traversal_in_messages_is_refused(page: Page, served: LiveServer, run: Run) -> None:
     for name in ("../secret.txt", "..", ".", "/etc/passwd", run.path.as_posix(), f"{run.name}/..", f"./{run.name}"):
-        page.say("subscribe", run=name, source="none")
-        assert "there is no run" in page.hear("error")["what"]
-    page.say("subscribe", run=run.name, source="checkpoint")
+        page.send("subscribe", run=name, source="none")
+        assert "there is no run" in page.receive("error")["what"]
+    page.send("subscribe", run=run.name, source="checkpoint")
     for name in ("../../secret.txt", "/etc/passwd", "..", "."):
-        page.say("load_checkpoint", checkpoint=name)
-        assert "no checkpoint" in page.hear("error")["what"]
-    page.say("select", recording=10**9)
-    assert "no recorded episode" in page.hear("error")["what"]
+        page.send("load_checkpoint", checkpoint=name)
+        assert "no checkpoint" in page.receive("error")["what"]
+    page.send("select", recording=10**9)
+    assert "no recorded episode" in page.receive("error")["what"]
     for name in ("../secret.txt", "/etc/passwd", "../../../etc/hostname"):
-        page.say("edit_world", text=f"extends: {name}\n", number=1)
-        (mistake,) = page.hear("world_checked")["mistakes"]
+        page.send("edit_world", text=f"extends: {name}\n", number=1)
+        (mistake,) = page.receive("world_checked")["mistakes"]
         assert SECRET not in json.dumps(mistake)
         assert "only shipped worlds" in mistake["what"]
 
 
 @pytest.mark.parametrize("name", ["../evil", "town", "a/b", "a\\b", ".hidden", "", "x" * 41, "Ä", "a.yaml", "con\n"])
-def test_a_world_is_saved_under_a_plain_name(served: Served, name: str) -> None:
+def test_world_names_are_validated(served: LiveServer, name: str) -> None:
     served.wait()
     body = json.dumps({"name": name, "text": "extends: town\n"}).encode()
     status, _, _ = ask(served, "/api/worlds", "POST", body, Origin=served.origin, Content_Type="application/json")
@@ -172,7 +172,7 @@ def test_a_world_is_saved_under_a_plain_name(served: Served, name: str) -> None:
     assert not served.worlds.exists() or not list(served.worlds.iterdir())
 
 
-def test_a_saved_world_is_never_written_over(served: Served) -> None:
+def test_existing_worlds_are_never_overwritten(served: LiveServer) -> None:
     served.wait()
     served.worlds.mkdir()
     mine, target = served.worlds / "mine.yaml", served.worlds / "target"
@@ -188,20 +188,20 @@ def test_a_saved_world_is_never_written_over(served: Served) -> None:
     assert not target.exists()
 
 
-def test_a_message_that_is_too_large_ends_the_conversation(served: Served) -> None:
-    with served.talk() as connection:
+def test_oversize_message_closes_the_connection(served: LiveServer) -> None:
+    with served.connect() as connection:
         page = Page(connection)
         page.connection.send(" " * (MAX_MESSAGE_BYTES - 1))
-        assert page.hear("error")
+        assert page.receive("error")
         page.connection.send(" " * (MAX_MESSAGE_BYTES + 1))
         with pytest.raises(ConnectionClosedError) as closed:
-            page.hear("an end")
+            page.receive("an end")
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1009
     served.wait()
 
 
-def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
+def test_oversize_body_is_refused(served: LiveServer) -> None:
     served.wait()
     assert ask(served, "/api/worlds", "POST", b"", Origin=served.origin, Content_Length=str(10**9))[0] == 413
     assert ask(served, "/api/worlds", "POST", b"", Origin=served.origin, Content_Length="-5")[0] in (400, 413)
@@ -214,36 +214,36 @@ def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
     assert ask(served, "/healthz")[0] == 200
 
 
-def test_deep_and_odd_messages_are_answered(page: Page, run: Run) -> None:
+def test_deeply_nested_and_malformed_messages_are_answered(page: Page, run: Run) -> None:
     deep = "[" * 50_000 + "]" * 50_000
     for text in (deep, f'{{"type": "subscribe", "run": {deep}}}', '{"type": "step", "by": 1e999}', '{"type":' * 9000):
         page.connection.send(text)
-        assert page.hear("error")["what"]
-    page.say("edit_world", text="a: " + "[" * 20_000, number=1)
-    assert page.hear("error", "world_checked")
-    page.say("subscribe", run=run.name, source="edit")
-    assert page.hear("error")["what"]
-    page.say("edit_world", text="&a [*a, *a]", number=2)
-    assert page.hear("error", "world_checked")
+        assert page.receive("error")["what"]
+    page.send("edit_world", text="a: " + "[" * 20_000, number=1)
+    assert page.receive("error", "world_checked")
+    page.send("subscribe", run=run.name, source="edit")
+    assert page.receive("error")["what"]
+    page.send("edit_world", text="&a [*a, *a]", number=2)
+    assert page.receive("error", "world_checked")
     for binary in (b"", b"\x00" * 1000, json.dumps({"type": "play"}).encode()):
         page.connection.send(binary)
-        assert "binary" in page.hear("error")["what"]
-    page.say("subscribe", run=run.name, source="none")
-    assert page.hear("run_status")
+        assert "binary" in page.receive("error")["what"]
+    page.send("subscribe", run=run.name, source="none")
+    assert page.receive("run_status")
 
 
-def test_a_flood_slows_nobody_else(served: Served, run: Run) -> None:
-    with served.talk() as flooding, served.talk() as quiet:
+def test_flooding_client_does_not_delay_others(served: LiveServer, run: Run) -> None:
+    with served.connect() as flooding, served.connect() as quiet:
         for _ in range(3000):
             flooding.send('{"type": "play"}')
         page = Page(quiet)
         with within(3, time.monotonic):
-            page.say("subscribe", run=run.name, source="checkpoint")
-            page.hear("frame")
-        assert any("too many" in Page(flooding).hear("error")["what"] for _ in range(60))
+            page.send("subscribe", run=run.name, source="checkpoint")
+            page.receive("frame")
+        assert any("too many" in Page(flooding).receive("error")["what"] for _ in range(60))
 
 
-def test_every_answer_has_the_security_headers(served: Served) -> None:
+def test_security_headers(served: LiveServer) -> None:
     served.wait()
     for path in ("/", "/static/main.js", "/api/runs", "/nothing", "/docs/protocol"):
         headers = ask(served, path)[2]
@@ -255,16 +255,16 @@ def test_every_answer_has_the_security_headers(served: Served) -> None:
 
 
 @pytest.fixture
-def guarded(run: Run, tmp_path: Path) -> Iterator[Served]:
+def guarded(run: Run, tmp_path: Path) -> Iterator[LiveServer]:
     """A server that asks for a token."""
-    tokens = Tokens({OPERATOR: {OPERATOR: SESAME}, VIEWER: {VIEWER: "only-to-look-at-it"}})
-    one = Served(run.path.parent, run.name, tmp_path / "worlds", tokens)
+    tokens = Tokens({OPERATOR: {OPERATOR: SESAME}, VIEWER: {VIEWER: "only-to-view-at-it"}})
+    one = LiveServer(run.path.parent, run.name, tmp_path / "worlds", tokens)
     one.wait()
     yield one
     one.stop()
 
 
-def test_without_the_token_nothing_is_told(guarded: Served) -> None:
+def test_requests_without_token_are_refused(guarded: LiveServer) -> None:
     for path in (
         "/",
         "/static/main.js",
@@ -277,12 +277,12 @@ def test_without_the_token_nothing_is_told(guarded: Served) -> None:
         assert ask(guarded, path)[0] == 401
     assert ask(guarded, "/api/runs", Cookie=f"{COOKIE}_{guarded.server.port}=wrong")[0] == 401
     assert ask(guarded, "/api/runs", Authorization="Bearer wrong")[0] == 401
-    with pytest.raises(InvalidStatus) as refused, guarded.talk():
+    with pytest.raises(InvalidStatus) as refused, guarded.connect():
         pass
     assert refused.value.response.status_code in (401, 403)
 
 
-def test_the_link_with_the_token_opens_the_door(guarded: Served) -> None:
+def test_link_with_token_sets_the_cookie(guarded: LiveServer) -> None:
     status, _, headers = ask(guarded, f"/?token={SESAME}")
     assert (status, headers["Location"]) == (303, "/")  # it does not stay in the address bar
     cookie = headers["Set-Cookie"]
@@ -290,11 +290,11 @@ def test_the_link_with_the_token_opens_the_door(guarded: Served) -> None:
     assert "SameSite=strict" in cookie
     assert ask(guarded, "/", Cookie=cookie.partition(";")[0])[0] == 200
     assert ask(guarded, "/api/runs", Authorization=f"Bearer {SESAME}")[0] == 200
-    with guarded.talk(additional_headers={"Cookie": cookie.partition(";")[0]}) as connection:
-        assert Page(connection).hear()["type"] == "hello"
+    with guarded.connect(additional_headers={"Cookie": cookie.partition(";")[0]}) as connection:
+        assert Page(connection).receive()["type"] == "hello"
 
 
-def test_the_link_of_a_started_browser_works_once(guarded: Served) -> None:
+def test_one_time_link_works_once(guarded: LiveServer) -> None:
     """It stands on the command line of the browser, where every user of the machine can read it."""
     link = guarded.server.one_time_link()
     assert SESAME not in link
@@ -308,7 +308,7 @@ def test_the_link_of_a_started_browser_works_once(guarded: Served) -> None:
     assert (crossed[0], crossed[2]["Refresh"]) == (200, "0; url=/?run=a")
 
 
-def test_a_public_address_always_has_a_token() -> None:
+def test_public_address_requires_a_token() -> None:
     with pytest.raises(TownletError, match=r"without a token everyone who reaches 0\.0\.0\.0"):
         Server("0.0.0.0", 0, None)
     public = Server("0.0.0.0", 0, generate_tokens(OPERATOR))
@@ -318,7 +318,7 @@ def test_a_public_address_always_has_a_token() -> None:
     assert "0.0.0.0" not in public.link()
 
 
-def test_what_is_not_there_is_told_apart_from_what_is_wrong(served: Served, run: Run) -> None:
+def test_missing_resources_give_404_and_invalid_ones_400(served: LiveServer, run: Run) -> None:
     """Also where the mistake in a world is that something is not there."""
     served.wait()
     for path in ("/api/runs/nobody", "/api/worlds/nowhere", f"/api/runs/{run.name}/recordings/999999.csv"):

@@ -25,10 +25,10 @@ from townlet.train.session import start
 
 SMALL = ("town-l0:dqn", "rows=16", "evaluation.episodes=5", "metrics.tensorboard=false", "metrics.report=false")
 ENDLESS = ("--steps", "1e12", "--minutes", "5")
-Visit = Callable[[str], Page]
+OpenPage = Callable[[str], Page]
 
 
-class Trained:
+class TrainingProcess:
     """`townlet train` in a process of its own."""
 
     def __init__(self, root: Path, *words: str, recipe: Sequence[str] = SMALL) -> None:
@@ -51,14 +51,14 @@ class Trained:
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[Trained]:
-    one = Trained(tmp_path, "--live", "--port", "0", *ENDLESS)
+def training(tmp_path: Path) -> Iterator[TrainingProcess]:
+    one = TrainingProcess(tmp_path, "--live", "--port", "0", *ENDLESS)
     yield one
     one.end()
 
 
 @pytest.fixture
-def visit() -> Iterator[Visit]:
+def connect_page() -> Iterator[OpenPage]:
     """Opens pages by a link; all are closed at the end."""
     with ExitStack() as pages:
 
@@ -72,17 +72,15 @@ def visit() -> Iterator[Visit]:
 
 
 @pytest.mark.long
-def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
-    training: Trained, tmp_path: Path, visit: Visit
-) -> None:
+def test_training_is_shown_within_a_second(training: TrainingProcess, tmp_path: Path, connect_page: OpenPage) -> None:
     link = training.link()
-    page = visit(link)
+    page = connect_page(link)
     run = only_run(tmp_path).name
-    page.say("subscribe", run=run, source="training", rows=16)
-    page.hear("training_episode", seconds=60)  # the engine may have to be compiled first
+    page.send("subscribe", run=run, source="training", rows=16)
+    page.receive("training_episode", seconds=60)  # the engine may have to be compiled first
     ages: dict[str, list[float]] = {"training_episode": [], "rows_overview": [], "frame": []}
     while min(map(len, ages.values())) < 10:
-        message = page.hear(*ages)
+        message = page.receive(*ages)
         ages[message["type"]].append(time.time() - message.get("ended", message.get("sent")))
     # Three quarters of them: whatever else takes the whole machine for a moment is not ours.
     usual = {kind: sorted(found)[len(found) * 3 // 4] for kind, found in ages.items()}
@@ -91,24 +89,24 @@ def test_a_life_is_seen_within_a_second_and_by_a_newcomer_at_once(
     waited = []
     for _ in range(3):
         began = time.monotonic()
-        newcomer = visit(link)
-        newcomer.say("subscribe", run=run, source="training")
-        start = newcomer.hear("episode_start")
-        frame = newcomer.hear("frame")
+        newcomer = connect_page(link)
+        newcomer.send("subscribe", run=run, source="training")
+        start = newcomer.receive("episode_start")
+        frame = newcomer.receive("frame")
         waited.append(time.monotonic() - began)
         assert start["source"] == "training"
         assert frame["episode"] == start["episode"]
     assert min(waited) < 1, waited
 
 
-def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
+def test_viewers_do_not_change_training(tmp_path: Path, connect_page: OpenPage) -> None:
     roots = tmp_path / "seen", tmp_path / "unseen"
-    watched = Trained(roots[0], "--steps", "10000", "--pause-at", "6000", "--live", "--port", "0")
+    watched = TrainingProcess(roots[0], "--steps", "10000", "--pause-at", "6000", "--live", "--port", "0")
     link = watched.link()
-    pages = [visit(link) for _ in range(5)]
+    pages = [connect_page(link) for _ in range(5)]
     for page in pages:
-        page.say("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
-    pages[0].hear("training_episode", seconds=60)  # it was really seen
+        page.send("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
+    pages[0].receive("training_episode", seconds=60)  # it was really seen
     for page in pages:
         page.connection.close()
     watched.process.communicate(timeout=120)
@@ -119,7 +117,7 @@ def test_viewers_change_no_bit(tmp_path: Path, visit: Visit) -> None:
     assert not (only_run(roots[0]) / "live.feed").exists()
 
 
-def test_the_page_ends_with_a_training_that_is_killed(training: Trained) -> None:
+def test_server_ends_with_a_killed_training(training: TrainingProcess) -> None:
     port = urlsplit(training.link()).port
     socket.create_connection(("127.0.0.1", port), 5).close()
     training.process.kill()
