@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from townlet.web.serve import Server
+from townlet.web.server import Server
 from websockets.sync.client import ClientConnection, connect
 
 from sharing import once
