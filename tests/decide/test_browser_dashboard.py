@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, before a real service in a process of its own that simulated games play with."""
+"""The decision dashboard in chromium, with a service process and simulated games."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["live.browser"]
 
 DOMAIN: Final = "bandit-ads"
-# Nothing is late on a busy machine, and no version is let go while one looks.
+# Generous limits for busy machines; all versions are kept.
 WORDS: Final = ("learning.every=0.3", "overload.patience=10", "versions=1000")
 COLLAPSED, ALWAYS = 1, 3  # a version that was planted, and what it decides
 FIRST: Final = 2  # of the service's own
@@ -47,11 +47,11 @@ CUT: Final = """() => {
   const put = (column, text) => { row.querySelector(`[data-column=${column}]`).textContent = text; };
   put('action', 'combat in chunk 399');
   put('reason', 'insufficient energy');
-  const words = '.cause > span, .recent th, .recent :is([data-column=action], [data-column=reason])';
+  const words = '.bar-row > span, .recent th, .recent :is([data-column=action], [data-column=reason])';
   return [...document.querySelectorAll(words)]
     .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth).map((one) => one.textContent);
 }"""
-# Whether it got better, by the first and the last outcomes; the last number is how much outcomes differ.
+# Headlines for [outcomes, first mean, last mean, spread].
 BETTER: Final = """async (cases) => {
   const { RewardPanel } = await import('/static/decide-reward.js');
   const panel = new RewardPanel();
@@ -62,12 +62,12 @@ BETTER: Final = """async (cases) => {
   });
 }"""
 SIZES: Final = {(1280, 800): "light", (390, 844): "dark"}
-PATIENT: Final = 60_000  # milliseconds for what takes many decisions
+PATIENT: Final = 60_000  # milliseconds
 TERMS: Final = "[...document.querySelectorAll('#sum-rule b')].map((term) => term.textContent)"
 
 
 class Game:
-    """One that asks when the test wants it to."""
+    """A game that requests decisions on demand."""
 
     def __init__(self, socket: ClientConnection, site: str) -> None:
         self._socket, self._site, self._seconds = socket, site, count(1)
@@ -93,7 +93,7 @@ def plant(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """A service, and games that play with it until the last test is over."""
+    """A service with simulated games that play until the last test."""
     folder = tmp_path_factory.mktemp("dashboard")
     plant(folder)
     service = Process(folder, DOMAIN, *WORDS)
@@ -110,7 +110,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 @pytest.fixture
 def service(server: Process) -> Iterator[Process]:
-    """The same; afterwards nothing is pinned, and the newest version decides."""
+    """The service; afterwards nothing is pinned, and the newest version serves."""
     yield server
     server.post("/api/decide/gate-only", on=False)
     server.post("/api/decide/pin", version=server.get("/api/decide/versions")["versions"][-1]["version"])
@@ -124,20 +124,20 @@ def game(server: Process) -> Iterator[Game]:
 
 
 def opened(open_page: OpenPage, service: Process, **how: Any) -> PageView:
-    """The page, once it shows something."""
+    """The page, once it shows data."""
     view = open_page(service, ready=False, **how)
     expect(view.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=PATIENT)
     return view
 
 
 def number(view: PageView, selector: str) -> float:
-    """The first number that is written there; -1 where there is none."""
+    """The first number in the text of an element; -1 if there is none."""
     found = re.search(r"[\d,.]*\d", view.text(selector))
     return float(found[0].replace(",", "")) if found else -1.0
 
 
 def confirm(view: PageView, button: str, reason: str | None = None) -> None:
-    """Press a button of the operator's, and say that it is meant."""
+    """Press an operator button and confirm."""
     view.page.locator(button).click()
     dialog = view.page.locator("#confirm")
     expect(dialog).to_be_visible()
@@ -148,7 +148,7 @@ def confirm(view: PageView, button: str, reason: str | None = None) -> None:
 
 
 def decides(view: PageView) -> int:
-    """The version that decides, as the page says it."""
+    """The serving version according to the page."""
     return int(number(view, "#serving"))
 
 
@@ -188,7 +188,7 @@ def test_pin_and_unpin(open_page: OpenPage, service: Process, game: Game) -> Non
     view = opened(open_page, service)
     view.page.locator("#pin-button").click()
     view.page.locator("#confirm").get_by_role("button", name="Cancel").click()
-    assert service.get("/api/decide/versions")["pinned"] is None  # who cancels has done nothing
+    assert service.get("/api/decide/versions")["pinned"] is None  # cancelling changes nothing
     confirm(view, "#pin-button", "to view at it")
     expect(view.page.locator("#serving")).to_contain_text("pinned")
     held = decides(view)
@@ -212,12 +212,14 @@ def test_roll_back_and_pin(open_page: OpenPage, service: Process, game: Game) ->
     dialog = view.page.locator("#confirm")
     dialog.get_by_label("Reason, for the history").fill("it went wrong")
     dialog.get_by_role("button", name=f"Roll back to {held}").click()
-    expect(view.page.locator("#serving")).to_have_text(f"Version {held} decides, pinned")  # what was confirmed
+    expect(view.page.locator("#serving")).to_have_text(
+        f"Version {held} decides, pinned"
+    )  # the version that was confirmed
     assert game.versions() == {held}
-    told = service.get("/api/decide/versions")
-    back = next(change for change in reversed(told["history"]) if change["kind"] == "roll_back")
+    answer = service.get("/api/decide/versions")
+    back = next(change for change in reversed(answer["history"]) if change["kind"] == "roll_back")
     assert (back["served"], back["version"], back["reason"]) == (True, held, "it went wrong")
-    assert held < max(change["version"] for change in told["history"] if change["served"])
+    assert held < max(change["version"] for change in answer["history"] if change["served"])
     log = [event for event in events(service.folder / LOG) if isinstance(event, ServingChanged)]
     assert {"roll_back: it went wrong", "pin: it went wrong"} <= {event.why for event in log if event.version == held}
 
@@ -233,7 +235,7 @@ def test_kill_switch_reaches_games(open_page: OpenPage, service: Process, game: 
     expect(view.page.locator("#serving")).to_have_text("The gate decides alone")
     expect(view.page.locator("#status")).to_have_text("gate only")
     assert game.versions() == {0}
-    newest = view.page.locator("#history li[data-verdict=gate_only]").first  # promotions go on meanwhile
+    newest = view.page.locator("#history li[data-verdict=gate_only]").first  # promotions continue meanwhile
     expect(newest).to_contain_text("The gate decides alone")
     expect(newest).to_contain_text("it sells nothing")
     confirm(view, "#kill-switch")
@@ -260,7 +262,7 @@ def test_collapsed_version_raises_an_alarm(open_page: OpenPage, service: Process
     assert not view.page.title().startswith("⚠")
 
 
-# What a viewer's page does not offer.
+# A request that a viewer's page does not offer.
 TRY: Final = """() => import('/static/api.js').then(({ request }) => request('api/decide/gate-only', { on: true }))
   .catch((error) => error.message)"""
 
@@ -271,8 +273,8 @@ def test_viewer_has_no_controls(open_page: OpenPage, service: Process) -> None:
     expect(view.page.locator(".operator")).to_be_hidden()
     expect(view.page.locator(".read-only")).to_contain_text("This link is read-only")
     view.allow_error("403|api/decide/gate-only")
-    told = view.page.evaluate(TRY)
-    assert told == "this needs the token of the operator, but has that of the viewer"
+    answer = view.page.evaluate(TRY)
+    assert answer == "this needs the token of the operator, but has that of the viewer"
     assert not service.get("/api/decide/versions")["gate_only"]
     view = opened(open_page, service)
     expect(view.page.locator(".operator")).to_be_visible()
@@ -299,7 +301,7 @@ def test_full_disk_is_reported_and_decisions_continue(open_page: OpenPage, servi
 
 @pytest.mark.long
 def test_dashboard_layout_and_contrast(open_page: OpenPage, service: Process) -> None:
-    told: dict[str, list[str]] = {}
+    answer: dict[str, list[str]] = {}
     service.post("/api/decide/pin", version=COLLAPSED, reason="so that there is an alarm")
     for size, theme in SIZES.items():
         view = opened(open_page, service, size=size)
@@ -307,14 +309,14 @@ def test_dashboard_layout_and_contrast(open_page: OpenPage, service: Process) ->
         view.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         view.wait_until(lambda page=view.page: page.locator(".scroll-table td").count() > 0)
         view.page.emulate_media(color_scheme=theme)
-        view.page.locator("#unpin-button").evaluate("(button) => button.click()")  # how it looks is asked here
+        view.page.locator("#unpin-button").evaluate("(button) => button.click()")  # only its layout is tested here
         expect(view.page.locator("#confirm")).to_be_visible()
-        told[f"{size} {theme} dialog"] = view.page.evaluate(LOW_CONTRAST)["found"]
+        answer[f"{size} {theme} dialog"] = view.page.evaluate(LOW_CONTRAST)["found"]
         view.page.keyboard.press("Escape")
         view.wait_until(lambda page=view.page: page.evaluate(ANIMATIONS_DONE))
-        told[f"{size} {theme}"] = [*view.page.evaluate(LAYOUT_PROBLEMS), *view.page.evaluate(LOW_CONTRAST)["found"]]
-        told[f"{size} {theme} cut"] = view.page.evaluate(CUT)
-    assert told == {name: [] for name in told}, json.dumps(told, indent=1)
+        answer[f"{size} {theme}"] = [*view.page.evaluate(LAYOUT_PROBLEMS), *view.page.evaluate(LOW_CONTRAST)["found"]]
+        answer[f"{size} {theme} cut"] = view.page.evaluate(CUT)
+    assert answer == {name: [] for name in answer}, json.dumps(answer, indent=1)
 
 
 @pytest.mark.long
@@ -334,7 +336,7 @@ def test_dashboard_waits_for_games_and_reconnects(open_page: OpenPage, tmp_path:
         banner = view.page.locator("#banner")
         expect(banner).to_contain_text("The service has stopped or does not answer")
         expect(view.page.locator("#status")).to_have_text("offline")
-        assert number(view, "#sum-rule") == 3  # what came last stays in sight
+        assert number(view, "#sum-rule") == 3  # the last data stays visible
         view.page.locator("#kill-switch").click()
         view.page.locator("#confirm button[type=submit]").click()
         expect(view.page.locator(".toast")).to_contain_text("The service does not answer")
@@ -349,17 +351,17 @@ def test_dashboard_waits_for_games_and_reconnects(open_page: OpenPage, tmp_path:
     assert all(version.same for version in replay_folder(tmp_path))
 
 
-# What a game in a browser does: it asks, asks again, loses its connection, and goes on.
+# A game in a browser: repeats a request, loses its connection, and continues.
 PLAY: Final = """async ([url, first, second]) => {
   const { Client } = await import('/client.js');
   const service = new Client(url);
   const one = await service.say(first), again = await service.say(first);
   service.link.close();
   const two = await service.say(second);
-  const told = await service.say({ type: 'click_report', decisionId: one.decisionId, clicked: true });
+  const answer = await service.say({ type: 'click_report', decisionId: one.decisionId, clicked: true });
   service.close();
   const late = await service.say({ type: 'ping' }).catch((error) => error.message);
-  return { one, again, two, told, late, connections: service.connections };
+  return { one, again, two, answer, late, connections: service.connections };
 }"""
 
 

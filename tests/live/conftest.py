@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from townlet.web.server import Server
 from websockets.sync.client import ClientConnection, connect
 
 from sharing import once
@@ -20,6 +19,7 @@ from townlet.live.app import make_app
 from townlet.live.hub import Hub
 from townlet.runs.folder import Run
 from townlet.train.session import start
+from townlet.web.server import Server
 from townlet.web.tokens import Tokens
 from train.tiny import tiny
 

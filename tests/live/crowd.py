@@ -1,4 +1,4 @@
-"""A thousand pages at once, in few lines and little time: each reads frames as bytes and notes how old they are."""
+"""A thousand WebSocket clients in one process, which measure the delay of frames."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SENT = re.compile(rb'"sent":([0-9.]+)\}$')
 
 @dataclass
 class Ages:
-    """What all who read have seen."""
+    """Measurements of all reading clients."""
 
-    frames: list[float] = field(default_factory=list)  # seconds, of every frame
-    counts: dict[int, int] = field(default_factory=dict)  # walls by client: they come at every turn, also between lives
+    frames: list[float] = field(default_factory=list)  # delay of every frame in seconds
+    counts: dict[int, int] = field(default_factory=dict)  # row overviews by client: sent at every tick
 
 
 class Client(asyncio.Protocol):
-    """One page. It asks for training as it goes, and reads what comes; a stuck one reads nothing after hello."""
+    """One client that watches training; a stuck one reads nothing after the handshake."""
 
     def __init__(self, number: int, port: int, ask: dict[str, object], ages: Ages, stuck: bool) -> None:
         self._number, self._port, self._ask, self._ages, self._stuck = number, port, ask, ages, stuck
@@ -61,7 +61,7 @@ class Client(asyncio.Protocol):
         self._read()
 
     def _read(self) -> None:
-        """All whole messages that are here."""
+        """Parse all complete messages."""
         found, at = self._bytes, 0
         while len(found) - at >= 2:
             size, begin = found[at + 1], at + 2
@@ -73,7 +73,7 @@ class Client(asyncio.Protocol):
                 break
             if found[begin : begin + 15] == b'{"type":"frame"' and (sent := SENT.search(found, begin, begin + size)):
                 self._ages.frames.append(time.time() - float(sent[1]))
-            elif found[at] == PING:  # whoever does not answer it counts as gone
+            elif found[at] == PING:  # unanswered pings close the connection
                 self.transport.write(masked(bytes(found[begin : begin + size]), PONG))
             elif found[begin : begin + 23] == b'{"type":"rows_overview"':
                 self._ages.counts[self._number] = self._ages.counts.get(self._number, 0) + 1
@@ -82,14 +82,14 @@ class Client(asyncio.Protocol):
 
 
 def masked(text: bytes, kind: bytes = b"\x81") -> bytes:
-    """A message as clients must send it."""
+    """A masked WebSocket frame."""
     key = os.urandom(4)
     size = bytes([0x80 | len(text)]) if len(text) < 126 else bytes([0x80 | 126]) + len(text).to_bytes(2)
     return kind + size + key + bytes(byte ^ key[k % 4] for k, byte in enumerate(text))
 
 
 async def crowd(port: int, ask: dict[str, object], many: int, stuck: int, seconds: float) -> tuple[Ages, list[Client]]:
-    """So many pages watch for so long; the first `stuck` of them read nothing. They are left open."""
+    """Watch with `many` clients for `seconds`; the first `stuck` read nothing. Connections stay open."""
     loop, ages, clients = asyncio.get_running_loop(), Ages(), []
     for number in range(many):
         _, client = await loop.create_connection(
@@ -99,7 +99,7 @@ async def crowd(port: int, ask: dict[str, object], many: int, stuck: int, second
         if number % 50 == 49:
             await asyncio.gather(*(one.open for one in clients[-50:]))
     await asyncio.gather(*(client.open for client in clients))
-    await asyncio.sleep(2)  # everybody is seated
+    await asyncio.sleep(2)  # let all subscriptions settle
     ages.frames.clear()
     ages.counts.clear()
     await asyncio.sleep(seconds)
@@ -107,7 +107,7 @@ async def crowd(port: int, ask: dict[str, object], many: int, stuck: int, second
 
 
 async def come_and_go(port: int, ask: dict[str, object], times: int, together: int = 50) -> None:
-    """Connect, ask, and leave; half of them without a word of farewell."""
+    """Connect, subscribe and leave; half of the clients without a close frame."""
     loop, unheard = asyncio.get_running_loop(), Ages()
     for first in range(0, times, together):
         made = [
@@ -117,7 +117,7 @@ async def come_and_go(port: int, ask: dict[str, object], times: int, together: i
         await asyncio.gather(*(client.open for _, client in made))
         for number, (transport, _) in enumerate(made):
             if number % 2:
-                transport.write(b"\x88\x80" + os.urandom(4))  # an orderly close
+                transport.write(b"\x88\x80" + os.urandom(4))  # close frame
                 transport.close()
             else:
                 transport.abort()

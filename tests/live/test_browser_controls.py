@@ -1,4 +1,4 @@
-"""Every control under the town does what it says, over a run that is finished."""
+"""Controls below the town, on a finished run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytest_plugins = ["live.browser"]
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page over a finished run, whose latest checkpoint plays."""
+    """The page of a finished run, playing its latest checkpoint."""
     return open_page(town_server)
 
 
 def checkpoints(view: PageView) -> list[str]:
-    """By their names, the latest first."""
+    """Names of checkpoints, latest first."""
     found: list[str] = view.page.get_by_label("Checkpoint to play").evaluate(
         "(list) => [...list.options].map((one) => one.value)"
     )
@@ -33,7 +33,7 @@ def checkpoints(view: PageView) -> list[str]:
 
 
 def thoughts(view: PageView) -> str:
-    """What the agent thinks of each action."""
+    """Values of all actions as text."""
     return " ".join(view.page.locator(".action b").all_text_contents())
 
 
@@ -53,7 +53,7 @@ def test_page_opens_and_town_moves(view: PageView, runs: tuple[Run, Run]) -> Non
 def test_pause_and_play(view: PageView) -> None:
     step = view.pause()
     picture = view.canvas_hash()
-    view.page.wait_for_timeout(600)  # three steps, if it went on
+    view.page.wait_for_timeout(600)  # three steps, if it were playing
     assert (view.step(), view.canvas_hash()) == (step, picture)
     view.button("Play").click()
     view.expect_moving()
@@ -99,13 +99,13 @@ def test_speed(view: PageView) -> None:
     expect(view.page.locator(".speed-text")).to_have_text("5 steps/s")
     speed.press("Home")
     expect(view.page.locator(".speed-text")).to_have_text("0.5 steps/s")
-    view.page.wait_for_timeout(300)  # what had been sent before
+    view.page.wait_for_timeout(300)  # frames sent before
     step = view.step()
     view.page.wait_for_timeout(1000)
     assert view.step() - step <= 1
     speed.press("End")
     expect(view.page.locator(".speed-text")).to_have_text("200 steps/s")
-    # Forty steps would take eight seconds at the usual speed.
+    # Forty steps take eight seconds at the default speed.
     expect(view.page.locator(".end-card").first).to_be_visible(timeout=2000)
     expect(view.page.locator(".end-card").first).to_contain_text("of 40 steps")
     expect(view.page.locator("#episodes-body .episode-ends li").first).to_be_visible()
@@ -118,7 +118,7 @@ def test_new_episode(view: PageView) -> None:
     view.button("New episode").click()
     view.wait_until(lambda: view.step() < 3)
     assert len(view.starts) == before + 1
-    view.expect_moving()  # it plays again
+    view.expect_moving()  # playback resumes
 
 
 def test_recordings(view: PageView) -> None:
@@ -135,7 +135,7 @@ def test_recordings(view: PageView) -> None:
     view.wait_until(lambda: len(view.starts) > 2 and view.starts[-1]["env_steps"] < view.starts[-2]["env_steps"])
     expect(view.page.locator(".position")).to_contain_text(f"of {lengths[-1][1]}" if lengths[-1] else "?")
     view.expect_moving()
-    view.button("New episode").click()  # of a kept life: the same once more
+    view.button("New episode").click()  # restarts the recording
     view.wait_until(lambda: view.step() < 3)
 
 
@@ -169,19 +169,19 @@ def test_choosing_a_checkpoint(view: PageView) -> None:
     for name in (names[0], names[-1]):
         view.select("Checkpoint to play", value=name)
         expect(view.page.locator("#town-label")).to_have_text(f"checkpoint, after {int(name[5:]):,} steps")
-        view.wait_until(lambda: view.step() == 0)  # it stays paused, at the first moment
+        view.wait_until(lambda: view.step() == 0)  # stays paused at the first step
         view.button("One step forward").click()
         view.wait_until(lambda: view.step() == 1)
         view.wait_until(lambda: thoughts(view).strip())
         seen[name] = thoughts(view)
-    assert len(set(seen.values())) == 2  # the same town, but other thoughts
+    assert len(set(seen.values())) == 2  # same town, different values
     view.select("Checkpoint to play", value="best")
     expect(view.page.locator("#town-label")).to_contain_text("best checkpoint, after")
 
 
 def test_random_actions(view: PageView) -> None:
     def modes() -> list[str]:
-        """Of the first steps of a life."""
+        """Modes of the first steps of an episode."""
         view.button("New episode").click()
         view.wait_until(lambda: view.step() < 3)
         view.pause()
@@ -201,7 +201,7 @@ def test_random_actions(view: PageView) -> None:
 def test_compare_shows_two_checkpoints_in_the_same_town(
     open_page: OpenPage, town_server: LiveServer, runs: tuple[Run, Run]
 ) -> None:
-    view = open_page(town_server, at=f"#run={runs[1].name}")  # places change from life to life there
+    view = open_page(town_server, at=f"#run={runs[1].name}")  # affordances are shuffled in every episode there
     first = checkpoints(view)[-1]
     view.pause()
     view.select("Compare with", value=first)
@@ -221,7 +221,7 @@ def test_compare_shows_two_checkpoints_in_the_same_town(
     view.expect_moving()
     assert view.canvas_hash(index=0) != pictures[0]
     assert view.canvas_hash(index=1) != pictures[1]
-    view.button("Right").click()  # whose thoughts are shown
+    view.button("Right").click()  # switch the agent panel
     expect(view.button("Right")).to_have_attribute("aria-pressed", "true")
     view.select("Compare with", value="")
     expect(towns).to_have_count(1)
@@ -242,7 +242,7 @@ def test_overlays_change_the_town(view: PageView) -> None:
             break
         expect(note).to_be_visible()
         name = view.text("#overlay-note strong")
-        if name != "Transitions in this episode":  # so short a life may have none
+        if name != "Transitions in this episode":  # a short episode may have none
             view.wait_until(lambda: view.canvas_hash() not in {bare, *seen.values()}, why=f"'{name}' changes nothing")
         seen[name] = view.canvas_hash()
     assert {"Visits in this episode", "Transitions in this episode", "Visits over all of training"} <= set(seen)

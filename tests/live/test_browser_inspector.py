@@ -1,4 +1,4 @@
-"""The page over runs that are no towns: their curves, and episodes that are rolled out, scrubbed and saved."""
+"""The page of Gymnasium runs: curves, and rollouts that are scrubbed and saved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["live.browser", "live.gyms"]
 
 TOWNS = ("town", "agent", "world", "rows-overview", "transitions", "affordances")
-# How many colours a picture has, and a number for all of its pixels.
+# Number of colours of an image, and a hash of its pixels.
 SHOWN = """(image) => {
   if (!image.complete || !image.naturalWidth) return { colours: 0, sum: 0 };
   const size = { width: image.naturalWidth, height: image.naturalHeight };
@@ -40,7 +40,7 @@ SHOWN = """(image) => {
 def opened(
     open_page: OpenPage, served: LiveServer, gyms: Runs, name: str, rolled: bool = True, **options: object
 ) -> PageView:
-    """The page at a run; its best checkpoint has played an episode."""
+    """The page of a run, with a rolled-out episode of its best checkpoint."""
     view = open_page(served, at=f"#run={gyms[name].name}", ready=False, **options)
     expect(view.page.locator("body")).to_have_attribute("data-phase", "ready", timeout=30_000)
     expect(view.page.locator("body")).to_have_attribute("data-kind", "gym")
@@ -50,7 +50,7 @@ def opened(
 
 
 def row(view: PageView, step: int) -> dict[str, str]:
-    """What the table says of a step that is in sight."""
+    """Cells of a visible step by column."""
     heads = view.page.locator("#step-table th").all_inner_texts()
     cells = view.page.locator(f"#step-table tr[data-step='{step}'] td").all_inner_texts()
     return dict(zip(heads, cells, strict=True))
@@ -102,7 +102,7 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
     expect(image).to_be_visible()
     view.wait_until(lambda: image.evaluate(SHOWN)["colours"] > 10)
 
-    # Scrubber, buttons, keys and rows lead to the same moments.
+    # Scrubber, buttons, keys and rows lead to the same steps.
     scrub = page.get_by_label("Position in this episode")
     scrub.press("Home")
     view.wait_until(lambda: moment(view) == 0)
@@ -123,17 +123,17 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
     page.locator("#step-table .step-table-box").press("ArrowUp")
     view.wait_until(lambda: moment(view) == 3)
 
-    # The table says what happened.
-    led, told = rollout.moments[4].led, row(view, 3)
+    # The table matches the local rollout.
+    led, cells = rollout.moments[4].led, row(view, 3)
     assert led is not None
-    assert told["action"] == ("left", "right")[int(led.action)]
-    assert told["p left"] == f"{int(led.outputs['probabilities'][0] * 100 + 0.5)}%"
-    assert (told["reward"], told["return"]) == ("1", "4")
+    assert cells["action"] == ("left", "right")[int(led.action)]
+    assert cells["p left"] == f"{int(led.outputs['probabilities'][0] * 100 + 0.5)}%"
+    assert (cells["reward"], cells["return"]) == ("1", "4")
     value = float(trained.values(torch.from_numpy(rollout.moments[3].obs[None]))[0])
-    assert number(told["value"]) == pytest.approx(value, rel=1e-2, abs=1e-3)
-    assert number(told["obs[2]"]) == pytest.approx(float(rollout.moments[3].obs[2]), rel=1e-2, abs=1e-4)
+    assert number(cells["value"]) == pytest.approx(value, rel=1e-2, abs=1e-3)
+    assert number(cells["obs[2]"]) == pytest.approx(float(rollout.moments[3].obs[2]), rel=1e-2, abs=1e-4)
     expect(page.locator("#step-table th").filter(has_text="advantage")).to_have_attribute("title", re.compile("GAE"))
-    expect(page.locator("#step .action.chosen")).to_contain_text(told["action"])
+    expect(page.locator("#step .action.chosen")).to_contain_text(cells["action"])
 
     with page.expect_download() as coming:
         page.locator("#episode").get_by_role("button", name="Save as CSV").click()
@@ -146,7 +146,7 @@ def test_rollout_is_scrubbed_and_saved(open_page: OpenPage, gym_server: LiveServ
     ]
     assert float(rows[3]["value"]) == pytest.approx(value, rel=1e-3)
 
-    # Another episode, drawn by chance.
+    # Another episode with sampled actions.
     page.keyboard.press("r")
     expect(page.locator("#episode-label")).to_contain_text("seed 2")
     page.get_by_label("Action selection").select_option("sampled")
@@ -161,20 +161,23 @@ def test_discrete_continuous_and_unrendered_environments(
     view = opened(open_page, gym_server, gyms, "lake")
     moments = local_rollout(gyms["lake"], 1)[0].moments
     view.page.locator("#step-table tr[data-step='0']").click()
-    told = row(view, 0)
-    assert told["obs"] == str(int(moments[0].obs[0]))
+    cells = row(view, 0)
+    assert cells["obs"] == str(int(moments[0].obs[0]))
     assert moments[1].led is not None
-    assert number(told["Q down"]) == pytest.approx(float(moments[1].led.outputs["values"][1]), rel=1e-2)
+    assert number(cells["Q down"]) == pytest.approx(float(moments[1].led.outputs["values"][1]), rel=1e-2)
     expect(view.page.locator("#step")).to_contain_text("Value of each action")
 
     view = opened(open_page, gym_server, gyms, "pendulum")
     moments = local_rollout(gyms["pendulum"], 1)[0].moments
     view.page.locator("#step-table tr[data-step='0']").click()
-    told = row(view, 0)
+    cells = row(view, 0)
     assert moments[1].led is not None
     mean, deviation = (float(moments[1].led.outputs[name][0]) for name in ("means", "stds"))
-    heads = [head for head in told if head.startswith(("mean", "±"))]
-    assert [number(told[head]) for head in heads] == [pytest.approx(mean, rel=1e-2), pytest.approx(deviation, rel=1e-2)]
+    heads = [head for head in cells if head.startswith(("mean", "±"))]
+    assert [number(cells[head]) for head in heads] == [
+        pytest.approx(mean, rel=1e-2),
+        pytest.approx(deviation, rel=1e-2),
+    ]
     expect(view.page.locator("#step .action")).to_contain_text("±")
 
     view = opened(open_page, gym_server, gyms, "bandit")
@@ -198,7 +201,7 @@ def test_inspector_layout_and_contrast(open_page: OpenPage, gym_server: LiveServ
     for theme, size in zip(("light", "dark"), SIZES, strict=True):
         view = opened(open_page, gym_server, gyms, "pixels", theme=theme, size=size)
         view.wait_until(lambda view=view: view.page.evaluate(ANIMATIONS_DONE))
-        view.page.wait_for_timeout(150)  # until charts have found their size
+        view.page.wait_for_timeout(150)  # until charts are laid out
         found[theme] = view.page.evaluate(LAYOUT_PROBLEMS) + view.page.evaluate(LOW_CONTRAST)["found"]
     assert found == {"light": [], "dark": []}, json.dumps(found, indent=1)
 
@@ -223,7 +226,7 @@ def test_watching_a_gym_training(open_page: OpenPage, tmp_path: Path) -> None:
         expect(page.locator("#learning .chart canvas").first).to_be_visible(timeout=60_000)
         steps = view.text("#progress-text")
         view.wait_until(lambda: view.text("#progress-text") != steps, seconds=30)
-        # Beside a training no episode is rolled out without a request.
+        # During training no episode is rolled out without a request.
         page.get_by_role("button", name="Roll out an episode").click(timeout=60_000)
         expect(page.locator("#step-table tr[data-step='0']")).to_be_visible(timeout=60_000)
         view.allow_error("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE")

@@ -1,4 +1,4 @@
-"""The keyboard alone: it reaches every control, one sees where one is, and the shortcuts work."""
+"""Keyboard access: every control is reachable with visible focus, and shortcuts work."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["live.browser"]
 
-# All that can be operated now, as it is called.
+# Names of all visible controls.
 CONTROLS = """() => [...document.querySelectorAll('button, select, input, textarea, a[href], summary')]
   .filter((one) => !one.disabled && one.checkVisibility({ visibilityProperty: true }) && !one.closest('.toasts'))
   .map((one, k) => { one.dataset.control = k; return `${k} ${one.tagName} ${one.ariaLabel ?? one.textContent}`; })"""
-# Where the keyboard is: which control, and whether one can see that.
+# The focused control, and whether its focus is visible.
 FOCUS = """() => {
   const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
   const on = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
@@ -36,26 +36,26 @@ FOCUS = """() => {
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page over a finished run, whose latest checkpoint plays."""
+    """The page of a finished run, playing its latest checkpoint."""
     return open_page(town_server)
 
 
 def tour(view: PageView) -> list[dict[str, Any]]:
-    """Tab by Tab once around the page."""
+    """Focus states of one Tab cycle through the page."""
     places: list[dict[str, Any]] = []
     for _ in range(120):
         view.page.keyboard.press("Tab")
         focus = view.page.evaluate(FOCUS)
         if focus["name"].startswith("BODY"):
-            continue  # between the end and the beginning
+            continue  # between the last and the first control
         if places and focus["control"] == places[0]["control"]:
             return places
         places.append(focus)
-    raise AssertionError("Tab never comes back to where it began")
+    raise AssertionError("Tab does not cycle")
 
 
 def reached_all(view: PageView) -> None:
-    """Every control that is there can be reached, is seen then, and can be left again."""
+    """Every control is reachable, visibly focused and unobscured."""
     controls = view.page.evaluate(CONTROLS)
     places = tour(view)
     reached = {place["control"] for place in places}
@@ -188,5 +188,5 @@ def test_refreshing_the_run_list_keeps_focus(view: PageView) -> None:
     chosen = view.page.locator("#run-list [aria-selected=true]")
     expect(chosen).to_be_focused()
     chosen.evaluate("(line) => { line.id = 'before'; }")
-    view.wait_until(lambda: view.page.locator("#before").count() == 0, seconds=60)  # the list was written anew
+    view.wait_until(lambda: view.page.locator("#before").count() == 0, seconds=60)  # the list was refreshed
     expect(chosen).to_be_focused()

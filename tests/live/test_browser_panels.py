@@ -1,4 +1,4 @@
-"""What stands around the town: runs, views, theme, help, explanations, and lives as files."""
+"""Runs, views, theme, help, explanations and exports."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["live.browser"]
 
-EBML = b"\x1a\x45\xdf\xa3"  # how every WebM begins
-# Plays the first picture of a video and gives its size and length.
+EBML = b"\x1a\x45\xdf\xa3"  # first bytes of WebM
+# Plays a video and returns its size.
 PLAY = """async (data) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
   const video = document.createElement('video');
@@ -37,7 +37,7 @@ PLAY = """async (data) => {
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page over a finished run, whose latest checkpoint plays."""
+    """The page of a finished run, playing its latest checkpoint."""
     return open_page(town_server)
 
 
@@ -52,9 +52,9 @@ def test_episode_as_csv(view: PageView, runs: tuple[Run, Run]) -> None:
     assert [int(row["age"]) for row in rows] == list(range(step + 1))
     meters = view.page.locator(".meter")
     for k in range(meters.count()):
-        name, told = meters.nth(k).locator("span").inner_text(), meters.nth(k).locator("b").inner_text()
+        name, texts = meters.nth(k).locator("span").inner_text(), meters.nth(k).locator("b").inner_text()
         value = float(rows[-1][name])
-        assert told == (f"${value * 100:.2f}".removesuffix(".00") if name == "money" else f"{int(value * 100 + 0.5)}%")
+        assert texts == (f"${value * 100:.2f}".removesuffix(".00") if name == "money" else f"{int(value * 100 + 0.5)}%")
     assert rows[0]["action"] == ""
     assert all(row["action"] and row["why"] and float(row["reward"]) is not None for row in rows[1:])
 
@@ -113,7 +113,7 @@ def test_views(view: PageView) -> None:
     expect(page.locator("#world textarea")).to_be_visible()
     expect(page.locator("#learning")).to_be_hidden()
     expect(view.button("World")).to_have_attribute("aria-pressed", "true")
-    view.expect_moving()  # the town stays beside the text
+    view.expect_moving()  # the town stays visible
     view.button("Watch").click()
     expect(page.locator("#learning")).to_be_visible()
     expect(page.locator("#world")).to_be_hidden()
@@ -121,7 +121,7 @@ def test_views(view: PageView) -> None:
 
 def test_theme_is_toggled_and_remembered(view: PageView) -> None:
     def ground() -> int:
-        """How bright the page is."""
+        """Brightness of the page."""
         colour = view.page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
@@ -157,11 +157,11 @@ def test_help_opens_and_closes(view: PageView) -> None:
     button.click()
     view.page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
-    expect(button).to_be_focused()  # one is where one was
+    expect(button).to_be_focused()  # focus returns
 
 
 def test_every_panel_has_an_explanation(view: PageView) -> None:
-    page, told = view.page, set()
+    page, texts = view.page, set()
     for view in ("Watch", "World"):
         view.button(view).click()
         panels = page.locator("main > .panel:visible")
@@ -178,10 +178,10 @@ def test_every_panel_has_an_explanation(view: PageView) -> None:
             assert box["x"] >= 0 <= box["y"]
             assert box["x"] + box["width"] <= 1280
             assert box["y"] + box["height"] <= 800
-            told.add(note.inner_text())
+            texts.add(note.inner_text())
             page.keyboard.press("Escape")
             expect(note).to_have_count(0)
-    assert len(told) == 7  # the eighth, of the wall, is there while a run trains
+    assert len(texts) == 7  # the eighth, the rows overview, exists only during training
 
 
 def test_explanation_and_reward_of_a_step(view: PageView) -> None:
@@ -191,10 +191,10 @@ def test_explanation_and_reward_of_a_step(view: PageView) -> None:
     assert re.fullmatch(r"[+−]?\d+\.\d+", view.text(".reward-total"))
     expect(view.page.locator(".action.chosen")).to_have_count(1)
     before = view.text(".explanation")
-    told = {before}
+    texts = {before}
     for _ in range(6):
         step = view.step()
         view.button("One step forward").click()
         view.wait_until(lambda step=step: view.step() == step + 1)
-        told.add(view.text(".explanation"))
-    assert len(told) > 1
+        texts.add(view.text(".explanation"))
+    assert len(texts) > 1

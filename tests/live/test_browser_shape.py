@@ -1,4 +1,4 @@
-"""What one sees fits: on a desk and on a phone, in light and in dark."""
+"""Layout and contrast on desktop and phone, in light and dark themes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytest_plugins = ["live.browser"]
 
 SIZES = ((1280, 800), (390, 844))
 
-# What does not fit: controls that leave the page, are cut off by what they stand in, lie under something else or on
-# another control, or cut off their own words.
+# Layout problems: controls that leave the page, are clipped or covered, overlap another control,
+# are too small, or clip their own text.
 LAYOUT_PROBLEMS = """() => {
   const found = [], page = document.scrollingElement;
   if (page.scrollWidth > innerWidth) found.push(`the page is ${page.scrollWidth} wide`);
@@ -59,7 +59,7 @@ LAYOUT_PROBLEMS = """() => {
   return found;
 }"""
 
-# Text whose contrast with what is behind it is too low. Colours are put over each other as the browser does it.
+# Text with too little contrast to its background; transparent colours are blended as the browser does.
 LOW_CONTRAST = """() => {
   const pixel = Object.assign(document.createElement('canvas'), { width: 1, height: 1 });
   const pen = pixel.getContext('2d', { willReadFrequently: true });
@@ -78,7 +78,7 @@ LOW_CONTRAST = """() => {
   const ground = (one) => {
     if (!one) return parts(getComputedStyle(document.documentElement).colorScheme === 'dark' ? '#121212' : '#ffffff');
     const colour = parts(getComputedStyle(one).backgroundColor);
-    // A window of its own lies on the page, not on what it is written in.
+    // Dialogs and popovers lie on the page, not on their parent.
     const below = one.matches('dialog, [popover]') ? document.body : one.parentElement;
     return colour[3] === 1 ? colour : over(colour, ground(below));
   };
@@ -114,19 +114,19 @@ LOW_CONTRAST = """() => {
   return { seen, found: [...new Set(found)] };
 }"""
 
-# Nothing fades in or out any more.
+# No finite animation is running.
 ANIMATIONS_DONE = """() => document.getAnimations()
   .every((one) => one.playState !== 'running' || one.effect.getTiming().iterations === Infinity)"""
 
 
 def ended(view: PageView) -> None:
-    """A life has ended, and stays on show."""
+    """Show the end of an episode."""
     view.page.get_by_label("Position in this episode").press("End")
     expect(view.page.locator(".end-card").first).to_be_visible()
 
 
 def mistaken(view: PageView) -> None:
-    """A world with mistakes stands in the editor."""
+    """Put a world with mistakes into the editor."""
     view.button("World").click()
     view.page.get_by_label("The world as YAML").fill("max_steps: -1\nnonsense: 1\n")
     expect(view.page.locator(".mistake-list button").first).to_be_visible()
@@ -162,7 +162,7 @@ def test_controls_fit_every_layout(open_page: OpenPage, town_server: LiveServer,
     for name in ("watch", "unfolded", "ended", "compare", "kept", "world"):
         STATES[name](view)
         view.wait_until(lambda: view.page.evaluate(ANIMATIONS_DONE))
-        view.page.wait_for_timeout(150)  # until charts have found their size
+        view.page.wait_for_timeout(150)  # until charts are laid out
         misfits[name] = view.page.evaluate(LAYOUT_PROBLEMS)
     assert misfits == {name: [] for name in misfits}, json.dumps(misfits, indent=1)
 
@@ -188,13 +188,13 @@ def test_text_contrast(open_page: OpenPage, town_server: LiveServer, theme: str)
     pale = {}
 
     def judge(name: str) -> None:
-        for _ in range(3):  # a life may end, and a card fade in, between the two looks
+        for _ in range(3):  # an end card may fade in between the two checks
             view.wait_until(lambda: view.page.evaluate(ANIMATIONS_DONE))
-            told = view.page.evaluate(LOW_CONTRAST)
-            if not told["found"]:
+            problems = view.page.evaluate(LOW_CONTRAST)
+            if not problems["found"]:
                 break
-        assert told["seen"] > 20
-        pale[name] = told["found"]
+        assert problems["seen"] > 20
+        pale[name] = problems["found"]
 
     for name in ("watch", "unfolded", "ended", "compare", "kept", "world"):
         STATES[name](view)
@@ -215,11 +215,11 @@ def test_text_contrast(open_page: OpenPage, town_server: LiveServer, theme: str)
 def test_placeholders_are_readable_and_fit(open_page: OpenPage, tmp_path: Path, theme: str) -> None:
     served = LiveServer(tmp_path / "nothing", None, tmp_path / "worlds")
     view = open_page(served, theme=theme, size=SIZES[1], ready=False)
-    told = {}
+    problems = {}
 
     def judge(name: str) -> None:
         view.wait_until(lambda: view.page.evaluate(ANIMATIONS_DONE))
-        told[name] = view.page.evaluate(LAYOUT_PROBLEMS) + view.page.evaluate(LOW_CONTRAST)["found"]
+        problems[name] = view.page.evaluate(LAYOUT_PROBLEMS) + view.page.evaluate(LOW_CONTRAST)["found"]
 
     expect(view.page.get_by_role("heading", name="No runs yet")).to_be_visible()
     judge("empty")
@@ -227,7 +227,7 @@ def test_placeholders_are_readable_and_fit(open_page: OpenPage, tmp_path: Path, 
     served.stop()
     expect(view.page.get_by_role("heading", name="The server is offline")).to_be_visible()
     judge("away")
-    assert told == {"empty": [], "away": []}
+    assert problems == {"empty": [], "away": []}
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])

@@ -1,4 +1,4 @@
-"""A training beside the page: lives as they end, the wall, curves that grow, and its end."""
+"""The page during training: episodes as they end, rows overview, growing curves, and its end."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def number(text: str) -> float:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[LiveServer]:
-    """A server over a folder that is not there yet."""
+    """A server over a folder that does not exist yet."""
     one = LiveServer(tmp_path / "runs", None, tmp_path / "worlds")
     yield one
     one.stop()
 
 
-def nobody(view: PageView) -> None:
-    """The page says that there is nothing to see, and what to do."""
+def expect_no_runs(view: PageView) -> None:
+    """The page shows the placeholder for no runs."""
     expect(view.page.get_by_role("heading", name="No runs yet")).to_be_visible()
     expect(view.page.locator("#empty")).to_contain_text("townlet train")
     expect(view.page.locator("main")).to_be_hidden()
@@ -48,7 +48,7 @@ def nobody(view: PageView) -> None:
 @pytest.mark.long
 def test_training_is_watched_from_start_to_end(open_page: OpenPage, empty: LiveServer, tmp_path: Path) -> None:
     view = open_page(empty, ready=False)
-    nobody(view)
+    expect_no_runs(view)
     trained = TrainingProcess(tmp_path / "runs", "metrics.every=500", *ENDLESS)
     try:
         expect(view.page.locator("#run-state")).to_have_text("training", timeout=60_000)
@@ -60,13 +60,13 @@ def test_training_is_watched_from_start_to_end(open_page: OpenPage, empty: LiveS
 
 
 def watched(view: PageView) -> None:
-    """Everything that there is to see while a run trains."""
+    """Check everything the page shows during training."""
     page = view.page
     expect(page.locator("#run-state")).to_have_text("training")
     expect(page.locator("#town-label")).to_have_text(re.compile(r"row \d+ of training"))
     expect(page.locator(".speed-text")).to_have_text("live speed")
 
-    # Lives as they end, and the wall of all rows at this moment.
+    # Episodes as they end, and the overview of all rows.
     expect(page.get_by_role("heading", name="Training episodes as they end")).to_be_visible()
     expect(page.locator(".episode-bars i:visible").first).to_be_visible()
     wall, note = view.canvas_hash("#rows-canvas"), view.text("#rows-note")
@@ -80,13 +80,13 @@ def watched(view: PageView) -> None:
     view.wait_until(lambda: page.evaluate(LAYOUT_PROBLEMS) == [], why=str(page.evaluate(LAYOUT_PROBLEMS)))
     page.set_viewport_size({"width": 1280, "height": 800})
 
-    # Curves grow while training goes on.
+    # Curves grow during training.
     chart = "#learning .chart canvas"
     expect(page.locator(chart).first).to_be_visible(timeout=30_000)
     curve, steps = view.canvas_hash(chart), number(view.text("#progress-text"))
     view.wait_until(lambda: number(view.text("#progress-text")) > steps and view.canvas_hash(chart) != curve)
 
-    # One row of those that are watched, and back to what everybody sees.
+    # One recorded row, and back to the shared playback.
     expect(page.locator(".row-buttons button[data-row='2']")).to_be_visible()
     view.select("Training row", value="2")
     expect(page.locator("#town-label")).to_have_text("row 2 of training")
@@ -95,12 +95,12 @@ def watched(view: PageView) -> None:
     expect(page.locator(".speed-text")).to_have_text("live speed")
     page.locator(".row-buttons button[data-row='1']").click()
     expect(page.locator("#town-label")).to_have_text("row 1 of training")
-    expect(page.locator(".row-buttons button[data-row='0']")).to_be_visible()  # else it has not lived a whole life yet
+    expect(page.locator(".row-buttons button[data-row='0']")).to_be_visible()  # its first episode has ended
     page.locator("#rows-canvas").click(position={"x": 10, "y": 10})
     expect(page.locator("#town-label")).to_have_text("row 0 of training")
     view.button("New episode").click()
 
-    # Whoever touches the controls goes on alone.
+    # Using the controls detaches from the shared playback.
     view.pause()
     expect(view.button("Back to training")).to_be_visible()
     view.button("Play").click()
@@ -108,7 +108,7 @@ def watched(view: PageView) -> None:
 
 
 def over(view: PageView) -> None:
-    """What remains when it has ended."""
+    """Check the page after the end of training."""
     page = view.page
     expect(page.locator("#run-state")).to_have_text("interrupted")
     expect(page.locator("#rows-overview")).to_be_hidden()
@@ -134,7 +134,7 @@ def test_page_started_by_training(open_page: OpenPage, tmp_path: Path) -> None:
         expect(view.page).to_have_url(re.compile(only_run(tmp_path).name))
         view.expect_moving()
         view.allow_error("ERR_CONNECTION_REFUSED|WebSocket|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
-        one.end()  # away from a terminal the page ends with it
+        one.end()  # without a terminal the server ends with it
         expect(view.page.locator("#banner")).to_contain_text("The server has stopped or does not answer")
         expect(view.page.locator("#run-state")).to_have_text("offline")
     finally:
@@ -145,9 +145,9 @@ def test_first_run_opens_automatically(
     open_page: OpenPage, runs: tuple[Run, Run], empty: LiveServer, tmp_path: Path
 ) -> None:
     view = open_page(empty, ready=False)
-    nobody(view)
+    expect_no_runs(view)
     shutil.copytree(runs[0].path, tmp_path / "coming" / runs[0].name)
-    (tmp_path / "coming").rename(tmp_path / "runs")  # as a run begins: all at once
+    (tmp_path / "coming").rename(tmp_path / "runs")  # atomically, as a run starts
     expect(view.page.locator("#run-name")).to_have_text("town:dqn")
     expect(view.page.locator("#empty")).to_be_hidden()
     view.wait_until(lambda: view.step() >= 0)

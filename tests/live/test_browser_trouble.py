@@ -1,4 +1,4 @@
-"""What goes wrong while one looks: a server that goes away, runs that vanish or break, names that are no names."""
+"""Failures while watching: server restarts, removed or damaged runs, and hostile names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVIL = "<img src=x onerror=window.hacked=1>"
 
 
 def again(before: LiveServer, root: Path, first: str | None) -> LiveServer:
-    """A server at the port of one that was stopped."""
+    """A server on the port of a stopped one."""
     one = LiveServer(root, first, before.worlds, port=before.server.port)
     assert one.server.port == before.server.port
     return one
@@ -34,7 +34,7 @@ def again(before: LiveServer, root: Path, first: str | None) -> LiveServer:
 
 @pytest.fixture
 def copied(runs: tuple[Run, Run], tmp_path: Path) -> tuple[Run, Run]:
-    """The runs, to be harmed."""
+    """Copies of the runs, to be damaged."""
     for run in runs:
         shutil.copytree(run.path, tmp_path / "runs" / run.name)
     return Run(tmp_path / "runs" / runs[0].name), Run(tmp_path / "runs" / runs[1].name)
@@ -42,7 +42,7 @@ def copied(runs: tuple[Run, Run], tmp_path: Path) -> tuple[Run, Run]:
 
 @pytest.fixture
 def served(copied: tuple[Run, Run], tmp_path: Path) -> Iterator[LiveServer]:
-    """A server over them."""
+    """A server over the copies."""
     one = LiveServer(tmp_path / "runs", copied[0].name, tmp_path / "worlds")
     yield one
     one.stop()
@@ -60,13 +60,13 @@ def test_page_reconnects_after_a_server_restart(open_page: OpenPage, copied: tup
     expect(banner).to_contain_text("The server has stopped or does not answer")
     expect(view.page.locator("#run-state")).to_have_text("offline")
     view.wait_until_still()
-    expect(view.page.locator(".town-canvas").first).to_be_visible()  # what came last stays in sight
+    expect(view.page.locator(".town-canvas").first).to_be_visible()  # the last data stays visible
     back = again(served, tmp_path / "runs", copied[0].name)
     try:
         expect(banner).to_be_hidden(timeout=15_000)
         expect(view.page.locator("#run-state")).to_have_text("finished")
         view.expect_moving()
-        assert view.page.get_by_label("Random actions").input_value() == "0.2"  # what was chosen is still chosen
+        assert view.page.get_by_label("Random actions").input_value() == "0.2"  # choices are kept
         options = view.page.get_by_label("Checkpoint to play").locator("option").all_text_contents()
         assert len(options) == len(set(options)) > 3
     finally:
@@ -80,7 +80,7 @@ def test_page_without_runs_waits_for_the_server(open_page: OpenPage, copied: tup
     view.allow_error(AWAY)
     served.stop()
     expect(view.page.get_by_role("heading", name="The server is offline")).to_be_visible()
-    view.button("Try now").click()  # nobody is there yet
+    view.button("Try now").click()  # no server yet
     back = again(served, tmp_path / "runs", copied[0].name)
     try:
         view.wait_until(lambda: view.step() >= 0)
@@ -113,7 +113,7 @@ def test_removed_run_is_reported(
 ) -> None:
     view = open_page(served)
     view.expect_moving()
-    view.allow_error(f"/api/runs/{copied[0].name}")  # what the page still wanted to know
+    view.allow_error(f"/api/runs/{copied[0].name}")  # pending requests
     copied[0].path.rename(tmp_path / "gone")
     toast = view.page.locator(".toast")
     expect(toast).to_contain_text("can no longer be read")
@@ -129,7 +129,7 @@ def test_removed_run_is_reported(
 def test_damaged_run_is_reported(open_page: OpenPage, served: LiveServer, copied: tuple[Run, Run], file: str) -> None:
     view = open_page(served)
     view.expect_moving()
-    view.allow_error(f"/api/runs/{copied[0].name}")  # what the page still wanted to know
+    view.allow_error(f"/api/runs/{copied[0].name}")  # pending requests
     (copied[0].path / file).write_bytes(b"\x00 not what it was" * 100)
     toast = view.page.locator(".toast").first
     expect(toast).to_contain_text("can no longer be read")
@@ -169,7 +169,7 @@ def test_damaged_run_is_not_opened(open_page: OpenPage, served: LiveServer, copi
     view.allow_error(f"/api/runs/{copied[1].name}")
     line.click()
     expect(view.page.locator(".toast")).to_contain_text("cannot be shown")
-    expect(view.page.locator("#run-name")).to_have_text("town:dqn")  # one stays where one was
+    expect(view.page.locator("#run-name")).to_have_text("town:dqn")  # the open run stays open
     view.expect_moving()
 
 

@@ -1,4 +1,4 @@
-"""The text of a world beside the town: checked while one types, tried with the present agent, and kept."""
+"""The world editor: validation while typing, preview with the current agent, and saving."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["live.browser"]
 
-# Milliseconds from the last key to a mistake that is seen.
+# Milliseconds from the last key to a visible mistake.
 MEASURE = """() => {
   const text = document.querySelector('.yaml-editor'), list = document.querySelector('.mistake-list');
   window.took = null;
@@ -38,7 +38,7 @@ MEASURE = """() => {
 
 @pytest.fixture
 def view(open_page: OpenPage, town_server: LiveServer) -> PageView:
-    """The page with the world of the run in the editor."""
+    """The page with the world editor open."""
     one = open_page(town_server)
     one.button("World").click()
     return one
@@ -49,7 +49,7 @@ def written(view: PageView) -> str:
 
 
 def write(view: PageView, text: str, verdict: str) -> None:
-    """Put this text into the editor, and wait until it was judged."""
+    """Fill the editor and wait for the result."""
     view.page.get_by_label("The world as YAML").fill(text)
     expect(view.page.locator(".check-result")).to_have_text(re.compile(verdict))
 
@@ -57,7 +57,7 @@ def write(view: PageView, text: str, verdict: str) -> None:
 def test_mistakes_show_their_line_while_typing(view: PageView) -> None:
     text = view.page.get_by_label("The world as YAML")
     took, allowed = [1000.0], 300.0
-    while min(took) >= allowed and len(took) < 12:  # on a busy machine not every try can be quick
+    while min(took) >= allowed and len(took) < 12:  # a busy machine may delay some attempts
         allowed = 300 * slower(time.monotonic)
         text.press("Control+End")
         view.page.evaluate(MEASURE)
@@ -89,7 +89,7 @@ def test_clicking_a_mistake_selects_its_line(view: PageView) -> None:
         "(text) => text.value.slice(text.selectionStart, text.selectionEnd)"
     )
     assert "start: 7.0" in chosen
-    view.expect_moving()  # a mistake disturbs nobody who plays
+    view.expect_moving()  # playback continues
 
 
 @pytest.mark.long
@@ -110,7 +110,7 @@ def test_preview_of_an_edited_world_and_back(view: PageView) -> None:
     view.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
     expect(view.page.locator("#town-label")).to_have_text(re.compile("^latest checkpoint"))
     expect(view.page.locator(".end-card").first).to_contain_text("limit of 40 steps")
-    assert "max_steps: 30" in written(view)  # what was written is not lost by looking elsewhere
+    assert "max_steps: 30" in written(view)  # the draft is kept
     view.page.locator("#world").get_by_role("button", name="Back to the run’s world").click()
     assert written(view) == original
 
@@ -125,7 +125,7 @@ def test_moved_affordance_is_drawn_elsewhere(view: PageView) -> None:
     assert (before[0], after[0]) == (9, 4)
     assert before[1:] == after[1:]
     view.pause()
-    # Of the tile where the bed stood and of the one where it stands now, with what is drawn on them.
+    # Number of colours of a tile, before and after the bed was moved.
     tile = """(canvas, [x, y]) => {
       const side = Math.min(canvas.width, canvas.height) / 8, left = (canvas.width - 8 * side) / 2;
       const found = canvas.getContext('2d').getImageData(left + x * side, y * side, side, side).data;
@@ -136,7 +136,7 @@ def test_moved_affordance_is_drawn_elsewhere(view: PageView) -> None:
     view.page.locator("#controls").get_by_role("button", name="Back to the run’s world").click()
     view.pause()
     usual = [canvas.evaluate(tile, place) for place in ([1, 1], [4, 0])]
-    assert usual[0] > 3 * moved[0]  # many colours where a place is, few where there is none
+    assert usual[0] > 3 * moved[0]  # affordances have many colours, empty tiles few
     assert moved[1] > 3 * usual[1]
 
 
@@ -165,7 +165,7 @@ def test_saving_a_world_as_a_new_file(view: PageView, town_server: LiveServer) -
     file = town_server.worlds / "my-town.yaml"
     expect(view.page.locator(".save-result")).to_contain_text(f"Saved as {file}")
     assert file.read_text("utf-8") == changed
-    view.allow_error(r"/api/worlds")  # the browser notes what is refused
+    view.allow_error(r"/api/worlds")  # the browser logs refused requests
     write(view, changed + "# more\n", "This world is valid.")
     view.button("Save as new world").click()
     expect(view.page.locator(".save-result")).to_contain_text("already exists")
@@ -181,7 +181,7 @@ def test_viewer_can_preview_but_not_save_worlds(open_page: OpenPage, town_server
 
 
 def test_stale_token_is_reported(open_page: OpenPage, runs: tuple[Run, Run], tmp_path: Path) -> None:
-    """The server was started again, with new tokens at the same port."""
+    """The server restarted with new tokens on the same port."""
     before = LiveServer(runs[0].path.parent, runs[0].name, tmp_path / "worlds", generate_tokens("operator"))
     view = open_page(before)
     view.allow_error("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|WebSocket|401")

@@ -1,4 +1,4 @@
-"""What a page says and hears, over a real socket."""
+"""WebSocket protocol: subscriptions, playback, world editing and errors."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_late_metrics_are_sent(run: Run, tmp_path: Path) -> None:
     with MetricsStore(copy.metrics_file) as store:
         store.add("updates", {"env_steps": 5000, "updates": 1, "name": "loss", "value": 0.5})
     assert [list(m.series) for m in metrics.news() if isinstance(m, MetricsUpdate)] == [["loss"]]
-    with MetricsStore(copy.metrics_file) as store:  # of the same moment, but later: evaluations take a while
+    with MetricsStore(copy.metrics_file) as store:  # same env_steps, written later
         store.add("evaluations", {"env_steps": 5000, "policy": "greedy", "length": 7.0})
-    (told,) = (m for m in metrics.news() if isinstance(m, MetricsUpdate))
-    assert [row["length"] for row in told.evaluations] == [7.0]
+    (update,) = (m for m in metrics.news() if isinstance(m, MetricsUpdate))
+    assert [row["length"] for row in update.evaluations] == [7.0]
     assert metrics.news() == []

@@ -1,4 +1,4 @@
-"""Many viewers of one server: frames stay young beside those who read nothing, and whoever leaves leaves nothing."""
+"""Many viewers of one server: frame delay beside stuck clients, and no leaks after disconnects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not (PROC / "self/status").exists(), reason="mem
 
 
 class Program:
-    """`townlet live` as a process of its own."""
+    """`townlet live` in a separate process."""
 
     def __init__(self, run: Run) -> None:
         words = [
@@ -50,22 +50,22 @@ class Program:
         self.port = int(self._process.stdout.readline().split("127.0.0.1:")[1].split("/")[0])
 
     def health(self) -> dict[str, int]:
-        """What it says of itself."""
+        """The answer of /healthz."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=30) as answer:
             found: dict[str, int] = json.load(answer)
         return found
 
     def memory(self) -> float:
-        """Megabytes that it holds."""
+        """Resident memory in megabytes."""
         lines = (PROC / str(self._process.pid) / "status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
     def files(self) -> int:
-        """Files and sockets that it has open."""
+        """Number of open file descriptors."""
         return len(os.listdir(PROC / str(self._process.pid) / "fd"))
 
     def stop(self) -> int:
-        """End it, if it has not ended yet."""
+        """Terminate it and return its exit status."""
         self._process.terminate()
         self._process.communicate(timeout=20)
         return self._process.returncode
@@ -73,14 +73,14 @@ class Program:
 
 @pytest.fixture
 def program(run: Run) -> Iterator[Program]:
-    """It runs until the end of the test at the latest."""
+    """A server process."""
     one = Program(run)
     yield one
     one.stop()
 
 
 def long(life: Recording, times: int = 20) -> Recording:
-    """A life that goes on for minutes: always the same steps, at another age."""
+    """A recording repeated to last for minutes."""
     steps = len(life)
     again = {
         f.name: np.concatenate([getattr(life, f.name)[:steps]] * times + [getattr(life, f.name)[steps:]])
@@ -91,8 +91,8 @@ def long(life: Recording, times: int = 20) -> Recording:
 
 
 @pytest.fixture
-def told(run: Run) -> Iterator[None]:
-    """A feed in which lives end and rows move, as while training."""
+def feed(run: Run) -> Iterator[None]:
+    """A training feed in which episodes end and rows change."""
     with MetricsReader(run.metrics_file) as store:
         life = max(as_rows(store.read("recordings")), key=lambda kept: kept["length"])
     moments = long(Recording.from_bytes(life["data"]))
@@ -105,7 +105,7 @@ def told(run: Run) -> Iterator[None]:
             for turn in count():
                 if over.wait(0.2):
                     return
-                if turn % 2:  # as often as training tells them
+                if turn % 2:  # as often as in training
                     feed.tell(EPISODE, json.dumps(about | {"ended": time.time()}).encode() + b"\n" + moments.to_bytes())
                 feed.tell(ROWS, json.dumps(rows).encode())
 
@@ -120,19 +120,19 @@ def told(run: Run) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("many", "seconds", "connects", "hertz"),
     [
-        (100, 4.0, 150, 3.5),  # beside other tests
+        (100, 4.0, 150, 3.5),  # next to other tests
         pytest.param(1000, 20.0, 10_000, 4.5, marks=[pytest.mark.long, pytest.mark.alone]),
     ],
 )
 def test_frame_delay_with_many_viewers(
-    run: Run, program: Program, told: None, many: int, seconds: float, connects: int, hertz: float
+    run: Run, program: Program, feed: None, many: int, seconds: float, connects: int, hertz: float
 ) -> None:
     server = program
     ask: dict[str, object] = {"type": "subscribe", "run": run.name, "source": "training", "rows": 64}
     stuck = many // 10
 
     async def watch() -> tuple[list[float], dict[int, int], float]:
-        await come_and_go(server.port, ask, 10)  # what is loaded once is loaded
+        await come_and_go(server.port, ask, 10)  # warm up
         idle = server.memory()
         ages, clients = await crowd(server.port, ask, many, stuck, seconds)
         held = server.memory() - idle
@@ -157,13 +157,13 @@ def test_frame_delay_with_many_viewers(
     asyncio.run(leave())
     after = settled(server)
     print(f"before and after {connects} connects: {before}, {after}")
-    assert after[:2] == before[:2]  # tasks, and nobody is left
+    assert after[:2] == before[:2]  # tasks and viewers
     assert after[2] <= before[2] + 2
     assert server.stop() == 0
 
 
 def settled(server: Program) -> tuple[int, int, int]:
-    """Tasks, viewers and files once all who left are gone."""
+    """Tasks, viewers and open files once all clients are gone."""
     for _ in range(100):
         health = server.health()
         if health["viewers"] == 0:

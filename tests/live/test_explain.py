@@ -1,4 +1,4 @@
-"""Sentences about a life say what its figures show."""
+"""Explanations of actions and deaths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METER = {name: m for m, name in enumerate(WORLD.meters)}
 
 
 def life(steps: int = 200, **levels: float | np.ndarray) -> Recording:
-    """One that only waits, with meters at these levels."""
+    """A recording of an agent that only waits, with meters at these levels."""
     meters = np.full((steps + 1, len(WORLD.meters)), 0.9, np.float32)
     for name, level in levels.items():
         meters[:, METER[name]] = level
@@ -33,12 +33,12 @@ def life(steps: int = 200, **levels: float | np.ndarray) -> Recording:
 
 
 def test_death_is_attributed_to_the_largest_loss() -> None:
-    starving = np.where(np.arange(201) < 100, 0.9, 0.0)  # for half as long as it was dirty, and much worse
-    told = death_certificate(WORLD, life(satiation=starving, hygiene=0.28), "health")
-    assert told[0] == "Died at step 200: health was empty."
-    assert told[1].startswith("Low satiation took ")
-    assert "below 30% for 100 steps" in told[1]
-    assert not any("hygiene" in line and "of health" in line for line in told)
+    starving = np.where(np.arange(201) < 100, 0.9, 0.0)  # half as long as low hygiene, with a larger loss
+    sentences = death_certificate(WORLD, life(satiation=starving, hygiene=0.28), "health")
+    assert sentences[0] == "Died at step 200: health was empty."
+    assert sentences[1].startswith("Low satiation took ")
+    assert "below 30% for 100 steps" in sentences[1]
+    assert not any("hygiene" in line and "of health" in line for line in sentences)
 
 
 def test_two_similar_causes_are_both_listed() -> None:
@@ -48,16 +48,16 @@ def test_two_similar_causes_are_both_listed() -> None:
     strong, other = sorted(into, key=lambda k: -float(tables.cascade_slope[k]))[:2]
     names = [WORLD.meters[int(tables.cascade_source[k])] for k in (strong, other)]
     ratio = float(tables.cascade_slope[other]) / float(tables.cascade_slope[strong])
-    level = 0.3 - 0.3 * ratio  # so little of the strong one is as bad as an empty other one
-    told = " ".join(death_certificate(WORLD, life(**{names[0]: level, names[1]: 0.0}), "health"))
-    assert all(f"Low {name} took" in told for name in names)
+    level = 0.3 - 0.3 * ratio  # a level with the same loss as the other meter at 0
+    sentences = " ".join(death_certificate(WORLD, life(**{names[0]: level, names[1]: 0.0}), "health"))
+    assert all(f"Low {name} took" in sentences for name in names)
 
 
 def test_healthy_episode_has_no_cascade_losses() -> None:
-    told = death_certificate(WORLD, life(), "energy")
-    assert told[0] == "Died at step 200: energy was empty."
-    assert told[1].startswith("It never used anything that restores energy: Bed, Luxury bed")
-    assert len(told) == 2
+    sentences = death_certificate(WORLD, life(), "energy")
+    assert sentences[0] == "Died at step 200: energy was empty."
+    assert sentences[1].startswith("It never used anything that restores energy: Bed, Luxury bed")
+    assert len(sentences) == 2
 
 
 def test_money_is_a_need_only_when_low() -> None:

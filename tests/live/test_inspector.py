@@ -1,4 +1,4 @@
-"""Episodes that are rolled out for a page: what they hold, and what strangers and the impatient get."""
+"""Rollouts for the inspector: content, validation, limits and path traversal."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def test_episode_equals_a_local_rollout_with_the_same_seed(
     gym_server: LiveServer, gyms: Runs, name: str, greedy: bool
 ) -> None:
     run = gyms[name]
-    told, (rollout, trained) = (
+    answer, (rollout, trained) = (
         finished_episode(gym_server, run.name, seed=5, greedy=greedy),
         local_rollout(run, 5, greedy),
     )
     moments = rollout.moments
     led = [moment.led for moment in moments if moment.led]
-    assert (told["error"], told["known"], len(told["rewards"])) == ("", len(moments), len(led))
-    assert told["ended"] == ("terminated" if rollout.terminated else "truncated")
-    assert np.allclose(told["obs"], [moment.obs for moment in moments], rtol=1e-4)
-    assert np.allclose(told["rewards"], [one.reward for one in led], rtol=1e-4)
-    done = [np.atleast_1d(one.action).clip(-2, 2 if name == "pendulum" else 9) for one in led]  # the torque's bounds
-    assert np.allclose(told["actions"], done, rtol=1e-4)
+    assert (answer["error"], answer["known"], len(answer["rewards"])) == ("", len(moments), len(led))
+    assert answer["ended"] == ("terminated" if rollout.terminated else "truncated")
+    assert np.allclose(answer["obs"], [moment.obs for moment in moments], rtol=1e-4)
+    assert np.allclose(answer["rewards"], [one.reward for one in led], rtol=1e-4)
+    done = [np.atleast_1d(one.action).clip(-2, 2 if name == "pendulum" else 9) for one in led]  # bounds of the torque
+    assert np.allclose(answer["actions"], done, rtol=1e-4)
     kinds = {"cart": ["probabilities"], "lake": ["values"], "pendulum": ["means", "stds"]}
-    assert told["output_kinds"] == kinds[name]
+    assert answer["output_kinds"] == kinds[name]
     for kind in kinds[name]:
-        assert np.allclose(told["outputs"][kind], [one.outputs[kind] for one in led], rtol=1e-4, atol=1e-6)
+        assert np.allclose(answer["outputs"][kind], [one.outputs[kind] for one in led], rtol=1e-4, atol=1e-6)
     values = trained.values(torch.from_numpy(np.stack([moment.obs for moment in moments])))
-    assert np.allclose(told["values"], values, rtol=1e-3, atol=1e-5)
-    assert len(told["advantages"]) == len(led)
+    assert np.allclose(answer["values"], values, rtol=1e-3, atol=1e-5)
+    assert len(answer["advantages"]) == len(led)
     if name == "lake":
         last = led[-1].reward + (0 if rollout.terminated else trained.loaded.recipe.agent.gamma * float(values[-1]))
-        assert math.isclose(told["advantages"][-1], last - float(values[-2]), rel_tol=1e-3, abs_tol=1e-5)
-        assert told["about"]["advantage"].startswith("Temporal difference")
+        assert math.isclose(answer["advantages"][-1], last - float(values[-2]), rel_tol=1e-3, abs_tol=1e-5)
+        assert answer["about"]["advantage"].startswith("Temporal difference")
 
 
 def test_gae_advantages() -> None:
@@ -74,10 +74,10 @@ def test_gae_advantages() -> None:
 
 
 def test_unrendered_environment_has_a_table(gym_server: LiveServer, gyms: Runs) -> None:
-    told = finished_episode(gym_server, gyms["bandit"].name)
-    assert (told["known"], told["frames"], told["ended"]) == (15, 0, "truncated")
-    assert told["render_problem"] == "Bandit-v0 does not support rendering."
-    path = f"/api/runs/{gyms['bandit'].name}/episodes/{told['about']['episode']}"
+    answer = finished_episode(gym_server, gyms["bandit"].name)
+    assert (answer["known"], answer["frames"], answer["ended"]) == (15, 0, "truncated")
+    assert answer["render_problem"] == "Bandit-v0 does not support rendering."
+    path = f"/api/runs/{gyms['bandit'].name}/episodes/{answer['about']['episode']}"
     assert ask(gym_server, f"{path}/frames/0.jpg")[0] == 404
     _, text, headers = ask(gym_server, f"{path}/steps.csv")
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -89,11 +89,11 @@ def test_unrendered_environment_has_a_table(gym_server: LiveServer, gyms: Runs) 
 def test_missing_rendering_package_is_named(
     gym_server: LiveServer, gyms: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pygame", None)  # as where it was never installed
-    told = finished_episode(gym_server, gyms["cart"].name, seed=3)
-    assert told["render_problem"].startswith("CartPole-v1 cannot be rendered here: pygame is not installed")
-    assert (told["error"], told["frames"]) == ("", 0)
-    assert told["known"] > 5
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
+    answer = finished_episode(gym_server, gyms["cart"].name, seed=3)
+    assert answer["render_problem"].startswith("CartPole-v1 cannot be rendered here: pygame is not installed")
+    assert (answer["error"], answer["frames"]) == ("", 0)
+    assert answer["known"] > 5
 
 
 @pytest.mark.long
@@ -113,10 +113,10 @@ def test_ale_with_native_vectorization_is_rendered(tmp_path: Path) -> None:
 
 def test_stacked_observations_are_side_by_side(gym_server: LiveServer, gyms: Runs) -> None:
     run = gyms["pixels"].name
-    told = finished_episode(gym_server, run)
-    assert told["about"]["images"] == [{"name": "obs", "count": 2, "height": 42, "width": 42}]
-    assert told["about"]["components"] == []
-    path = f"/api/runs/{run}/episodes/{told['about']['episode']}"
+    answer = finished_episode(gym_server, run)
+    assert answer["about"]["images"] == [{"name": "obs", "count": 2, "height": 42, "width": 42}]
+    assert answer["about"]["components"] == []
+    path = f"/api/runs/{run}/episodes/{answer['about']['episode']}"
     connection = gym_server.origin + path
     for place, kind, size in (("observations/0/5.png", "PNG", (84, 42)), ("frames/5.jpg", "JPEG", (600, 400))):
         with Image.open(io.BytesIO(_bytes(f"{connection}/{place}"))) as image:
@@ -154,9 +154,9 @@ def test_foreign_origins_cannot_start_rollouts(gym_server: LiveServer, gyms: Run
     ],
 )  # fmt: skip
 def test_invalid_rollout_request_is_refused(gym_server: LiveServer, gyms: Runs, wish: dict[str, object]) -> None:
-    status, told = start_episode(gym_server, gyms["cart"].name, **wish)
+    status, answer = start_episode(gym_server, gyms["cart"].name, **wish)
     assert status in (400, 422)
-    assert "episode" not in told
+    assert "episode" not in answer
 
 
 def test_path_traversal_through_episodes_is_refused(gym_server: LiveServer, gyms: Runs) -> None:
@@ -167,9 +167,9 @@ def test_path_traversal_through_episodes_is_refused(gym_server: LiveServer, gyms
         begun = f"/api/runs/{run}/episodes/{key}"
         for path in (f"/api/runs/{way}/episodes/{key}", f"/api/runs/{run}/episodes/{way}", f"{begun}/frames/{way}.jpg",
                      f"{begun}/observations/{way}/0.png", f"/api/runs/{run}/episodes/{way}/steps.csv"):  # fmt: skip
-            status, told, _ = ask(gym_server, path)
+            status, answer, _ = ask(gym_server, path)
             assert status in (307, 400, 404, 405, 422)
-            assert SECRET not in told
+            assert SECRET not in answer
     for path in (
         f"{key}?since=-1",
         f"{key}?since=99999999",
@@ -181,20 +181,20 @@ def test_path_traversal_through_episodes_is_refused(gym_server: LiveServer, gyms
 
 
 def test_episode_belongs_to_its_run_and_towns_have_none(gym_server: LiveServer, gyms: Runs) -> None:
-    status, told = start_episode(gym_server, gyms["lake"].name)
+    status, answer = start_episode(gym_server, gyms["lake"].name)
     assert status == 200
-    assert ask(gym_server, f"/api/runs/{gyms['lake'].name}/episodes/{told['episode']}")[0] == 200
-    assert ask(gym_server, f"/api/runs/{gyms['cart'].name}/episodes/{told['episode']}")[0] == 404
-    status, told = start_episode(gym_server, gyms["town"].name)
-    assert (status, "in a town" in told["what"]) == (400, True)
-    assert start_episode(gym_server, "nobody")[0] == 404
+    assert ask(gym_server, f"/api/runs/{gyms['lake'].name}/episodes/{answer['episode']}")[0] == 200
+    assert ask(gym_server, f"/api/runs/{gyms['cart'].name}/episodes/{answer['episode']}")[0] == 404
+    status, answer = start_episode(gym_server, gyms["town"].name)
+    assert (status, "in a town" in answer["what"]) == (400, True)
+    assert start_episode(gym_server, "unknown")[0] == 404
 
 
 def test_rollouts_are_limited(gym_server: LiveServer, gyms: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     run = gyms["lake"].name
     answers = [start_episode(gym_server, run, seed=seed) for seed in range(40)]
     assert {status for status, _ in answers} <= {200, 429}
-    assert any(status == 429 and "try again" in told["fix"] for status, told in answers)
+    assert any(status == 429 and "try again" in answer["fix"] for status, answer in answers)
     keys = [
         finished_episode(gym_server, run, seed=seed)["about"]["episode"]
         for seed in range(100, 100 + rollout_worker.CACHED_EPISODES + 1)
@@ -202,8 +202,8 @@ def test_rollouts_are_limited(gym_server: LiveServer, gyms: Runs, monkeypatch: p
     kept = [ask(gym_server, f"/api/runs/{run}/episodes/{key}")[0] for key in keys]
     assert kept == [404, *([200] * rollout_worker.CACHED_EPISODES)]
     monkeypatch.setattr(rollout_worker, "MAX_STEPS", 3)
-    told = finished_episode(gym_server, run, seed=7)
-    assert (told["known"], told["ended"]) == (4, "stopped")
+    answer = finished_episode(gym_server, run, seed=7)
+    assert (answer["known"], answer["ended"]) == (4, "stopped")
     monkeypatch.setattr(rollout_worker, "MAX_IMAGE_BYTES", 1)
     assert finished_episode(gym_server, gyms["cart"].name, seed=7)["known"] == 1
 
@@ -233,9 +233,9 @@ def test_websocket_of_a_gym_run(talk: ClientConnection, gyms: Runs) -> None:
             page.send(**message)
             assert "is not a town" in page.receive("error")["what"]
         for message in ("play", "pause", "step", "reset"):
-            page.send(message)  # there is nothing to move
+            page.send(message)  # no playback
         page.send("subscribe", run=gyms["town"].name, source="none")
-        told = page.receive("run_status")
-        while told["run"] != gyms["town"].name:  # the last words about the other may still be on their way
-            told = page.receive("run_status")
-        assert told["kind"] == "town"
+        answer = page.receive("run_status")
+        while answer["run"] != gyms["town"].name:  # messages about the other run may still arrive
+            answer = page.receive("run_status")
+        assert answer["kind"] == "town"

@@ -1,4 +1,4 @@
-"""The page is written with types in its comments; the compiler that reads them must find nothing wrong."""
+"""Type check of the page's JavaScript."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from townlet.live.app import STATIC
 
 
 def compiler() -> list[str] | None:
-    """How TypeScript is called here: as a program, or with Node from the folder that NODE_PATH names."""
+    """The TypeScript compiler: on PATH, or below NODE_PATH."""
     if found := shutil.which("tsc"):
         return [found]
     node = shutil.which("node")
@@ -28,7 +28,7 @@ def test_javascript_types() -> None:
     command = compiler()
     if command is None:
         pytest.skip("TypeScript is not installed (npm install --global typescript, or NODE_PATH)")
-    told = subprocess.run(
+    result = subprocess.run(
         [*command, "--noEmit", "--project", str(STATIC / "jsconfig.json")], capture_output=True, text=True, timeout=120
     )
-    assert (told.returncode, told.stdout) == (0, "")
+    assert (result.returncode, result.stdout) == (0, "")

@@ -1,4 +1,4 @@
-"""A real training with the page beside it: what is seen is young, and being seen changes nothing."""
+"""A training process with its page: small delay, and no effect on training."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OpenPage = Callable[[str], Page]
 
 
 class TrainingProcess:
-    """`townlet train` in a process of its own."""
+    """`townlet train` in a separate process."""
 
     def __init__(self, root: Path, *words: str, recipe: Sequence[str] = SMALL) -> None:
         command = [sys.executable, "-m", "townlet", "train", *recipe, *words, "--root", str(root)]
         self.process = warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def link(self) -> str:
-        """Of the page, once it is printed."""
+        """The printed link to the page."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", line)
@@ -44,7 +44,7 @@ class TrainingProcess:
         return found[0]
 
     def end(self) -> None:
-        """As Ctrl-C would."""
+        """Interrupt it as Ctrl-C does."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         self.process.communicate(timeout=30)
@@ -59,7 +59,7 @@ def training(tmp_path: Path) -> Iterator[TrainingProcess]:
 
 @pytest.fixture
 def connect_page() -> Iterator[OpenPage]:
-    """Opens pages by a link; all are closed at the end."""
+    """Connects clients by a link; all are closed at the end."""
     with ExitStack() as pages:
 
         def open_page(link: str) -> Page:
@@ -77,12 +77,12 @@ def test_training_is_shown_within_a_second(training: TrainingProcess, tmp_path: 
     page = connect_page(link)
     run = only_run(tmp_path).name
     page.send("subscribe", run=run, source="training", rows=16)
-    page.receive("training_episode", seconds=60)  # the engine may have to be compiled first
+    page.receive("training_episode", seconds=60)  # the engine may need to be compiled first
     ages: dict[str, list[float]] = {"training_episode": [], "rows_overview": [], "frame": []}
     while min(map(len, ages.values())) < 10:
         message = page.receive(*ages)
         ages[message["type"]].append(time.time() - message.get("ended", message.get("sent")))
-    # Three quarters of them: whatever else takes the whole machine for a moment is not ours.
+    # Upper quartile: short stalls of the machine do not count.
     usual = {kind: sorted(found)[len(found) * 3 // 4] for kind, found in ages.items()}
     assert max(usual.values()) < 1, ages
 
@@ -106,7 +106,7 @@ def test_viewers_do_not_change_training(tmp_path: Path, connect_page: OpenPage) 
     pages = [connect_page(link) for _ in range(5)]
     for page in pages:
         page.send("subscribe", run=only_run(roots[0]).name, source="training", rows=16)
-    pages[0].receive("training_episode", seconds=60)  # it was really seen
+    pages[0].receive("training_episode", seconds=60)  # it was watched
     for page in pages:
         page.connection.close()
     watched.process.communicate(timeout=120)
