@@ -162,8 +162,8 @@ def test_help_opens_and_closes(view: PageView) -> None:
 
 def test_every_panel_has_an_explanation(view: PageView) -> None:
     page, texts = view.page, set()
-    for view in ("Watch", "World"):
-        view.button(view).click()
+    for tab in ("Watch", "World"):
+        view.button(tab).click()
         panels = page.locator("main > .panel:visible")
         asked = panels.locator(".explain")
         expect(asked).to_have_count(panels.count())
